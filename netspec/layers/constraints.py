@@ -54,9 +54,9 @@ class NormConstraint(ConstraintSpec):
     """Base of constraints on the lengths of vectors in a parameter."""
 
     axis: Axes | None = None
-    """the axis or axes along which a vector lies; default: the weights of one output, which is axis 0 of a dense kernel
+    """The axis or axes along which a vector lies; default: the weights of one output, which is axis 0 of a dense kernel
     (in, out), and all axes but 0 of a convolution kernel (out, in, window…). (Keras's default is 0 for all kernels,
-    which are (window…, in, out))"""
+    which are (window…, in, out))."""
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
         """Require that the axes exist."""
@@ -80,7 +80,7 @@ class MaxNorm(NormConstraint):
 
     type: Literal["MaxNorm"] = "MaxNorm"
     max_value: float = Field(default=2.0, ge=0)
-    """the maximum length"""
+    """The maximum length."""
     samples: ClassVar = ({}, {"max_value": 0.5, "axis": [0, 1]})
 
     def project(self, weight: Value) -> Value:
@@ -107,11 +107,11 @@ class MinMaxNorm(NormConstraint):
 
     type: Literal["MinMaxNorm"] = "MinMaxNorm"
     min_value: float = Field(default=0.0, ge=0)
-    """the minimum length"""
+    """The minimum length."""
     max_value: float = Field(default=1.0, ge=0)
-    """the maximum length"""
+    """The maximum length."""
     rate: float = Field(default=1.0, ge=0, le=1)
-    """share of the distance to the allowed length that one step covers"""
+    """Share of the distance to the allowed length that one step covers."""
     samples: ClassVar = ({}, {"min_value": 0.7, "max_value": 0.8, "rate": 0.5})
 
     @model_validator(mode="after")

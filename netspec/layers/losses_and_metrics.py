@@ -33,7 +33,7 @@ class ElementLosses:
     weights: tuple[Value, ...] = ()
     """Factors of the values in addition to the sample weights, such as class weights."""
     mask: Value | None = None
-    """bool: elements that are False are left out of all means."""
+    """Bool: elements that are False are left out of all means."""
     uses_prediction_mask: bool = True
     """Whether the prediction's mask applies to the values."""
 

@@ -40,7 +40,7 @@ class L1(RegularizerSpec):
 
     type: Literal["L1"] = "L1"
     l1: float = Field(default=0.01, ge=0)
-    """factor"""
+    """Factor."""
 
     def penalty(self, weight: Value) -> Value:
         """Σ|w| · l1"""
@@ -53,7 +53,7 @@ class L2(RegularizerSpec):
 
     type: Literal["L2"] = "L2"
     l2: float = Field(default=0.01, ge=0)
-    """factor"""
+    """Factor."""
 
     def penalty(self, weight: Value) -> Value:
         """Σw² · l2"""
@@ -66,9 +66,9 @@ class L1L2(RegularizerSpec):
 
     type: Literal["L1L2"] = "L1L2"
     l1: float = Field(default=0.0, ge=0)
-    """factor of the absolute values"""
+    """Factor of the absolute values."""
     l2: float = Field(default=0.0, ge=0)
-    """factor of the squares"""
+    """Factor of the squares."""
     samples: ClassVar = ({"l1": 0.1, "l2": 0.2},)
 
     def penalty(self, weight: Value) -> Value:
@@ -82,9 +82,9 @@ class OrthogonalRegularizer(RegularizerSpec):
 
     type: Literal["OrthogonalRegularizer"] = "OrthogonalRegularizer"
     factor: float = Field(default=0.01, ge=0)
-    """factor"""
+    """Factor."""
     mode: Literal["rows", "columns"] = "rows"
-    """the vectors to make orthogonal; of a dense kernel (in, out), the columns are the outputs"""
+    """The vectors to make orthogonal; of a dense kernel (in, out), the columns are the outputs."""
     samples: ClassVar = ({}, {"mode": "columns"})
 
     def penalty(self, weight: Value) -> Value:

@@ -149,7 +149,7 @@ class ClassWeighted(Spec):
     """Base with the field `class_weight` of losses whose targets are classes."""
 
     class_weight: ClassWeight | None = None
-    """weight of the samples of a class: `{0: 1.0, 3: 5.0}`, others 1, or a list with one weight per class"""
+    """Weight of the samples of a class: `{0: 1.0, 3: 5.0}`, others 1, or a list with one weight per class."""
 
     def class_weight_factors(self, builder: Builder, label: Value, count: int) -> tuple[Value, ...]:
         """The weight of each class index of `label` among `count` classes; nothing if all are 1."""

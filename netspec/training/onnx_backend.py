@@ -32,7 +32,7 @@ class OnnxBackend(ImportingBackend):
     """Runs ONNX models: imports them like `netspec import`, compiles them, and runs them with netspec's kernels."""
 
     devices: ClassVar[Mapping[str, str]] = {"CPU": "cpu", "CUDA": "cuda"}
-    """netspec's devices by ONNX's names."""
+    """Devices of netspec by the names of ONNX."""
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

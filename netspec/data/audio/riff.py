@@ -35,7 +35,7 @@ class Sound(NamedTuple):
 
     path: Path
     kind: int
-    """1: whole numbers, 3: floats."""
+    """1: integers, 3: floats."""
     bits: int
     """Bits per sample of one channel."""
     channels: int

@@ -38,7 +38,7 @@ class Audio(FileSource):
     """`mix`: the mean of all channels; `left`, `right`: one of them; `stereo`: both."""
     list: FilePath | None = None
     """A list of the sounds instead of class folders: a `.csv` file with the columns `path` and `label` (numbers, names,
-    or absent), else a path, a blank and a number in each line. Names are those of the training split."""
+    or absent), else a path, a space and a number in each line. Names are those of the training split."""
     classes: ClassNames | None = None
     """The class names in the order of their labels; by default all that occur, sorted as text (`10` before `2`)."""
 

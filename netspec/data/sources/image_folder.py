@@ -57,9 +57,9 @@ class ImageFolder(FileSource):
     Or, in `train`, which images are held out, as in `{validation: 0.15, stratify: label}`."""
     list: FilePath | None = None
     """A list of the images instead of class folders: a `.csv` file with the columns `path` and `label` (numbers, names,
-    or absent), else a path, a blank and a number in each line, as in Caffe. Names are those of the training split."""
+    or absent), else a path, a space and a number in each line, as in Caffe. Names are those of the training split."""
     size: Size | None = None
-    """`[height, width]` that images are resized to; with it, their headers need not be looked at beforehand"""
+    """`[height, width]` that images are resized to; with it, image headers are not read beforehand."""
     channels: Literal[1, 3] = 3
     """3: color (red, green, blue); 1: grey. Transparency is dropped."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"

@@ -24,19 +24,19 @@ class AllReduce(SynchronousStrategy):
 
     strategy: Literal["all_reduce"] = "all_reduce"
     reduce_in: Literal["float32", "bfloat16", "float16"] = "float32"
-    """element type in which gradients are sent: 16 bits take half the bytes. They are added in float32 and rounded
-    twice, before they are sent and after they are summed; values above 65504 overflow in float16"""
+    """Element type in which gradients are sent: 16 bits take half the bytes. They are added in float32 and rounded
+    twice, before they are sent and after they are summed; values above 65504 overflow in float16."""
     hierarchical: Literal["auto"] | bool = "auto"
-    """with several hosts and several workers on each: sum within each host first, then among hosts, and distribute the
+    """With several hosts and several workers on each: sum within each host first, then among hosts, and distribute the
     sums within each host. `reduce_in` then applies between hosts only. `auto`: if all hosts have the same number of
-    workers and the total is not a power of two (otherwise MPI is as fast)"""
+    workers and the total is not a power of two (otherwise MPI is as fast)."""
     deterministic: bool = False
-    """bit-identical weights on any number of workers up to `shards`: a batch is computed in `shards` parts, whose
+    """Bit-identical weights on any number of workers up to `shards`: a batch is computed in `shards` parts, whose
     gradients are added in the order of a fixed tree. Steps take longer, and batch normalization computes statistics of
-    each part"""
+    each part."""
     shards: PositiveInt = 8
-    """number of parts of a batch with `deterministic: true`; the number of workers may be the same or smaller. At most
-    the number of samples of a batch"""
+    """Number of parts of a batch with `deterministic: true`; the number of workers may be the same or smaller. At most
+    the number of samples of a batch."""
 
     samples: ClassVar = (
         {},

@@ -60,13 +60,13 @@ class Strategy(Spec):
     """Small configurations for the registry-wide tests."""
 
     strategy: str
-    """how the workers train together"""
+    """How the workers train together."""
     heartbeat: Annotated[float, Field(ge=3, le=MAX_WAIT)] = 20.0
-    """seconds without an answer after which a worker counts as failed (it was stopped, or its host is down), and the
-    training ends"""
+    """Seconds without an answer after which a worker counts as failed (it was stopped, or its host is down), and the
+    training ends."""
     stall: Annotated[float, Field(ge=1, le=MAX_WAIT)] = 600.0
-    """seconds that workers wait for a worker that answers but does not reach the operation that they wait for, before
-    the training ends"""
+    """Seconds that workers wait for a worker that answers but does not reach the operation that they wait for, before
+    the training ends."""
 
     per_worker_roles: ClassVar[tuple[str, ...]] = ("residual",)
     """Roles of the states that differ between workers even in an evaluation or a checkpoint."""
@@ -179,9 +179,9 @@ class SynchronousStrategy(Strategy):
     """Base of the strategies that sum the gradients of all workers in every step, in buckets."""
 
     bucket: Bytes = 4 << 20
-    """bytes of gradients that are sent together: smaller buckets overlap more, larger ones need fewer calls"""
+    """Bytes of gradients that are sent together: smaller buckets overlap more, larger ones need fewer calls."""
     first_bucket: Bytes = 256 << 10
-    """bytes of the first bucket, which is small so that communication starts early"""
+    """Bytes of the first bucket, which is small so that communication starts early."""
 
     def comm_encoding(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
         """Return the encoding of a gradient of this shape in a stage, by default the last one."""

@@ -33,9 +33,9 @@ class ElasticAveraging(Strategy):
 
     strategy: Literal["elastic_averaging"] = "elastic_averaging"
     every: PositiveInt = 8
-    """steps between two updates of the center"""
+    """Steps between two updates of the center."""
     beta: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """share of the distance to the workers' mean that the center moves"""
+    """Share of the distance to the workers' mean that the center moves."""
 
     per_worker_roles: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
     sent_roles: ClassVar[tuple[str, ...]] = (CENTER,)
@@ -51,7 +51,7 @@ class ElasticAveraging(Strategy):
 
     @property
     def sums_gradients(self) -> bool:
-        """False: each worker uses its own gradients."""
+        """`false`: each worker uses its own gradients."""
         return False
 
     @property

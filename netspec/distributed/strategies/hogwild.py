@@ -27,8 +27,8 @@ class Hogwild(Strategy):
 
     strategy: Literal["hogwild"] = "hogwild"
     every: PositiveInt = 16
-    """steps after which workers wait for each other, which limits how far one is ahead; requests to stop are exchanged
-    then, too"""
+    """Steps after which workers wait for each other, which limits how far one is ahead; requests to stop are exchanged
+    then, too."""
 
     shared_roles: ClassVar[tuple[str, ...]] = ("parameter",)
     one_host: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class Hogwild(Strategy):
 
     @property
     def sums_gradients(self) -> bool:
-        """False: each worker uses its own gradients."""
+        """`false`: each worker uses its own gradients."""
         return False
 
     @property

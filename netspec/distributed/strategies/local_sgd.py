@@ -31,13 +31,13 @@ class LocalSGD(Strategy):
 
     strategy: Literal["local_sgd"] = "local_sgd"
     every: PositiveInt = 8
-    """steps between two averagings"""
+    """Steps between two averagings."""
 
     samples: ClassVar = ({}, {"every": 3})
 
     @property
     def sums_gradients(self) -> bool:
-        """False: each worker uses its own gradients."""
+        """`false`: each worker uses its own gradients."""
         return False
 
     @property

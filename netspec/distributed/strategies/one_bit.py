@@ -26,11 +26,11 @@ class OneBit(SynchronousStrategy):
 
     strategy: Literal["one_bit"] = "one_bit"
     smallest: PositiveInt = SMALLEST
-    """gradients with fewer elements, and gradients of vectors, are sent in full"""
+    """Gradients with fewer elements, and gradients of vectors, are sent in full."""
 
     warm_up_steps: NonNegativeInt = 0
-    """number of first steps that send gradients in full: gradients of an untrained net are large, and delaying them is
-    harmful (Tang et al. 2021, "1-bit Adam", arXiv:2102.02888)"""
+    """Number of first steps that send gradients in full: gradients of an untrained net are large, and delaying them is
+    harmful (Tang et al. 2021, "1-bit Adam", arXiv:2102.02888)."""
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,

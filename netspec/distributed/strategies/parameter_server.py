@@ -42,18 +42,18 @@ class ParameterServer(Strategy):
 
     strategy: Literal["parameter_server"] = "parameter_server"
     mode: Literal["synchronous", "asynchronous", "stale_synchronous"] = "synchronous"
-    """when gradients update the parameters, and which workers wait"""
+    """When gradients update the parameters, and which workers wait."""
     servers: PositiveInt | None = None
-    """number of ranks that are servers: the last ones; default: a quarter of them, at least one"""
+    """Number of ranks that are servers: the last ones; default: a quarter of them, at least one."""
     backup_workers: Count = 0
-    """`synchronous`: number of gradients that a step does not wait for"""
+    """`synchronous`: number of gradients that a step does not wait for."""
     fetch_every: PositiveInt = 1
     """`asynchronous`: steps after which a worker fetches the parameters; in between it updates its copy by gradient
-    descent"""
+    descent."""
     push_every: PositiveInt = 1
-    """`asynchronous`: steps whose gradients a worker accumulates before it pushes them"""
+    """`asynchronous`: steps whose gradients a worker accumulates before it pushes them."""
     staleness: Count = 1
-    """`stale_synchronous`: number of steps that a worker may be ahead of the slowest one"""
+    """`stale_synchronous`: number of steps that a worker may be ahead of the slowest one."""
 
     sent_roles: ClassVar[tuple[str, ...]] = (GRADIENT,)
     foreign_fields: ClassVar = {
@@ -95,7 +95,7 @@ class ParameterServer(Strategy):
 
     @property
     def sums_gradients(self) -> bool:
-        """False: the servers sum gradients, outside of the workers' graphs."""
+        """`false`: the servers sum gradients, outside of the workers' graphs."""
         return False
 
     def servers_among(self, ranks: int) -> int:

@@ -36,14 +36,14 @@ class Pipeline(Strategy):
 
     strategy: Literal["pipeline"] = "pipeline"
     micro_batches: PositiveInt = 8
-    """number of parts of a batch: more parts reduce idle time, but each is computed less efficiently. Layers with batch
-    statistics see one part"""
+    """Number of parts of a batch: more parts reduce idle time, but each is computed less efficiently. Layers with batch
+    statistics see one part."""
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
     """`gpipe`: forward passes of all micro-batches, then all backward passes. `1f1b`: each backward pass as early as
-    possible, which takes the same time, but memory for at most as many micro-batches as there are stages"""
+    possible, which takes the same time, but memory for at most as many micro-batches as there are stages."""
     cuts: Annotated[Literal["auto"] | tuple[Name, ...], BeforeValidator(_cuts)] = "auto"
-    """first layers of the second stage and of each later one; `auto` minimizes the cost of the most expensive stage,
-    estimated from arithmetic and memory traffic"""
+    """First layers of the second stage and of each later one; `auto` minimizes the cost of the most expensive stage,
+    estimated from arithmetic and memory traffic."""
 
     splits_batches: ClassVar[bool] = False
     foreign_fields: ClassVar = {

@@ -43,13 +43,13 @@ class SufficientFactors(SynchronousStrategy):
 
     strategy: Literal["sufficient_factors"] = "sufficient_factors"
     layers: Literal["auto", "all"] | Annotated[list[str], Field(min_length=1)] = "auto"
-    """layers that send factors: those for which it takes less time (`auto`), all that have factors, or those with these
-    names"""
+    """Layers that send factors: those for which it takes less time (`auto`), all that have factors, or those with these
+    names."""
     network: Annotated[str, AfterValidator(_network)] = "ethernet-10g"
-    """network between workers for `layers: auto`: a name that `netspec scale --network` accepts, or
-    `alpha=25us,beta=0.8ns`"""
+    """Network between workers for `layers: auto`: a name that `netspec scale --network` accepts, or
+    `alpha=25us,beta=0.8ns`."""
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e11
-    """operations per second of a worker's matrix products, for `layers: auto`"""
+    """Operations per second of a worker's matrix products, for `layers: auto`."""
 
     samples: ClassVar = ({}, {"layers": "all"}, {"layers": ["fc1"]}, {"network": "ib-hdr", "speed": 2e12})
 

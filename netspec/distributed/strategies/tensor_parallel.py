@@ -32,8 +32,8 @@ class TensorParallel(SynchronousStrategy):
 
     strategy: Literal["model"] = "model"
     layers: dict[str, Way] = Field(default_factory=dict)
-    """how dense layers are split, by name: `columns` (units), `rows` (inputs), or `whole` on each worker. For other
-    layers, the choice that sends the fewest bytes"""
+    """How dense layers are split, by name: `columns` (units), `rows` (inputs), or `whole` on each worker. For other
+    layers, the choice that sends the fewest bytes."""
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,

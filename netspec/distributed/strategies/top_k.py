@@ -28,16 +28,16 @@ class TopK(SynchronousStrategy):
 
     strategy: Literal["top_k"] = "top_k"
     density: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """share of the elements of a gradient that are sent; at least one element of each gradient is sent"""
+    """Share of the elements of a gradient that are sent; at least one element of each gradient is sent."""
     smallest: PositiveInt = SMALLEST
-    """gradients with fewer elements, and gradients of vectors, are sent in full"""
+    """Gradients with fewer elements, and gradients of vectors, are sent in full."""
 
     warm_up_steps: NonNegativeInt = 0
-    """number of first steps that send more: a quarter of the elements, then a quarter of that, and so on down to
-    `density`"""
+    """Number of first steps that send more: a quarter of the elements, then a quarter of that, and so on down to
+    `density`."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """momentum that each worker accumulates before it selects elements, in place of the solver's, which must be 0.
-    Elements that were sent lose their velocity ("momentum correction")"""
+    """Momentum that each worker accumulates before it selects elements, in place of the solver's, which must be 0.
+    Elements that were sent lose their velocity ("momentum correction")."""
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,

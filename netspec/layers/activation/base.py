@@ -37,7 +37,8 @@ class OverAxis(ActivationSpec):
     """What the function does along its axis; used in messages."""
 
     axis: int | None = None
-    """the axis; default: the axis of the features, which is 1 for the output of a convolution and the last otherwise"""
+    """The axis; default: the axis of the features, which is 1 for the output of a convolution and the last
+    otherwise."""
 
     def apply(self, x: Value) -> Value:
         """Apply the function along the last axis."""

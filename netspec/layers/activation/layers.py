@@ -50,9 +50,9 @@ class Activation(LayerSpec):
 
     type: Literal["Activation"] = "Activation"
     activation: Function
-    """the function"""
+    """The function."""
     axis: int = -1
-    """the axis of functions that need one (`softmax`, `glu`), unless the function sets its own"""
+    """The axis of functions that need one (`softmax`, `glu`), unless the function sets its own."""
 
     passes_mask: ClassVar = True
     samples: ClassVar[Any] = tuple(_samples())
@@ -86,11 +86,11 @@ class ReLU(FunctionLayer):
 
     type: Literal["ReLU"] = "ReLU"
     max_value: float | None = Field(default=None, ge=0)
-    """greatest output; default: no limit"""
+    """Greatest output; default: no limit."""
     negative_slope: float = Field(default=0.0, ge=0)
-    """slope below the threshold"""
+    """Slope below the threshold."""
     threshold: float = Field(default=0.0, ge=0)
-    """elements that are not greater count as negative"""
+    """Elements that are not greater count as negative."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -114,7 +114,7 @@ class LeakyReLU(FunctionLayer):
 
     type: Literal["LeakyReLU"] = "LeakyReLU"
     negative_slope: float = Field(default=0.3, ge=0)
-    """slope for negative elements (in Keras the layer has 0.3, the function 0.2; PyTorch has 0.01)"""
+    """Slope for negative elements (in Keras the layer has 0.3, the function 0.2; PyTorch has 0.01)."""
 
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), negative_slope=0.01))
 
@@ -132,7 +132,7 @@ class ELU(FunctionLayer):
 
     type: Literal["ELU"] = "ELU"
     alpha: float = 1.0
-    """negated limit for large negative elements"""
+    """Negated limit for large negative elements."""
 
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), alpha=0.5))
 
@@ -166,7 +166,7 @@ class Swish(FunctionLayer):
 
     type: Literal["Swish"] = "Swish"
     beta: float = 1.0
-    """factor of the operand of the sigmoid"""
+    """Factor of the operand of the sigmoid."""
 
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), no_onnx_roundtrip=True, beta=1.7))
 
@@ -192,7 +192,7 @@ class Softmax(LayerSpec):
 
     type: Literal["Softmax"] = "Softmax"
     axis: Axes = (-1,)
-    """the axis or axes to sum over. For images (N, C, H, W), 1 is the channels and [2, 3] all positions"""
+    """The axis or axes to sum over. For images (N, C, H, W), 1 is the channels and [2, 3] all positions."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -239,13 +239,13 @@ class PReLU(LayerSpec):
 
     type: Literal["PReLU"] = "PReLU"
     alpha_initializer: Initializer = Zeros()
-    """first values of `alpha` (sizes of a sample, 1 along the shared axes)"""
+    """First values of `alpha` (sizes of a sample, 1 along the shared axes)."""
     alpha_regularizer: Regularizer | None = None
-    """penalty on `alpha`, added to the loss"""
+    """Penalty on `alpha`, added to the loss."""
     alpha_constraint: Constraint | None = None
-    """constraint on `alpha`, applied after each step"""
+    """Constraint on `alpha`, applied after each step."""
     shared_axes: Axes | None = None
-    """axes along which all elements share one slope; default: none"""
+    """Axes along which all elements share one slope; default: none."""
 
     passes_mask: ClassVar = True
     samples: ClassVar = (

@@ -45,11 +45,11 @@ class Relu(ActivationSpec):
 
     type: Literal["relu"] = "relu"
     negative_slope: float = Field(default=0.0, ge=0)
-    """slope below the threshold"""
+    """Slope below the threshold."""
     max_value: float | None = Field(default=None, ge=0)
-    """greatest output; default: no limit"""
+    """Greatest output; default: no limit."""
     threshold: float = Field(default=0.0, ge=0)
-    """elements that are not greater count as negative"""
+    """Elements that are not greater count as negative."""
     samples: ClassVar = ({}, {"negative_slope": 0.1, "max_value": 5.0, "threshold": 1.0}, {"threshold": 0.5})
 
     def apply(self, x: Value) -> Value:
@@ -77,7 +77,7 @@ class LeakyRelu(ActivationSpec):
     type: Literal["leaky_relu"] = "leaky_relu"
     onnx_roundtrip: ClassVar = "always"
     negative_slope: float = 0.2
-    """slope for negative elements"""
+    """Slope for negative elements."""
     samples: ClassVar = ({}, {"negative_slope": 0.1})
 
     def apply(self, x: Value) -> Value:
@@ -92,9 +92,9 @@ class HardSigmoid(ActivationSpec):
     type: Literal["hard_sigmoid"] = "hard_sigmoid"
     samples: ClassVar = ({}, {"alpha": 0.2, "beta": 0.4})
     alpha: float = 1 / 6
-    """slope of the line (in Keras 1 and 2, and as ONNX's default, 0.2)"""
+    """Slope of the line (in Keras 1 and 2, and as ONNX's default, 0.2)."""
     beta: float = 0.5
-    """the line at 0"""
+    """The line at 0."""
 
     def apply(self, x: Value) -> Value:
         """A clipped line."""
@@ -163,7 +163,7 @@ class HardShrink(ActivationSpec):
 
     type: Literal["hard_shrink"] = "hard_shrink"
     threshold: float = Field(default=0.5, ge=0)
-    """elements whose magnitude is not greater become 0"""
+    """Elements whose magnitude is not greater become 0."""
     samples: ClassVar = ({}, {"threshold": 1.0})
 
     def apply(self, x: Value) -> Value:
@@ -177,7 +177,7 @@ class SoftShrink(ActivationSpec):
 
     type: Literal["soft_shrink"] = "soft_shrink"
     threshold: float = Field(default=0.5, ge=0)
-    """amount by which elements are moved towards 0"""
+    """Amount by which elements are moved towards 0."""
     samples: ClassVar = ({}, {"threshold": 1.0})
 
     def apply(self, x: Value) -> Value:
@@ -191,9 +191,9 @@ class ThresholdActivation(ActivationSpec):
 
     type: Literal["threshold"] = "threshold"
     threshold: float = 0.0
-    """elements that are not greater are replaced"""
+    """Elements that are not greater are replaced."""
     default_value: float = 0.0
-    """the replacement"""
+    """The replacement."""
     samples: ClassVar = ({"threshold": 0.5, "default_value": -1.0},)
 
     def apply(self, x: Value) -> Value:

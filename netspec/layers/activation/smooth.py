@@ -23,7 +23,7 @@ class Elu(ActivationSpec):
     type: Literal["elu"] = "elu"
     onnx_roundtrip: ClassVar = "always"
     alpha: float = 1.0
-    """negated limit for large negative elements"""
+    """Negated limit for large negative elements."""
     samples: ClassVar = ({}, {"alpha": 0.5})
 
     def apply(self, x: Value) -> Value:
@@ -37,7 +37,7 @@ class Celu(ActivationSpec):
 
     type: Literal["celu"] = "celu"
     alpha: float = Field(default=1.0, gt=0)
-    """negated limit for large negative elements"""
+    """Negated limit for large negative elements."""
     samples: ClassVar = ({}, {"alpha": 0.5})
 
     def apply(self, x: Value) -> Value:
@@ -62,7 +62,7 @@ class Gelu(ActivationSpec):
 
     type: Literal["gelu"] = "gelu"
     approximate: bool = False
-    """½ x (1 + tanh(√(2/π) · (x + 0.044715 x³))) instead, as some published models have it"""
+    """`true`: use ½ x (1 + tanh(√(2/π) · (x + 0.044715 x³))), as some published models do."""
     samples: ClassVar = ({}, {"approximate": True})
 
     def apply(self, x: Value) -> Value:
@@ -133,7 +133,7 @@ class SquarePlus(ActivationSpec):
 
     type: Literal["squareplus"] = "squareplus"
     b: float = Field(default=4.0, gt=0)
-    """how round the bend is: at 0 the function is √b / 2"""
+    """Roundness b of the bend: at 0 the function is √b / 2."""
     samples: ClassVar = ({}, {"b": 1.0})
 
     def apply(self, x: Value) -> Value:
@@ -169,7 +169,7 @@ class SwishActivation(ActivationSpec):
 
     type: Literal["swish"] = "swish"
     beta: float = 1.0
-    """factor of the operand; with 1 it is `silu`"""
+    """Factor of the operand; with 1 it is `silu`."""
     samples: ClassVar = ({}, {"beta": 1.7})
 
     def apply(self, x: Value) -> Value:

@@ -80,9 +80,9 @@ class AttentionSpec(LayerSpec):
     onnx_roundtrip_blocker: ClassVar = "it is written as products and a softmax, which are not put together again"
     passes_mask: ClassVar = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the weights that become 0 in training"""
+    """Share of the weights that become 0 in training."""
     use_causal_mask: bool = False
-    """step t attends to steps up to t only. In Keras, an argument of the call"""
+    """Step t attends to steps up to t only. In Keras, an argument of the call."""
 
     @property
     def band(self) -> AttentionBand:
@@ -108,9 +108,9 @@ class Attention(AttentionSpec):
 
     type: Literal["Attention"] = "Attention"
     use_scale: bool = False
-    """multiply the scores by a learned factor `scale`"""
+    """Multiply the scores by a learned factor `scale`."""
     score_mode: Literal["dot", "concat"] = "dot"
-    """the score of a key for a query: their product, or `concat_score_weight` · Σ tanh(scale · (query + key))"""
+    """The score of a key for a query: their product, or `concat_score_weight` · Σ tanh(scale · (query + key))."""
     samples: ClassVar = (
         Sample.of((2, 3, 4), (2, 5, 4)),
         Sample.of((2, 3, 4), (2, 5, 2), (2, 5, 4), use_scale=True, dropout=0.3),
@@ -148,7 +148,7 @@ class AdditiveAttention(AttentionSpec):
 
     type: Literal["AdditiveAttention"] = "AdditiveAttention"
     use_scale: bool = True
-    """learn how much each feature counts: `scale` (D)"""
+    """Learn how much each feature counts: `scale` (D)."""
     samples: ClassVar = (
         Sample.of((2, 3, 4), (2, 5, 4)),
         Sample.of((2, 3, 2), (2, 3, 5), (2, 3, 2), use_scale=False, use_causal_mask=True, dropout=0.2),

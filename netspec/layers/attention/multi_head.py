@@ -98,33 +98,33 @@ class HeadsSpec(LayerSpec):
     onnx_roundtrip_blocker: ClassVar = "it is written as products and a softmax, which are not put together again"
     passes_mask: ClassVar = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the weights that become 0 in training"""
+    """Share of the weights that become 0 in training."""
     use_bias: bool = True
-    """add a learned offset to each output of the projections"""
+    """Add a learned offset to each output of the projections."""
     use_causal_mask: bool = False
-    """step t attends to steps up to t only. In Keras, an argument of the call"""
+    """Step t attends to steps up to t only. In Keras, an argument of the call."""
     sliding_window: PositiveInt | None = None
-    """step t attends only to steps less than this far away: with 2 and the causal mask, to itself and the previous
-    step"""
+    """Step t attends only to steps less than this far away: with 2 and the causal mask, to itself and the previous
+    step."""
     use_gate: bool = False
-    """multiply the heads' output by sigmoid(a learned projection of the query). Qiu et al. 2025, arXiv:2505.06708"""
+    """Multiply the heads' output by sigmoid(a learned projection of the query). Qiu et al. 2025, arXiv:2505.06708."""
     return_attention_scores: bool = False
-    """true: the attention weights before dropout are a second output, `NAME.attention_scores` (N, heads, T, S). In
-    Keras, this is an argument of the call"""
+    """`true`: the attention weights before dropout are a second output, `NAME.attention_scores` (N, heads, T, S). In
+    Keras, this is an argument of the call."""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `query/kernel`, `key/kernel`, `value/kernel` and `gate/kernel` (features, heads, size), and of
-    `attention_output/kernel` (heads, size, outputs)"""
+    """First values of `query/kernel`, `key/kernel`, `value/kernel` and `gate/kernel` (features, heads, size), and of
+    `attention_output/kernel` (heads, size, outputs)."""
     bias_initializer: Initializer = Zeros()
-    """first values of `query/bias`, `key/bias`, `value/bias` and `gate/bias` (heads, size), and of
-    `attention_output/bias` (outputs)"""
+    """First values of `query/bias`, `key/bias`, `value/bias` and `gate/bias` (heads, size), and of
+    `attention_output/bias` (outputs)."""
     kernel_regularizer: Regularizer | None = None
-    """penalty on each kernel, added to the loss"""
+    """Penalty on each kernel, added to the loss."""
     kernel_constraint: Constraint | None = None
-    """constraint on each kernel, applied after each step"""
+    """Constraint on each kernel, applied after each step."""
     bias_regularizer: Regularizer | None = None
-    """penalty on each bias, added to the loss"""
+    """Penalty on each bias, added to the loss."""
     bias_constraint: Constraint | None = None
-    """constraint on each bias, applied after each step"""
+    """Constraint on each bias, applied after each step."""
 
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs: with `return_attention_scores`, the scores are the second."""
@@ -251,21 +251,21 @@ class MultiHeadAttention(HeadsSpec):
 
     type: Literal["MultiHeadAttention"] = "MultiHeadAttention"
     num_heads: PositiveInt
-    """number of heads"""
+    """Number of heads."""
     key_dim: PositiveInt
-    """size of queries and keys in each head"""
+    """Size of queries and keys in each head."""
     value_dim: PositiveInt | None = None
-    """size of values in each head; without it `key_dim`"""
+    """Size of values in each head; without it `key_dim`."""
     output_shape: PositiveInt | None = None
-    """number of outputs; default: as many as the query has features"""
+    """Number of outputs; default: as many as the query has features."""
     attention_axes: Axes | None = None
-    """for inputs with more axes than a sequence: the axes whose positions attend to each other; the other axes are
-    treated as samples. Default: all but the batch and the features"""
+    """For inputs with more axes than a sequence: the axes whose positions attend to each other; the other axes are
+    treated as samples. Default: all but the batch and the features."""
     add_bias_kv: bool = False
-    """append a learned key, `bias_k` (num_heads, key_dim), and a learned value, `bias_v` (num_heads, value_dim), to
+    """Append a learned key, `bias_k` (num_heads, key_dim), and a learned value, `bias_v` (num_heads, value_dim), to
     the sequence; every query may attend to them. (PyTorch's name; Keras has no such option.)"""
     add_zero_attn: bool = False
-    """append a key and a value of zeros; every query may attend to them. (PyTorch's name; Keras has no such option.)"""
+    """Append a key and a value of zeros; every query may attend to them. (PyTorch's name; Keras has no such option.)"""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), num_heads=2, key_dim=3),
@@ -378,11 +378,11 @@ class GroupQueryAttention(HeadsSpec):
 
     type: Literal["GroupQueryAttention"] = "GroupQueryAttention"
     head_dim: PositiveInt
-    """size of queries, keys and values in each head"""
+    """Size of queries, keys and values in each head."""
     num_query_heads: PositiveInt
-    """number of heads"""
+    """Number of heads."""
     num_key_value_heads: PositiveInt
-    """how many different keys and values: they are shared by num_query_heads / num_key_value_heads heads each"""
+    """Number of different keys and values; num_query_heads / num_key_value_heads heads share each."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), head_dim=3, num_query_heads=4, num_key_value_heads=2),

@@ -50,9 +50,9 @@ class PositionEmbedding(PositionLayer):
 
     type: Literal["PositionEmbedding"] = "PositionEmbedding"
     sequence_length: PositiveInt
-    """number of positions: the length of the longest sequence"""
+    """Number of positions: the length of the longest sequence."""
     initializer: Initializer = GlorotUniform()
-    """first values of `embeddings` (sequence_length, C)"""
+    """First values of `embeddings` (sequence_length, C)."""
 
     onnx_roundtrip_blocker: ClassVar = "ONNX has no such operator: the vectors are written as a constant"
     passes_mask: ClassVar = True
@@ -105,7 +105,7 @@ class SinePositionEncoding(PositionLayer):
 
     type: Literal["SinePositionEncoding"] = "SinePositionEncoding"
     max_wavelength: float = Field(default=10000, gt=0)
-    """the longest wavelength, divided by 2π"""
+    """The longest wavelength, divided by 2π."""
 
     onnx_roundtrip_blocker: ClassVar = "ONNX has no such operator: the vectors are written as a constant"
     passes_mask: ClassVar = True
@@ -135,13 +135,13 @@ class RotaryEmbedding(PositionLayer):
 
     type: Literal["RotaryEmbedding"] = "RotaryEmbedding"
     max_wavelength: float = Field(default=10000, gt=0)
-    """the longest wavelength, divided by 2π"""
+    """The longest wavelength, divided by 2π."""
     scaling_factor: float = Field(default=1.0, gt=0)
-    """by how much all wavelengths are longer than in training on shorter sequences"""
+    """Factor on all wavelengths, for sequences longer than those of the training."""
     sequence_axis: int = 1
-    """the axis of positions"""
+    """The axis of positions."""
     feature_axis: int = -1
-    """the axis of features, whose size must be even"""
+    """The axis of features, whose size must be even."""
 
     onnx_roundtrip_blocker: ClassVar = "it is written as products and slices, which are not put together again"
     passes_mask: ClassVar = True

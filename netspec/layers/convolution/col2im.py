@@ -48,15 +48,15 @@ class Col2Im(LayerSpec):
 
     type: Literal["Col2Im"] = "Col2Im"
     output_size: SizePerAxis
-    """the sizes of the image"""
+    """The sizes of the image."""
     kernel_size: SizePerAxis
-    """the sizes of a window"""
+    """The sizes of a window."""
     strides: SizePerAxis = (1,)
-    """step from one window to the next"""
+    """Step from one window to the next."""
     padding: PadPerAxis = (0,)
-    """how far windows reach beyond the image: for each axis, or before each and then after each"""
+    """How far windows extend beyond the image: for each axis, or before each and then after each."""
     dilation_rate: SizePerAxis = (1,)
-    """step from one element of a window to the next"""
+    """Step from one element of a window to the next."""
 
     samples: ClassVar = (
         Sample.of((2, 8, 6), output_size=[3, 4], kernel_size=2),

@@ -37,7 +37,7 @@ class HasFilters(LayerSpec):
     """Field of layers with a number of output channels. It is the last base class, so that its field comes first."""
 
     filters: PositiveInt
-    """number of output channels"""
+    """Number of output channels."""
 
 
 class ConvBase(LayerSpec):
@@ -50,15 +50,15 @@ class ConvBase(LayerSpec):
     padding: str | ExplicitPadding = "valid"
     dilation_rate: tuple[int, ...]
     activation: Activation | None = None
-    """function applied to the result"""
+    """Function applied to the result."""
     use_bias: bool = True
-    """add a learned offset to each channel"""
+    """Add a learned offset to each channel."""
     bias_initializer: Initializer = Zeros()
-    """first values of `bias` (channels of the result)"""
+    """First values of `bias` (channels of the result)."""
     bias_regularizer: Regularizer | None = None
-    """penalty on `bias`, added to the loss"""
+    """Penalty on `bias`, added to the loss."""
     bias_constraint: Constraint | None = None
-    """constraint on `bias`, applied after each step"""
+    """Constraint on `bias`, applied after each step."""
 
     def spatial_input(self, builder: Builder, x: Value) -> Value:
         """The input as floats: (N, C, …) with `rank` spatial axes."""
@@ -95,13 +95,13 @@ class ConvLayer(ConvBase, HasFilters):
     """Base of Conv1D, Conv2D and Conv3D."""
 
     groups: PositiveInt = 1
-    """number of groups that the channels are split into, each convolved separately"""
+    """Number of groups that the channels are split into, each convolved separately."""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel` (filters, channels / groups, sizes of the kernel)"""
+    """First values of `kernel` (filters, channels / groups, sizes of the kernel)."""
     kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
+    """Penalty on `kernel`, added to the loss."""
     kernel_constraint: Constraint | None = None
-    """constraint on `kernel`, applied after each step"""
+    """Constraint on `kernel`, applied after each step."""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -141,14 +141,14 @@ class Conv1D(ConvLayer):
 
     type: Literal["Conv1D"] = "Conv1D"
     kernel_size: Size1D
-    """length of the kernels"""
+    """Length of the kernels."""
     strides: Size1D = (1,)
-    """step of the kernel"""
+    """Step of the kernel."""
     padding: CausalPadding = "valid"
     """`valid`: none; `same`: ⌈length / stride⌉ outputs; `causal`: zeros before the sequence, so that an output depends
-    on no later element; or explicit zeros, e.g. 2 or [2, 0]"""
+    on no later element; or explicit zeros, e.g. 2 or [2, 0]."""
     dilation_rate: Size1D = (1,)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 8), filters=4, kernel_size=3, strides=2, padding="same"),
@@ -169,13 +169,13 @@ class Conv2D(ConvLayer):
 
     type: Literal["Conv2D"] = "Conv2D"
     kernel_size: Size2D
-    """height and width of the kernels; a single number sets both"""
+    """Height and width of the kernels; a single number sets both."""
     strides: Size2D = (1, 1)
-    """step of the kernel along height and width"""
+    """Step of the kernel along height and width."""
     padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
     dilation_rate: Size2D = (1, 1)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 7, 6), filters=4, kernel_size=3, strides=2, padding="same"),
@@ -196,13 +196,13 @@ class Conv3D(ConvLayer):
 
     type: Literal["Conv3D"] = "Conv3D"
     kernel_size: Size3D
-    """depth, height and width of the kernels; a single number sets all"""
+    """Depth, height and width of the kernels; a single number sets all."""
     strides: Size3D = (1, 1, 1)
-    """step of the kernel along depth, height and width"""
+    """Step of the kernel along depth, height and width."""
     padding: Padding3D = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 1 or [[1, 1], [0, 2], [0, 0]]"""
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 1 or [[1, 1], [0, 2], [0, 0]]."""
     dilation_rate: Size3D = (1, 1, 1)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 4, 5, 3), filters=3, kernel_size=2, strides=(1, 2, 1), padding="same"),

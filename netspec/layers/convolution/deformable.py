@@ -37,23 +37,23 @@ class DeformConv2D(ConvBase, HasFilters):
 
     type: Literal["DeformConv2D"] = "DeformConv2D"
     kernel_size: Size2D
-    """height and width of the kernels; a single number sets both"""
+    """Height and width of the kernels; a single number sets both."""
     strides: Size2D = (1, 1)
-    """step of the kernel along height and width"""
+    """Step of the kernel along height and width."""
     padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
     dilation_rate: Size2D = (1, 1)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
     groups: PositiveInt = 1
-    """number of groups that the channels are split into, each convolved separately"""
+    """Number of groups that the channels are split into, each convolved separately."""
     offset_groups: PositiveInt = 1
-    """number of groups that the channels are split into, each with its own offsets"""
+    """Number of groups that the channels are split into, each with its own offsets."""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel` (filters, channels / groups, sizes of the kernel)"""
+    """First values of `kernel` (filters, channels / groups, sizes of the kernel)."""
     kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
+    """Penalty on `kernel`, added to the loss."""
     kernel_constraint: Constraint | None = None
-    """constraint on `kernel`, applied after each step"""
+    """Constraint on `kernel`, applied after each step."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 4, 5), (2, 8, 3, 4), filters=3, kernel_size=2),

@@ -25,13 +25,13 @@ class Depthwise(ConvBase):
     """Base of layers that convolve each channel on its own."""
 
     depth_multiplier: PositiveInt = 1
-    """how many kernels each channel has"""
+    """Number of kernels of each channel."""
     depthwise_initializer: Initializer = GlorotUniform()
-    """first values of the depthwise kernel (channels · depth_multiplier, 1, sizes of the kernel)"""
+    """First values of the depthwise kernel (channels · depth_multiplier, 1, sizes of the kernel)."""
     depthwise_regularizer: Regularizer | None = None
-    """penalty on the depthwise kernel, added to the loss"""
+    """Penalty on the depthwise kernel, added to the loss."""
     depthwise_constraint: Constraint | None = None
-    """constraint on the depthwise kernel, applied after each step"""
+    """Constraint on the depthwise kernel, applied after each step."""
 
     def apart(self, builder: Builder, x: Value, name: str) -> Value:
         """Each channel of `x` convolved with its kernels, of the parameter called `name`."""
@@ -62,11 +62,11 @@ class SeparableConvolution(Depthwise, HasFilters):
     """Base of SeparableConv1D and SeparableConv2D."""
 
     pointwise_initializer: Initializer = GlorotUniform()
-    """first values of `pointwise_kernel` (filters, channels · depth_multiplier, 1…)"""
+    """First values of `pointwise_kernel` (filters, channels · depth_multiplier, 1…)."""
     pointwise_regularizer: Regularizer | None = None
-    """penalty on `pointwise_kernel`, added to the loss"""
+    """Penalty on `pointwise_kernel`, added to the loss."""
     pointwise_constraint: Constraint | None = None
-    """constraint on `pointwise_kernel`, applied after each step"""
+    """Constraint on `pointwise_kernel`, applied after each step."""
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, filters, …)."""
@@ -90,14 +90,14 @@ class DepthwiseConv1D(DepthwiseConvolution):
 
     type: Literal["DepthwiseConv1D"] = "DepthwiseConv1D"
     kernel_size: Size1D
-    """length of the kernels"""
+    """Length of the kernels."""
     strides: Size1D = (1,)
-    """step of the kernel"""
+    """Step of the kernel."""
     padding: CausalPadding = "valid"
     """`valid`: none; `same`: ⌈length / stride⌉ outputs; `causal`: zeros before the sequence; or explicit zeros, e.g. 2
-    or [2, 0]"""
+    or [2, 0]."""
     dilation_rate: Size1D = (1,)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 8), kernel_size=3, strides=2, padding="same"),
@@ -118,13 +118,13 @@ class DepthwiseConv2D(DepthwiseConvolution):
 
     type: Literal["DepthwiseConv2D"] = "DepthwiseConv2D"
     kernel_size: Size2D
-    """height and width of the kernels; a single number sets both"""
+    """Height and width of the kernels; a single number sets both."""
     strides: Size2D = (1, 1)
-    """step of the kernel along height and width"""
+    """Step of the kernel along height and width."""
     padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
     dilation_rate: Size2D = (1, 1)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 7, 6), kernel_size=3, strides=2, padding="same"),
@@ -145,13 +145,13 @@ class SeparableConv1D(SeparableConvolution):
 
     type: Literal["SeparableConv1D"] = "SeparableConv1D"
     kernel_size: Size1D
-    """length of the kernels of the first step"""
+    """Length of the kernels of the first step."""
     strides: Size1D = (1,)
-    """step of the kernel"""
+    """Step of the kernel."""
     padding: Padding1D = "valid"
-    """`valid`: none; `same`: ⌈length / stride⌉ outputs; or explicit zeros, e.g. 2 or [2, 0]"""
+    """`valid`: none; `same`: ⌈length / stride⌉ outputs; or explicit zeros, e.g. 2 or [2, 0]."""
     dilation_rate: Size1D = (1,)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 8), filters=2, kernel_size=3, strides=2, padding="same"),
@@ -172,13 +172,13 @@ class SeparableConv2D(SeparableConvolution):
 
     type: Literal["SeparableConv2D"] = "SeparableConv2D"
     kernel_size: Size2D
-    """height and width of the depthwise kernels; a single number sets both"""
+    """Height and width of the depthwise kernels; a single number sets both."""
     strides: Size2D = (1, 1)
-    """step of the kernel along height and width"""
+    """Step of the kernel along height and width."""
     padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
     dilation_rate: Size2D = (1, 1)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 7, 6), filters=2, kernel_size=3, strides=2, padding="same"),

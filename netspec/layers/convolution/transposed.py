@@ -40,13 +40,13 @@ class TransposedConvolution(ConvBase, HasFilters):
 
     output_padding: tuple[int, ...] | None = None
     groups: PositiveInt = 1
-    """number of groups that the channels are split into, each convolved separately"""
+    """Number of groups that the channels are split into, each convolved separately."""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel` (channels, filters / groups, sizes of the kernel)"""
+    """First values of `kernel` (channels, filters / groups, sizes of the kernel)."""
     kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
+    """Penalty on `kernel`, added to the loss."""
     kernel_constraint: Constraint | None = None
-    """constraint on `kernel`, applied after each step"""
+    """Constraint on `kernel`, applied after each step."""
 
     def resolved_fields(self, *inputs: Value) -> dict[str, Any]:
         """Nothing: of this padding the size of the result depends too."""
@@ -118,16 +118,16 @@ class Conv1DTranspose(TransposedConvolution):
 
     type: Literal["Conv1DTranspose"] = "Conv1DTranspose"
     kernel_size: Size1D
-    """length of the kernels"""
+    """Length of the kernels."""
     strides: Size1D = (1,)
-    """step of the window in the output"""
+    """Step of the window in the output."""
     padding: Padding1D = "valid"
-    """`valid`: none; `same`: length · stride outputs; or how much is cut off, e.g. 1 or [1, 0]"""
+    """`valid`: none; `same`: length · stride outputs; or how much is cut off, e.g. 1 or [1, 0]."""
     output_padding: Offset1D | None = None
-    """elements added at the end, fewer than `strides`; default: as many as the length given above needs (0 if `padding`
-    is explicit)"""
+    """Elements added at the end, fewer than `strides`; default: as many as the length given above needs (0 if `padding`
+    is explicit)."""
     dilation_rate: Size1D = (1,)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), filters=2, kernel_size=3, strides=2, padding="same"),
@@ -150,16 +150,16 @@ class Conv2DTranspose(TransposedConvolution):
 
     type: Literal["Conv2DTranspose"] = "Conv2DTranspose"
     kernel_size: Size2D
-    """height and width of the kernels; a single number sets both"""
+    """Height and width of the kernels; a single number sets both."""
     strides: Size2D = (1, 1)
-    """step of the window along height and width of the output"""
+    """Step of the window along height and width of the output."""
     padding: Padding = "valid"
-    """`valid`: none; `same`: size · stride outputs; or how much is cut off, e.g. 1 or [[1, 1], [0, 2]]"""
+    """`valid`: none; `same`: size · stride outputs; or how much is cut off, e.g. 1 or [[1, 1], [0, 2]]."""
     output_padding: Offset2D | None = None
-    """rows and columns added at the end, fewer than `strides`; default: as many as the size given above needs (0 if
-    `padding` is explicit)"""
+    """Rows and columns added at the end, fewer than `strides`; default: as many as the size given above needs (0 if
+    `padding` is explicit)."""
     dilation_rate: Size2D = (1, 1)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 3), filters=2, kernel_size=3, strides=2, padding="same"),
@@ -180,16 +180,16 @@ class Conv3DTranspose(TransposedConvolution):
 
     type: Literal["Conv3DTranspose"] = "Conv3DTranspose"
     kernel_size: Size3D
-    """depth, height and width of the kernels; a single number sets all"""
+    """Depth, height and width of the kernels; a single number sets all."""
     strides: Size3D = (1, 1, 1)
-    """step of the window along depth, height and width of the output"""
+    """Step of the window along depth, height and width of the output."""
     padding: Padding3D = "valid"
-    """`valid`: none; `same`: size · stride outputs; or how much is cut off, e.g. 1 or [[1, 1], [0, 2], [0, 0]]"""
+    """`valid`: none; `same`: size · stride outputs; or how much is cut off, e.g. 1 or [[1, 1], [0, 2], [0, 0]]."""
     output_padding: Offset3D | None = None
-    """elements added at the end of each axis, fewer than `strides`; default: as many as the size given above needs (0
-    if `padding` is explicit)"""
+    """Elements added at the end of each axis, fewer than `strides`; default: as many as the size given above needs (0
+    if `padding` is explicit)."""
     dilation_rate: Size3D = (1, 1, 1)
-    """distance between the elements of the kernel"""
+    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((1, 2, 2, 3, 2), filters=2, kernel_size=2, strides=(1, 2, 2), padding="same"),

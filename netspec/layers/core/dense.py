@@ -34,23 +34,23 @@ class Dense(LayerSpec):
 
     type: Literal["Dense"] = "Dense"
     units: PositiveInt
-    """number of outputs"""
+    """Number of outputs."""
     activation: Activation | None = None
-    """function applied to the result (softmax: over the units)"""
+    """Function applied to the result (softmax: over the units)."""
     use_bias: bool = True
-    """add a learned offset to each output"""
+    """Add a learned offset to each output."""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel` (features, units)"""
+    """First values of `kernel` (features, units)."""
     bias_initializer: Initializer = Zeros()
-    """first values of `bias` (units)"""
+    """First values of `bias` (units)."""
     kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
+    """Penalty on `kernel`, added to the loss."""
     kernel_constraint: Constraint | None = None
-    """constraint on `kernel`, applied after each step"""
+    """Constraint on `kernel`, applied after each step."""
     bias_regularizer: Regularizer | None = None
-    """penalty on `bias`, added to the loss"""
+    """Penalty on `bias`, added to the loss."""
     bias_constraint: Constraint | None = None
-    """constraint on `bias`, applied after each step"""
+    """Constraint on `bias`, applied after each step."""
 
     passes_mask: ClassVar = True
     shardable_parameter: ClassVar = "kernel"
@@ -149,25 +149,25 @@ class EinsumDense(LayerSpec):
 
     type: Literal["EinsumDense"] = "EinsumDense"
     equation: str
-    """the axes of the input, the kernel and the output: letters, as in NumPy's einsum"""
+    """The axes of the input, the kernel and the output: letters, as in NumPy's einsum."""
     output_shape: Sizes
-    """sizes of the output's axes without the batch and without those that dots stand for; null: the input's size"""
+    """Sizes of the output's axes without the batch and without those that dots stand for; null: the input's size."""
     activation: Activation | None = None
-    """function applied to the result"""
+    """Function applied to the result."""
     bias_axes: str | None = None
-    """letters of the output's axes along which a learned offset is added; null: no bias"""
+    """Letters of the output's axes along which a learned offset is added; null: no bias."""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel`: those of a matrix of all its input axes by all its output axes"""
+    """First values of `kernel`: those of a matrix of all its input axes by all its output axes."""
     bias_initializer: Initializer = Zeros()
-    """first values of `bias`"""
+    """First values of `bias`."""
     kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
+    """Penalty on `kernel`, added to the loss."""
     kernel_constraint: Constraint | None = None
-    """constraint on `kernel`, applied after each step"""
+    """Constraint on `kernel`, applied after each step."""
     bias_regularizer: Regularizer | None = None
-    """penalty on `bias`, added to the loss"""
+    """Penalty on `bias`, added to the loss."""
     bias_constraint: Constraint | None = None
-    """constraint on `bias`, applied after each step"""
+    """Constraint on `bias`, applied after each step."""
 
     onnx_roundtrip_blocker: ClassVar = "it is written as a product of matrices, which does not contain the equation"
     samples: ClassVar = (

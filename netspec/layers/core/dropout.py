@@ -63,7 +63,7 @@ class DropoutBase(NoiseLayer):
     """Base of layers that drop a share of their input."""
 
     rate: float = Field(ge=0, lt=1)
-    """share of the elements that are dropped"""
+    """Share of the elements that are dropped."""
 
     def strength(self) -> float:
         """The share."""
@@ -78,8 +78,8 @@ class ShapedDropout(DropoutBase):
     """Field of layers that can drop elements together."""
 
     noise_shape: tuple[PositiveInt | None, ...] | None = Field(default=None, strict=False)
-    """sizes of the random draws, batch first: 1 for axes whose elements are dropped together, null for the input's
-    size. Default: each element is dropped independently"""
+    """Sizes of the random draws, batch first: 1 for axes whose elements are dropped together, null for the input's
+    size. Default: each element is dropped independently."""
 
     def mask_shape(self, x: Value) -> tuple[int, ...]:
         """The shape that `noise_shape` describes."""
@@ -216,7 +216,7 @@ class GaussianNoise(NoiseLayer):
 
     type: Literal["GaussianNoise"] = "GaussianNoise"
     stddev: float = Field(ge=0)
-    """standard deviation of the noise"""
+    """Standard deviation of the noise."""
 
     samples: ClassVar[Any] = (Sample.of((4, 3, 5), stddev=0.5), Sample.of((2, 3), stddev=0.0))
 

@@ -23,17 +23,17 @@ class EmbeddingBase(LayerSpec):
     """Base of embeddings: a table of vectors."""
 
     input_dim: PositiveInt
-    """number of different integers: the size of the vocabulary"""
+    """Number of different integers: the size of the vocabulary."""
     output_dim: PositiveInt
-    """length of the vectors"""
+    """Length of the vectors."""
     embeddings_initializer: Initializer = RandomUniform()
-    """first values of `embeddings` (input_dim, output_dim)"""
+    """First values of `embeddings` (input_dim, output_dim)."""
     embeddings_regularizer: Regularizer | None = None
-    """penalty on `embeddings`, added to the loss"""
+    """Penalty on `embeddings`, added to the loss."""
     embeddings_constraint: Constraint | None = None
-    """constraint on `embeddings`, applied after each step"""
+    """Constraint on `embeddings`, applied after each step."""
     mask_zero: bool = False
-    """true: 0 is padding: elements that are 0 are masked for the layers that follow"""
+    """`true`: treat 0 as padding, which is masked in the layers that follow."""
 
     def table(self, builder: Builder) -> Value:
         """The vectors, one per row."""
@@ -89,11 +89,11 @@ class ReversibleEmbedding(EmbeddingBase):
 
     type: Literal["ReversibleEmbedding"] = "ReversibleEmbedding"
     reverse: bool = False
-    """true: from vectors to scores. An argument of the call in Keras"""
+    """`true`: from vectors to scores. An argument of the call in Keras."""
     tie_weights: bool = True
-    """false: the way back has a matrix of its own, `reverse_embeddings` (output_dim, input_dim)"""
+    """`false`: scores use a separate matrix, `reverse_embeddings` (output_dim, input_dim)."""
     logit_soft_cap: float | None = Field(default=None, gt=0)
-    """limit scores to ± this number: cap · tanh(score / cap)"""
+    """Limit scores to ± this number: cap · tanh(score / cap)."""
 
     onnx_equivalents: ClassVar = ("Embedding", "Dense")
     samples: ClassVar = (

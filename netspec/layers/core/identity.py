@@ -48,9 +48,9 @@ class ActivityRegularization(LayerSpec):
 
     type: Literal["ActivityRegularization"] = "ActivityRegularization"
     l1: float = Field(default=0.0, ge=0)
-    """factor of the absolute values"""
+    """Factor of the absolute values."""
     l2: float = Field(default=0.0, ge=0)
-    """factor of the squares"""
+    """Factor of the squares."""
 
     passes_mask: ClassVar = True
     samples: ClassVar = (Sample.of((2, 3), l1=0.3), Sample.of((3, 2, 2), l1=0.1, l2=0.2))
@@ -81,15 +81,15 @@ class Parameter(LayerSpec):
 
     type: Literal["Parameter"] = "Parameter"
     shape: Annotated[tuple[int, ...], BeforeValidator(_shape, json_schema_input_type=list[int])]
-    """of a sample, without the batch"""
+    """Shape of a sample, without the batch axis."""
     dtype: InputDType = "float32"
-    """the element type; `float32` follows the precision the net is compiled for"""
+    """The element type; `float32` follows the precision the net is compiled for."""
     value_initializer: Initializer = Zeros()
-    """first values of `value`"""
+    """First values of `value`."""
     value_regularizer: Regularizer | None = None
-    """penalty on `value`, added to the loss"""
+    """Penalty on `value`, added to the loss."""
     value_constraint: Constraint | None = None
-    """constraint on `value`, applied after each step"""
+    """Constraint on `value`, applied after each step."""
 
     samples: ClassVar = (
         Sample.of((2, 3), shape=[4, 2], value_initializer={"type": "RandomNormal"}),

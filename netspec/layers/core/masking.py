@@ -60,7 +60,7 @@ class Masking(LayerSpec):
 
     type: Literal["Masking"] = "Masking"
     mask_value: float = 0.0
-    """a step is masked if all its features have this value"""
+    """A step is masked if all its features have this value."""
 
     onnx_roundtrip_blocker: ClassVar = "it is written as comparisons, which are not put together again"
     samples: ClassVar = (

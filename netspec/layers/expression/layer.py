@@ -31,13 +31,13 @@ class ParameterSpec(Spec):
     """A learned array in an Expression."""
 
     shape: tuple[int, ...] = Field(default=(), strict=False)
-    """its shape, which broadcasts with the inputs: [] is a single number, [C, 1, 1] one per channel of images"""
+    """Its shape, which broadcasts with the inputs: [] is a single number, [C, 1, 1] one per channel of images."""
     initializer: Initializer = Ones()
-    """first values"""
+    """First values."""
     regularizer: Regularizer | None = None
-    """penalty on it, added to the loss"""
+    """Penalty on it, added to the loss."""
     constraint: Constraint | None = None
-    """constraint on it, applied after each step"""
+    """Constraint on it, applied after each step."""
 
 
 @LAYERS.register
@@ -58,14 +58,14 @@ class Expression(LayerSpec):
     onnx_roundtrip_blocker: ClassVar = "it is written as the operators that its formula is made of"
     type: Literal["Expression"] = "Expression"
     expr: str
-    """the formula"""
+    """The formula."""
     inputs: Names | None = None
-    """names of the inputs in the formula, in the order of `from`; default: x, y, z"""
+    """Names of the inputs in the formula, in the order of `from`; default: x, y, z."""
     parameters: dict[str, ParameterSpec] = Field(default_factory=dict)
-    """learned arrays by their names in the formula: `{beta: {shape: [], initializer: ones}}`"""
+    """Learned arrays by their names in the formula: `{beta: {shape: [], initializer: ones}}`."""
     keep_types: bool = False
-    """compute with integers as integers, and take bool inputs as conditions; the output has the resulting type, bool
-    for a condition. Default: all are floats"""
+    """Compute with integers as integers, and take bool inputs as conditions; the output has the resulting type, bool
+    for a condition. Default: all are floats."""
 
     samples: ClassVar[Any] = (
         Sample.of((2, 3, 4), expr="x * sigmoid(1.7 * x)"),

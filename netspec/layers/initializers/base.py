@@ -115,7 +115,7 @@ class Constant(InitializerSpec):
 
     type: Literal["Constant"] = "Constant"
     value: float = 0.0
-    """value of all elements"""
+    """Value of all elements."""
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """The value, repeated."""

@@ -20,7 +20,7 @@ class Orthogonal(InitializerSpec):
 
     type: Literal["Orthogonal"] = "Orthogonal"
     gain: float = 1.0
-    """length of the rows or columns"""
+    """Length of the rows or columns."""
 
     samples: ClassVar = ({}, {"gain": 0.5})
 
@@ -44,7 +44,7 @@ class IdentityInitializer(InitializerSpec):
 
     type: Literal["Identity"] = "Identity"
     gain: float = 1.0
-    """value on the diagonal"""
+    """Value on the diagonal."""
 
     samples: ClassVar = ({}, {"gain": 0.5})
 
@@ -117,13 +117,13 @@ class STFTInitializer(InitializerSpec):
 
     type: Literal["STFT"] = "STFT"
     side: Literal["real", "imag"] = "real"
-    """real or imaginary part"""
+    """Real or imaginary part."""
     window: Literal["boxcar", "hann", "hamming", "blackman"] | None = "hann"
-    """window that a frame is multiplied by; null: none"""
+    """Window that a frame is multiplied by; null: none."""
     scaling: Literal["density", "spectrum"] | None = Field(default="density")
-    """divisor of the window: the root of the sum of its squares, the sum of its values, or none (null)"""
+    """Divisor of the window: the root of the sum of its squares, the sum of its values, or none (null)."""
     periodic: bool = False
-    """whether the window is periodic (its first value follows the last) rather than symmetric"""
+    """Whether the window is periodic (its first value follows the last) rather than symmetric."""
 
     samples: ClassVar = ({}, {"side": "imag", "window": "hamming", "scaling": "spectrum", "periodic": True})
 

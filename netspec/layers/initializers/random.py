@@ -17,11 +17,11 @@ class RandomNormal(InitializerSpec):
 
     type: Literal["RandomNormal"] = "RandomNormal"
     mean: float = 0.0
-    """mean of the distribution"""
+    """Mean of the distribution."""
     stddev: float = Field(default=0.05, ge=0)
-    """standard deviation of the distribution"""
+    """Standard deviation of the distribution."""
     sparse: PositiveInt | None = None
-    """to how many outputs an input has weights that are not 0, in the mean: Caffe's sparse gaussian. Default: to all"""
+    """Mean number of outputs to which an input has nonzero weights, as in Caffe's sparse Gaussian. Default: all."""
 
     samples: ClassVar = ({}, {"mean": 1.0, "sparse": 2})
 
@@ -37,9 +37,9 @@ class RandomUniform(InitializerSpec):
 
     type: Literal["RandomUniform"] = "RandomUniform"
     minval: float = -0.05
-    """lower limit"""
+    """Lower limit."""
     maxval: float = 0.05
-    """upper limit"""
+    """Upper limit."""
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """Uniform numbers."""
@@ -52,9 +52,9 @@ class TruncatedNormal(InitializerSpec):
 
     type: Literal["TruncatedNormal"] = "TruncatedNormal"
     mean: float = 0.0
-    """mean of the distribution"""
+    """Mean of the distribution."""
     stddev: float = Field(default=0.05, ge=0)
-    """standard deviation before the cut"""
+    """Standard deviation before the cut."""
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """Truncated normal numbers."""

@@ -111,11 +111,11 @@ class VarianceScaling(InitializerSpec):
 
     type: Literal["VarianceScaling"] = "VarianceScaling"
     scale: float = Field(default=1.0, gt=0)
-    """factor of the variance"""
+    """Factor of the variance."""
     mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
-    """divisor of the variance"""
+    """Divisor of the variance."""
     distribution: Literal["truncated_normal", "untruncated_normal", "uniform"] = "truncated_normal"
-    """shape of the distribution"""
+    """Shape of the distribution."""
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """Numbers of variance scale / fan."""

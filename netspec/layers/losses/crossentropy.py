@@ -40,23 +40,23 @@ class ProbabilityFields(Spec):
     """Fields of cross-entropies over classes."""
 
     from_logits: bool = False
-    """true: the prediction holds scores before the softmax. More precise than a softmax layer and `false`"""
+    """`true`: the prediction holds scores before the softmax. More precise than a softmax layer and `false`."""
     axis: int = -1
-    """the axis of the classes"""
+    """The axis of the classes."""
 
 
 class ClassIndexTargets(ProbabilityFields):
     """Fields of cross-entropies whose targets are class indices."""
 
     ignore_class: int | None = None
-    """class index of elements to leave out, such as 255 or -1"""
+    """Class index of elements to leave out, such as 255 or -1."""
 
 
 class LabelSmoothing(Spec):
     """Field of losses with label smoothing."""
 
     label_smoothing: float = Field(default=0.0, ge=0, le=1)
-    """share of each target that is spread evenly over all classes"""
+    """Share of each target that is spread evenly over all classes."""
 
 
 class ClassVectorTargets(ProbabilityFields, LabelSmoothing):
@@ -75,9 +75,9 @@ class BinaryTargets(Spec):
     """Fields of binary cross-entropies."""
 
     from_logits: bool = False
-    """true: the prediction holds scores before the sigmoid. More precise than a sigmoid layer and `false`"""
+    """`true`: the prediction holds scores before the sigmoid. More precise than a sigmoid layer and `false`."""
     label_smoothing: float = Field(default=0.0, ge=0, le=1)
-    """targets are drawn so far towards ½: target · (1 - s) + ½ · s"""
+    """Label smoothing s: targets become target · (1 - s) + ½ · s."""
 
     def smoothed(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value]:
         """Prediction and smoothed target."""
@@ -106,7 +106,7 @@ class SparseCategoricalCrossentropy(ClassIndexTargets, ClassWeighted, PairLoss):
     type: Literal["SparseCategoricalCrossentropy"] = "SparseCategoricalCrossentropy"
     prediction_kind: ClassVar[PredictionKind] = "classes"
     label_smoothing: float = Field(default=0.0, ge=0, le=1)
-    """share of each target that is spread evenly over all classes"""
+    """Share of each target that is spread evenly over all classes."""
 
     samples: ClassVar = (
         Sample.of((3, 4), (3,), dtypes=("float32", "int32"), from_logits=True),

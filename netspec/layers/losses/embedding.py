@@ -38,9 +38,9 @@ class Contrastive(LossSpec):
 
     type: Literal["Contrastive"] = "Contrastive"
     margin: float = Field(default=1.0, gt=0)
-    """wanted distance between embeddings that are not similar"""
+    """Distance from which dissimilar pairs add nothing to the loss."""
     legacy_version: bool = False
-    """true: use max(0, margin - d²) for pairs that are not similar, as old versions of Caffe did"""
+    """`true`: use max(0, margin - d²) for pairs that are not similar, as old versions of Caffe did."""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), (4,), dtypes=("float32", "float32", "int32"), high=2, margin=3.0),
@@ -82,7 +82,7 @@ class CosineEmbedding(LossSpec):
 
     type: Literal["CosineEmbedding"] = "CosineEmbedding"
     margin: float = Field(default=0.0, ge=-1, le=1)
-    """cosine up to which dissimilar pairs add nothing to the loss"""
+    """Cosine up to which dissimilar pairs add nothing to the loss."""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), (4,), dtypes=("float32", "float32", "int32"), low=-1, high=2),
@@ -114,13 +114,13 @@ class Triplet(LossSpec):
 
     type: Literal["Triplet"] = "Triplet"
     margin: float = Field(default=1.0, gt=0)
-    """how much farther than the positive the negative is to be"""
+    """Margin by which the negative must be farther away than the positive."""
     p: float = Field(default=2.0, ge=1)
-    """of the norm: 1 for the sum of the differences, 2 for the usual distance"""
+    """Order of the norm: 1 for the sum of absolute differences, 2 for the Euclidean distance."""
     epsilon: float = Field(default=1e-6, ge=0)
-    """added to differences, so that a distance of 0 has a gradient"""
+    """Added to differences, so that a distance of 0 has a gradient."""
     swap: bool = False
-    """true: measure the distance to the negative from the positive if that is less"""
+    """`true`: measure the distance to the negative from the positive if that is less."""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), (4, 3)),
@@ -157,11 +157,11 @@ class Circle(PairLoss):
 
     type: Literal["Circle"] = "Circle"
     gamma: float = Field(default=80.0, gt=0)
-    """factor of the exponents"""
+    """Factor of the exponents."""
     margin: float = Field(default=0.4, ge=0, le=1)
-    """m, how strict it is"""
+    """Margin m."""
     remove_diagonal: bool = True
-    """false: a sample is compared with itself too"""
+    """`false`: a sample is compared with itself too."""
 
     samples: ClassVar = (
         Sample.of((5, 3), (5,), dtypes=("float32", "int32"), high=2, ranges=((-0.7, 0.7), None), gamma=4.0),

@@ -89,9 +89,9 @@ class OneVsRestHinge(ClassWeighted, PairLoss):
     type: Literal["OneVsRestHinge"] = "OneVsRestHinge"
     prediction_kind: ClassVar[PredictionKind] = "classes"
     norm: Literal["L1", "L2"] = "L1"
-    """L1: the sum of the hinges; L2: of their squares"""
+    """`L1`: the sum of the hinges; `L2`: the sum of their squares."""
     axis: int = -1
-    """the axis of the classes"""
+    """The axis of the classes."""
 
     samples: ClassVar = (
         Sample.of((4, 4), (4,), dtypes=("float32", "int32"), class_weight={1: 2.0}),

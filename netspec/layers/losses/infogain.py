@@ -34,9 +34,9 @@ class InfoGain(ProbabilityFields, PairLoss):
     type: Literal["InfoGain"] = "InfoGain"
     prediction_kind: ClassVar[PredictionKind] = "classes"
     matrix: list[Annotated[list[float], Field(min_length=1)]] | None = None
-    """H, row by row: the value of each predicted class k if the right class is that of the row"""
+    """H, row by row: the value of each predicted class k if the right class is that of the row."""
     file: FilePath | None = None
-    """path of a file with H, relative to this file: `.npy`, or text with one row per line and commas between values"""
+    """Path of a file with H, relative to this file: `.npy`, or text with one row per line and commas between values."""
 
     samples: ClassVar = (
         Sample.of(

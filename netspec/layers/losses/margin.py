@@ -31,7 +31,7 @@ class MarginRanking(LossSpec):
 
     type: Literal["MarginRanking"] = "MarginRanking"
     margin: float = Field(default=0.0, ge=0)
-    """by how much the greater score should exceed the other"""
+    """By how much the greater score should exceed the other."""
 
     samples: ClassVar = (
         Sample.of((4, 1), (4, 1), (4,), dtypes=SIGNS, low=-1, high=2),
@@ -55,7 +55,7 @@ class HingeEmbedding(PairLoss):
 
     type: Literal["HingeEmbedding"] = "HingeEmbedding"
     margin: float = 1.0
-    """distance from which dissimilar pairs add nothing to the loss"""
+    """Distance from which dissimilar pairs add nothing to the loss."""
 
     samples: ClassVar = (
         Sample.of((4, 1), (4,), dtypes=("float32", "int32"), low=-1, high=2),
@@ -79,9 +79,9 @@ class MultiMargin(ClassWeighted, PairLoss):
     type: Literal["MultiMargin"] = "MultiMargin"
     prediction_kind: ClassVar[PredictionKind] = "classes"
     p: Literal[1, 2] = 1
-    """exponent: 1 or 2"""
+    """Exponent: 1 or 2."""
     margin: float = 1.0
-    """by how much the score of the true class should exceed the others"""
+    """By how much the score of the true class should exceed the others."""
 
     samples: ClassVar = (
         Sample.of((4, 4), (4,), dtypes=("float32", "int32")),

@@ -20,7 +20,7 @@ class OverlapFields(Spec):
     """Field of losses that compare regions."""
 
     axis: Axes | None = None
-    """the axes of a region, such as `[2, 3]` for one region per channel; default: the whole batch is one region"""
+    """The axes of a region, such as `[2, 3]` for one region per channel; default: the whole batch is one region."""
 
     def sums(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value, Value]:
         """Σ target · prediction, Σ target and Σ prediction over each region."""
@@ -64,9 +64,9 @@ class Tversky(OverlapFields, PairLoss):
 
     type: Literal["Tversky"] = "Tversky"
     alpha: float = Field(default=0.5, ge=0)
-    """weight of false negatives"""
+    """Weight of false negatives."""
     beta: float = Field(default=0.5, ge=0)
-    """weight of false positives"""
+    """Weight of false positives."""
 
     samples: ClassVar = (
         Sample.of((3, 4), (3, 4), ranges=RANGES, alpha=0.7, beta=0.2),

@@ -65,11 +65,11 @@ class Poisson(PairLoss):
 
     type: Literal["Poisson"] = "Poisson"
     log_input: bool = False
-    """true: the prediction is the log of the expected count, and the loss is e^prediction - target · prediction"""
+    """`true`: the prediction is the log of the expected count, and the loss is e^prediction - target · prediction."""
     full: bool = False
-    """true: add Stirling's approximation of ln(target!) for targets above 1"""
+    """`true`: add Stirling's approximation of ln(target!) for targets above 1."""
     epsilon: float = Field(default=EPSILON, gt=0)
-    """added to the prediction before its logarithm is taken; PyTorch adds 1e-8"""
+    """Added to the prediction before its logarithm is taken; PyTorch adds 1e-8."""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), dtypes=("float32", "int32"), ranges=((0.1, 3.0), None)),
@@ -103,9 +103,9 @@ class GaussianNLL(LossSpec):
     type: Literal["GaussianNLL"] = "GaussianNLL"
     prediction_kind: ClassVar[PredictionKind] = "values"
     full: bool = False
-    """true: add the constant ½ ln 2π"""
+    """`true`: add the constant ½ ln 2π."""
     epsilon: float = Field(default=1e-6, gt=0)
-    """smallest variance: lower values are replaced by it, and have no gradient"""
+    """Smallest variance: lower values are replaced by it, and have no gradient."""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), (4, 3), ranges=(None, None, (0.1, 2.0))),
@@ -134,9 +134,9 @@ class Focal(Spec):
     """Fields of focal losses, and their factor. Lin et al. 2017, arXiv:1708.02002."""
 
     alpha: float = Field(default=0.25, ge=0, le=1)
-    """factor that balances the classes"""
+    """Factor that balances the classes."""
     gamma: float = Field(default=2.0, ge=0)
-    """focusing parameter: how much easy elements are down-weighted; 0: not at all"""
+    """Focusing parameter: how much easy elements are down-weighted; 0: not at all."""
 
     def times_focus(self, losses: Value, probability: Value) -> Value:
         """losses · (1 - probability)^gamma"""
@@ -185,7 +185,7 @@ class BinaryFocalCrossentropy(Focal, BinaryTargets, ClassWeighted, PairLoss):
     type: Literal["BinaryFocalCrossentropy"] = "BinaryFocalCrossentropy"
     prediction_kind: ClassVar[PredictionKind] = "binary"
     apply_class_balancing: bool = False
-    """true: losses of targets 1 are multiplied by `alpha`, others by 1 - alpha"""
+    """`true`: losses of targets 1 are multiplied by `alpha`, others by 1 - alpha."""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), from_logits=True, ranges=(None, (0.0, 1.0))),
@@ -210,7 +210,7 @@ class TargetProbability(Spec):
     """Axis field of losses that use the probability of the right class without normalizing it."""
 
     axis: int = -1
-    """the axis of the classes"""
+    """The axis of the classes."""
 
     def target_probability(self, builder: Builder, prediction: Value, label: Value) -> tuple[Value, Value]:
         """The probability of the right class (N, …), and the class indices."""
@@ -229,7 +229,7 @@ class CategoricalGeneralizedCrossEntropy(TargetProbability, ClassWeighted, PairL
     type: Literal["CategoricalGeneralizedCrossEntropy"] = "CategoricalGeneralizedCrossEntropy"
     prediction_kind: ClassVar[PredictionKind] = "classes"
     q: float = Field(default=0.5, gt=0, lt=1)
-    """near 0 as cross-entropy, near 1 as the absolute error, which minds wrong labels less"""
+    """Near 0 the loss is like cross-entropy; near 1 like the absolute error, which tolerates wrong labels better."""
 
     samples: ClassVar = (
         Sample.of((4, 4), (4,), dtypes=("float32", "int32"), ranges=((0.1, 0.9), None)),

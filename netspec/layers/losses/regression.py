@@ -149,7 +149,7 @@ class Huber(PairLoss):
     type: Literal["Huber"] = "Huber"
     prediction_kind: ClassVar[PredictionKind] = "values"
     delta: float = Field(default=1.0, gt=0)
-    """δ, from which on errors count by their size, no longer by their square"""
+    """Threshold δ: larger errors count linearly, smaller ones quadratically."""
 
     samples: ClassVar = (*SAMPLES[:2], Sample.of((4, 3), (4, 3), delta=0.4))
 
@@ -184,7 +184,7 @@ class CosineAxis(Spec):
     """Axis field of losses and metrics of angles."""
 
     axis: int = -1
-    """the axis of the vectors"""
+    """The axis of the vectors."""
 
 
 @LOSSES.register

@@ -31,7 +31,7 @@ class CTC(LossSpec):
     type: Literal["CTC"] = "CTC"
     prediction_kind: ClassVar[PredictionKind] = "frames"
     mask_index: int = Field(default=0, ge=0)
-    """the class of the blank, between labels; in a target it fills up shorter sequences"""
+    """Class index of the blank between labels; it also pads shorter targets."""
 
     samples: ClassVar = (
         Sample.of((3, 5, 4), (3, 2), dtypes=("float32", "int32")),

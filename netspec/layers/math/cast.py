@@ -28,7 +28,7 @@ class Cast(LayerSpec):
 
     type: Literal["Cast"] = "Cast"
     dtype: InputDType
-    """the element type; `float32` follows the precision the net is compiled for"""
+    """The element type; `float32` follows the precision the net is compiled for."""
 
     samples: ClassVar = (
         Sample.of((2, 3), dtype="float32", dtypes=("uint8",)),
@@ -61,7 +61,7 @@ class BitCast(LayerSpec):
 
     type: Literal["BitCast"] = "BitCast"
     dtype: Bits
-    """the element type, of as many bytes as the input's"""
+    """The element type, of as many bytes as the input's."""
 
     samples: ClassVar = (
         Sample.of((2, 3), dtype="float32", dtypes=("int32",)),

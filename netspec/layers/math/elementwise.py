@@ -39,9 +39,9 @@ class ScaledInput(LayerSpec):
     passes_mask: ClassVar = True
 
     scale: NotZero = 1.0
-    """factor on the input"""
+    """Factor on the input."""
     shift: float = 0.0
-    """offset added to the scaled input"""
+    """Offset added to the scaled input."""
 
 
 @LAYERS.register
@@ -53,7 +53,7 @@ class Power(ScaledInput):
 
     type: Literal["Power"] = "Power"
     power: NotZero = 1.0
-    """the exponent"""
+    """The exponent."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 2), power=3.0, scale=-0.5, shift=1.0),
@@ -79,7 +79,7 @@ class Exp(ScaledInput):
 
     type: Literal["Exp"] = "Exp"
     base: Base | None = None
-    """the base; default: e"""
+    """The base; default: e."""
 
     samples: ClassVar = (Sample.of((2, 3)), Sample.of((2, 3), base=2.0, scale=-0.5, shift=1.0))
 
@@ -100,7 +100,7 @@ class Log(ScaledInput):
 
     type: Literal["Log"] = "Log"
     base: Base | None = None
-    """base of the logarithm; default: e"""
+    """Base of the logarithm; default: e."""
 
     samples: ClassVar = (
         Sample.of((2, 3), ranges=((0.5, 4.0),)),
@@ -157,9 +157,9 @@ class Clip(LayerSpec):
 
     type: Literal["Clip"] = "Clip"
     min: float | None = None
-    """the lower limit; default: none"""
+    """The lower limit; default: none."""
     max: float | None = None
-    """the upper limit; default: none"""
+    """The upper limit; default: none."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), min=-0.5, max=1.0),
@@ -195,7 +195,7 @@ class Threshold(LayerSpec):
 
     type: Literal["Threshold"] = "Threshold"
     threshold: float = 0.0
-    """the threshold"""
+    """The threshold."""
 
     samples: ClassVar = (Sample.of((2, 3, 4), threshold=0.5),)
 

@@ -84,13 +84,13 @@ class DFT(LayerSpec):
 
     type: Literal["DFT"] = "DFT"
     axis: int = -2
-    """the axis to transform along"""
+    """The axis to transform along."""
     n: PositiveInt | None = None
-    """the length of the transform, to which the input is cut or filled with zeros; default: that of the axis"""
+    """The length of the transform, to which the input is truncated or padded with zeros; default: that of the axis."""
     inverse: bool = False
-    """from frequencies back; divided by the length"""
+    """`true`: the inverse transform, divided by the length."""
     onesided: bool = False
-    """only the frequencies 0 … ⌊n / 2⌋, which determine the rest for real input; the result of the inverse is real"""
+    """Only the frequencies 0 … ⌊n / 2⌋, which determine the rest for real input; the result of the inverse is real."""
 
     samples: ClassVar = (
         Sample.of((2, 5, 1)),
@@ -147,11 +147,11 @@ class STFT(LayerSpec):
 
     type: Literal["STFT"] = "STFT"
     frame_length: PositiveInt
-    """how much of the signal a frame has"""
+    """Length of a frame, in elements of the signal."""
     frame_step: PositiveInt
-    """step from one frame to the next"""
+    """Step from one frame to the next."""
     onesided: bool = True
-    """only the frequencies 0 … ⌊frame_length / 2⌋, which determine the rest for real input"""
+    """Only the frequencies 0 … ⌊frame_length / 2⌋, which determine the rest for real input."""
 
     samples: ClassVar = (
         Sample.of((2, 7, 1), frame_length=4, frame_step=2),

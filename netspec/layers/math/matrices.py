@@ -32,9 +32,9 @@ class Trilu(LayerSpec):
 
     type: Literal["Trilu"] = "Trilu"
     upper: bool = True
-    """the triangle on and above a diagonal; false: on and below it"""
+    """The triangle on and above a diagonal; false: on and below it."""
     k: int = 0
-    """the diagonal that bounds the triangle: 0 is the main one, 1 the one above it, -1 the one below"""
+    """The diagonal that bounds the triangle: 0 is the main one, 1 the one above it, -1 the one below."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),

@@ -54,11 +54,11 @@ class Reduction(LayerSpec):
 
     type: Literal["Reduction"] = "Reduction"
     operation: Operation = "sum"
-    """the reduction"""
+    """The reduction."""
     axes: Axes | None = None
-    """the axes that go; default: all but the batch"""
+    """The axes to reduce; default: all but the batch."""
     keepdims: bool = False
-    """keep the axes, with size 1"""
+    """Keep the axes, with size 1."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -93,11 +93,11 @@ class Cumulative(LayerSpec):
     foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: here it is `axis`"}
 
     axis: int = 1
-    """the axis to go along"""
+    """The axis to accumulate along."""
     exclusive: bool = False
-    """leave out the element itself: reduce the elements before it"""
+    """Leave out the element itself: reduce the elements before it."""
     reverse: bool = False
-    """begin at the end"""
+    """Start from the end."""
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""

@@ -21,9 +21,9 @@ class ChannelwiseLayer(LayerSpec):
     foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: here it is an initializer"}
 
     axis: int = 1
-    """first axis of the input that the other array corresponds to"""
+    """First axis of the input that the other array corresponds to."""
     num_axes: PositiveInt = 1
-    """number of axes of the learned array; a second input has its own number of axes"""
+    """Number of axes of the learned array; a second input has its own number of axes."""
 
     def shape_of(self, x: Value) -> tuple[int, ...]:
         """Shape of the learned array for the input `x`."""
@@ -69,19 +69,19 @@ class Scale(ChannelwiseLayer):
 
     type: Literal["Scale"] = "Scale"
     use_bias: bool = False
-    """also add a learned offset to each channel"""
+    """Also add a learned offset to each channel."""
     scale_initializer: Initializer = Ones()
-    """first values of `scale`"""
+    """First values of `scale`."""
     bias_initializer: Initializer = Zeros()
-    """first values of `bias`"""
+    """First values of `bias`."""
     scale_regularizer: Regularizer | None = None
-    """penalty on `scale`, added to the loss"""
+    """Penalty on `scale`, added to the loss."""
     bias_regularizer: Regularizer | None = None
-    """penalty on `bias`, added to the loss"""
+    """Penalty on `bias`, added to the loss."""
     scale_constraint: Constraint | None = None
-    """constraint on `scale`, applied after each step"""
+    """Constraint on `scale`, applied after each step."""
     bias_constraint: Constraint | None = None
-    """constraint on `bias`, applied after each step"""
+    """Constraint on `bias`, applied after each step."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -119,11 +119,11 @@ class Bias(ChannelwiseLayer):
 
     type: Literal["Bias"] = "Bias"
     bias_initializer: Initializer = Zeros()
-    """first values of `bias`"""
+    """First values of `bias`."""
     bias_regularizer: Regularizer | None = None
-    """penalty on `bias`, added to the loss"""
+    """Penalty on `bias`, added to the loss."""
     bias_constraint: Constraint | None = None
-    """constraint on `bias`, applied after each step"""
+    """Constraint on `bias`, applied after each step."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),

@@ -30,11 +30,11 @@ class ArgExtremum(LayerSpec):
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Reshape", "Flatten")
 
     axis: int = 1
-    """the axis to look along; 1 is the channels"""
+    """The axis to search along; 1 is the channels."""
     keepdims: bool = False
-    """keep the axis, with size 1; with `top_k` of 2 or more it is there anyway"""
+    """Keep the axis, with size 1; with `top_k` of 2 or more it is always kept."""
     select_last_index: bool = False
-    """of equal elements use the last, not the first"""
+    """Of equal elements use the last, not the first."""
 
     def build(self, builder: Builder, x: Value) -> Value | tuple[Value, ...]:
         """x: (N, …) → (N, …), int64."""
@@ -57,9 +57,9 @@ class ArgMax(ArgExtremum):
 
     type: Literal["ArgMax"] = "ArgMax"
     top_k: PositiveInt = 1
-    """number of indices, from that of the greatest element on"""
+    """Number of indices, starting with that of the greatest element."""
     out_max_val: bool = False
-    """also output the elements: the outputs are `NAME.places` and `NAME.values`"""
+    """Also output the elements: the outputs are `NAME.places` and `NAME.values`."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -136,11 +136,11 @@ class TopK(LayerSpec):
 
     type: Literal["TopK"] = "TopK"
     k: PositiveInt
-    """how many"""
+    """Number of elements."""
     axis: int = -1
-    """the axis to look along"""
+    """The axis to search along."""
     largest: bool = True
-    """false: the least elements"""
+    """`false`: return the smallest elements."""
 
     samples: ClassVar = (
         Sample.of((2, 5), k=3),
@@ -174,15 +174,15 @@ class OneHot(LayerSpec):
 
     type: Literal["OneHot"] = "OneHot"
     depth: PositiveInt
-    """length of the vectors"""
+    """Length of the vectors."""
     axis: int = -1
-    """position of the new axis in the output"""
+    """Position of the new axis in the output."""
     on_value: float = 1.0
-    """value at the index"""
+    """Value at the index."""
     off_value: float = 0.0
-    """value elsewhere"""
+    """Value elsewhere."""
     dtype: InputDType = "float32"
-    """the element type; `float32` follows the precision the net is compiled for"""
+    """The element type; `float32` follows the precision the net is compiled for."""
 
     samples: ClassVar = (
         Sample.of((2, 3), depth=4, dtypes=("int64",)),
@@ -224,7 +224,7 @@ class Hardmax(LayerSpec):
 
     type: Literal["Hardmax"] = "Hardmax"
     axis: int = -1
-    """the axis to look along"""
+    """The axis to search along."""
 
     samples: ClassVar = (Sample.of((2, 4)), Sample.of((2, 3, 2), axis=1))
 

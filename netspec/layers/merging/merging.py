@@ -197,7 +197,7 @@ class WeightedSum(ElementwiseMerge):
 
     type: Literal["WeightedSum"] = "WeightedSum"
     coefficients: Coefficients
-    """the factor of each input"""
+    """The factor of each input."""
 
     samples: ClassVar = (
         Sample.of((2, 3), (2, 3), coefficients=[1, -1]),
@@ -224,7 +224,7 @@ class Concatenate(LayerSpec):
 
     type: Literal["Concatenate"] = "Concatenate"
     axis: int = 1
-    """the axis to join along: the channels. Keras's default, -1, is the same axis in channels-last data"""
+    """The axis to concatenate along; 1 is the channels. Keras's default, -1, is the same axis in channels-last data."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 2, 2), (2, 1, 2, 2)),

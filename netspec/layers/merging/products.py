@@ -60,9 +60,9 @@ class Dot(LayerSpec):
 
     type: Literal["Dot"] = "Dot"
     axes: AxisOfEach
-    """the axis of each input to sum over: a number for both, or [first, second]; 0 is the batch"""
+    """The axis of each input to sum over: a number for both, or [first, second]; 0 is the batch."""
     normalize: bool = False
-    """give the vectors length 1 before"""
+    """Normalize the vectors to length 1 first."""
 
     samples: ClassVar = (
         Sample.of((2, 3), (2, 3), axes=1),
@@ -99,9 +99,9 @@ class MatMul(LayerSpec):
 
     type: Literal["MatMul"] = "MatMul"
     transpose_a: bool = False
-    """turn the matrices of the first input: they are (k, m)"""
+    """Transpose the matrices of the first input, which are (k, m)."""
     transpose_b: bool = False
-    """turn the matrices of the second input: they are (n, k)"""
+    """Transpose the matrices of the second input, which are (n, k)."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), (2, 4, 2)),
@@ -182,7 +182,7 @@ class Einsum(LayerSpec):
 
     type: Literal["Einsum"] = "Einsum"
     equation: Equation
-    """the axes of the inputs and of the output"""
+    """The axes of the inputs and of the output."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), (2, 4, 5), equation="bij,bjk->bik"),

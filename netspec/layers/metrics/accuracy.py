@@ -21,7 +21,7 @@ class ClassAxis(Spec):
     """Field of metrics of classes."""
 
     axis: int = -1
-    """the axis of the classes"""
+    """The axis of the classes."""
 
 
 @METRICS.register
@@ -50,7 +50,7 @@ class SparseCategoricalAccuracy(ClassAxis, PairMetric):
 
     type: Literal["SparseCategoricalAccuracy"] = "SparseCategoricalAccuracy"
     ignore_class: int | None = None
-    """class index of elements to leave out, such as 255 or -1"""
+    """Class index of elements to leave out, such as 255 or -1."""
 
     samples: ClassVar = (
         Sample.of((5, 4), (5,), dtypes=("float32", "int32")),
@@ -93,7 +93,7 @@ class BinaryAccuracy(PairMetric):
 
     type: Literal["BinaryAccuracy"] = "BinaryAccuracy"
     threshold: float = 0.5
-    """a prediction greater than this means yes"""
+    """Predictions greater than this are positive."""
 
     samples: ClassVar = (
         Sample.of((6, 2), (6, 2), dtypes=("float32", "int32"), high=2, weight=(6,)),
@@ -112,7 +112,7 @@ class TopKFields(ClassAxis):
     """Field of metrics that look at the greatest scores, and who is among them."""
 
     k: PositiveInt = 5
-    """how many scores count"""
+    """Number of highest scores that count."""
 
     def in_top_k(self, scores: Value, label: Value, axis: int) -> ElementLosses:
         """Whether the score of the class `label` (N, …) is one of the k largest along `axis` of (N, …, C, …)."""
@@ -137,7 +137,7 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
 
     type: Literal["SparseTopKCategoricalAccuracy"] = "SparseTopKCategoricalAccuracy"
     from_sorted_ids: bool = False
-    """true: the prediction holds class indices, the likeliest first, not scores"""
+    """`true`: the prediction holds class indices, the likeliest first, not scores."""
 
     samples: ClassVar = (
         Sample.of((5, 6), (5,), dtypes=("float32", "int32"), high=6, weight=(5,)),

@@ -38,8 +38,8 @@ class ThresholdMetric(MetricSpec):
     """Base of metrics at given thresholds."""
 
     thresholds: Thresholds = (0.5,)
-    """elements greater than this are positive; one threshold, or several, each with its own result. For scores before
-    the sigmoid: 0"""
+    """Elements greater than this are positive; one threshold, or several, each with its own result. For scores before
+    the sigmoid: 0."""
 
     samples: ClassVar[tuple[Sample, ...]] = (ANSWERS, WEIGHTED)
 
@@ -109,7 +109,7 @@ class ClassIdField(Spec):
     """Field of metrics that can be limited to one class."""
 
     class_id: int | None = Field(default=None, ge=0)
-    """index of the only class to count, on the last axis; default: all"""
+    """Index of the only class to count, on the last axis; default: all."""
 
     def select_class(self, *values: Value) -> tuple[Value, ...]:
         """The values of the class."""
@@ -125,10 +125,10 @@ class PrecisionRecallBase(ClassIdField, MetricSpec):
     """Base of Precision and Recall."""
 
     thresholds: Thresholds | None = None
-    """elements greater than this are positive; one threshold, or several, each with its own result. Default: 0.5, or
-    none with `top_k`. For scores before the sigmoid: 0"""
+    """Elements greater than this are positive; one threshold, or several, each with its own result. Default: 0.5, or
+    none with `top_k`. For scores before the sigmoid: 0."""
     top_k: PositiveInt | None = None
-    """only this many greatest scores along the last axis can be positive; default: all"""
+    """Only this many greatest scores along the last axis can be positive; default: all."""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         ANSWERS,
@@ -193,7 +193,7 @@ class ConstrainedBest(ClassIdField, MetricSpec):
     """Base of metrics that are the best of one rate over the thresholds at which another is high enough."""
 
     num_thresholds: PositiveInt = 200
-    """how many thresholds are tried, evenly from 0 to 1; 1 for the only threshold 0.5"""
+    """Number of thresholds, spaced evenly from 0 to 1; 1: only the threshold 0.5."""
 
     samples: ClassVar[tuple[Sample, ...]] = ()
 
@@ -226,7 +226,7 @@ class SensitivityAtSpecificity(ConstrainedBest):
 
     type: Literal["SensitivityAtSpecificity"] = "SensitivityAtSpecificity"
     specificity: float = Field(ge=0, le=1)
-    """the least specificity"""
+    """Minimum specificity."""
 
     samples: ClassVar = samples_of("specificity")
 
@@ -245,7 +245,7 @@ class SpecificityAtSensitivity(ConstrainedBest):
 
     type: Literal["SpecificityAtSensitivity"] = "SpecificityAtSensitivity"
     sensitivity: float = Field(ge=0, le=1)
-    """the least sensitivity"""
+    """Minimum sensitivity."""
 
     samples: ClassVar = samples_of("sensitivity")
 
@@ -264,7 +264,7 @@ class PrecisionAtRecall(ConstrainedBest):
 
     type: Literal["PrecisionAtRecall"] = "PrecisionAtRecall"
     recall: float = Field(ge=0, le=1)
-    """the least recall"""
+    """Minimum recall."""
 
     samples: ClassVar = samples_of("recall")
 
@@ -283,7 +283,7 @@ class RecallAtPrecision(ConstrainedBest):
 
     type: Literal["RecallAtPrecision"] = "RecallAtPrecision"
     precision: float = Field(ge=0, le=1)
-    """the least precision"""
+    """Minimum precision."""
 
     samples: ClassVar = samples_of("precision")
 

@@ -45,9 +45,9 @@ class ConfusionMatrixMetric(ClassAxis, MetricSpec):
     """Base of tables computed from scores and class indices."""
 
     ignore_class: int | None = None
-    """class index of elements to leave out, such as 255 or -1"""
+    """Class index of elements to leave out, such as 255 or -1."""
     class_names: list[str] | None = None
-    """names of the classes; default: their indices"""
+    """Names of the classes; default: their indices."""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((9, 3), (9,), dtypes=("float32", "int32"), high=3),
@@ -183,7 +183,7 @@ class TargetClasses(Spec):
     """Fields of metrics of some classes."""
 
     target_class_ids: list[int] = Field(min_length=1)
-    """the classes to average"""
+    """The classes to average."""
 
     @property
     def chosen(self) -> list[int] | None:
@@ -195,7 +195,7 @@ class CheckedTargetClasses(TargetClasses):
     """Field of metrics over a subset of the classes."""
 
     num_classes: PositiveInt
-    """number of classes"""
+    """Number of classes."""
 
     @model_validator(mode="after")
     def _are_there(self) -> Self:
@@ -212,9 +212,9 @@ class SparseFields(ClassAxis):
     """Fields of metrics of class indices or scores."""
 
     ignore_class: int | None = None
-    """class index of elements to leave out, such as 255 or -1"""
+    """Class index of elements to leave out, such as 255 or -1."""
     sparse_y_pred: bool = True
-    """false: the prediction holds scores of the classes along `axis`, not class indices"""
+    """`false`: the prediction holds scores of the classes along `axis`, not class indices."""
 
     def numbers(self, value: Value, sparse: bool, count: int) -> Value:
         """Class indices (N, …): the value, or the index of its greatest element along the axis."""
@@ -230,9 +230,9 @@ class IndexOrScoreIoU(SparseFields, IoUBase):
     """Base of metrics whose inputs are class indices by default."""
 
     num_classes: PositiveInt
-    """number of classes"""
+    """Number of classes."""
     sparse_y_true: bool = True
-    """false: the target holds vectors over the classes along `axis`, not class indices"""
+    """`false`: the target holds vectors over the classes along `axis`, not class indices."""
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …) or (N, …, C, …), target: likewise → (C, C)."""
@@ -245,7 +245,7 @@ class OneHotIoUBase(SparseFields, IoUBase):
     """Base of metrics of vectors over the classes."""
 
     num_classes: PositiveInt
-    """number of classes"""
+    """Number of classes."""
     sparse_y_pred: bool = False
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
@@ -284,9 +284,9 @@ class BinaryIoU(TargetClasses, IoUBase):
     type: Literal["BinaryIoU"] = "BinaryIoU"
     misread: ClassVar = None
     target_class_ids: list[Literal[0, 1]] = Field(default=[0, 1], min_length=1)  # type: ignore[assignment]  # a part of them
-    """0 for the noes, 1 for the yeses, or both"""
+    """Classes to average: 0 (negative), 1 (positive), or both."""
     threshold: float = 0.5
-    """a prediction of at least this means yes"""
+    """Predictions of at least this are positive."""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), dtypes=("float32", "int32"), high=2),

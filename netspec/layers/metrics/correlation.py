@@ -23,7 +23,7 @@ class AxisField(Spec):
     """Field of correlations."""
 
     axis: int = -1
-    """the axis to correlate along; the results are averaged"""
+    """The axis to correlate along; the results are averaged."""
 
     def centred(self, builder: Builder, prediction: Value, target: Value) -> tuple[int, Value, Value, Value, Value]:
         """The axis; both less their means along it; both means."""
@@ -81,9 +81,9 @@ class R2Score(MetricSpec):
 
     type: Literal["R2Score"] = "R2Score"
     class_aggregation: Literal["uniform_average", "variance_weighted_average"] | None = "uniform_average"
-    """how the scores of the outputs are averaged; null for all of them"""
+    """How the scores of the outputs are averaged; null for all of them."""
     num_regressors: int = Field(default=0, ge=0)
-    """number of regressors, for the adjusted score; 0 for no adjustment"""
+    """Number of regressors, for the adjusted score; 0 for no adjustment."""
 
     samples: ClassVar = (
         Sample.of((6, 2), (6, 2), weight=(6,)),

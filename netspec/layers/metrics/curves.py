@@ -32,20 +32,20 @@ class AUC(MetricSpec):
 
     type: Literal["AUC"] = "AUC"
     num_thresholds: Annotated[int, Field(gt=1)] = 200
-    """number of thresholds, evenly from 0 to 1"""
+    """Number of thresholds, evenly from 0 to 1."""
     curve: Literal["ROC", "PR", "PRGAIN"] = "ROC"
-    """ROC: recall over the rate of false positives; PR: precision over recall; PRGAIN: gains of both"""
+    """ROC: recall over the rate of false positives; PR: precision over recall; PRGAIN: gains of both."""
     summation_method: Literal["interpolation", "minoring", "majoring"] = "interpolation"
-    """between two thresholds: the curve's trapezoid (for PR that of Davis and Goadrich 2006), or a rectangle with the
-    lower or the upper of both heights"""
+    """Between two thresholds: the curve's trapezoid (for PR that of Davis and Goadrich 2006), or a rectangle with the
+    lower or the upper of both heights."""
     thresholds: Thresholds | None = None
-    """the thresholds between 0 and 1, which are there too; default: `num_thresholds` evenly"""
+    """Thresholds in addition to 0 and 1; default: `num_thresholds` evenly."""
     multi_label: bool = False
-    """true: a curve for each class"""
+    """`true`: a curve for each class."""
     label_weights: list[Annotated[float, Field(ge=0)]] | None = None
-    """weight of each class on the last axis; default: all equal"""
+    """Weight of each class on the last axis; default: all equal."""
     from_logits: bool = False
-    """true: the prediction holds scores before the sigmoid"""
+    """`true`: the prediction holds scores before the sigmoid."""
 
     samples: ClassVar = (
         Sample.of((8, 1), (8,), dtypes=("float32", "int32"), high=2, ranges=((0.02, 0.98), None), weight=(8,)),

@@ -28,10 +28,11 @@ class FScore(MetricSpec):
     """Base of both."""
 
     average: Literal["micro", "macro", "weighted"] | None = None
-    """macro: the mean over the classes; weighted: the mean weighted by their positive targets; micro: from the answers
-    of all classes; default: a score for each class"""
+    """`macro`: the mean over the classes; `weighted`: the mean weighted by their positive targets; `micro`:
+    from the answers
+    of all classes; default: a score for each class."""
     threshold: float | None = Field(default=None, gt=0, le=1)
-    """a prediction greater than this means yes; default: the greatest of each sample does"""
+    """Predictions greater than this are positive; default: the highest score of each sample is."""
 
     _names: tuple[str, ...] = PrivateAttr(default=())
     """Names of the classes, from the data."""
@@ -95,7 +96,7 @@ class FBetaScore(FScore):
 
     type: Literal["FBetaScore"] = "FBetaScore"
     beta: float = Field(default=1.0, gt=0)
-    """how many times as much recall counts as precision"""
+    """Weight of recall relative to precision."""
 
     samples: ClassVar = (
         *SAMPLES[:1],

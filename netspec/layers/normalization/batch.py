@@ -31,23 +31,23 @@ class AffineFields(LayerSpec):
 
     passes_mask: ClassVar = True
     epsilon: float = Field(default=1e-3, gt=0)
-    """added to the variance, so that constant data is not divided by 0"""
+    """Added to the variance, so that constant data is not divided by 0."""
     center: bool = True
-    """add the learned offset `beta`"""
+    """Add the learned offset `beta`."""
     scale: bool = True
-    """multiply by the learned factor `gamma`"""
+    """Multiply by the learned factor `gamma`."""
     beta_initializer: Initializer = Zeros()
-    """first values of `beta`"""
+    """First values of `beta`."""
     gamma_initializer: Initializer = Ones()
-    """first values of `gamma`"""
+    """First values of `gamma`."""
     beta_regularizer: Regularizer | None = None
-    """penalty on `beta`, added to the loss"""
+    """Penalty on `beta`, added to the loss."""
     beta_constraint: Constraint | None = None
-    """constraint on `beta`, applied after each step"""
+    """Constraint on `beta`, applied after each step."""
     gamma_regularizer: Regularizer | None = None
-    """penalty on `gamma`, added to the loss"""
+    """Penalty on `gamma`, added to the loss."""
     gamma_constraint: Constraint | None = None
-    """constraint on `gamma`, applied after each step"""
+    """Constraint on `gamma`, applied after each step."""
 
     def factors(self, builder: Builder, x: Value, shape: tuple[int, ...]) -> tuple[Value, Value]:
         """`gamma` and `beta` of that shape; ones and zeros if they are disabled."""
@@ -76,9 +76,9 @@ class MovingAverageFields(AffineFields):
     axis: int
     momentum: Annotated[float, Field(ge=0, le=1)] | None
     moving_mean_initializer: Initializer = Zeros()
-    """first values of `moving_mean` (C)"""
+    """First values of `moving_mean` (C)."""
     moving_variance_initializer: Initializer = Ones()
-    """first values of `moving_variance` (C)"""
+    """First values of `moving_variance` (C)."""
 
     def averages(self, builder: Builder, channels: int) -> tuple[Value, Value]:
         """Declare the moving mean and the moving variance."""
@@ -126,18 +126,19 @@ class BatchNormalization(MovingAverageFields):
 
     type: Literal["BatchNormalization"] = "BatchNormalization"
     axis: int = 1
-    """the axis of the channels. Keras's default, -1, is the same axis in channels-last data"""
+    """The axis of the channels. Keras's default, -1, is the same axis in channels-last data."""
     momentum: Annotated[float, Field(ge=0, le=1)] | None = 0.99
-    """share of the old value in the new moving average: moving · momentum + batch · (1 - momentum). `null`: the mean
-    over all batches so far, whose number is kept in `num_batches_tracked`"""
+    """Share of the old value in the new moving average: moving · momentum + batch · (1 - momentum). `null`: the mean
+    over all batches so far, whose number is kept in `num_batches_tracked`."""
     unbiased_moving_variance: bool = False
-    """true: the moving average is of the unbiased variance, n / (n - 1) times that of the batch's n elements, as in
-    PyTorch; the batch itself is always normalized by its biased variance"""
+    """`true`: the moving average is of the unbiased variance, n / (n - 1) times that of the batch's n elements, as in
+    PyTorch; the batch itself is always normalized by its biased variance."""
     track_running_stats: bool = True
-    """false: keep no moving averages, and normalize by the batch's mean and variance in inference too; the result for a
-    sample then depends on the other samples of its batch"""
+    """`false`: keep no moving averages, and normalize by the batch's mean and variance in inference too; the
+    result for a
+    sample then depends on the other samples of its batch."""
     synchronized: bool = False
-    """with several workers, compute mean and variance over the whole batch; else each worker uses its part"""
+    """With several workers, compute mean and variance over the whole batch; else each worker uses its part."""
 
     samples: ClassVar = (
         Sample.of((4, 3, 2, 3)),

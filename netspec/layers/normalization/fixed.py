@@ -80,14 +80,14 @@ class Normalization(LayerSpec):
 
     type: Literal["Normalization"] = "Normalization"
     axis: int | None = 1
-    """the axis of the channels; null: one mean and variance for all elements. Keras's default, -1, is the same axis in
-    channels-last data"""
+    """The axis of the channels; null: one mean and variance for all elements. Keras's default, -1, is the same axis in
+    channels-last data."""
     mean: Numbers | None = None
-    """a number, or one per channel; default: computed from the training data"""
+    """A number, or one per channel; default: computed from the training data."""
     variance: Numbers | None = None
-    """a number, or one per channel; default: computed from the training data"""
+    """A number, or one per channel; default: computed from the training data."""
     invert: bool = False
-    """true: the way back, y = x · √variance + mean"""
+    """`true`: the inverse, y = x · √variance + mean."""
 
     samples: ClassVar[Any] = (
         Sample.of((2, 3, 4), mean=[0.5, -1.0, 2.0], variance=[1.0, 4.0, 0.25]),

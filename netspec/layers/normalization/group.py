@@ -22,7 +22,7 @@ class GroupNormalizationBase(AffineFields):
     """Base of normalizations over groups of channels."""
 
     axis: int = 1
-    """the axis of the channels. Keras's default, -1, is the same axis in channels-last data"""
+    """The axis of the channels. Keras's default, -1, is the same axis in channels-last data."""
 
     def count(self, channels: int) -> int:
         """Number of groups for this number of channels."""
@@ -57,7 +57,7 @@ class GroupNormalization(GroupNormalizationBase):
 
     type: Literal["GroupNormalization"] = "GroupNormalization"
     groups: PositiveInt | Literal[-1] = 32
-    """number of groups of channels; -1: each channel is a group, as in InstanceNormalization"""
+    """Number of groups of channels; -1: each channel is a group, as in InstanceNormalization."""
 
     onnx_equivalents: ClassVar = ("InstanceNormalization",)
     samples: ClassVar = (
@@ -95,12 +95,13 @@ class InstanceNormalization(GroupNormalizationBase, MovingAverageFields):
     type: Literal["InstanceNormalization"] = "InstanceNormalization"
     epsilon: float = Field(default=1e-5, gt=0)
     track_running_stats: bool = False
-    """true: keep moving averages of each channel's mean and unbiased variance, averaged over the samples, and use them
-    in inference. (PyTorch's name)"""
+    """`true`: keep moving averages of each channel's mean and unbiased variance, averaged over the samples,
+    and use them
+    in inference. (PyTorch's name)."""
     momentum: Annotated[float, Field(ge=0, le=1)] | None = 0.9
-    """with `track_running_stats`, share of the old value in the new moving average: moving · momentum + batch ·
+    """With `track_running_stats`, share of the old value in the new moving average: moving · momentum + batch ·
     (1 - momentum). PyTorch's `momentum=0.1` is 0.9 here. `null`: the mean over all batches so far, whose number is kept
-    in `num_batches_tracked` (PyTorch's InstanceNorm does not update the averages in this case)"""
+    in `num_batches_tracked` (PyTorch's InstanceNorm does not update the averages in this case)."""
 
     onnx_equivalents: ClassVar = ("BatchNormalization",)
     samples: ClassVar = (
@@ -148,11 +149,11 @@ class MVN(LayerSpec):
 
     type: Literal["MVN"] = "MVN"
     normalize_variance: bool = True
-    """false: shift alone"""
+    """`false`: only subtract the mean."""
     across_channels: bool = False
-    """true: one mean and variance over all channels"""
+    """`true`: one mean and variance over all channels."""
     epsilon: float = Field(default=1e-9, gt=0)
-    """approximate lower limit of the standard deviation"""
+    """Approximate lower limit of the standard deviation."""
 
     onnx_equivalents: ClassVar = ("InstanceNormalization",)
     samples: ClassVar = (

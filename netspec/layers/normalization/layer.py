@@ -46,8 +46,8 @@ class LayerNormalization(AffineFields):
 
     type: Literal["LayerNormalization"] = "LayerNormalization"
     axis: Axes = (-1,)
-    """the axis or axes to normalize over: by default the last, the features of a sequence (N, T, features). Of images
-    (N, C, H, W), 1 is the channels, [1, 2, 3] all of an image"""
+    """The axis or axes to normalize over: by default the last, the features of a sequence (N, T, features). Of images
+    (N, C, H, W), 1 is the channels, [1, 2, 3] all of an image."""
 
     samples: ClassVar = (
         Sample.of((3, 4, 5)),
@@ -77,15 +77,15 @@ class RMSNormalization(LayerSpec):
     passes_mask: ClassVar = True
     type: Literal["RMSNormalization"] = "RMSNormalization"
     axis: Axes = (-1,)
-    """the axis or axes to normalize over: by default the last, the features of a sequence (N, T, features)"""
+    """The axis or axes to normalize over: by default the last, the features of a sequence (N, T, features)."""
     epsilon: float = Field(default=1e-6, gt=0)
-    """added to the mean square, so that zeros are not divided by 0"""
+    """Added to the mean square, so that zeros are not divided by 0."""
     scale_initializer: Initializer = Ones()
-    """first values of `scale` (sizes of the axes)"""
+    """First values of `scale` (sizes of the axes)."""
     scale_regularizer: Regularizer | None = None
-    """penalty on `scale`, added to the loss"""
+    """Penalty on `scale`, added to the loss."""
     scale_constraint: Constraint | None = None
-    """constraint on `scale`, applied after each step"""
+    """Constraint on `scale`, applied after each step."""
 
     samples: ClassVar = (
         Sample.of((3, 4, 5)),
@@ -113,7 +113,7 @@ class UnitNormalization(LayerSpec):
     passes_mask: ClassVar = True
     type: Literal["UnitNormalization"] = "UnitNormalization"
     axis: Axes = (-1,)
-    """the axis or axes of the vectors"""
+    """The axis or axes of the vectors."""
 
     samples: ClassVar = (Sample.of((3, 5)), Sample.of((2, 3, 2, 4), axis=[1, 3]))
 

@@ -36,16 +36,16 @@ class LocalResponseNormalization(LayerSpec):
 
     type: Literal["LocalResponseNormalization"] = "LocalResponseNormalization"
     size: PositiveInt = 5
-    """window size: channels, or pixels along height and along width; must be odd within a channel"""
+    """Window size: channels, or pixels along height and along width; must be odd within a channel."""
     alpha: float = Field(default=1.0, ge=0)
-    """factor of the mean square"""
+    """Factor of the mean square."""
     beta: float = Field(default=0.75, ge=0)
-    """exponent"""
+    """Exponent."""
     k: float = Field(default=1.0, gt=0)
-    """added to the mean square"""
+    """Added to the mean square."""
     region: Literal["across_channels", "within_channel"] = "across_channels"
     """`across_channels`: the window covers adjacent channels at the same position; `within_channel`: adjacent positions
-    in the same channel of an image"""
+    in the same channel of an image."""
 
     samples: ClassVar = (
         Sample.of((2, 7, 3, 2)),

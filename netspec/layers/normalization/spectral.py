@@ -35,9 +35,9 @@ class SpectralNormalization(WrapperSpec):
 
     type: Literal["SpectralNormalization"] = "SpectralNormalization"
     layer: AnyLayer
-    """the layer: `{type: Conv2D, filters: 8, kernel_size: 3}`. Its parameters are called `conv2d/kernel` and so on"""
+    """The layer: `{type: Conv2D, filters: 8, kernel_size: 3}`. Its parameters are called `conv2d/kernel` and so on."""
     power_iterations: PositiveInt = 1
-    """rounds of the power method in a step"""
+    """Number of iterations of the power method per step."""
 
     samples: ClassVar = (
         Sample.of((3, 4), layer={"type": "Dense", "units": 3, "activation": "tanh"}),

@@ -98,7 +98,7 @@ class AdaptivePooling1D(AdaptivePooling):
     rank: ClassVar[int] = 1
 
     output_size: Size1D
-    """length of the output"""
+    """Length of the output."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 6), output_size=3),
@@ -113,7 +113,7 @@ class AdaptivePooling2D(AdaptivePooling):
     rank: ClassVar[int] = 2
 
     output_size: Size2D
-    """height and width of the output; a single number sets both"""
+    """Height and width of the output; a single number sets both."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 6), output_size=2),
@@ -128,7 +128,7 @@ class AdaptivePooling3D(AdaptivePooling):
     rank: ClassVar[int] = 3
 
     output_size: Size3D
-    """depth, height and width of the output; a single number sets all"""
+    """Depth, height and width of the output; a single number sets all."""
 
     samples: ClassVar = (
         Sample.of((1, 2, 2, 4, 2), output_size=[1, 2, 2]),
@@ -248,9 +248,9 @@ class SpatialPyramidPooling(LayerSpec):
 
     type: Literal["SpatialPyramidPooling"] = "SpatialPyramidPooling"
     levels: Levels
-    """number of levels, of 1, 2, 4 … bins along each axis; or a list with the bins of each level"""
+    """Number of levels, of 1, 2, 4 … bins along each axis; or a list with the bins of each level."""
     pool: Literal["max", "average"] = "max"
-    """reduction of the elements in a bin"""
+    """Reduction of the elements in a bin."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 4, 5), levels=2),

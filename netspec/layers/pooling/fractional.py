@@ -133,11 +133,11 @@ class FractionalMaxPooling2D(FractionalMaxPooling):
 
     type: Literal["FractionalMaxPooling2D"] = "FractionalMaxPooling2D"
     pool_size: Size2D = (2, 2)
-    """height and width of the windows; a single number sets both"""
+    """Height and width of the windows; a single number sets both."""
     output_size: Size2D | None = None
-    """height and width of the output; a single number sets both"""
+    """Height and width of the output; a single number sets both."""
     output_ratio: Annotated[tuple[float, ...], _ratios(2)] | None = None
-    """height and width of the output as a share of the input's, rounded down; a single number sets both"""
+    """Height and width of the output as a share of the input's, rounded down; a single number sets both."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 6, 5), output_size=(4, 3)),
@@ -157,11 +157,11 @@ class FractionalMaxPooling3D(FractionalMaxPooling):
 
     type: Literal["FractionalMaxPooling3D"] = "FractionalMaxPooling3D"
     pool_size: Size3D = (2, 2, 2)
-    """depth, height and width of the windows; a single number sets all"""
+    """Depth, height and width of the windows; a single number sets all."""
     output_size: Size3D | None = None
-    """depth, height and width of the output; a single number sets all"""
+    """Depth, height and width of the output; a single number sets all."""
     output_ratio: Annotated[tuple[float, ...], _ratios(3)] | None = None
-    """depth, height and width of the output as a share of the input's, rounded down; a single number sets all"""
+    """Depth, height and width of the output as a share of the input's, rounded down; a single number sets all."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 4, 5, 4), output_size=(2, 3, 2)),

@@ -18,7 +18,7 @@ class GlobalPooling(LayerSpec):
     reduction: ClassVar[type[Reduction]]
 
     keepdims: bool = False
-    """keep the spatial axes, with size 1"""
+    """Keep the spatial axes, with size 1."""
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C), or (N, C, 1…)."""

@@ -77,13 +77,13 @@ class MaxUnpool(LayerSpec):
 
     type: Literal["MaxUnpool"] = "MaxUnpool"
     pool_size: SizePerAxis
-    """the window of the pooling, a size for each axis"""
+    """The window of the pooling, a size for each axis."""
     strides: SizePerAxis | None = None
-    """steps of the pooling, for each axis; default: `pool_size`"""
+    """Strides of the pooling, one for each axis; default: `pool_size`."""
     padding: PadPerAxis = (0,)
-    """padding of the pooling: one number for all sides, or all before and then all after the axes"""
+    """Padding of the pooling: one number for all sides, or all before and then all after the axes."""
     output_size: SizePerAxis | None = None
-    """sizes of the result, if they are larger: zeros are added at the end of each axis"""
+    """Sizes of the result, if they are larger: zeros are added at the end of each axis."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 1, 1), (2, 2, 1, 1), dtypes=("float32", "int64"), pool_size=[2, 2]),

@@ -41,7 +41,8 @@ class Pooling(LayerSpec):
     padding: str | ExplicitPadding = "valid"
     dilation_rate: tuple[int, ...]
     ceil_mode: bool = False
-    """true: if a rest fills no window, a last window extends beyond the end; it must begin inside the input, or inside
+    """`true`: if remaining elements do not fill a window, a last window extends beyond the end; it must begin
+    inside the input, or inside
     the padding before it. (PyTorch's name; Caffe always does so.)"""
 
     @model_validator(mode="after")
@@ -85,14 +86,15 @@ class Pooling1D(Pooling):
     rank: ClassVar[int] = 1
 
     pool_size: Size1D = (2,)
-    """length of the window"""
+    """Length of the window."""
     strides: Size1D | None = None
-    """step of the window; default: `pool_size`, so that windows do not overlap"""
+    """Step of the window; default: `pool_size`, so that windows do not overlap."""
     padding: Padding1D = "valid"
-    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈length / stride⌉ outputs; or explicit, e.g.
-    1 or [0, 1]. Padding takes no part in the result"""
+    """`valid`: none, and remaining elements that do not fill a window are left out; `same`: ⌈length /
+    stride⌉ outputs; or explicit, e.g.
+    1 or [0, 1]. Padding does not affect the result."""
     dilation_rate: Size1D = (1,)
-    """distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
+    """Distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 3, 6)),
@@ -109,14 +111,15 @@ class Pooling2D(Pooling):
     rank: ClassVar[int] = 2
 
     pool_size: Size2D = (2, 2)
-    """height and width of the window; a single number sets both"""
+    """Height and width of the window; a single number sets both."""
     strides: Size2D | None = None
-    """step of the window along height and width; default: `pool_size`, so that windows do not overlap"""
+    """Step of the window along height and width; default: `pool_size`, so that windows do not overlap."""
     padding: Padding = "valid"
-    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
-    or [[0, 1], [0, 1]]. Padding takes no part in the result"""
+    """`valid`: none, and remaining elements that do not fill a window are left out; `same`: ⌈size / stride⌉
+    outputs; or explicit, e.g. 1
+    or [[0, 1], [0, 1]]. Padding does not affect the result."""
     dilation_rate: Size2D = (1, 1)
-    """distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
+    """Distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 3, 6, 5)),
@@ -133,14 +136,15 @@ class Pooling3D(Pooling):
     rank: ClassVar[int] = 3
 
     pool_size: Size3D = (2, 2, 2)
-    """depth, height and width of the window; a single number sets all"""
+    """Depth, height and width of the window; a single number sets all."""
     strides: Size3D | None = None
-    """step of the window along depth, height and width; default: `pool_size`, so that windows do not overlap"""
+    """Step of the window along depth, height and width; default: `pool_size`, so that windows do not overlap."""
     padding: Padding3D = "valid"
-    """`valid`: none, and a rest that fills no window is left out; `same`: ⌈size / stride⌉ outputs; or explicit, e.g. 1
-    or [[0, 0], [0, 1], [0, 1]]. Padding takes no part in the result"""
+    """`valid`: none, and remaining elements that do not fill a window are left out; `same`: ⌈size / stride⌉
+    outputs; or explicit, e.g. 1
+    or [[0, 0], [0, 1], [0, 1]]. Padding does not affect the result."""
     dilation_rate: Size3D = (1, 1, 1)
-    """distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
+    """Distance between the elements of the window. (PyTorch's `dilation`; Keras has none.)"""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((2, 2, 4, 5, 4)),
@@ -195,8 +199,8 @@ class AveragePooling(Pooling):
     """Base of AveragePooling1D to 3D."""
 
     count_include_pad: bool = False
-    """true: padding counts as zeros, except where `ceil_mode` extends a window beyond it, as in PyTorch and Caffe;
-    false: the mean is over the input alone"""
+    """`true`: padding counts as zeros, except where `ceil_mode` extends a window beyond it, as in PyTorch and Caffe;
+    false: the mean is over the input alone."""
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""

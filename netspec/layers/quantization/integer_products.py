@@ -29,9 +29,9 @@ class IntegerProduct(LayerSpec):
     """Base of layers with a kernel of 8 bits."""
 
     kernel_dtype: ByteType = "int8"
-    """the type of `kernel`"""
+    """The type of `kernel`."""
     kernel_initializer: Initializer = Zeros()
-    """first values of `kernel`"""
+    """First values of `kernel`."""
 
     def data(self, x: Value) -> Value:
         """The input, which must be of 8 bits."""
@@ -52,9 +52,9 @@ class ZeroPointFields(IntegerProduct):
     """Base of layers that subtract zero points and give sums in int32."""
 
     per_channel: bool = False
-    """true: a zero point for each column of the kernel, or filter; false: a single one"""
+    """`true`: a zero point for each column of the kernel, or filter; false: a single one."""
     zero_point_initializer: Initializer = Zeros()
-    """first values of `zero_point`, the input's, unless it is computed, and of `kernel_zero_point`"""
+    """First values of `zero_point`, the input's, unless it is computed, and of `kernel_zero_point`."""
 
     def zeros(
         self, builder: Builder, x: Value, zero_point: Value | None, channels: int, dtype: DType
@@ -81,13 +81,13 @@ class RequantizeFields(IntegerProduct):
         "it is written as sums of products and their rounding, which an importer does not combine"
     )
     dtype: ByteType = "uint8"
-    """the type of the result"""
+    """The type of the result."""
     per_channel: bool = False
-    """true: scale and zero point for each column of the kernel, or filter; false: a single pair"""
+    """`true`: scale and zero point for each column of the kernel, or filter; false: a single pair."""
     scale_initializer: Initializer = Ones()
-    """first values of `input_scale`, `kernel_scale` and `output_scale`"""
+    """First values of `input_scale`, `kernel_scale` and `output_scale`."""
     zero_point_initializer: Initializer = Zeros()
-    """first values of `input_zero_point`, `kernel_zero_point` and `output_zero_point`"""
+    """First values of `input_zero_point`, `kernel_zero_point` and `output_zero_point`."""
 
     def scaled(self, builder: Builder, name: str, dtype: DType, shape: tuple[int, ...] = ()) -> tuple[Value, Value]:
         """Scale and zero point of the input, the kernel or the output."""
@@ -107,17 +107,17 @@ class IntegerConvBase(IntegerProduct):
     """Base of both convolutions."""
 
     filters: PositiveInt
-    """number of output channels"""
+    """Number of output channels."""
     kernel_size: Sizes
-    """sizes of the kernels along 1 to 3 spatial axes"""
+    """Sizes of the kernels along 1 to 3 spatial axes."""
     strides: Sizes | None = None
-    """step of the kernel along each axis; default: 1"""
+    """Step of the kernel along each axis; default: 1."""
     padding: Sides | None = None
-    """zeros before and after each axis: `[[1, 1], [0, 2]]`; default: none"""
+    """Zeros before and after each axis: `[[1, 1], [0, 2]]`; default: none."""
     dilation_rate: Sizes | None = None
-    """distance between the elements of the kernel along each axis; default: 1"""
+    """Distance between the elements of the kernel along each axis; default: 1."""
     groups: PositiveInt = 1
-    """number of groups that the channels are split into, each convolved separately"""
+    """Number of groups that the channels are split into, each convolved separately."""
 
     @model_validator(mode="after")
     def _of_one_rank(self) -> Self:
@@ -198,7 +198,7 @@ class QLinearConv(RequantizeFields, IntegerConvBase):
 
     type: Literal["QLinearConv"] = "QLinearConv"
     use_bias: bool = True
-    """add a learned integer (int32) to the sums of each channel"""
+    """Add a learned integer (int32) to the sums of each channel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 5, 4), dtypes=("uint8",), filters=2, kernel_size=[3, 2], padding=[[1, 1], [0, 1]]),
@@ -224,7 +224,7 @@ class IntegerDenseBase(IntegerProduct):
     """Base of both products with a matrix."""
 
     units: PositiveInt | None = None
-    """number of outputs; null: the matrix is the second input"""
+    """Number of outputs; null: the matrix is the second input."""
 
     def matrix(self, builder: Builder, x: Value, second: Value | None) -> Value:
         """(features, units) of the layer, or (N, …, features, units)."""

@@ -24,13 +24,13 @@ class QuantizationBase(LayerSpec):
 
     passes_mask: ClassVar = True
     axis: int | None = None
-    """one scale for each element along this axis (the batch is axis 0); null: a single scale"""
+    """One scale for each element along this axis (the batch is axis 0); null: a single scale."""
     block_size: int = Field(default=0, ge=0)
-    """if not 0: number of elements along `axis` that share one scale; the last block may be smaller"""
+    """If not 0: number of elements along `axis` that share one scale; the last block may be smaller."""
     scale_initializer: Initializer = Ones()
-    """first values of `scale`"""
+    """First values of `scale`."""
     zero_point_initializer: Initializer = Zeros()
-    """first values of `zero_point`"""
+    """First values of `zero_point`."""
 
     def scales(
         self, builder: Builder, x: Value, dtype: DType, scale: Value | None, zero_point: Value | None
@@ -89,7 +89,7 @@ class QuantizeLinear(QuantizationBase):
 
     type: Literal["QuantizeLinear"] = "QuantizeLinear"
     dtype: QuantizedType = "uint8"
-    """the type of the result"""
+    """The type of the result."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),

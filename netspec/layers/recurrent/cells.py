@@ -68,31 +68,31 @@ class WeightFields(CellSpec):
     """Fields of all cells, and of the layers that run them."""
 
     activation: Activation | None = Tanh()
-    """activation of the candidate state and of the output"""
+    """Activation of the candidate state and of the output."""
     use_bias: bool = True
-    """add learned offsets"""
+    """Add learned offsets."""
     kernel_initializer: Initializer = GlorotUniform()
-    """first values of `kernel`, which is multiplied with the input"""
+    """First values of `kernel`, which is multiplied with the input."""
     recurrent_initializer: Initializer = Orthogonal()
-    """first values of `recurrent_kernel`, which is multiplied with the state"""
+    """First values of `recurrent_kernel`, which is multiplied with the state."""
     bias_initializer: Initializer = Zeros()
-    """first values of `bias`"""
+    """First values of `bias`."""
     kernel_regularizer: Regularizer | None = None
-    """penalty on `kernel`, added to the loss"""
+    """Penalty on `kernel`, added to the loss."""
     kernel_constraint: Constraint | None = None
-    """constraint on `kernel`, applied after each step"""
+    """Constraint on `kernel`, applied after each step."""
     recurrent_regularizer: Regularizer | None = None
-    """penalty on `recurrent_kernel`, added to the loss"""
+    """Penalty on `recurrent_kernel`, added to the loss."""
     recurrent_constraint: Constraint | None = None
-    """constraint on `recurrent_kernel`, applied after each step"""
+    """Constraint on `recurrent_kernel`, applied after each step."""
     bias_regularizer: Regularizer | None = None
-    """penalty on `bias`, added to the loss"""
+    """Penalty on `bias`, added to the loss."""
     bias_constraint: Constraint | None = None
-    """constraint on `bias`, applied after each step"""
+    """Constraint on `bias`, applied after each step."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the inputs that are set to 0 in training, the same in all steps of a sequence"""
+    """Share of the inputs that are set to 0 in training, the same in all steps of a sequence."""
     recurrent_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """share of the states that are set to 0 before the recurrent product in training, the same in all steps"""
+    """Share of the states that are set to 0 before the recurrent product in training, the same in all steps."""
 
     states: ClassVar[tuple[str, ...]] = ("state_h",)
 
@@ -124,7 +124,7 @@ class UnitsFields(WeightFields):
     """Fields of cells with `units`, and of the layers that run them."""
 
     units: PositiveInt
-    """number of outputs, and size of the state"""
+    """Number of outputs, and size of the state."""
 
     def op(self, **facts: Any) -> rnn.RecurrentOp:
         """Return the op that runs the full sequence; `facts` are fields of `rnn.RecurrentOp`."""
@@ -178,14 +178,14 @@ class GatedFields(WeightFields):
     """Fields of cells whose gates have their own activation."""
 
     recurrent_activation: Activation | None = Sigmoid()
-    """function applied to the gates"""
+    """Function applied to the gates."""
 
 
 class ForgetGateFields(GatedFields):
     """Fields of cells with a forget gate."""
 
     unit_forget_bias: bool = True
-    """the bias of the forget gate starts as 1. Jozefowicz et al. 2015"""
+    """The bias of the forget gate starts as 1. Jozefowicz et al. 2015."""
 
     states: ClassVar[tuple[str, ...]] = ("state_h", "state_c")
 
@@ -205,15 +205,15 @@ class LSTMFields(ForgetGateFields, UnitsFields):
     """Fields of LSTM and LSTMCell."""
 
     projection_units: PositiveInt | None = None
-    """size of the outputs and of `state_h`, if the `units` values h of the gates are projected: y = h ·
+    """Size of the outputs and of `state_h`, if the `units` values h of the gates are projected: y = h ·
     projection_kernel, and `recurrent_kernel` is applied to y. `recurrent_dropout` then applies to h. Default: no
-    projection. (PyTorch's `proj_size`; Keras has no such option.) Sak et al. 2014, arXiv:1402.1128"""
+    projection. (PyTorch's `proj_size`; Keras has no such option.) Sak et al. 2014, arXiv:1402.1128."""
     projection_initializer: Initializer = GlorotUniform()
-    """first values of `projection_kernel` (units, projection_units)"""
+    """First values of `projection_kernel` (units, projection_units)."""
     projection_regularizer: Regularizer | None = None
-    """penalty on `projection_kernel`, added to the loss"""
+    """Penalty on `projection_kernel`, added to the loss."""
     projection_constraint: Constraint | None = None
-    """constraint on `projection_kernel`, applied after each step"""
+    """Constraint on `projection_kernel`, applied after each step."""
 
     def op(self, **facts: Any) -> rnn.RecurrentOp:
         return rnn.LSTM(recurrent_activation=self.recurrent_activation, **facts)
@@ -267,7 +267,7 @@ class GRUFields(GatedFields, UnitsFields):
     """Fields of GRU and GRUCell."""
 
     reset_after: bool = True
-    """true: r is applied after the recurrent product, with two biases; false: before it, with one"""
+    """`true`: r is applied after the recurrent product, with two biases; false: before it, with one."""
 
     def op(self, **facts: Any) -> rnn.RecurrentOp:
         return rnn.GRU(recurrent_activation=self.recurrent_activation, reset_after=self.reset_after, **facts)
@@ -320,7 +320,7 @@ class StackedRNNCells(CellSpec):
 
     type: Literal["StackedRNNCells"] = "StackedRNNCells"
     cells: tuple[AnyCell, ...] = Field(min_length=1, strict=False)
-    """the cells, the first one first"""
+    """The cells, the first one first."""
     samples: ClassVar = ({"cells": [{"type": "LSTMCell", "units": 3}, {"type": "GRUCell", "units": 2}]},)
 
     def state_names(self) -> tuple[str, ...]:

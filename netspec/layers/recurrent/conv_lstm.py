@@ -30,11 +30,11 @@ class ConvLSTM(ForgetGateFields, RecurrentLayer):
     rank: ClassVar[int]
 
     filters: PositiveInt
-    """number of channels of the output, and of both states"""
+    """Number of channels of the output, and of both states."""
     kernel_size: tuple[int, ...]
     strides: tuple[int, ...]
     padding: Literal["valid", "same"] = "valid"
-    """padding of the input, `valid`: none; `same`: ⌈size / stride⌉ outputs. The state is padded to keep its size"""
+    """Padding of the input, `valid`: none; `same`: ⌈size / stride⌉ outputs. The state is padded to keep its size."""
     dilation_rate: tuple[int, ...]
 
     @model_validator(mode="after")
@@ -111,11 +111,11 @@ class ConvLSTM1D(ConvLSTM):
 
     type: Literal["ConvLSTM1D"] = "ConvLSTM1D"
     kernel_size: Size1D
-    """size of the kernels"""
+    """Size of the kernels."""
     strides: Size1D = (1,)
-    """step of the kernel over the input"""
+    """Step of the kernel over the input."""
     dilation_rate: Size1D = (1,)
-    """distance between the elements of the kernel over the input"""
+    """Distance between the elements of the kernel over the input."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 2, 5), filters=2, kernel_size=2, return_sequences=True),
@@ -148,11 +148,11 @@ class ConvLSTM2D(ConvLSTM):
 
     type: Literal["ConvLSTM2D"] = "ConvLSTM2D"
     kernel_size: Size2D
-    """size of the kernels; a single number sets all axes"""
+    """Size of the kernels; a single number sets all axes."""
     strides: Size2D = (1, 1)
-    """step of the kernel over the input"""
+    """Step of the kernel over the input."""
     dilation_rate: Size2D = (1, 1)
-    """distance between the elements of the kernel over the input"""
+    """Distance between the elements of the kernel over the input."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 2, 3, 4), filters=2, kernel_size=2, padding="same", go_backwards=True, return_sequences=True),
@@ -174,10 +174,10 @@ class ConvLSTM3D(ConvLSTM):
 
     type: Literal["ConvLSTM3D"] = "ConvLSTM3D"
     kernel_size: Size3D
-    """size of the kernels; a single number sets all axes"""
+    """Size of the kernels; a single number sets all axes."""
     strides: Size3D = (1, 1, 1)
-    """step of the kernel over the input"""
+    """Step of the kernel over the input."""
     dilation_rate: Size3D = (1, 1, 1)
-    """distance between the elements of the kernel over the input"""
+    """Distance between the elements of the kernel over the input."""
 
     samples: ClassVar = (Sample.of((1, 2, 1, 2, 3, 2), filters=1, kernel_size=2, unit_forget_bias=False),)

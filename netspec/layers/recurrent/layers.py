@@ -37,15 +37,16 @@ class RecurrentLayer(CellSpec, LayerSpec):
 
     onnx_roundtrip_blocker: ClassVar[str | None] = "it is written step by step"
     return_sequences: bool = False
-    """true: the output of every step; false: of the last one"""
+    """`true`: the output of every step; false: of the last one."""
     return_state: bool = False
-    """true: the states in the end are outputs too, `NAME.state_h` and for an LSTM `NAME.state_c`"""
+    """`true`: the final states are outputs too, `NAME.state_h` and for an LSTM `NAME.state_c`."""
     go_backwards: bool = False
-    """read the sequence from its end; with `return_sequences` the outputs are in the order of reading"""
+    """Read the sequence from its end; with `return_sequences` the outputs are in the order of reading."""
     zero_output_for_mask: bool = False
-    """true: with `return_sequences` the output is 0 at steps that a mask leaves out; false: that of the step before"""
+    """`true`: with `return_sequences` the output is 0 at steps that a mask leaves out; false: that of the
+    step before."""
     stateful: bool = False
-    """not available: to continue a sequence, use `return_state` and pass first states in `from`"""
+    """Not available: to continue a sequence, use `return_state` and pass initial states in `from`."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -255,7 +256,7 @@ class RNN(RecurrentLayer):
 
     type: Literal["RNN"] = "RNN"
     cell: AnyCell
-    """the cell: `{type: LSTMCell, units: 8}`, or `{type: StackedRNNCells, cells: [{type: LSTMCell, units: 8}, …]}`"""
+    """The cell: `{type: LSTMCell, units: 8}`, or `{type: StackedRNNCells, cells: [{type: LSTMCell, units: 8}, …]}`."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 2), cell={"type": "GRUCell", "units": 3}, return_sequences=True),

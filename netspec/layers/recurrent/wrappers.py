@@ -79,12 +79,12 @@ class Bidirectional(WrapperSpec):
 
     type: Literal["Bidirectional"] = "Bidirectional"
     layer: AnyLayer
-    """the recurrent layer that reads from the start: `{type: LSTM, units: 8}`. Its parameters are called
-    `forward_lstm/kernel` and so on"""
+    """The recurrent layer that reads from the start: `{type: LSTM, units: 8}`. Its parameters are called
+    `forward_lstm/kernel` and so on."""
     merge_mode: Literal["concat", "sum", "mul", "ave"] | None = "concat"
-    """how both outputs are combined; null: there are two outputs, `NAME.forward` and `NAME.backward`"""
+    """How both outputs are combined; null: there are two outputs, `NAME.forward` and `NAME.backward`."""
     backward_layer: AnyLayer | None = None
-    """the recurrent layer that reads from the end, with `go_backwards: true`; default: one like `layer`"""
+    """The recurrent layer that reads from the end, with `go_backwards: true`; default: one like `layer`."""
 
     inner_fields: ClassVar = ("layer", "backward_layer")
     samples: ClassVar = (
@@ -192,7 +192,7 @@ class TimeDistributed(WrapperSpec):
 
     type: Literal["TimeDistributed"] = "TimeDistributed"
     layer: AnyLayer
-    """the layer: `{type: Conv2D, filters: 8, kernel_size: 3}`. Its parameters are called `conv2d/kernel` and so on"""
+    """The layer: `{type: Conv2D, filters: 8, kernel_size: 3}`. Its parameters are called `conv2d/kernel` and so on."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 2, 5, 4), layer={"type": "Conv2D", "filters": 2, "kernel_size": 2, "activation": "relu"}),

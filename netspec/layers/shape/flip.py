@@ -27,7 +27,7 @@ class Flip(LayerSpec):
 
     type: Literal["Flip"] = "Flip"
     axis: Axes = (1,)
-    """the axes, a number or a list"""
+    """The axes, a number or a list."""
 
     samples: ClassVar = (Sample.of((2, 3, 2)), Sample.of((2, 3, 4), axis=[1, -1]))
 
@@ -50,9 +50,9 @@ class ReverseSequence(LayerSpec):
 
     type: Literal["ReverseSequence"] = "ReverseSequence"
     time_axis: int = 1
-    """the axis of time"""
+    """The axis of time."""
     batch_axis: int = 0
-    """the axis along which sequences differ in length; 0 is the batch"""
+    """The axis along which sequences differ in length; 0 is the batch."""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), (2,), dtypes=("float32", "int32")),

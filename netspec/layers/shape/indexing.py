@@ -50,9 +50,9 @@ class Gather(LayerSpec):
 
     type: Literal["Gather"] = "Gather"
     indices: Indices | None = None
-    """the indices, counted from 0, negative ones from the end; omitted if a second input holds them"""
+    """The indices, counted from 0, negative ones from the end; omitted if a second input holds them."""
     axis: int = 1
-    """the axis to pick along; 1 is the channels"""
+    """The axis to gather along; 1 is the channels."""
 
     samples: ClassVar = (
         Sample.of((2, 4, 2), indices=[3, 0, 1, 0, -1]),
@@ -138,7 +138,7 @@ class ElementwiseIndexing(LayerSpec):
     foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: here it is `axis`"}
 
     axis: int = 1
-    """the axis that the indices refer to"""
+    """The axis that the indices refer to."""
 
     def check_axis(self, builder: Builder, x: Value, indices: Value) -> int:
         """Check the indices, and return the axis counted from the front.
@@ -198,8 +198,8 @@ class ScatterElements(ElementwiseIndexing):
 
     type: Literal["ScatterElements"] = "ScatterElements"
     reduction: Joined = "none"
-    """how updates combine with the old element and with each other: replace it, or the sum, product, minimum or
-    maximum"""
+    """How updates combine with the old element and with each other: replace it, or the sum, product, minimum or
+    maximum."""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), (2, 1, 3), (2, 1, 3), dtypes=("float32", "int32", "float32")),
@@ -241,7 +241,7 @@ class GatherND(LayerSpec):
 
     type: Literal["GatherND"] = "GatherND"
     batch_dims: PositiveInt = 1
-    """number of first axes, including the batch, that both inputs share: indices refer to the axes after them"""
+    """Number of first axes, including the batch, that both inputs share: indices refer to the axes after them."""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), (2, 5, 1), dtypes=("float32", "int64")),
@@ -268,8 +268,8 @@ class ScatterND(LayerSpec):
 
     type: Literal["ScatterND"] = "ScatterND"
     reduction: Joined = "none"
-    """how updates combine with the old elements and with each other: replace them, or the sum, product, minimum or
-    maximum"""
+    """How updates combine with the old elements and with each other: replace them, or the sum, product, minimum or
+    maximum."""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), (2, 1, 1), (2, 1, 3), dtypes=("float32", "int64", "float32")),
@@ -294,9 +294,9 @@ class TensorScatter(LayerSpec):
 
     type: Literal["TensorScatter"] = "TensorScatter"
     axis: int = -2
-    """the axis of the sequence"""
+    """The axis of the sequence."""
     mode: Literal["linear", "circular"] = "linear"
-    """circular: elements beyond the end wrap around to the beginning"""
+    """Circular: elements beyond the end wrap around to the beginning."""
 
     samples: ClassVar = (
         Sample.of((2, 6, 2), (2, 3, 2), (2,), dtypes=("float32", "float32", "int64")),

@@ -65,7 +65,7 @@ class ZeroPadding1D(ZeroPadding):
 
     type: Literal["ZeroPadding1D"] = "ZeroPadding1D"
     padding: Sides1D = ((1, 1),)
-    """elements before and after; one number for both, or [before, after]"""
+    """Elements before and after; one number for both, or [before, after]."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -84,8 +84,8 @@ class ZeroPadding2D(ZeroPadding):
 
     type: Literal["ZeroPadding2D"] = "ZeroPadding2D"
     padding: Sides2D = ((1, 1), (1, 1))
-    """rows and columns at each side: a number for all sides, [height, width] for both sides of each axis, or [[top,
-    bottom], [left, right]]"""
+    """Rows and columns at each side: a number for all sides, [height, width] for both sides of each axis, or [[top,
+    bottom], [left, right]]."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 2, 3)),
@@ -105,7 +105,7 @@ class ZeroPadding3D(ZeroPadding):
 
     type: Literal["ZeroPadding3D"] = "ZeroPadding3D"
     padding: Sides3D = ((1, 1), (1, 1), (1, 1))
-    """elements at each side: a number for all sides, one for both sides of each axis, or three pairs"""
+    """Elements at each side: a number for all sides, one for both sides of each axis, or three pairs."""
 
     samples: ClassVar = (
         Sample.of((1, 2, 2, 1, 2)),
@@ -124,7 +124,7 @@ class Cropping1D(Cropping):
 
     type: Literal["Cropping1D"] = "Cropping1D"
     cropping: Sides1D = ((1, 1),)
-    """elements before and after; one number for both, or [before, after]"""
+    """Elements before and after; one number for both, or [before, after]."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4)),
@@ -143,8 +143,8 @@ class Cropping2D(Cropping):
 
     type: Literal["Cropping2D"] = "Cropping2D"
     cropping: Sides2D = ((0, 0), (0, 0))
-    """rows and columns at each side: a number for all sides, [height, width] for both sides of each axis, or [[top,
-    bottom], [left, right]]"""
+    """Rows and columns at each side: a number for all sides, [height, width] for both sides of each axis, or [[top,
+    bottom], [left, right]]."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 3), cropping=1),
@@ -164,7 +164,7 @@ class Cropping3D(Cropping):
 
     type: Literal["Cropping3D"] = "Cropping3D"
     cropping: Sides3D = ((1, 1), (1, 1), (1, 1))
-    """elements at each side: a number for all sides, one for both sides of each axis, or three pairs"""
+    """Elements at each side: a number for all sides, one for both sides of each axis, or three pairs."""
 
     samples: ClassVar = (
         Sample.of((1, 2, 3, 4, 3)),
@@ -207,12 +207,12 @@ class Pad(LayerSpec):
 
     type: Literal["Pad"] = "Pad"
     padding: AllSides
-    """[before, after] for each axis after the batch"""
+    """Pairs [before, after], one for each axis after the batch."""
     mode: Literal["constant", "reflect", "edge", "wrap"] = "constant"
-    """the padding: `value`; the data mirrored at its first and last element; these elements repeated; or the data from
-    its other end"""
+    """The padding: `value`; the data mirrored at its first and last element; these elements repeated; or the data from
+    its other end."""
     value: float = Field(default=0.0, allow_inf_nan=True)
-    """the value of the mode constant; `-.inf` hides the padding from a softmax or a maximum"""
+    """The value of the mode constant; `-.inf` hides the padding from a softmax or a maximum."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 3), padding=[[1, 0], [0, 2]], value=0.5),
@@ -276,9 +276,9 @@ class CenterCrop(LayerSpec):
 
     type: Literal["CenterCrop"] = "CenterCrop"
     height: PositiveInt
-    """how many rows are kept"""
+    """Number of rows to keep."""
     width: PositiveInt
-    """how many columns are kept"""
+    """Number of columns to keep."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 5, 4), height=2, width=3),

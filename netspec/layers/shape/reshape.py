@@ -60,7 +60,7 @@ class Reshape(LayerSpec):
 
     type: Literal["Reshape"] = "Reshape"
     target_shape: TargetShape
-    """the new sizes, without the batch axis; one may be -1 and is then computed"""
+    """The new sizes, without the batch axis; one may be -1 and is then computed."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), target_shape=[4, 3]),
@@ -103,7 +103,7 @@ class Permute(LayerSpec):
 
     type: Literal["Permute"] = "Permute"
     dims: Order
-    """the axes of the input in their new order, counted from 1: the batch is axis 0 and stays"""
+    """The axes of the input in their new order, counted from 1: the batch is axis 0 and stays."""
 
     samples: ClassVar = (Sample.of((2, 3, 4), dims=[2, 1]), Sample.of((2, 3, 1, 2), dims=[3, 1, 2]))
 
@@ -127,7 +127,7 @@ class RepeatVector(LayerSpec):
 
     type: Literal["RepeatVector"] = "RepeatVector"
     n: PositiveInt
-    """how many times"""
+    """Number of repetitions."""
 
     samples: ClassVar = (Sample.of((2, 3), n=4),)
 
@@ -150,7 +150,7 @@ class Squeeze(LayerSpec):
 
     type: Literal["Squeeze"] = "Squeeze"
     axis: Axes | None = None
-    """the axes to remove, a number or a list; default: all of size 1 but the batch"""
+    """The axes to remove, a number or a list; default: all of size 1 but the batch."""
 
     samples: ClassVar = (Sample.of((2, 1, 3, 1)), Sample.of((1, 3, 1, 2), axis=-2))
 
@@ -175,7 +175,7 @@ class ExpandDims(LayerSpec):
 
     type: Literal["ExpandDims"] = "ExpandDims"
     axis: int = 1
-    """position of the axis in the output; a negative one is counted from the end"""
+    """Position of the axis in the output; a negative one is counted from the end."""
 
     samples: ClassVar = (Sample.of((2, 3)), Sample.of((2, 3, 2), axis=-1), Sample.of((3,), axis=1))
 
@@ -221,7 +221,7 @@ class Transpose(LayerSpec):
 
     type: Literal["Transpose"] = "Transpose"
     axes: AxesInOrder | None = None
-    """all axes in their new order, such as [0, 2, 1]; default: those after the batch in reverse order"""
+    """All axes in their new order, such as [0, 2, 1]; default: those after the batch in reverse order."""
 
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3, 1, 2), axes=[0, 3, 1, 2]))
 
@@ -257,9 +257,9 @@ class Tile(LayerSpec):
 
     type: Literal["Tile"] = "Tile"
     tiles: PositiveInt
-    """how many times"""
+    """Number of repetitions."""
     axis: int = 1
-    """the axis to repeat along; 1 is the channels"""
+    """The axis to repeat along; 1 is the channels."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 2), tiles=2),

@@ -34,9 +34,9 @@ class DepthToSpace(ChannelShuffling):
 
     type: Literal["DepthToSpace"] = "DepthToSpace"
     block_size: PositiveInt
-    """b, the sides of a block"""
+    """Side b of a block."""
     mode: Literal["CRD", "DCR"] = "CRD"
-    """the order of the channels, as ONNX names it: column-row-depth or depth-column-row"""
+    """The order of the channels, as ONNX names it: column-row-depth or depth-column-row."""
 
     samples: ClassVar = (
         Sample.of((2, 8, 2, 3), block_size=2),
@@ -76,9 +76,10 @@ class SpaceToDepth(ChannelShuffling):
 
     type: Literal["SpaceToDepth"] = "SpaceToDepth"
     block_size: PositiveInt
-    """b, the sides of a block"""
+    """Side b of a block."""
     mode: Literal["CRD", "DCR"] = "CRD"
-    """the order of the channels, as DepthToSpace has it: PyTorch's PixelUnshuffle is CRD, ONNX's SpaceToDepth is DCR"""
+    """The order of the channels, as DepthToSpace has it: PyTorch's PixelUnshuffle is CRD, ONNX's
+    SpaceToDepth is DCR."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 4, 6), block_size=2),
@@ -110,7 +111,7 @@ class ChannelShuffle(ChannelShuffling):
 
     type: Literal["ChannelShuffle"] = "ChannelShuffle"
     groups: PositiveInt
-    """how many groups the channels are in"""
+    """Number of groups of channels."""
 
     samples: ClassVar = (Sample.of((2, 6, 2), groups=2), Sample.of((2, 6, 2, 1), groups=3))
 

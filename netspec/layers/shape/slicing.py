@@ -57,9 +57,9 @@ class Split(LayerSpec):
 
     type: Literal["Split"] = "Split"
     sections: Sections
-    """the number of equal parts, or a list with the size of each"""
+    """The number of equal parts, or a list with the size of each."""
     axis: int = 1
-    """the axis to split; 1 is the channels"""
+    """The axis to split; 1 is the channels."""
 
     samples: ClassVar = (
         Sample.of((2, 6, 2), sections=3),
@@ -113,15 +113,16 @@ class Slice(LayerSpec):
 
     type: Literal["Slice"] = "Slice"
     axis: int = 1
-    """the axis to cut; 1 is the channels"""
+    """The axis to slice; 1 is the channels."""
     start: int = 0
-    """the first element to keep, counted from 0; a negative one is counted from the end"""
+    """The first element to keep, counted from 0; a negative one is counted from the end."""
     stop: int | None = None
-    """the first element after the part to keep; a negative one is counted from the end; default: keep all to the end"""
+    """The first element after the part to keep; a negative one is counted from the end; default: keep all to
+    the end."""
     size: PositiveInt | None = None
-    """instead of `stop`: number of elements from `start` on"""
+    """Instead of `stop`: number of elements from `start` on."""
     step: PositiveInt = 1
-    """keep every `step`-th element"""
+    """Keep every `step`-th element."""
 
     samples: ClassVar = (
         Sample.of((2, 5, 2), start=1, stop=-1),
@@ -185,9 +186,9 @@ class Crop(LayerSpec):
 
     type: Literal["Crop"] = "Crop"
     axis: int = 2
-    """the first axis that is cut; 2 is the height of images"""
+    """The first axis to crop; 2 is the height of images."""
     offset: Offsets = (0,)
-    """offset of the part to keep along these axes: one number for all, or one for each"""
+    """Offset of the part to keep along these axes: one number for all, or one for each."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 5), (2, 1, 2, 3), offset=[1, 2]),

@@ -30,11 +30,11 @@ class GridSample(LayerSpec):
     type: Literal["GridSample"] = "GridSample"
     mode: Interpolation = "linear"
     """`linear`: weight the elements around by their nearness; `nearest`: take the nearest; `cubic`: weight four along
-    each axis (of images)"""
+    each axis (of images)."""
     padding_mode: PaddingMode = "zeros"
-    """values beyond the border: zeros, the element at the border, or the reflection at the border"""
+    """Values beyond the border: zeros, the element at the border, or the reflection at the border."""
     align_corners: bool = False
-    """-1 and 1 are the centers of the first and the last element, not their outer sides"""
+    """`true`: -1 and 1 are the centers of the first and the last element; false: their outer sides."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 3, 4), (2, 2, 3, 2)),

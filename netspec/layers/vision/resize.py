@@ -34,35 +34,35 @@ class Resize(LayerSpec):
 
     type: Literal["Resize"] = "Resize"
     sizes: tuple[PositiveInt, ...] | None = Field(default=None, strict=False)
-    """sizes of the result, one for each of `axes`"""
+    """Sizes of the result, one for each of `axes`."""
     scales: tuple[Positive, ...] | None = Field(default=None, strict=False)
-    """scale factor for each of `axes`; positions depend on it, and not on the sizes rounded down, except if the first
-    and last elements are aligned"""
+    """Scale factor for each of `axes`; positions depend on it, and not on the sizes rounded down, except if the first
+    and last elements are aligned."""
     axes: Axes | None = None
-    """the axes, counted with the batch as axis 0; default: all from 2 on"""
+    """The axes, counted with the batch as axis 0; default: all from 2 on."""
     mode: Mode = "nearest"
     """`nearest`: take the nearest element; `linear`: weight the two around by their nearness, along each axis; `cubic`:
-    weight four"""
+    weight four."""
     coordinate_transformation_mode: Transformation = "half_pixel"
     """`half_pixel`: element i is at i + ½ in both; `half_pixel_symmetric`: the same, but centered if the size was
     rounded; `pytorch_half_pixel`: the same, but a single element is at the start; `align_corners`: the first and the
     last elements are aligned; `asymmetric`: element i is at i; `tf_crop_and_resize`: as `align_corners`, within the
-    part `roi`"""
+    part `roi`."""
     nearest_mode: Rounding = "round_prefer_floor"
-    """which element is the nearest: round ties down or up, or always round down or up"""
+    """Which element is the nearest: round ties down or up, or always round down or up."""
     cubic_coeff_a: float = Field(default=-0.75, allow_inf_nan=False)
-    """steepness of the cubic kernel: -0.75 as in PyTorch, -0.5 as in TensorFlow"""
+    """Steepness of the cubic kernel: -0.75 as in PyTorch, -0.5 as in TensorFlow."""
     antialias: bool = False
-    """if the result is smaller, average all elements that it covers"""
+    """If the result is smaller, average all elements that it covers."""
     exclude_outside: bool = False
-    """elements beyond the border are left out, instead of repeating the border's element"""
+    """Elements beyond the border are left out, instead of repeating the border's element."""
     keep_aspect_ratio_policy: Literal["stretch", "not_larger", "not_smaller"] = "stretch"
     """`sizes` are exact; or all axes have one scale, the largest at which no axis is larger, or the smallest at which
-    none is smaller, than in `sizes`"""
+    none is smaller, than in `sizes`."""
     roi: tuple[float, ...] | None = Field(default=None, strict=False)
-    """where the part begins along each of `axes`, then where it ends; 0 is the first element and 1 the last"""
+    """Where the part begins along each of `axes`, then where it ends; 0 is the first element and 1 the last."""
     extrapolation_value: float = Field(default=0.0, allow_inf_nan=False)
-    """value of elements outside of the input, with `roi`"""
+    """Value of elements outside of the input, with `roi`."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 5), sizes=[7, 3], mode="linear", coordinate_transformation_mode="align_corners"),
@@ -263,7 +263,7 @@ class UpSampling1D(Upsampling):
 
     type: Literal["UpSampling1D"] = "UpSampling1D"
     size: Size1D = (2,)
-    """how many times"""
+    """How many times."""
 
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 2, 3), size=3))
 
@@ -279,9 +279,9 @@ class UpSampling2D(Upsampling):
 
     type: Literal["UpSampling2D"] = "UpSampling2D"
     size: Size2D = (2, 2)
-    """factors for height and width; a single number sets both"""
+    """Factors for height and width; a single number sets both."""
     interpolation: Interpolation = "nearest"
-    """`nearest`: repeat; `bilinear`: weight the four pixels around by their nearness; the others: as in Resizing"""
+    """`nearest`: repeat; `bilinear`: weight the four pixels around by their nearness; the others: as in Resizing."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 3, 4)),
@@ -306,7 +306,7 @@ class UpSampling3D(Upsampling):
 
     type: Literal["UpSampling3D"] = "UpSampling3D"
     size: Size3D = (2, 2, 2)
-    """factors for depth, height and width; a single number sets all"""
+    """Factors for depth, height and width; a single number sets all."""
 
     samples: ClassVar = (Sample.of((1, 2, 2, 3, 2)), Sample.of((1, 2, 2, 2, 3), size=(1, 3, 2)))
 
@@ -322,21 +322,21 @@ class Resizing(LayerSpec):
 
     type: Literal["Resizing"] = "Resizing"
     height: PositiveInt
-    """of the output"""
+    """Height of the output."""
     width: PositiveInt
-    """of the output"""
+    """Width of the output."""
     interpolation: Interpolation = "bilinear"
     """`bilinear`: weight the four pixels around by their nearness; `nearest`: take the nearest; the others: weight more
-    pixels around, some below 0, which keeps edges sharper"""
+    pixels around, some below 0, which keeps edges sharper."""
     antialias: bool = False
-    """if the output is smaller, average all pixels that it covers, so that none is skipped; has no effect with
-    `nearest`"""
+    """If the output is smaller, average all pixels that it covers, so that none is skipped; has no effect with
+    `nearest`."""
     crop_to_aspect_ratio: bool = False
-    """cut off two sides first, as much of each, so that nothing is distorted"""
+    """Crop two opposite sides equally first, to keep the aspect ratio."""
     pad_to_aspect_ratio: bool = False
-    """put `fill_value` at two sides first, as much at each, so that nothing is distorted"""
+    """Pad two opposite sides equally with `fill_value` first, to keep the aspect ratio."""
     fill_value: float = 0.0
-    """value of the padding"""
+    """Value of the padding."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 5), height=7, width=3),

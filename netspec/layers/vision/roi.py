@@ -27,12 +27,12 @@ class RoiLayer(LayerSpec):
     """Base of layers that cut parts out of an image."""
 
     height: PositiveInt = 1
-    """cells of the result from top to bottom"""
+    """Cells of the result from top to bottom."""
     width: PositiveInt = 1
-    """cells of the result from left to right"""
+    """Cells of the result from left to right."""
     spatial_scale: Scale = 1.0
-    """factor from corner coordinates to pixels of this input: its size over the size of the image that corners refer
-    to"""
+    """Factor from corner coordinates to pixels of this input: its size over the size of the image that corners refer
+    to."""
 
     def require_regions(self, builder: Builder, x: Value, rois: Value, images: Value | None) -> None:
         """Raise a located error unless the inputs are an image, or several, and parts of it."""
@@ -83,11 +83,12 @@ class RoiAlign(RoiLayer):
 
     type: Literal["RoiAlign"] = "RoiAlign"
     sampling_ratio: Annotated[int, Field(ge=0)] = 2
-    """number of sampling positions along each side of a cell; 0: as many as the cell has pixels"""
+    """Number of sampling positions along each side of a cell; 0: as many as the cell has pixels."""
     mode: Literal["avg", "max"] = "avg"
-    """the mean over a cell's sampling positions, or the maximum of all weighted elements around them"""
+    """The mean over a cell's sampling positions, or the maximum of all weighted elements around them."""
     aligned: bool = True
-    """true: corners are coordinates of pixel edges; false: of pixel centers, and regions are at least one pixel wide"""
+    """`true`: corners are coordinates of pixel edges; false: of pixel centers, and regions are at least one
+    pixel wide."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 5, 4), (2, 3, 4), height=2, width=3, spatial_scale=0.5, ranges=(None, (0.0, 8.0))),

@@ -28,7 +28,7 @@ class Gate(LayerSpec):
 
     type: Literal["Gate"] = "Gate"
     scale_initializer: Initializer = Ones()
-    """initializer of the scale (F)"""
+    """Initializer of the scale (F)."""
 
     samples: ClassVar = (Sample.of((2, 3)),)
 
@@ -55,7 +55,7 @@ class StepCounter(CallbackSpec):
 
     type: Literal["StepCounter"] = "StepCounter"
     every: int = 1
-    """steps between two reports"""
+    """Steps between two reports."""
 
     def build(self) -> Callback:
         """Return the callback for one training."""
@@ -106,9 +106,9 @@ class WaveSource(Source):
 
     source: Literal["waves"] = "waves"
     count: int
-    """number of samples"""
+    """Number of samples."""
     length: int = 8
-    """points per sample"""
+    """Points per sample."""
     samples: ClassVar = ({"count": 10},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
