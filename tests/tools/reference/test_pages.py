@@ -8,7 +8,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from netspec.schema.specs.docs import field_docs
 from netspec.schema.specs.kinds import REGISTRIES
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
 from netspec.tools.reference import pages, write_pages
 
 
@@ -23,6 +26,19 @@ def test_every_class_has_a_heading_on_one_page():
         for cls in registry:
             if cls.__module__.startswith("netspec."):
                 assert f"## {cls.model_fields[registry.tag].default}" in headings
+
+
+def test_descriptions_of_fields_are_sentences():
+    """Each begins with a capital letter, a digit or code, and ends with a full stop."""
+    assert made()  # imports the classes
+    classes = [cls for registry in REGISTRIES.values() for cls in registry if cls.__module__.startswith("netspec.")]
+    descriptions = {
+        " ".join(text.split()): f"{cls.__name__}.{name}"
+        for cls in (NetSpec, TrainSpec, *classes)
+        for name, text in field_docs(cls).items()
+    }
+    assert len(descriptions) > 500
+    assert {text: place for text, place in descriptions.items() if not re.fullmatch(r"[A-Z\d`].*\.\)?", text)} == {}
 
 
 def test_links_lead_to_pages_and_headings():
