@@ -31,7 +31,9 @@ def test_every_class_has_a_heading_on_one_page():
 def test_descriptions_of_fields_are_sentences():
     """Each begins with a capital letter, a digit or code, and ends with a full stop."""
     assert made()  # imports the classes
-    classes = [cls for registry in REGISTRIES.values() for cls in registry if cls.__module__.startswith("netspec.")]
+    classes: list[type] = [
+        cls for registry in REGISTRIES.values() for cls in registry if cls.__module__.startswith("netspec.")
+    ]
     descriptions = {
         " ".join(text.split()): f"{cls.__name__}.{name}"
         for cls in (NetSpec, TrainSpec, *classes)
