@@ -32,7 +32,7 @@ class Folded:
     draft: Draft
     folded: int
     """Number of folded layers."""
-    kept: tuple[str, ...]
+    unfolded: tuple[str, ...]
     """Names of the layers that could not be folded."""
 
 

@@ -192,8 +192,8 @@ def _fold(imported: Imported, source: Path) -> Imported:
     graph = before.compiler.graph(ProgramKind.PREDICT, 1)
     result = fold_batch_norm(imported.draft, {name: value.shape for name, value in graph.named.items()})
     notes = [f"{counted(result.folded, 'BatchNormalization')} folded into the layer before"]
-    if result.kept:
-        notes.append(f"not folded, since the layer before does not allow it: {listing(result.kept)}")
+    if result.unfolded:
+        notes.append(f"not folded, since the layer before does not allow it: {listing(result.unfolded)}")
     if imported.train:
         notes.append("no training file is written: the folded net would train differently")
     new = replace(

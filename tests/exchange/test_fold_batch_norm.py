@@ -73,7 +73,7 @@ def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
     layers = [before, {"name": "norm", **NORM, **norm}, *([] if output else [{"type": "ReLU"}])]
     draft, net = draft_of(shape, *layers, outputs=["norm"] if output else [])
     made = folded(draft, net)
-    assert (made.folded, made.kept) == (1, ())
+    assert (made.folded, made.unfolded) == (1, ())
     assert [layer.type for layer in made.draft.layers] == [
         layer["type"] for layer in layers if layer["type"] != NORM["type"]
     ]
@@ -88,7 +88,7 @@ def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
 def test_it_is_kept_if_it_cannot_be_folded(name: str) -> None:
     draft, net = draft_of(IMAGE, *KEPT[name])
     made = folded(draft, net)
-    assert (made.folded, len(made.kept)) == (0, 1)
+    assert (made.folded, len(made.unfolded)) == (0, 1)
     assert made.draft.text() == draft.text()
 
 

@@ -52,13 +52,13 @@ def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
         member.filename for member in members if member.file_size > MOST_DEFLATED * member.compress_size + MOST_DEFLATED
     ]
     findings = [
-        ("these members are there twice: ", twice),
-        ("these members lie outside of it: ", outside),
-        ("these members are encrypted: ", locked),
-        ("these members are packed in a way that is not read: ", packed),
-        ("these members claim more than can be packed into them: ", bombs),
+        ("duplicate members: ", twice),
+        ("members outside of the archive: ", outside),
+        ("encrypted members: ", locked),
+        ("members with an unsupported compression: ", packed),
+        ("members whose declared size cannot be right: ", bombs),
     ]
-    problems = [text + listing(found, 6) for text, found in findings if found]
+    problems = [text + listing(names, 6) for text, names in findings if names]
     if sum(member.compress_size for member in members) > size:
         problems.append("its members overlap")
     return problems

@@ -427,8 +427,8 @@ class CaffeImporter:
             raise UnsupportedFeature(
                 f"{self.weights_file} has {len(arrays)} arrays for it, and not {index + 1}", field="name"
             )
-        found: NDArray[Any] = arrays[index]
-        return found
+        array: NDArray[Any] = arrays[index]
+        return array
 
     def _fitted(self, state: str, array: NDArray[Any], blob: ParameterBlob | None = None) -> NDArray[Any]:
         """An array in the shape of a state. Leading axes of size 1 are ignored: old files always have four axes."""

@@ -32,7 +32,7 @@ class OperatorPattern:
     op_type: str
     formula: Term
     operands: tuple[str, ...] = ("x",)
-    attributes: Attributes = lambda found: dict(found.numbers)
+    attributes: Attributes = lambda match: dict(match.numbers)
     """Attributes of the node for a match; None if the match is not the pattern after all."""
 
 
@@ -64,7 +64,7 @@ def find_patterns(model: ImportedGraph, but: str = "") -> ImportedGraph:
         candidates = [
             pattern for pattern in _ending_in(node.op_type) if operators(pattern.formula) <= near[node.outputs[0]]
         ]
-        best = max(_found(search, candidates, node, gone), key=lambda match: len(match[1]), default=None)
+        best = max(_matches(search, candidates, node, gone), key=lambda match: len(match[1]), default=None)
         if best is not None:
             replacement, used = best
             parts = tuple(model.nodes[index] for index in sorted(order[name] for name in used))
@@ -134,7 +134,7 @@ def _unchanged_operand(node: OperatorNode, model: ImportedGraph) -> str:
     return remaining[0] if len(remaining) == 1 else ""
 
 
-def _found(
+def _matches(
     search: PatternSearch, candidates: Sequence[OperatorPattern], node: OperatorNode, replaced: set[str]
 ) -> Iterator[tuple[OperatorNode, frozenset[str]]]:
     """The nodes that would stand for each pattern that ends in `node`, and the results of those it is made of."""

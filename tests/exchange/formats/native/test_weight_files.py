@@ -184,11 +184,11 @@ def spoiled(name: str = "a.txt", *, size: int | None = None, twice: bool = False
 
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
-    "outside": (spoiled("../../a"), "lie outside of it: ../../a"),
-    "absolute": (spoiled("/etc/a"), "lie outside of it: /etc/a"),
-    "twice": (spoiled(twice=True), "are there twice: a.txt"),
-    "bomb": (spoiled(size=1 << 40), "claim more than can be packed"),
-    "encrypted": (spoiled(encrypted=True), "are encrypted: a.txt"),
+    "outside": (spoiled("../../a"), "members outside of the archive: ../../a"),
+    "absolute": (spoiled("/etc/a"), "members outside of the archive: /etc/a"),
+    "twice": (spoiled(twice=True), "duplicate members: a.txt"),
+    "bomb": (spoiled(size=1 << 40), "members whose declared size cannot be right: "),
+    "encrypted": (spoiled(encrypted=True), "encrypted members: a.txt"),
 }
 
 
