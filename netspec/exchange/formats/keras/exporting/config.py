@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from netspec.exchange.formats.keras.exporting.model import FLOAT, LAYERS
+from netspec.exchange.formats.keras.exporting.model import FLOAT, LAYERS, object_json
 from netspec.exchange.formats.keras.names import (
     DATA_FORMAT,
     SPATIAL_WITHOUT_FORMAT,
@@ -92,7 +92,7 @@ def to_json(value: Any, name: str = "", shapes: Mapping[str, tuple[int, ...]] | 
 
 def nested_layer(layer: LayerSpec, name: str) -> dict[str, Any]:
     """The configuration of a layer in a field of another."""
-    return _layer_entry(_type(layer), {**layer_config(layer, name, {}), **data_format(layer)})
+    return object_json(LAYERS, _type(layer), {**layer_config(layer, name, {}), **data_format(layer)})
 
 
 def data_format(layer: LayerFields) -> dict[str, str]:
@@ -110,12 +110,12 @@ def _nested_cell(cell: CellSpec, name: str) -> dict[str, Any]:
         cells = list(cells)
         names = unique_names(f"{name}_{snake_case(_type(cell))}" for cell in cells)
         config["cells"] = [_nested_cell(cell, cell_name) for cell, cell_name in zip(cells, names, strict=True)]
-    return _layer_entry(_type(cell), config)
+    return object_json(LAYERS, _type(cell), config)
 
 
 def parameterless_function(spec: ActivationSpec) -> str:
     """The name of an activation function. Raises `UnsupportedFeature` if its fields differ from the name's."""
-    changed = _told(spec)
+    changed = function_fields(spec)
     if changed:
         fields = ", ".join(f"{key}: {value}" for key, value in changed.items())
         raise UnsupportedFeature(f"Keras's function `{_type(spec)}` has fixed constants, not `{fields}`")
@@ -131,13 +131,8 @@ def function_name(spec: ActivationSpec) -> str:
 
 def function_fields(spec: ActivationSpec) -> dict[str, Any]:
     """The fields of an activation function that are not its defaults."""
-    return _told(spec)
-
-
-def _told(spec: Spec) -> dict[str, Any]:
-    fields = type(spec).model_fields.items()
-    values = {key: (getattr(spec, key), field.default) for key, field in fields if key != "type"}
-    return {key: value for key, (value, default) in values.items() if value != default}
+    fields = {key: field.default for key, field in type(spec).model_fields.items() if key != "type"}
+    return {key: getattr(spec, key) for key, default in fields.items() if getattr(spec, key) != default}
 
 
 def _keras_lacks(value: Any) -> bool:
@@ -160,11 +155,7 @@ def _constraint(spec: ConstraintSpec, variable: KerasVariable, rank: int) -> dic
 
 def _entry(module: str, spec: Spec) -> dict[str, Any]:
     config = {key: to_json(getattr(spec, key)) for key in type(spec).model_fields if key not in ("type", "sparse")}
-    return {"module": module, "class_name": _type(spec), "config": config, "registered_name": None}
-
-
-def _layer_entry(class_name: str, config: dict[str, Any]) -> dict[str, Any]:
-    return {"module": LAYERS, "class_name": class_name, "config": config, "registered_name": None}
+    return object_json(module, _type(spec), config)
 
 
 def _type(thing: Any) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from netspec.exchange.formats.keras.exporting.axes import channels_last, net_order
 from netspec.exchange.formats.keras.exporting.config import function_fields, function_name
-from netspec.exchange.formats.keras.exporting.layers import activation_layers, rule, type_of, with_input_layout
+from netspec.exchange.formats.keras.exporting.layers import activation_layers, rule, type_of
 from netspec.exchange.formats.keras.exporting.model import OPS_NUMPY, KerasTensor
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -27,9 +28,7 @@ def elementwise(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor])
     if noise is not None:
         x = writer.with_net_features(x)
         extra["noise_shape"] = [noise[axis] for axis in x.order]
-    return with_input_layout(
-        writer, link, x, writer.layer(link, [x], orders=[x.order], config=writer.config(link, **extra))
-    )
+    return writer.elementwise_layer(link, x, **extra)
 
 
 @rule("Activation", keeps_order=True)
@@ -49,13 +48,8 @@ def activation(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) 
         return writer.layer(link, [x], orders=[x.order], config=config)
     if function_fields(function):
         y = activation_layers(writer, f"{link.name}_{type_of(function)}", function, x, 1)
-        outputs = writer.layer(
-            link, [y], kind="Identity", orders=[x.order], config=writer.config(link, "activation", "axis")
-        )
-        return with_input_layout(writer, link, x, outputs)
-    return with_input_layout(
-        writer, link, x, writer.layer(link, [x], orders=[x.order], config=writer.config(link, "axis"))
-    )
+        return writer.elementwise_layer(link, y, "activation", "axis", kind="Identity")
+    return writer.elementwise_layer(link, x, "axis")
 
 
 def order_with_axis_last(x: KerasTensor, axis: int) -> tuple[int, ...]:
@@ -63,17 +57,22 @@ def order_with_axis_last(x: KerasTensor, axis: int) -> tuple[int, ...]:
     return x.order if x.order[-1] == axis else channels_last(len(x.order), axis)
 
 
-@rule("Swish", "BNLL", keeps_order=True)
-def swish_or_softplus(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
+FUNCTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "Swish": ("silu", {"beta": 1.0}),
+    "BNLL": ("softplus", {}),
+    "Exp": ("exponential", {"scale": 1.0, "shift": 0.0, "base": None}),
+}
+"""Layers that are an activation function in Keras, and the values of their fields that the function implies."""
+
+
+@rule(*FUNCTIONS, keeps_order=True)
+def function_layer(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Write a layer that is an activation function in Keras."""
-    (x,), fields = inputs, link.fields
-    if getattr(fields, "beta", 1.0) != 1.0:
-        raise UnsupportedFeature("Keras's `silu` has no `beta`")
-    name = "silu" if type_of(fields) == "Swish" else "softplus"
-    config = writer.config(link, "beta", activation=name)
-    return with_input_layout(
-        writer, link, x, writer.layer(link, [x], kind="Activation", orders=[x.order], config=config)
-    )
+    function, implied = FUNCTIONS[type_of(link.fields)]
+    for key, value in implied.items():
+        if getattr(link.fields, key) != value:
+            raise UnsupportedFeature(f"Keras's `{function}` has no `{key}`")
+    return writer.elementwise_layer(link, inputs[0], *implied, kind="Activation", activation=function)
 
 
 @rule("Softmax", "UnitNormalization", keeps_order=True)
@@ -180,16 +179,13 @@ def normalization(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor
 @rule("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", keeps_order=True)
 def merge(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Merge inputs elementwise, all in the order of the first input that differs from the net's."""
-    flattened_inputs = {
-        None if tensor.flattened_from is None else (tensor.flattened_from.shape, tensor.flattened_from.order)
-        for tensor in inputs
-    }
-    if len(flattened_inputs) == 1 and inputs[0].flattened_from is not None:
-        return with_input_layout(writer, link, inputs[0], writer.layer(link, [inputs], config=writer.config(link)))
+    images = [tensor.flattened_from for tensor in inputs]
+    if images[0] is not None and len({image and (image.shape, image.order) for image in images}) == 1:
+        return [replace(output, flattened_from=images[0]) for output in writer.layer(link, [inputs])]
     tensors = _in_common_order(writer, inputs)
     rank = writer.types[link.outputs[0]].rank
     order = tensors[0].order if len(tensors[0].order) == rank else net_order(rank)
-    return writer.layer(link, [tensors], orders=[order], config=writer.config(link))
+    return writer.layer(link, [tensors], orders=[order])
 
 
 @rule("Concatenate", keeps_order=True)
@@ -227,24 +223,7 @@ def pad(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequ
 @rule("Power", keeps_order=True)
 def power(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Write a Rescaling, if the power is 1."""
-    (x,) = inputs
     fields: Any = link.fields
     if fields.power != 1:
         raise UnsupportedFeature("Keras has no layer for powers")
-    config = writer.config(link, "power", "shift", offset=fields.shift)
-    return with_input_layout(
-        writer, link, x, writer.layer(link, [x], kind="Rescaling", orders=[x.order], config=config)
-    )
-
-
-@rule("Exp", keeps_order=True)
-def exponential(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Write the function `exponential`, if the base is e."""
-    (x,) = inputs
-    fields: Any = link.fields
-    if (fields.scale, fields.shift, fields.base) != (1.0, 0.0, None):
-        raise UnsupportedFeature("Keras's `exponential` has no scale, shift or base")
-    config = writer.config(link, "scale", "shift", "base", activation="exponential")
-    return with_input_layout(
-        writer, link, x, writer.layer(link, [x], kind="Activation", orders=[x.order], config=config)
-    )
+    return writer.elementwise_layer(link, inputs[0], "power", "shift", kind="Rescaling", offset=fields.shift)

@@ -8,7 +8,7 @@ with the optimizer states of the net.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from string import ascii_lowercase
@@ -393,13 +393,6 @@ def permute(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> 
         return writer.layer(link, [x], kind="Identity", orders=[order], config=writer.config(link, "dims", "axes"))
     config = writer.config(link, "dims", "axes", dims=dims[1:])
     return writer.layer(link, [x], kind="Permute", orders=[order], config=config)
-
-
-def with_input_layout(
-    writer: KerasWriter, link: LayerLink, x: KerasTensor, outputs: Iterable[KerasTensor]
-) -> list[KerasTensor]:
-    """The outputs of an elementwise layer, flattened from the same tensor as its input."""
-    return [replace(output, flattened_from=x.flattened_from) for output in outputs]
 
 
 @rule("Scale", keeps_order=True)

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 LAYERS, OPS_NN, OPS_NUMPY = "keras.layers", "keras.src.ops.nn", "keras.src.ops.numpy"
 OPS_CORE, OPS_MATH, OPS_LINALG = "keras.src.ops.core", "keras.src.ops.math", "keras.src.ops.linalg"
 """The modules that classes are in, as files name them."""
-FLOAT = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
+
+
+def object_json(module: str, class_name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of an object of Keras."""
+    return {"module": module, "class_name": class_name, "config": config, "registered_name": None}
+
+
+FLOAT = object_json("keras", "DTypePolicy", {"name": "float32"})
 
 Arguments: TypeAlias = "tuple[list[Any], dict[str, Any]]"
 """Positional and keyword arguments of a call: tensors, lists of them, and plain values."""
@@ -235,11 +242,7 @@ def write_model(path: Path, model: KerasModel) -> None:
 def write_weights(path: Path, model: KerasModel) -> None:
     """Write a `.weights.h5` file atomically."""
     content = weights_file(model)
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(content)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def weights_file(model: KerasModel) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from netspec.exchange.formats.keras.elementwise_table import ACTIVATIONS, BINARY, CONDITIONS, UNARY, operation_class
 from netspec.exchange.formats.keras.exporting.axes import net_order
 from netspec.exchange.formats.keras.exporting.model import (
     OPS_CORE,
@@ -19,6 +20,7 @@ from netspec.exchange.formats.keras.exporting.model import (
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.formats.keras.names import keras_snake
 from netspec.exchange.lower.emit import differences, emit
+from netspec.exchange.operator_graph.constant_folding import fold
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.graph import Graph, rebuild, topological_order
@@ -61,6 +63,9 @@ class SymbolicSizes:
 DECOMPOSED = ("Resize", "RoiAlignMax", "ScatterND", "LSTM")
 """Ops that are decomposed before they are written. Keras resizes at other positions, does not have RoI pooling,
 scatters by a single index only, and its LSTM lacks some options, so that it is written step by step."""
+
+FOLDED = ("Concat", "Expand", "Gather", "MatMul", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that are computed if all operands are constants: they change shapes, or compute parameters of layers."""
 
 Operand: TypeAlias = "EmittedTensor | SymbolicSizes | NDArray[Any]"
 Operator: TypeAlias = "Callable[[OperationWriter, OperatorNode, Sequence[Any]], Any]"
@@ -109,13 +114,20 @@ class OperationWriter:
                 f"Keras stores it only as constants, which have more than {MAX_CONSTANTS:,} elements"
             )
         for node in self.graph.nodes:
-            write = OPERATORS.get(node.op_type)
-            if write is None:
-                raise UnsupportedFeature(f"Keras has no operation like ONNX's {node.op_type}")
-            results = write(self, node, [self._values[name] if name else None for name in node.inputs])
-            outputs = results if isinstance(results, tuple) else (results,)
-            self._values |= dict(zip(node.outputs, outputs, strict=False))
+            self._values |= dict(zip(node.outputs, self._write_node(node), strict=False))
         return [self._output(name) for name in self.graph.outputs]
+
+    def _write_node(self, node: OperatorNode) -> Sequence[Operand]:
+        """Write an operator, and return its results: constants if all its operands are constants."""
+        operands = [self._values[name] if name else None for name in node.inputs]
+        is_constant = not any(isinstance(operand, EmittedTensor | SymbolicSizes) for operand in operands)
+        if is_constant and node.op_type in FOLDED:
+            return fold(node, operands)  # type: ignore[arg-type]  # all are arrays or None
+        write = OPERATORS.get(node.op_type)
+        if write is None:
+            raise UnsupportedFeature(f"Keras has no operation like ONNX's {node.op_type}")
+        results = write(self, node, operands)
+        return results if isinstance(results, tuple) else (results,)
 
     def _set_inputs(self, inputs: Sequence[KerasTensor]) -> None:
         """Set the inputs, in the net's order unless all operators are elementwise."""
@@ -334,46 +346,16 @@ def split_indices(sections: Sequence[int]) -> list[int]:
     return list(accumulate(sections))[:-1]
 
 
-_SAME_DTYPE: Mapping[str, tuple[str, str]] = {
-    "Abs": ("Absolute", OPS_NUMPY), "Acos": ("Arccos", OPS_NUMPY), "Acosh": ("Arccosh", OPS_NUMPY),
-    "Add": ("Add", OPS_NUMPY), "And": ("LogicalAnd", OPS_NUMPY), "Asin": ("Arcsin", OPS_NUMPY),
-    "Asinh": ("Arcsinh", OPS_NUMPY), "Atan": ("Arctan", OPS_NUMPY), "Atanh": ("Arctanh", OPS_NUMPY),
-    "BitwiseAnd": ("BitwiseAnd", OPS_NUMPY), "BitwiseNot": ("BitwiseNot", OPS_NUMPY),
-    "BitwiseOr": ("BitwiseOr", OPS_NUMPY), "BitwiseXor": ("BitwiseXor", OPS_NUMPY), "Ceil": ("Ceil", OPS_NUMPY),
-    "Cos": ("Cos", OPS_NUMPY), "Cosh": ("Cosh", OPS_NUMPY), "Erf": ("Erf", OPS_MATH), "Exp": ("Exp", OPS_NUMPY),
-    "Floor": ("Floor", OPS_NUMPY), "Log": ("Log", OPS_NUMPY), "Mul": ("Multiply", OPS_NUMPY),
-    "Neg": ("Negative", OPS_NUMPY), "Not": ("LogicalNot", OPS_NUMPY), "Or": ("LogicalOr", OPS_NUMPY),
-    "Pow": ("Power", OPS_NUMPY), "Reciprocal": ("Reciprocal", OPS_NUMPY), "Relu": ("Relu", OPS_NN),
-    "Round": ("Round", OPS_NUMPY), "Sigmoid": ("Sigmoid", OPS_NN), "Sign": ("Sign", OPS_NUMPY),
-    "Sin": ("Sin", OPS_NUMPY), "Sinh": ("Sinh", OPS_NUMPY), "Softplus": ("Softplus", OPS_NN),
-    "Sqrt": ("Sqrt", OPS_NUMPY), "Sub": ("Subtract", OPS_NUMPY), "Tan": ("Tan", OPS_NUMPY),
-    "Tanh": ("Tanh", OPS_NUMPY), "Xor": ("LogicalXor", OPS_NUMPY),
-}  # fmt: skip
-"""Operators that keep the element type, and their operations."""
-_CONDITIONS: Mapping[str, str] = {
-    "Equal": "Equal", "Greater": "Greater", "GreaterOrEqual": "GreaterEqual", "Less": "Less",
-    "LessOrEqual": "LessEqual", "IsNaN": "Isnan", "IsInf": "Isinf",
-}  # fmt: skip
+_MODULES = {"Erf": OPS_MATH, "Relu": OPS_NN, "Sigmoid": OPS_NN, "Softplus": OPS_NN}
+"""Modules of elementwise operations that are not in `OPS_NUMPY`."""
 
 
-def _named(kind: str, module: str) -> Operator:
-    def write(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-        return ops.elementwise(kind, *operands, module=module)
-
-    return write
-
-
-def _condition(kind: str) -> Operator:
-    def write(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-        return ops.elementwise(kind, *operands, element="bool")
-
-    return write
-
-
-for _type, (_kind, _module) in _SAME_DTYPE.items():
-    operator(_type, elements=True)(_named(_kind, _module))
-for _type, _kind in _CONDITIONS.items():
-    operator(_type, elements=True)(_condition(_kind))
+@operator(*UNARY, *BINARY, *ACTIVATIONS, elements=True)
+def elementwise(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+    """An operator that is one operation of Keras."""
+    element = "bool" if node.op_type in CONDITIONS else ""
+    module = _MODULES.get(node.op_type, OPS_NUMPY)
+    return ops.elementwise(operation_class(node.op_type), *operands, element=element, module=module)
 
 
 @operator("Identity", elements=True)
@@ -635,8 +617,6 @@ def matmul(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     import numpy as np
 
     a, b = operands
-    if not isinstance(a, EmittedTensor) and not isinstance(b, EmittedTensor):
-        return np.matmul(as_constant(a), as_constant(b))
     batch_shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = [*batch_shape, *([a.shape[-2]] if len(a.shape) > 1 else []), *([b.shape[-1]] if len(b.shape) > 1 else [])]
     return ops.op("Matmul", [a, b], shape)

@@ -35,31 +35,30 @@ def shape(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> 
 @operator("Reshape")
 def reshape(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Reshape: 0 keeps a size, -1 infers it."""
-    x, target = operands[0], as_integers(operands[1])
+    x, target = as_tensor(operands[0]), as_integers(operands[1])
     sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(target)]
     inferred = prod(x.shape) // max(1, prod(size for size in sizes if size != -1))
     sizes = [inferred if size == -1 else size for size in sizes]
-    return ops.reshaped(x, sizes) if isinstance(x, EmittedTensor) else as_constant(x).reshape(sizes)
+    return ops.reshaped(x, sizes)
 
 
 @operator("Unsqueeze", "Squeeze")
 def squeeze_or_unsqueeze(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Squeeze and Unsqueeze."""
-    x, axes = operands[0], as_integers(operands[1])
+    x, axes = as_tensor(operands[0]), as_integers(operands[1])
     if node.op_type == "Squeeze":
         sizes = reduced_shape(x.shape, [axis % len(x.shape) for axis in axes], False)
     else:
         rank = len(x.shape) + len(axes)
         old_sizes = iter(x.shape)
         sizes = [1 if axis in [new_axis % rank for new_axis in axes] else next(old_sizes) for axis in range(rank)]
-    return ops.reshaped(x, sizes) if isinstance(x, EmittedTensor) else as_constant(x).reshape(sizes)
+    return ops.reshaped(x, sizes)
 
 
 @operator("Transpose")
 def transpose(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Transpose."""
-    x, axes = operands[0], node.as_op(Transpose).permutation
-    return ops.transposed(x, axes) if isinstance(x, EmittedTensor) else as_constant(x).transpose(axes)
+    return ops.transposed(as_tensor(operands[0]), node.as_op(Transpose).permutation)
 
 
 @operator("Expand")
@@ -69,15 +68,9 @@ def expand(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
 
     x, sizes = operands
     if not isinstance(sizes, SymbolicSizes):
-        target_shape = np.broadcast_shapes(x.shape, tuple(as_integers(sizes)))
-        return (
-            tiled(ops, x, target_shape)
-            if isinstance(x, EmittedTensor)
-            else np.broadcast_to(as_constant(x), target_shape)
-        )
-    target_shape = np.broadcast_shapes(
-        x.shape, tuple(sizes.batch_tensor.shape[0] if size is None else size for size in sizes.sizes)
-    )
+        return tiled(ops, as_tensor(x), np.broadcast_shapes(x.shape, tuple(as_integers(sizes))))
+    sizes_of_batch = [sizes.batch_tensor.shape[0] if size is None else size for size in sizes.sizes]
+    target_shape = np.broadcast_shapes(x.shape, tuple(sizes_of_batch))
     if isinstance(x, EmittedTensor):
         return tiled(ops, x, target_shape)
     x = as_constant(x)
@@ -148,14 +141,10 @@ def sample_indices(ops: OperationWriter, batch_tensor: EmittedTensor, rank: int)
 @operator("Concat")
 def concatenate(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Concat."""
-    import numpy as np
-
     if any(isinstance(operand, SymbolicSizes) for operand in operands):
         (batch_tensor,) = {operand.batch_tensor for operand in operands if isinstance(operand, SymbolicSizes)}
         return SymbolicSizes(tuple(size for operand in operands for size in _sizes(operand)), batch_tensor)
     axis = node.as_op(Concat).axis % len(operands[0].shape)
-    if not any(isinstance(operand, EmittedTensor) for operand in operands):
-        return np.concatenate([as_constant(operand) for operand in operands], axis)
     sizes = [
         sum(operand.shape[axis] for operand in operands) if result_axis == axis else size
         for result_axis, size in enumerate(operands[0].shape)
@@ -256,11 +245,9 @@ def gather(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     if isinstance(x, SymbolicSizes):
         return SymbolicSizes(tuple(x.sizes[position] for position in as_integers(index)), x.batch_tensor)
     axis = int(node.attributes.get("axis", 0)) % len(x.shape)
-    if not isinstance(x, EmittedTensor) and not isinstance(index, EmittedTensor):
-        return as_constant(x).take(as_constant(index), axis)
     if not isinstance(index, EmittedTensor):
         index = as_constant(index) % x.shape[axis]
-        if index.ndim == 0 and isinstance(x, EmittedTensor):  # a scalar index removes the axis
+        if index.ndim == 0:  # a scalar index removes the axis
             return ops.op("Take", [x, int(index)], reduced_shape(x.shape, [axis], False), axis=axis)
         index = index.astype("int32")
     return _take(ops, x, axis, index)

@@ -169,7 +169,7 @@ def average_pooling(writer: KerasWriter, link: LayerLink, inputs: list[KerasTens
         return writer.layer(link, [x], orders=[order], config=config)
     shape = tuple(writer.types[link.outputs[0]].shape[axis] for axis in order[1:])
     y = writer.helper(f"{link.name}_padded", type_of(fields), [x], shape, order, **config)
-    return writer.layer(link, [y, factors], kind="Multiply", module=OPS_NUMPY, orders=[order])
+    return writer.layer(link, [y, factors], kind="Multiply", module=OPS_NUMPY, orders=[order], config={})
 
 
 def _exclusion_factors(fields: Any, x: KerasTensor, sides: Sides, out: Sequence[int]) -> NDArray[Any] | None:

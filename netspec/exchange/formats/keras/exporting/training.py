@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from netspec.exchange.formats.keras.exporting.config import to_json
+from netspec.exchange.formats.keras.exporting.model import object_json
 from netspec.exchange.formats.keras.exporting.optimizer import muon_fields, variables
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.formats.keras.names import LOSSES, METRICS, REDUCES_LAST_AXIS, keras_snake
@@ -124,7 +125,7 @@ def _loss_or_metric_entry(
             raise UnsupportedFeature(f"Keras has no reduction `{value}`")
         if key not in _FIELDS_WITHOUT_COUNTERPART.get((module, type_), ()):
             config[key] = to_json(value)
-    return {"module": f"keras.{module}", "class_name": type_, "config": config, "registered_name": None}
+    return object_json(f"keras.{module}", type_, config)
 
 
 MAX_NAMED_LAYERS = 6
@@ -187,7 +188,7 @@ def _optimizer(train: TrainSpec, rate: Any, step: int, writer: KerasWriter) -> d
         config["loss_scale_factor"] = scale.initial
     elif scale is not None:
         writer.note("a `loss_scale` that adapts is left out")
-    return {"module": "keras.optimizers", "class_name": type_, "config": config, "registered_name": None}
+    return object_json("keras.optimizers", type_, config)
 
 
 def _momenta(train: TrainSpec, step: int, writer: KerasWriter) -> dict[str, float]:
@@ -225,9 +226,4 @@ def _learning_rate(train: TrainSpec, step: int, writer: KerasWriter) -> Any:
         writer.note(f"the learning rate is the number {value:g}: Keras has no {rate.type} like that")
         return value
     config = {**config, **warmup, "name": schedule.type}
-    return {
-        "module": "keras.optimizers.schedules",
-        "class_name": schedule.type,
-        "config": config,
-        "registered_name": None,
-    }
+    return object_json("keras.optimizers.schedules", schedule.type, config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -186,12 +186,13 @@ class KerasWriter:
     ) -> tuple[KerasTensor, ...]:
         """Add the layer with these arguments, and return its outputs, with axes in `orders` (default: the net's).
 
-        `kind` is its class in Keras, if that has another name.
+        `kind` is its class in Keras, if that has another name; `config` is by default that of `config(link)`.
         """
         types = [self.types[name] for name in link.outputs]
         output_orders = orders or [net_order(type_.rank) for type_ in types]
         kind = kind or str(getattr(link.fields, "type", ""))
-        keras_layer = self._keras_layer(link, kind, dict(config or {}), module, dict(arrays or {}))
+        config = self.config(link) if config is None else dict(config)
+        keras_layer = self._keras_layer(link, kind, config, module, dict(arrays or {}))
         keras_layer.calls.append((args, dict(kwargs or {})))
         return tuple(
             KerasTensor(
@@ -200,6 +201,13 @@ class KerasWriter:
             )
             for index, (type_, order) in enumerate(zip(types, output_orders, strict=True))
         )  # fmt: skip
+
+    def elementwise_layer(
+        self, link: LayerLink, x: KerasTensor, *left_out: str, kind: str = "", **extra: Any
+    ) -> list[KerasTensor]:
+        """Add a layer whose output has the input's order of axes and features; for the config see `config`."""
+        outputs = self.layer(link, [x], orders=[x.order], kind=kind, config=self.config(link, *left_out, **extra))
+        return [replace(output, flattened_from=x.flattened_from) for output in outputs]
 
     def helper(
         self,
@@ -370,7 +378,10 @@ class KerasWriter:
         self._operations.add(link.name)
         old_name = outputs[0].layer
         if old_name in layers_before:  # nothing is computed
-            return [*self.layer(link, [outputs[0]], kind="Identity", orders=[outputs[0].order]), *outputs[1:]]
+            return [
+                *self.layer(link, [outputs[0]], kind="Identity", orders=[outputs[0].order], config={}),
+                *outputs[1:],
+            ]
         added_layers = {name: layer for name, layer in self.model.layers.items() if name not in layers_before}
         name = clean(link.name) if clean(link.name) in added_layers else self.unique_name(link.name)
         if name in added_layers and name != old_name:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from netspec.exchange.formats.keras.elementwise_table import BINARY, BINARY_BY_ATTRIBUTES, UNARY, operators_by_name
 from netspec.exchange.formats.keras.importing.axes import TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput
 from netspec.exchange.formats.keras.importing.fields import plain_value
@@ -17,25 +18,7 @@ from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.lift.rules.functions import FORMULA
 from netspec.exchange.unsupported import UnsupportedFeature
 
-_TRIGONOMETRY = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
-_SAME_NAMES = (*_TRIGONOMETRY, "erf", "sign", "floor", "ceil", "round", "reciprocal", "log", "sqrt", "abs")
-UNARY: Mapping[str, str] = {
-    **{name: name.capitalize() for name in _SAME_NAMES},
-    **{f"arc{name[1:]}": name.capitalize() for name in _TRIGONOMETRY if name.startswith("a")},
-    "absolute": "Abs", "fabs": "Abs", "negative": "Neg", "isnan": "IsNaN", "isinf": "IsInf", "logical_not": "Not",
-    "bitwise_not": "BitwiseNot", "bitwise_invert": "BitwiseNot",
-}  # fmt: skip
-"""Operations of one operand that are operators of ONNX."""
-BINARY: Mapping[str, str] = {
-    **{name: name.capitalize() for name in ("equal", "less", "greater", "mod")},
-    **{f"logical_{name}": name.capitalize() for name in ("and", "or", "xor")},
-    **{f"bitwise_{name}": f"Bitwise{name.capitalize()}" for name in ("and", "or", "xor")},
-    "less_equal": "LessOrEqual", "greater_equal": "GreaterOrEqual", "floormod": "Mod", "fmod": "Mod", "add": "Add",
-    "subtract": "Sub", "multiply": "Mul", "divide": "Div", "true_divide": "Div", "power": "Pow", "maximum": "Max",
-    "minimum": "Min", "fmax": "Max", "fmin": "Min", "left_shift": "BitShift", "right_shift": "BitShift",
-    "bitwise_left_shift": "BitShift", "bitwise_right_shift": "BitShift",
-}  # fmt: skip
-"""Operations of two operands that are operators of ONNX."""
+_UNARY, _BINARY = operators_by_name(UNARY), operators_by_name(BINARY, BINARY_BY_ATTRIBUTES)
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     "fmod": {"fmod": 1},
     **{
@@ -63,9 +46,10 @@ _POWERS = {"square": 2.0, "rsqrt": -0.5}
 _CONDITIONS = ("isfinite", "isposinf", "isneginf", "signbit", "not_equal")
 """Formulas that return booleans."""
 _DIVISION = ("divide", "true_divide")
+_TRIGONOMETRY = [name for name, op_type in _UNARY.items() if op_type.lstrip("A")[:3].lower() in ("sin", "cos", "tan")]
 _FLOATS = frozenset(
     (
-        *_TRIGONOMETRY, "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh", *_DIVISION, "divide_no_nan",
+        *_TRIGONOMETRY, *_DIVISION, "divide_no_nan",
         "erf", "erfc", "exp", "expm1", "exp2", "cbrt", "deg2rad", "rad2deg", "sinc", "hypot", "logaddexp", "logaddexp2",
         "heaviside", "ldexp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal",
     )
@@ -123,7 +107,7 @@ def full_like(op: KerasOperation) -> str:
     return op.node(FORMULA, cast_to(op, op.tensor, dtype), domain=DOMAIN, text=f"{literal} if {{0}} < 0 else {literal}")
 
 
-@operation("exp", *UNARY, *BINARY, *FORMULAS, "rsqrt", "where", "select")
+@operation("exp", *_UNARY, *_BINARY, *FORMULAS, "rsqrt", "where", "select")
 def elementwise(op: KerasOperation) -> str:
     """An operator of ONNX with operands of one type, or a formula."""
     name, operands = op.name, _operands(op)
@@ -147,7 +131,7 @@ def elementwise(op: KerasOperation) -> str:
         return op.node(ACTIVATION, *converted, domain=DOMAIN, function="exponential")
     if name in FORMULAS:
         return op.node(FORMULA, *converted, domain=DOMAIN, text=FORMULAS[name], truth=name in _CONDITIONS)
-    return op.node(UNARY.get(name) or BINARY[name], *converted, **_ATTRIBUTES.get(name, {}))
+    return op.node(_UNARY.get(name) or _BINARY[name], *converted, **_ATTRIBUTES.get(name, {}))
 
 
 def _operands(op: KerasOperation) -> Sequence[Any]:
@@ -160,7 +144,7 @@ def _operands(op: KerasOperation) -> Sequence[Any]:
         operands = [conditions[0], choices[0], op.argument("default", 2, 0)]
     if name == "round" and op.argument("decimals", 1, 0):
         raise UnsupportedFeature(f"it rounds to {op.arguments['decimals']} decimals")
-    count = 3 if name in ("where", "select") else 2 if name in BINARY or "{1}" in FORMULAS.get(name, "") else 1
+    count = 3 if name in ("where", "select") else 2 if name in _BINARY or "{1}" in FORMULAS.get(name, "") else 1
     if len(operands) < count:
         problem = (
             "the size of its result depends on values" if count == 3 else "the file does not contain its second operand"

@@ -93,20 +93,17 @@ def axis_of_sample(axis: Any, view: TensorView) -> int:
     return axis % rank
 
 
-@operation("argmax", "argmin")
-def arg_extreme(op: KerasOperation) -> str:
-    """ArgMax and ArgMin."""
-    axis, keepdims = axis_of_sample(op.argument("axis", 1), op.tensor), int(bool(op.arguments.get("keepdims")))
-    return op.node(
-        "ArgMax" if op.name == "argmax" else "ArgMin", op.tensor_in_keras_order, axis=axis, keepdims=keepdims
-    )
+_ALONG_AXIS = {"argmax": "ArgMax", "argmin": "ArgMin", "cumsum": "CumSum", "cumprod": "CumProd"}
 
 
-@operation("cumsum", "cumprod")
-def cumulative(op: KerasOperation) -> str:
-    """Cumulative sums and products."""
+@operation(*_ALONG_AXIS)
+def along_axis(op: KerasOperation) -> str:
+    """Indices of extremes, cumulative sums and products."""
+    op_type, x = _ALONG_AXIS[op.name], op.tensor_in_keras_order
     axis = axis_of_sample(op.argument("axis", 1), op.tensor)
-    return op.node("CumSum" if op.name == "cumsum" else "CumProd", op.tensor_in_keras_order, axis)
+    if op_type.startswith("Cum"):
+        return op.node(op_type, x, axis)
+    return op.node(op_type, x, axis=axis, keepdims=int(bool(op.arguments.get("keepdims"))))
 
 
 @operation("top_k")
@@ -120,9 +117,8 @@ def sort(op: KerasOperation) -> str:
     """Sort, ascending."""
     axis = axis_of_sample(op.argument("axis", 1, -1), op.tensor)
     size = op.tensor.shape[axis]
-    return op.node_with_results(2, "TopK", op.tensor_in_keras_order, [size], axis=axis, largest=0)[
-        int(op.name == "argsort")
-    ]
+    results = op.node_with_results(2, "TopK", op.tensor_in_keras_order, [size], axis=axis, largest=0)
+    return results[int(op.name == "argsort")]
 
 
 @operation("one_hot")
@@ -136,13 +132,9 @@ def one_hot(op: KerasOperation) -> str:
     return op.node("OneHot", op.tensor_in_keras_order, depth, values, axis=axis)
 
 
-@operation("tril", "triu")
-def triangle(op: KerasOperation) -> str:
-    """Of each matrix."""
+@operation("tril", "triu", "det")
+def of_matrices(op: KerasOperation) -> str:
+    """The triangle or determinant of each matrix."""
+    if op.name == "det":
+        return op.node("Det", op.tensor_in_keras_order)
     return op.node("Trilu", op.tensor_in_keras_order, op.argument("k", 1, 0), upper=int(op.name == "triu"))
-
-
-@operation("det")
-def determinant(op: KerasOperation) -> str:
-    """Of each matrix."""
-    return op.node("Det", op.tensor_in_keras_order)
