@@ -264,9 +264,8 @@ class KerasImporter:
 
     def weighted(
         self, call: LayerCall, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView],
-        orders: Callable[[Sequence[Value]], list[Order]],
-        convert: Callable[[KerasVariable], tuple[str, Convert] | None],
-        feature_order: Any = None,
+        orders: Callable[[Sequence[Value]], list[Order]] = lambda _: [],
+        convert: Callable[[KerasVariable], tuple[str, Convert] | None] = lambda _: None, feature_order: Any = None,
     ) -> list[TensorView]:  # fmt: skip
         """Add a layer that may have weights; `convert` returns the conversion of a weight, and a text that names it.
 
@@ -382,7 +381,7 @@ def _innermost(layer: ConfiguredLayer) -> str:
     return layer_type(name)
 
 
-KerasImportRule: TypeAlias = "Callable[[KerasImporter, LayerCall], None]"
+KerasImportRule: TypeAlias = "Callable[[KerasImporter, LayerCall], Sequence[TensorView]]"
 _RULES: dict[str, KerasImportRule] = {}
 
 AXIS_FIELDS: Mapping[str, str] = {
@@ -470,8 +469,8 @@ def import_by_fields(
     call: LayerCall,
     extra: Mapping[str, Any] | None = None,
     fields: dict[str, Any] | None = None,
-) -> None:
-    """Import a layer with the fields of its configuration, and `more`."""
+) -> list[TensorView]:
+    """Import a layer with the fields of its configuration, and `extra`."""
     layer = call.layer
     type_ = layer_type(layer.class_name)
     inputs = layer_inputs(importer, call, operands(importer, call))
@@ -491,10 +490,9 @@ def import_by_fields(
     feature_order = inputs[0].feature_order
     outer, wrapping = time_distributed(importer, call, type_, fields, len(inputs))
     keeps = feature_order if preference.kind == "any" else None
-    views = importer.weighted(
+    return importer.weighted(
         call, outer, wrapping, inputs, orders, lambda variable: weight_conversion(variable, inputs[0], fields), keeps
     )
-    importer.set_results(call, *views)
 
 
 def _output_order(

@@ -14,7 +14,7 @@ from netspec.exchange.formats.keras.importing import (  # these register their r
     shape_layers,
     shape_ops,  # noqa: F401
 )
-from netspec.exchange.formats.keras.importing.axes import axis_in_net, data_format
+from netspec.exchange.formats.keras.importing.axes import TensorView, axis_in_net, data_format
 from netspec.exchange.formats.keras.importing.config import (
     TAKES_MASK_INPUT,
     CallOutput,
@@ -51,18 +51,18 @@ AUGMENTING = (
 
 
 @rule(*AUGMENTING)
-def augmenting(importer: KerasImporter, call: LayerCall) -> None:
+def augmenting(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Left out, with a note: augmentation of data belongs to the training file."""
     (tensor,) = operands(importer, call)
     importer.reading.note(
         f"the layer `{call.layer.name}` ({call.layer.class_name}) changes samples in training only and is left out: "
         "add it to `transforms` in the training file"
     )
-    importer.set_results(call, importer.get(tensor))
+    return [importer.get(tensor)]
 
 
 @rule("LayerScale")
-def layer_scale(importer: KerasImporter, call: LayerCall) -> None:
+def layer_scale(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """LayerScale of ConvNeXt: a learned factor per channel."""
     (tensor,) = operands(importer, call)
     view, config = importer.get(tensor), call.layer.config
@@ -73,13 +73,11 @@ def layer_scale(importer: KerasImporter, call: LayerCall) -> None:
         "axis": axis_in_net(-1, view.order),
         "scale_initializer": {"type": "Constant", "value": float(first)},
     }
-    importer.set_results(
-        call, *importer.weighted(call, "Scale", fields, [view], lambda _: [view.order], lambda _: None)
-    )
+    return importer.weighted(call, "Scale", fields, [view], lambda _: [view.order])
 
 
 @rule("CustomScaleLayer")
-def custom_scale(importer: KerasImporter, call: LayerCall) -> None:
+def custom_scale(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """CustomScaleLayer of InceptionResNetV2: the first input plus a multiple of the second."""
     first, second = (importer.get(tensor) for tensor in operands(importer, call))
     factor = plain_value(call.layer.config.get("scale"))
@@ -89,7 +87,7 @@ def custom_scale(importer: KerasImporter, call: LayerCall) -> None:
     (scaled,) = importer.add(
         call, "Power", {"scale": float(factor)}, [second], first.order, name=f"{importer.name_of(call)}/scaled"
     )
-    importer.set_results(call, *importer.add(call, "Add", {}, [first, scaled], first.order))
+    return importer.add(call, "Add", {}, [first, scaled], first.order)
 
 
 _CALL_ARGUMENTS = frozenset(("training", "mask", "initial_state", "use_causal_mask", "attention_mask",
@@ -119,11 +117,8 @@ def apply(importer: KerasImporter, call: LayerCall) -> None:
             raise UnsupportedFeature(f"it is called with `{name[:40]}`")
     _check_mask(importer, call)
     type_ = layer_type(layer.class_name)
-    import_rule = rule_of(type_)
-    if import_rule is not None:
-        import_rule(importer, call)
-    else:
-        import_by_fields(importer, call)
+    import_rule = rule_of(type_) or import_by_fields
+    importer.set_results(call, *import_rule(importer, call))
 
 
 def check(importer: KerasImporter, call: LayerCall) -> None:
@@ -184,22 +179,21 @@ def _has_constant_operands(call: LayerCall) -> bool:
 
 
 @rule("Softmax")
-def softmax(importer: KerasImporter, call: LayerCall) -> None:
+def softmax(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Import a Softmax; a mask that is an input of the model becomes its second input."""
     masks = list(tensors_in(call.kwargs.get("mask")))
     (tensor,) = operands(importer, call)
     view = importer.get(tensor)
     if not masks or importer.mask(view) is not None:
-        import_by_fields(importer, call)
-        return
+        return import_by_fields(importer, call)
     mask = importer.permuted(importer.get(masks[0]), view.order)
     fields = fields_of("Softmax", call.layer.config, importer.reading)
     convert_axes("Softmax", fields, view.order)
-    importer.set_results(call, *importer.add(call, "Softmax", fields, [view, mask], view.order))
+    return importer.add(call, "Softmax", fields, [view, mask], view.order)
 
 
 @rule("Embedding", "ReversibleEmbedding")
-def embedding(importer: KerasImporter, call: LayerCall) -> None:
+def embedding(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """An Embedding of integers, which may be floats in Keras; a ReversibleEmbedding may be called in reverse."""
     (tensor,) = operands(importer, call)[:1]
     type_, view = layer_type(call.layer.class_name), importer.in_keras_order(tensor)
@@ -210,49 +204,44 @@ def embedding(importer: KerasImporter, call: LayerCall) -> None:
         (view,) = importer.add(call, "Cast", {"dtype": "int32"}, [view], name=f"{importer.name_of(call)}/cast")
     type_, fields = time_distributed(importer, call, type_, fields, 1)
     indices = view
-    importer.set_results(call, *importer.weighted(call, type_, fields, [view], lambda _: [], lambda _: None))
-    importer.record_mask(importer.views[call, 0], "1 if x > 0 else 0", indices)
+    results = importer.weighted(call, type_, fields, [view])
+    importer.record_mask(results[0], "1 if x > 0 else 0", indices)
+    return results
 
 
 @rule("SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
-def recurrent(importer: KerasImporter, call: LayerCall) -> None:
+def recurrent(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """In Keras 3, a layer with initial states ignores the mask."""
     first, *states = operands(importer, call)
     view = importer.get(first)
     extra = {"reset_after": True} if call.layer.class_name == "CuDNNGRU" else {}
-    if (
-        states
-        and call.states_mask
-        and not list(tensors_in(call.kwargs.get("mask")))
-        and importer.mask(view) is not None
-    ):
+    has_mask_argument = bool(list(tensors_in(call.kwargs.get("mask"))))
+    if states and call.states_mask and not has_mask_argument and importer.mask(view) is not None:
         view = importer.in_keras_order(view)
         name, shape = f"{importer.name_of(call)}/unmasked", list(view.value.shape[1:])
-        importer.views[first.call, first.index], masked = (
-            importer.add(call, "Reshape", {"target_shape": shape}, [view], name=name)[0],
-            importer.get(first),
-        )
-        import_by_fields(importer, call, extra)
+        (unmasked,) = importer.add(call, "Reshape", {"target_shape": shape}, [view], name=name)
+        masked, importer.views[first.call, first.index] = importer.get(first), unmasked
+        results = import_by_fields(importer, call, extra)
         importer.views[first.call, first.index] = masked
-    else:
-        import_by_fields(importer, call, extra)
+        return results
+    return import_by_fields(importer, call, extra)
 
 
 @rule("Conv2DTranspose")
-def transposed(importer: KerasImporter, call: LayerCall) -> None:
+def transposed(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A transposed convolution; Keras 1 also states the shape of its output, which is redundant."""
     config = call.layer.config
     relevant = {key: value for key, value in config.items() if key != "output_shape"}
-    import_by_fields(
-        importer, call, fields=fields_of("Conv2DTranspose", without_data_format(relevant), importer.reading)
-    )
-    declared_shape, shape = plain_value(config.get("output_shape") or []), list(importer.views[call, 0].shape[1:])
+    fields = fields_of("Conv2DTranspose", without_data_format(relevant), importer.reading)
+    results = import_by_fields(importer, call, fields=fields)
+    declared_shape, shape = plain_value(config.get("output_shape") or []), list(results[0].shape[1:])
     if declared_shape and declared_shape[1:] != shape:
         raise UnsupportedFeature(f"its output is {declared_shape[1:]}, but its other fields imply {shape}")
+    return results
 
 
 @rule("Bidirectional")
-def bidirectional(importer: KerasImporter, call: LayerCall) -> None:
+def bidirectional(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Bidirectional, without its second layer if that equals the first; masked steps are zeros anyway."""
     config = dict(call.layer.config)
     if "layer" not in config and isinstance(config.get("forward_layer"), dict):
@@ -267,20 +256,20 @@ def bidirectional(importer: KerasImporter, call: LayerCall) -> None:
     forward, backward = fields["layer"], fields.get("backward_layer")
     if isinstance(backward, dict) and {**forward, "go_backwards": True} == backward:
         fields["backward_layer"] = None
-    import_by_fields(importer, call, fields=fields)
+    return import_by_fields(importer, call, fields=fields)
 
 
 @rule("GroupNormalization")
-def group_normalization(importer: KerasImporter, call: LayerCall) -> None:
+def group_normalization(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A GroupNormalization; `groups: -1` means one per channel."""
     view, config = importer.get(operands(importer, call)[0]), call.layer.config
     axis = config.get("axis", -1)
     extra = {"groups": view.shape[axis]} if config.get("groups") == -1 and isinstance(axis, int) else {}
-    import_by_fields(importer, call, extra)
+    return import_by_fields(importer, call, extra)
 
 
 @rule("Normalization")
-def normalization(importer: KerasImporter, call: LayerCall) -> None:
+def normalization(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Import a Normalization; statistics in its fields become plain lists."""
     import numpy as np
 
@@ -289,27 +278,24 @@ def normalization(importer: KerasImporter, call: LayerCall) -> None:
         if call.layer.config.get(name) is not None:
             values = np.asarray(plain_value(call.layer.config[name]), np.float64).ravel().tolist()
             statistics[name] = values[0] if len(values) == 1 else values
-    import_by_fields(importer, call, statistics)
+    return import_by_fields(importer, call, statistics)
 
 
 @rule("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
-def spatial_dropout(importer: KerasImporter, call: LayerCall) -> None:
+def spatial_dropout(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A SpatialDropout; if the channels are not first, a Dropout with a `noise_shape`."""
     view, config = importer.get(operands(importer, call)[0]), call.layer.config
     rank, channel = len(view.order), 1 if data_format(config) == "channels_first" else -1
     axis = axis_in_net(channel, view.order) % rank
     type_, rate = layer_type(call.layer.class_name), config.get("rate", config.get("p", 0.5))
     if axis == 1 and rank > 2:
-        importer.set_results(call, *importer.add(call, type_, {"rate": rate}, [view], view.order))
-        return
+        return importer.add(call, type_, {"rate": rate}, [view], view.order)
     noise_shape = [None if noise_axis in (0, axis) else 1 for noise_axis in range(rank)]
-    importer.set_results(
-        call, *importer.add(call, "Dropout", {"rate": rate, "noise_shape": noise_shape}, [view], view.order)
-    )
+    return importer.add(call, "Dropout", {"rate": rate, "noise_shape": noise_shape}, [view], view.order)
 
 
 @rule("MultiHeadAttention", "GroupQueryAttention", "Attention", "AdditiveAttention")
-def attention(importer: KerasImporter, call: LayerCall) -> None:
+def attention(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Attention of query, value, key and mask, which Keras takes by position or by name."""
     type_, kwargs = layer_type(call.layer.class_name), call.kwargs
     tensors = list(tensors_in(call.args))
@@ -343,7 +329,7 @@ def attention(importer: KerasImporter, call: LayerCall) -> None:
         del fields["attention_axes"]  # the only axis
     if fields.get("value_dim") == fields.get("key_dim"):
         fields.pop("value_dim", None)
-    importer.set_results(call, *importer.weighted(call, type_, fields, views, lambda _: [], lambda _: None))
+    return importer.weighted(call, type_, fields, views)
 
 
 def _is_same_tensor(one: CallOutput, other: CallOutput) -> bool:
@@ -351,7 +337,7 @@ def _is_same_tensor(one: CallOutput, other: CallOutput) -> bool:
 
 
 @rule("Rescaling")
-def rescaling(importer: KerasImporter, call: LayerCall) -> None:
+def rescaling(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Rescaling: a Power, or with values per channel a Scale that is not trained."""
     import numpy as np
 
@@ -360,32 +346,31 @@ def rescaling(importer: KerasImporter, call: LayerCall) -> None:
     scale, shift = (plain_value(config.get(name, usual_)) for name, usual_ in (("scale", 1.0), ("offset", 0.0)))
     if not isinstance(scale, list) and not isinstance(shift, list):
         fields = {"scale": float(scale), "shift": float(shift)}
-        importer.set_results(call, *importer.add(call, "Power", fields, [view], view.order))
-        return
+        return importer.add(call, "Power", fields, [view], view.order)
     channels = view.shape[-1]
     fields = {"axis": view.order[-1], "use_bias": True, "trainable": False}
-    importer.set_results(call, *importer.add(call, "Scale", fields, [view], view.order))
+    results = importer.add(call, "Scale", fields, [view], view.order)
     for name, values in (("scale", scale), ("bias", shift)):
         per_channel = np.broadcast_to(np.asarray(values, np.float32).ravel(), (channels,))
         importer.draft.layers[-1].arrays[name] = np.ascontiguousarray(per_channel)
+    return results
 
 
 @rule("ThresholdedReLU")
-def thresholded(importer: KerasImporter, call: LayerCall) -> None:
+def thresholded(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """ThresholdedReLU, now an activation function."""
     view = importer.get(operands(importer, call)[0])
     function = {"type": "threshold", "threshold": plain_value(call.layer.config.get("theta", 1.0))}
-    importer.set_results(call, *importer.add(call, "Activation", {"activation": function}, [view], view.order))
+    return importer.add(call, "Activation", {"activation": function}, [view], view.order)
 
 
 @rule("GlobalAveragePooling1D")
-def masked_mean(importer: KerasImporter, call: LayerCall) -> None:
+def masked_mean(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A mean over steps; with a mask it is written as sums over the valid steps."""
     (view,) = (importer.get(one) for one in operands(importer, call)[:1])
     mask_formula = importer.mask_formula(view)
     if importer.mask(view) is None:
-        import_by_fields(importer, call)
-        return
+        return import_by_fields(importer, call)
     if mask_formula is None or call.layer.wrapped or call.layer.config.get("keepdims"):
         raise UnsupportedFeature("its input has a mask, and its mean excludes masked elements")
     name, view = importer.name_of(call), importer.in_keras_order(view)
@@ -399,24 +384,24 @@ def masked_mean(importer: KerasImporter, call: LayerCall) -> None:
     (masked,) = importer.add(call, "Multiply", {}, [view, is_valid], name=f"{name}/kept")
     (total,) = importer.add(call, "Reduction", {"axes": [1]}, [masked], name=f"{name}/sum")
     (count,) = importer.add(call, "Reduction", {"axes": [1]}, [is_valid], name=f"{name}/number")
-    importer.set_results(call, *importer.add(call, "Expression", {"expr": "x / y"}, [total, count]))
+    return importer.add(call, "Expression", {"expr": "x / y"}, [total, count])
 
 
 @rule("Masking")
-def masking(importer: KerasImporter, call: LayerCall) -> None:
+def masking(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Masking, whose mask is recorded."""
-    import_by_fields(importer, call)
+    results = import_by_fields(importer, call)
     value = plain_value(call.layer.config.get("mask_value", 0.0))
-    importer.record_mask(
-        importer.views[call, 0], f"1 if x != {value!r} else 0", importer.in_keras_order(operands(importer, call)[0])
-    )
+    x = importer.in_keras_order(operands(importer, call)[0])
+    importer.record_mask(results[0], f"1 if x != {value!r} else 0", x)
+    return results
 
 
 _MODES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate", "dot": "Dot"}
 
 
 @rule("Merge")
-def merge_of_keras_1(importer: KerasImporter, call: LayerCall) -> None:
+def merge_of_keras_1(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Merge of Keras 1, one layer for all kinds."""
     config = call.layer.config
     type_ = _MODES.get(str(config.get("mode")))
@@ -425,7 +410,6 @@ def merge_of_keras_1(importer: KerasImporter, call: LayerCall) -> None:
     if type_ == "Dot":
         axes = config.get("dot_axes", -1)
         views = [importer.in_keras_order(tensor) for tensor in operands(importer, call)]
-        importer.set_results(call, *importer.add(call, "Dot", {"axes": plain_value(axes)}, views))
-        return
+        return importer.add(call, "Dot", {"axes": plain_value(axes)}, views)
     fields = {"axis": int(config.get("concat_axis", -1))} if type_ == "Concatenate" else {}
-    shape_layers.merged(importer, call, type_, fields, operands(importer, call))
+    return shape_layers.merged(importer, call, type_, fields, operands(importer, call))

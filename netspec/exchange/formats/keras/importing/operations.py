@@ -91,7 +91,7 @@ _WITHOUT_EFFECT = ("args", "sorted", "fill_mode", "fill_value", "use_cudnn_on_gp
 _DEFAULT_VALUES: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
 """Values of arguments that equal the default behavior."""
 
-Operation: TypeAlias = "Callable[[KerasOperation], str | Sequence[str] | Sequence[TensorView] | None]"
+Operation: TypeAlias = "Callable[[KerasOperation], str | Sequence[str] | Sequence[TensorView]]"
 _OPERATIONS: dict[str, Operation] = {}
 
 
@@ -99,7 +99,7 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
     """Decorator: the function imports these operations.
 
     It returns the results of operator nodes that it adds, or the tensors of layers that the operations are by another
-    name; None if it has put these itself.
+    name.
     """
 
     def register(function: Operation) -> Operation:
@@ -162,7 +162,7 @@ def import_operation(importer: KerasImporter, call: LayerCall) -> None:
     if rule is not None:
         op = KerasOperation(importer, call, name, call_arguments)
         results = rule(op)
-        op.finish([results] if isinstance(results, str) else results or ())
+        op.finish([results] if isinstance(results, str) else results)
         if overlooked := call_arguments.unread_arguments():
             raise UnsupportedFeature(f"the operation {name[:60]!r} has no `{overlooked[0][:40]}` here")
     elif name in ACTIVATIONS and builtin("activation", name):

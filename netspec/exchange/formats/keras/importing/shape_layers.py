@@ -30,23 +30,22 @@ from netspec.exchange.unsupported import UnsupportedFeature
 
 
 @rule("Dense")
-def dense(importer: KerasImporter, call: LayerCall) -> None:
+def dense(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Dense; if the features of a flattened image are reordered, so are the rows of its kernel."""
     (tensor,) = operands(importer, call)[:1]
     view = importer.get(tensor)
     if view.feature_order is None:
-        import_by_fields(importer, call)
-        return
+        return import_by_fields(importer, call)
     fields = fields_of("Dense", call.layer.config, importer.reading)
 
     def convert(variable: KerasVariable) -> tuple[str, Convert] | None:
         return weight_conversion(variable, view, fields) if variable.state == "kernel" else None
 
-    importer.set_results(call, *importer.weighted(call, "Dense", fields, [view], lambda _: [], convert))
+    return importer.weighted(call, "Dense", fields, [view], lambda _: [], convert)
 
 
 @rule("Flatten")
-def flatten(importer: KerasImporter, call: LayerCall) -> None:
+def flatten(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Flatten: the next Dense reorders its rows, or the axes are transposed before."""
     (tensor,) = operands(importer, call)
     view = importer.get(tensor)
@@ -66,25 +65,24 @@ def flatten(importer: KerasImporter, call: LayerCall) -> None:
                 order[axis] = lead + offset
             view = importer.permuted(view, tuple(order))
     type_, fields = time_distributed(importer, call, "Flatten", {}, 1)
-    importer.set_results(call, *importer.add(call, type_, fields, [view], feature_order=feature_order))
+    return importer.add(call, type_, fields, [view], feature_order=feature_order)
 
 
 @rule("Reshape")
-def reshape(importer: KerasImporter, call: LayerCall) -> None:
+def reshape(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Reshape in Keras's order; images of one pixel or one channel become channels-first directly."""
     (tensor,) = operands(importer, call)
     view = importer.in_keras_order(tensor)
-    reshaped(
+    return reshaped(
         importer, call, view, plain_value(call.layer.config.get("target_shape") or call.layer.config.get("dims") or [])
     )
 
 
-def reshaped(importer: KerasImporter, call: LayerCall, view: TensorView, target: Sequence[Any]) -> None:
+def reshaped(importer: KerasImporter, call: LayerCall, view: TensorView, target: Sequence[Any]) -> list[TensorView]:
     """Add a Reshape of a tensor whose axes have Keras's order."""
     if call.layer.wrapped:
         type_, fields = time_distributed(importer, call, "Reshape", {"target_shape": list(target)}, 1)
-        importer.set_results(call, *importer.add(call, type_, fields, [view]))
-        return
+        return importer.add(call, type_, fields, [view])
     sizes = [int(size) for size in target]
     total = 1
     for size in view.value.shape[1:]:
@@ -98,20 +96,19 @@ def reshaped(importer: KerasImporter, call: LayerCall, view: TensorView, target:
     inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
     if order != keras_order(len(order)) and keeps_element_order((1, *full_shape), inverse):
         permuted_shape = [full_shape[axis - 1] for axis in inverse[1:]]
-        importer.set_results(call, *importer.add(call, "Reshape", {"target_shape": permuted_shape}, [view], order))
-    else:
-        importer.set_results(call, *importer.add(call, "Reshape", {"target_shape": sizes}, [view]))
+        return importer.add(call, "Reshape", {"target_shape": permuted_shape}, [view], order)
+    return importer.add(call, "Reshape", {"target_shape": sizes}, [view])
 
 
 @rule("Permute")
-def permute(importer: KerasImporter, call: LayerCall) -> None:
+def permute(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Permute, combined with the order of the tensor's axes."""
     (tensor,) = operands(importer, call)
     view = importer.get(tensor)
-    permuted(importer, call, view, [0, *plain_value(call.layer.config.get("dims") or [])])
+    return permuted(importer, call, view, [0, *plain_value(call.layer.config.get("dims") or [])])
 
 
-def permuted(importer: KerasImporter, call: LayerCall, view: TensorView, axes: Sequence[int]) -> None:
+def permuted(importer: KerasImporter, call: LayerCall, view: TensorView, axes: Sequence[int]) -> list[TensorView]:
     """Add a Permute: axis k of the result is axis `axes[k]` of the tensor, both in Keras's order."""
     rank = len(view.order)
     if sorted(axis % rank for axis in axes) != list(range(rank)) or axes[0] % rank != 0:
@@ -119,14 +116,16 @@ def permuted(importer: KerasImporter, call: LayerCall, view: TensorView, axes: S
     if view.feature_order is not None or call.layer.wrapped:
         raise UnsupportedFeature("its axes are ambiguous")
     dims = [view.order[axis % rank] for axis in axes[1:]]
-    importer.set_results(call, *importer.add(call, "Permute", {"dims": dims}, [view]))
+    return importer.add(call, "Permute", {"dims": dims}, [view])
 
 
 @rule("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")
-def merge(importer: KerasImporter, call: LayerCall) -> None:
+def merge(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A layer that merges tensors in one order of axes."""
     type_ = layer_type(call.layer.class_name)
-    merged(importer, call, type_, fields_of(type_, call.layer.config, importer.reading), operands(importer, call))
+    return merged(
+        importer, call, type_, fields_of(type_, call.layer.config, importer.reading), operands(importer, call)
+    )
 
 
 def merged(
@@ -135,19 +134,18 @@ def merged(
     type_: str,
     fields: dict[str, Any],
     tensors: Sequence[CallOutput | TensorView],
-) -> None:
+) -> list[TensorView]:
     """Add a layer that merges tensors; those with fewer axes get more after the batch, as in Keras."""
     views = aligned(
         importer, [tensor if isinstance(tensor, TensorView) else importer.get(tensor) for tensor in tensors], call
     )
     if len(views) == 1 and type_ != "Subtract":
-        importer.set_results(call, *importer.add(call, "Identity", {}, views, views[0].order))
-        return
+        return importer.add(call, "Identity", {}, views, views[0].order)
     order = views[0].order
     if call.layer.wrapped and isinstance(fields.get("axis"), int) and fields["axis"] > 0:
         fields["axis"] += call.layer.wrapped
     convert_axes(type_, fields, order)
-    importer.set_results(call, *importer.add(call, type_, fields, views, order))
+    return importer.add(call, type_, fields, views, order)
 
 
 def aligned(importer: KerasImporter, views: Sequence[TensorView], call: LayerCall) -> list[TensorView]:

@@ -37,7 +37,7 @@ def pad(op: KerasOperation) -> str:
 
 
 @operation("reshape")
-def reshape(op: KerasOperation) -> None:
+def reshape(op: KerasOperation) -> Sequence[TensorView]:
     """Reshape each sample; the batch must stay as it is."""
     view, shape = op.tensor_in_keras_order, op.argument("shape", 1)
     sizes = shape if isinstance(shape, list) else []
@@ -48,27 +48,29 @@ def reshape(op: KerasOperation) -> None:
         or any(type(size) is not int for size in sizes[1:])
     ):
         raise UnsupportedFeature(f"it makes the shape {str(shape)[:60]}, whose first size is not the batch alone")
-    reshaped(op.importer, op.call, view, sizes[1:])
+    return reshaped(op.importer, op.call, view, sizes[1:])
 
 
 @operation("transpose")
-def transpose(op: KerasOperation) -> None:
+def transpose(op: KerasOperation) -> Sequence[TensorView]:
     """Transpose axes after the batch."""
     view, axes = op.tensor, op.argument("axes", 1)
-    permuted(op.importer, op.call, view, axes if isinstance(axes, list) else list(range(len(view.order)))[::-1])
+    return permuted(op.importer, op.call, view, axes if isinstance(axes, list) else list(range(len(view.order)))[::-1])
 
 
 @operation("concatenate")
-def concatenate(op: KerasOperation) -> None:
+def concatenate(op: KerasOperation) -> Sequence[TensorView]:
     """Concatenate tensors."""
     first = op.arguments["args"][0] if op.arguments["args"] else None
-    merged(op.importer, op.call, "Concatenate", {"axis": int(op.argument("axis", 1, -1))}, list(tensors_in(first)))
+    return merged(
+        op.importer, op.call, "Concatenate", {"axis": int(op.argument("axis", 1, -1))}, list(tensors_in(first))
+    )
 
 
 @operation("add_n")
-def add_n(op: KerasOperation) -> None:
+def add_n(op: KerasOperation) -> Sequence[TensorView]:
     """The sum of tensors."""
-    merged(op.importer, op.call, "Add", {}, list(tensors_in(op.arguments["args"])))
+    return merged(op.importer, op.call, "Add", {}, list(tensors_in(op.arguments["args"])))
 
 
 @operation("stack")
@@ -85,12 +87,12 @@ def stack(op: KerasOperation) -> Sequence[TensorView]:
 
 
 @operation("hstack", "append")
-def append(op: KerasOperation) -> None:
+def append(op: KerasOperation) -> Sequence[TensorView]:
     """Concatenate tensors."""
     axis = 1 if op.name == "hstack" else op.argument("axis", 2)
     if axis is None:
         raise UnsupportedFeature("it joins samples")
-    merged(op.importer, op.call, "Concatenate", {"axis": int(axis)}, list(tensors_in(op.call.args)))
+    return merged(op.importer, op.call, "Concatenate", {"axis": int(axis)}, list(tensors_in(op.call.args)))
 
 
 @operation("expand_dims", "squeeze")
@@ -103,7 +105,7 @@ def expand_dims_or_squeeze(op: KerasOperation) -> Sequence[TensorView]:
 
 
 @operation("moveaxis", "swapaxes")
-def move_axes(op: KerasOperation) -> None:
+def move_axes(op: KerasOperation) -> Sequence[TensorView]:
     """Move or swap axes."""
     view = op.tensor
     rank = len(view.order)
@@ -115,7 +117,7 @@ def move_axes(op: KerasOperation) -> None:
     permutation = [axis for axis in range(rank) if axis not in sources]
     for target, source in sorted(set(zip(targets, sources, strict=True))):
         permutation.insert(target, source)
-    permuted(op.importer, op.call, view, permutation)
+    return permuted(op.importer, op.call, view, permutation)
 
 
 @operation("split", "array_split", "hsplit")
