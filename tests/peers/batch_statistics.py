@@ -45,7 +45,7 @@ def given() -> dict[str, np.ndarray]:
 
 def record(torch: Any) -> dict[str, np.ndarray]:
     """For each case, the state dict after all steps and the output for the first batch in inference."""
-    found: dict[str, np.ndarray] = {}
+    recorded: dict[str, np.ndarray] = {}
     data = {name: torch.tensor(array) for name, array in given().items()}
     for name, (_, arguments) in CASES.items():
         model = torch.nn.ModuleDict({"norm": torch.nn.BatchNorm2d(2, **arguments), "head": torch.nn.Linear(18, 4)})
@@ -54,11 +54,11 @@ def record(torch: Any) -> dict[str, np.ndarray]:
         for step in range(STEPS):
             part = slice(step * BATCH % SAMPLES, step * BATCH % SAMPLES + BATCH)
             optimizer.zero_grad()
-            made = model["head"](model["norm"](data["x"][part]).flatten(1))
-            ((made - data["y"][part]) ** 2).mean().backward()
+            output = model["head"](model["norm"](data["x"][part]).flatten(1))
+            ((output - data["y"][part]) ** 2).mean().backward()
             optimizer.step()
-        found |= {f"{name}/{key}": tensor.numpy() for key, tensor in model.state_dict().items()}
+        recorded |= {f"{name}/{key}": tensor.numpy() for key, tensor in model.state_dict().items()}
         model.eval()
         with torch.no_grad():
-            found[f"{name}/predicted"] = model["head"](model["norm"](data["x"][:BATCH]).flatten(1)).numpy()
-    return found
+            recorded[f"{name}/predicted"] = model["head"](model["norm"](data["x"][:BATCH]).flatten(1)).numpy()
+    return recorded

@@ -13,8 +13,8 @@ MODULES = ("losses", "metrics", "activations", "initializers", "regularizers", "
 def record(keras: Any) -> dict[str, np.ndarray]:
     """For each module, rows of an exported name and the `__name__` of its class or function."""
     layers = {name: layer for name, layer in vars(keras.layers).items() if isinstance(layer, type)}
-    found = {"layers": np.array(sorted({*layers, *(layer.__name__ for layer in layers.values())}))}
+    recorded = {"layers": np.array(sorted({*layers, *(layer.__name__ for layer in layers.values())}))}
     for module in MODULES:
         objects = import_module(f"keras.src.{module}").ALL_OBJECTS_DICT
-        found[module] = np.array([[name, objects[name].__name__] for name in sorted(objects)])
-    return found
+        recorded[module] = np.array([[name, objects[name].__name__] for name in sorted(objects)])
+    return recorded

@@ -28,13 +28,13 @@ def given() -> dict[str, np.ndarray]:
 
 def record(keras: Any) -> dict[str, np.ndarray]:
     """The weights after some steps of Keras's `fit` by momentum, for each constraint."""
-    found = given()
+    recorded = given()
     for name, fields in CONSTRAINTS.items():
-        made = getattr(keras.constraints, fields["type"])(**{key: v for key, v in fields.items() if key != "type"})
-        dense = keras.layers.Dense(UNITS, kernel_constraint=made, bias_constraint="non_neg")
+        output = getattr(keras.constraints, fields["type"])(**{key: v for key, v in fields.items() if key != "type"})
+        dense = keras.layers.Dense(UNITS, kernel_constraint=output, bias_constraint="non_neg")
         model = keras.Sequential([keras.layers.Input((FEATURES,)), dense])
-        dense.set_weights([found["kernel"], found["bias"]])
+        dense.set_weights([recorded["kernel"], recorded["bias"]])
         model.compile(keras.optimizers.SGD(RATE, momentum=MOMENTUM), "mse")
-        model.fit(found["x"], found["y"], batch_size=BATCH, epochs=STEPS, shuffle=False, verbose=0)
-        found[f"{name}/kernel"], found[f"{name}/bias"] = dense.get_weights()
-    return found
+        model.fit(recorded["x"], recorded["y"], batch_size=BATCH, epochs=STEPS, shuffle=False, verbose=0)
+        recorded[f"{name}/kernel"], recorded[f"{name}/bias"] = dense.get_weights()
+    return recorded

@@ -21,12 +21,12 @@ def samples() -> np.ndarray:
 def record() -> dict[str, np.ndarray]:
     """The first element of each window, (256, windows), for each of `SIZES`."""
     torch = import_module("torch")
-    given = torch.tensor(samples())
-    found = {}
+    images = torch.tensor(samples())
+    recorded = {}
     for number, (size, window, count) in enumerate(SIZES):
-        x = torch.arange(size, dtype=torch.float32).repeat(1, len(given), 1, 1)  # the last of a window is its maximum
+        x = torch.arange(size, dtype=torch.float32).repeat(1, len(images), 1, 1)  # the last of a window is its maximum
         pool = torch.nn.FractionalMaxPool2d(
-            (1, window), (1, count), return_indices=True, _random_samples=given[None, :, None].repeat(1, 1, 2)
+            (1, window), (1, count), return_indices=True, _random_samples=images[None, :, None].repeat(1, 1, 2)
         )
-        found[str(number)] = (pool(x)[1][0, :, 0] - (window - 1)).numpy()
-    return found
+        recorded[str(number)] = (pool(x)[1][0, :, 0] - (window - 1)).numpy()
+    return recorded

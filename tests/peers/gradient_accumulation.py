@@ -52,14 +52,14 @@ def _stepped(
 
 def record(keras: Any) -> dict[str, np.ndarray]:
     """Weights after updates by the gradients of several batches, and by those of a scaled loss, with the scale."""
-    found: dict[str, np.ndarray] = {}
+    recorded: dict[str, np.ndarray] = {}
     for name, fields in SOLVERS.items():
         more = {key: value for key, value in fields.items() if key not in ("type", "ema")}
         optimizer = getattr(keras.optimizers, fields["type"])(RATE, gradient_accumulation_steps=ACCUMULATE, **more)
         with exactly():
             every = list(_stepped(keras, optimizer, given(ACCUMULATE * STEPS), "float64"))
         after = every[ACCUMULATE - 1 :: ACCUMULATE]
-        found[f"{name}/kernel"], found[f"{name}/bias"] = map(np.array, zip(*after, strict=True))
+        recorded[f"{name}/kernel"], recorded[f"{name}/bias"] = map(np.array, zip(*after, strict=True))
     keras.config.set_floatx("float32")
     inner = keras.optimizers.SGD(RATE, momentum=0.75)
     optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=INITIAL_SCALE, dynamic_growth_steps=GROWTH)
@@ -69,4 +69,4 @@ def record(keras: Any) -> dict[str, np.ndarray]:
         scales.append(float(optimizer.dynamic_scale))
     keras.config.set_floatx("float64")
     kernels, biases = map(np.array, zip(*after, strict=True))
-    return {**found, "scaled/kernel": kernels, "scaled/bias": biases, "scaled/scale": np.array(scales)}
+    return {**recorded, "scaled/kernel": kernels, "scaled/bias": biases, "scaled/scale": np.array(scales)}

@@ -28,41 +28,43 @@ def record(keras: Any) -> dict[str, np.ndarray]:
     """For each file: of what it is (`of`), and the outputs as they lie here; or why Keras can't run it."""
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")
-    found: dict[str, np.ndarray] = {"operations": np.array(sorted(operations()))}
+    recorded: dict[str, np.ndarray] = {"operations": np.array(sorted(operations()))}
     with TemporaryDirectory() as folder:
-        for one in written():
-            found[f"{one.name}/of"] = np.array(one.digest)
-            outputs = _outputs(keras, one, Path(folder) / "model.keras")
+        for case in written():
+            recorded[f"{case.name}/of"] = np.array(case.digest)
+            outputs = _outputs(keras, case, Path(folder) / "model.keras")
             if isinstance(outputs, str):
-                found[f"{one.name}/unlike"] = np.array(outputs)
+                recorded[f"{case.name}/unlike"] = np.array(outputs)
                 continue
-            for index, array in enumerate(one.in_order(outputs)):
-                found[f"{one.name}/{index}"] = array
-    return found
+            for index, array in enumerate(case.in_order(outputs)):
+                recorded[f"{case.name}/{index}"] = array
+    return recorded
 
 
 def operations() -> set[str]:
     """The classes of all operations that Keras has."""
-    rooms = ("core", "einops", "image", "linalg", "math", "nn", "numpy")
+    module_names = ("core", "einops", "image", "linalg", "math", "nn", "numpy")
     base = import_module("keras").Operation
-    modules = [import_module(f"keras.src.ops.{room}") for room in rooms]
-    classes = [(one, module) for module in modules for one in vars(module).values() if isinstance(one, type)]
-    return {one.__name__ for one, module in classes if issubclass(one, base) and one.__module__ == module.__name__}
+    modules = [import_module(f"keras.src.ops.{module_name}") for module_name in module_names]
+    classes = [(value, module) for module in modules for value in vars(module).values() if isinstance(value, type)]
+    return {
+        value.__name__ for value, module in classes if issubclass(value, base) and value.__module__ == module.__name__
+    }
 
 
-def _outputs(keras: Any, one: Written, path: Path) -> list[np.ndarray] | str:
-    write_keras(path, one.exportable)
+def _outputs(keras: Any, case: Written, path: Path) -> list[np.ndarray] | str:
+    write_keras(path, case.exportable)
     model = keras.models.load_model(path)
-    if [layer.name for layer in model.layers] != [layer.name for layer in one.model.groups().values()]:
-        raise AssertionError(f"{one.name}: layers are in another order")
+    if [layer.name for layer in model.layers] != [layer.name for layer in case.model.groups().values()]:
+        raise AssertionError(f"{case.name}: layers are in another order")
     weights = path.with_name("other.weights.h5")
-    write_keras_weights(weights, one.exportable)
+    write_keras_weights(weights, case.exportable)
     model.load_weights(weights)
     try:
-        made = model(one.keras_inputs if len(one.keras_inputs) > 1 else one.keras_inputs[0], training=False)
+        outputs = model(case.keras_inputs if len(case.keras_inputs) > 1 else case.keras_inputs[0], training=False)
     except (ValueError, RuntimeError) as refused:
-        for what, why in UNABLE.items():
-            if what in str(refused):
-                return why
+        for message, reason in UNABLE.items():
+            if message in str(refused):
+                return reason
         raise
-    return [keras.ops.convert_to_numpy(y) for y in (made if isinstance(made, (list, tuple)) else [made])]
+    return [keras.ops.convert_to_numpy(y) for y in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]

@@ -193,13 +193,13 @@ def arrays_in(model: KerasModel) -> Arrays:
     return found | {f"optimizer/vars/{index}": array for index, array in enumerate(model.optimizer)}
 
 
-def digest(one: Training) -> str:
+def digest(layer: Training) -> str:
     """Of the file that Keras is given, and of the batch."""
-    model, _ = keras_model(one.exportable())
-    found = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True).encode())
-    for path, array in sorted({**arrays_in(model), **one.batch}.items()):
-        found.update(f"{path} {array.dtype} {array.shape}".encode() + array.tobytes())
-    return found.hexdigest()
+    model, _ = keras_model(layer.exportable())
+    digest_ = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True).encode())
+    for path, array in sorted({**arrays_in(model), **layer.batch}.items()):
+        digest_.update(f"{path} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest_.hexdigest()
 
 
 def compared() -> dict[str, str]:
@@ -235,12 +235,12 @@ def record(keras: Any) -> Arrays:
 
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")
-    found: Arrays = {}
+    recorded: Arrays = {}
     for name, text in compared().items():
         keras.saving.deserialize_keras_object(json.loads(text))  # which raises what it does not know
-        found[f"compared/{name}"] = np.array(text)
+        recorded[f"compared/{name}"] = np.array(text)
     for training in trainings():
-        found[f"{training.name}/of"] = np.array(digest(training))
+        recorded[f"{training.name}/of"] = np.array(digest(training))
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model.keras"
             write_keras(path, training.exportable())
@@ -255,10 +255,10 @@ def record(keras: Any) -> Arrays:
             with h5py.File(after) as file:
                 file.visititems(
                     lambda name, item, of=training.name: (
-                        found.update({f"{of}/{name}": item[()]}) if isinstance(item, h5py.Dataset) else None
+                        recorded.update({f"{of}/{name}": item[()]}) if isinstance(item, h5py.Dataset) else None
                     )
                 )
-    return found
+    return recorded
 
 
 def stepped(one: Training) -> Arrays:

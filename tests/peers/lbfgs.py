@@ -27,7 +27,7 @@ def given() -> dict[str, np.ndarray]:
 
 def record(torch: Any) -> dict[str, np.ndarray]:
     """Losses and weights at each step of PyTorch's, each of one iteration, on a net of two layers."""
-    found: dict[str, np.ndarray] = {}
+    recorded: dict[str, np.ndarray] = {}
     for (case, fields), dtype in product(CASES.items(), DTYPES):
         data = {name: torch.tensor(array, dtype=getattr(torch, dtype)) for name, array in given().items()}
         weights = {name: value.requires_grad_() for name, value in data.items() if "/" in name}
@@ -47,5 +47,5 @@ def record(torch: Any) -> dict[str, np.ndarray]:
         for _ in range(STEPS):
             losses.append(float(optimizer.step(closure)))
             after.append(np.concatenate([value.detach().numpy().reshape(-1) for value in weights.values()]))
-        found[f"{case}/{dtype}/losses"], found[f"{case}/{dtype}/weights"] = np.array(losses), np.array(after)
-    return found
+        recorded[f"{case}/{dtype}/losses"], recorded[f"{case}/{dtype}/weights"] = np.array(losses), np.array(after)
+    return recorded

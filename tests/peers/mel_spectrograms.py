@@ -27,8 +27,8 @@ def sounds() -> np.ndarray:
 
 def record(keras: Any) -> dict[str, np.ndarray]:
     """Keras's answer to each sound by itself: what `top_db` counts from is the loudest of the batch there."""
-    found = {}
+    recorded = {}
     for number, fields in enumerate(CASES):
         layer = keras.layers.MelSpectrogram(**fields)
-        found[str(number)] = np.stack([np.asarray(layer(sound.astype("float64"))) for sound in sounds()])
-    return found
+        recorded[str(number)] = np.stack([np.asarray(layer(sound.astype("float64"))) for sound in sounds()])
+    return recorded

@@ -58,14 +58,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RECORDED)
     output = parser.parse_args().output
     cv2 = import_module("cv2")
-    found: dict[str, np.ndarray] = {}
+    recorded: dict[str, np.ndarray] = {}
     count = 0
     with TemporaryDirectory() as folder:
         for caffe_file in caffe_files():
             answer = apart(caffe_file, Path(folder))
-            found[f"{caffe_file.digest}/{'unlike' if isinstance(answer, str) else 'end'}"] = np.asarray(answer)
+            recorded[f"{caffe_file.digest}/{'unlike' if isinstance(answer, str) else 'end'}"] = np.asarray(answer)
             count += not isinstance(answer, str)
-    print(f"{save_answers(output, 'caffe_files', found)}: {count} answers of OpenCV {cv2.__version__}")
+    print(f"{save_answers(output, 'caffe_files', recorded)}: {count} answers of OpenCV {cv2.__version__}")
 
 
 if __name__ == "__main__":

@@ -143,13 +143,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=RECORDED)
     output = parser.parse_args().output
-    found: dict[str, np.ndarray] = {}
+    recorded: dict[str, np.ndarray] = {}
     for number, case in enumerate(CASES):
-        found[f"{number}/of"] = np.array(case.id)
-        found |= {f"{number}/{name}": array for name, array in answer(case).items()}
-    print(
-        f"{save_answers(output, 'images', found)}: {len(CASES)} answers of Keras {import_module('keras').__version__}"
-    )
+        recorded[f"{number}/of"] = np.array(case.id)
+        recorded |= {f"{number}/{name}": array for name, array in answer(case).items()}
+    path = save_answers(output, "images", recorded)
+    print(f"{path}: {len(CASES)} answers of Keras {import_module('keras').__version__}")
 
 
 if __name__ == "__main__":

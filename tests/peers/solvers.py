@@ -146,7 +146,7 @@ def exactly() -> AbstractContextManager[Any]:
 
 def record(keras: Any) -> dict[str, np.ndarray]:
     """The weights after some steps, and their averages, for every case, variant and type: `recorded`."""
-    found, torch = given(), import_module("torch")
+    recorded, torch = given(), import_module("torch")
     for dtype in DTYPES:
         keras.config.set_floatx(dtype)
         torch.set_default_dtype(getattr(torch, dtype))  # in which PyTorch keeps what is one number
@@ -154,10 +154,10 @@ def record(keras: Any) -> dict[str, np.ndarray]:
             for variant in variants(case):
                 steps = of_keras if case.peer == "keras" else of_torch
                 with exactly() if dtype == "float64" else nullcontext():
-                    found[key(case, variant, dtype)] = steps(keras, case, variant, dtype)
+                    recorded[key(case, variant, dtype)] = steps(keras, case, variant, dtype)
     keras.config.set_floatx("float64")  # as `record.py` has it
     torch.set_default_dtype(torch.float32)
-    return found
+    return recorded
 
 
 def parts(variant: dict[str, Any]) -> list[slice]:

@@ -72,8 +72,8 @@ def test_agrees_with_keras(case: Case, training: bool) -> None:
     if case.kind != "metric":
         assert slopes or all(name.startswith("weights/") for name in one.wrt)
         # Of a parameter that the layer gives another value Keras has the gradient by that.
-        ours = gradients(one.scalar, [one.builder.updates.get(name, one.wrt[name]) for name in slopes])
-        for expected, got in zip(slopes.values(), evaluate(ours, feeds), strict=True):
+        predictions = gradients(one.scalar, [one.builder.updates.get(name, one.wrt[name]) for name in slopes])
+        for expected, got in zip(slopes.values(), evaluate(predictions, feeds), strict=True):
             agree(got, expected)
     updates = {name[7:]: array for name, array in found.items() if name.startswith("update/")}
     assert set(updates) == set(one.builder.updates)

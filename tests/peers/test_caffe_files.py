@@ -12,20 +12,20 @@ RECORDED = load_answers("caffe_files")
 """OpenCV's output as DIGEST/end, or why it cannot run the net as DIGEST/unlike."""
 
 
-def can_be_run(one: CaffeFile) -> bool:
+def can_be_run(case: CaffeFile) -> bool:
     """Whether OpenCV does not say that it can't."""
-    return f"{one.digest}/unlike" not in RECORDED
+    return f"{case.digest}/unlike" not in RECORDED
 
 
-@pytest.mark.parametrize("one", [*filter(can_be_run, caffe_files())], ids=lambda one: one.id)
-def test_opencv_computes_the_same(one: CaffeFile) -> None:
-    found = RECORDED.get(f"{one.digest}/end")
-    if found is None:
+@pytest.mark.parametrize("case", [*filter(can_be_run, caffe_files())], ids=lambda one: one.id)
+def test_opencv_computes_the_same(case: CaffeFile) -> None:
+    recorded = RECORDED.get(f"{case.digest}/end")
+    if recorded is None:
         pytest.skip("what is written has changed since the answers were recorded: tests/peers/record_caffe.py")
     # Both in float32, adding some hundred terms in different orders.
-    expected = one.expected()
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    expected = case.expected()
+    assert recorded.shape == expected.shape
+    np.testing.assert_allclose(recorded, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_where_opencv_computes_nothing_it_says_why() -> None:

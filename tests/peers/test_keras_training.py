@@ -10,23 +10,25 @@ from tests.peers.keras_training import Training, compared, digest, stepped, trai
 from tests.peers.recordings import load_answers
 
 
-@pytest.mark.parametrize("one", trainings(), ids=lambda one: one.name)
-def test_the_next_step_is_that_of_keras(one: Training) -> None:
+@pytest.mark.parametrize("case", trainings(), ids=lambda one: one.name)
+def test_the_next_step_is_that_of_keras(case: Training) -> None:
     """Weights, moving averages, the states of the solver and the number of the step."""
     stored = load_answers("keras_training")
-    prefix = f"{one.name}/"
-    found = {key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)}
-    assert str(found.pop("of", "")) == digest(one), "record the peers' answers: tests/peers/record.py keras_training"
-    ours = stepped(one)
-    assert found.keys() == ours.keys()
-    for path, array in ours.items():
+    prefix = f"{case.name}/"
+    recorded = {key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)}
+    assert str(recorded.pop("of", "")) == digest(case), (
+        "record the peers' answers: tests/peers/record.py keras_training"
+    )
+    predictions = stepped(case)
+    assert recorded.keys() == predictions.keys()
+    for path, array in predictions.items():
         # Both in float32, adding some hundred terms in different orders.
-        np.testing.assert_allclose(found[path], array, rtol=1e-5, atol=1e-5, err_msg=path)
+        np.testing.assert_allclose(recorded[path], array, rtol=1e-5, atol=1e-5, err_msg=path)
 
 
 def test_keras_knows_the_losses_and_metrics_that_are_written() -> None:
     stored = load_answers("keras_training")
-    found = {key.removeprefix("compared/"): str(stored[key]) for key in stored if key.startswith("compared/")}
-    assert found == compared(), "record the peers' answers: tests/peers/record.py keras_training"
-    types = {tuple(name.split("-")[:2]) for name in found}
-    assert types == {("loss", one) for one in LOSSES} | {("metric", one) for one in METRICS}
+    recorded = {key.removeprefix("compared/"): str(stored[key]) for key in stored if key.startswith("compared/")}
+    assert recorded == compared(), "record the peers' answers: tests/peers/record.py keras_training"
+    types = {tuple(name.split("-")[:2]) for name in recorded}
+    assert types == {("loss", case) for case in LOSSES} | {("metric", case) for case in METRICS}

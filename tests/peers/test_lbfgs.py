@@ -47,17 +47,17 @@ def test_steps_are_those_of_pytorch(case, dtype, tmp_path):
     np.savez(tmp_path / "data.npz", x=data["x"], y=data["y"])
     names = [name for name in data if "/" in name]
     write_weights(tmp_path / "start.h5", {name: data[name] for name in names})
-    found: list[float] = []
+    recorded: list[float] = []
 
     def listen(event):
         if event["event"] == "log":
-            found.append(event["loss"])
+            recorded.append(event["loss"])
 
     for steps in (4, lbfgs.STEPS):
         made = spec(tmp_path, lbfgs.CASES[case], max_steps=steps, precision=dtype)
         made["init_from"] = {"file": str(tmp_path / "start.h5")}
         run = netspec.train(made, run_dir=tmp_path / "run", resume=steps > 4, listeners=[listen])
-    np.testing.assert_allclose(found, losses, rtol=TOLERANCE[dtype])
+    np.testing.assert_allclose(recorded, losses, rtol=TOLERANCE[dtype])
     arrays = read_weights(run.weights).arrays
     last = np.concatenate([arrays[name].reshape(-1) for name in names])
     assert np.abs(last - weights[-1]).max() <= TOLERANCE[dtype] * np.abs(weights[-1]).max()

@@ -37,14 +37,14 @@ ALL = [(case, variant, dtype) for case in CASES for variant in variants(case) fo
 
 def fields(case: SolverCase, variant: dict[str, Any]) -> dict[str, Any]:
     """What YAML would say: Keras's decay is decoupled."""
-    found = {"type": case.type, "learning_rate": solvers.RATE, **case.fields, **variant}
-    found.pop("accumulate", None)
+    values = {"type": case.type, "learning_rate": solvers.RATE, **case.fields, **variant}
+    values.pop("accumulate", None)
     if "weight_decay" in variant and case.peer == "keras":
         if case.type == "Muon":
-            found["adam_weight_decay"] = variant["weight_decay"]
+            values["adam_weight_decay"] = variant["weight_decay"]
         elif "decoupled_weight_decay" in SOLVERS[case.type].model_fields:
-            found["decoupled_weight_decay"] = True
-    return found
+            values["decoupled_weight_decay"] = True
+    return values
 
 
 def steps(solver: SolverSpec, dtype: str, variant: dict[str, Any]) -> Arrays:
@@ -80,8 +80,8 @@ def test_ten_steps_are_those_of_the_peer(case: SolverCase, variant: dict[str, An
     states = steps(solver, dtype, variant)
     averaged = case.averages or "ema" in variant
     labels = [*solvers.NAMES, *(f"solver/{name}/average" for name in solvers.NAMES if averaged)]
-    found = np.concatenate([states[label].ravel() for label in labels])
-    assert np.abs(found - expected).max() <= TOLERANCE[dtype] * np.abs(expected).max()
+    values = np.concatenate([states[label].ravel() for label in labels])
+    assert np.abs(values - expected).max() <= TOLERANCE[dtype] * np.abs(expected).max()
 
 
 WITHOUT = {"LARS", "LBFGS"}

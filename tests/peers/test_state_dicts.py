@@ -18,9 +18,9 @@ ANSWERS = load_answers("state_dicts")
 def test_a_state_dict_predicts_as_in_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
     path.write_bytes(ANSWERS["weights"].tobytes())
-    found = netspec.load(NET, path).predict({"image": ANSWERS["image"], "words": ANSWERS["words"]})
+    prediction = netspec.load(NET, path).predict({"image": ANSWERS["image"], "words": ANSWERS["words"]})
     for name in ("head", "rnn"):  # float32 through a dozen layers
-        np.testing.assert_allclose(found[name], ANSWERS[name], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(prediction[name], ANSWERS[name], rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_written_is_pytorch_s_again(tmp_path: Path) -> None:
@@ -28,17 +28,17 @@ def test_what_is_written_is_pytorch_s_again(tmp_path: Path) -> None:
     path.write_bytes(ANSWERS["weights"].tobytes())
     model = netspec.load(NET, path)
     written = to_state_dict(dict(model.parameters))
-    theirs, metadata = read_safetensors(path)
+    pytorch_array, metadata = read_safetensors(path)
     assert metadata == {}
-    assert written.keys() == theirs.keys()
+    assert written.keys() == pytorch_array.keys()
     sums = ("lstm.bias_{}_l0", "projected.bias_{}_l0", "rnn.bias_{}_l0")
-    for name, array in theirs.items():
+    for name, array in pytorch_array.items():
         assert written[name].shape == array.shape, name
         if not any(name == sum.format(kind) for sum in sums for kind in ("ih", "hh")):  # netspec has their sum alone
             np.testing.assert_array_equal(written[name], array)
     for sum in sums:
         ih, hh = sum.format("ih"), sum.format("hh")
-        np.testing.assert_allclose(written[ih] + written[hh], theirs[ih] + theirs[hh], rtol=1e-6)
-    write_safetensors(tmp_path / "again.safetensors", theirs, metadata)
+        np.testing.assert_allclose(written[ih] + written[hh], pytorch_array[ih] + pytorch_array[hh], rtol=1e-6)
+    write_safetensors(tmp_path / "again.safetensors", pytorch_array, metadata)
     again, _ = read_safetensors(tmp_path / "again.safetensors")
-    assert all((again[name] == theirs[name]).all() for name in theirs)
+    assert all((again[name] == pytorch_array[name]).all() for name in pytorch_array)

@@ -136,17 +136,17 @@ def documented() -> Callable[..., None]:
 
 def record(torch: Any) -> dict[str, np.ndarray]:
     """For each case the bytes of its file, and the weights after all steps by PyTorch's names."""
-    save, found = documented(), {}
+    save, recorded = documented(), {}
     torch.set_default_dtype(torch.float64)  # also the type of ASGD's rate
     for name, case in CASES.items():
         with TemporaryDirectory() as folder:
             path = Path(folder) / "training.safetensors"
             model = trained(torch, case, lambda *what, path=path: save(path, *what))
-            found[f"{name}/file"] = np.frombuffer(path.read_bytes(), np.uint8)
+            recorded[f"{name}/file"] = np.frombuffer(path.read_bytes(), np.uint8)
         for key, tensor in model.state_dict().items():
-            found[f"{name}/{key}"] = tensor.numpy()
+            recorded[f"{name}/{key}"] = tensor.numpy()
     torch.set_default_dtype(torch.float32)
-    return found
+    return recorded
 
 
 def trained(torch: Any, case: ResumeCase, save: Callable[[Any, Any, int], None]) -> Any:

@@ -242,23 +242,25 @@ class Written:
     @property
     def digest(self) -> str:
         """Of all that a file would hold: what Keras makes of it is out of date when this changes."""
-        found = hashlib.sha256(json.dumps(self.model.to_json(), sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.model.to_json(), sort_keys=True).encode())
         for name, layer in self.model.groups().items():
             for path, array in sorted(layer.arrays.items()):
-                found.update(f"{name}/{path} {array.dtype} {array.shape}".encode() + array.tobytes())
-        return found.hexdigest()
+                digest.update(f"{name}/{path} {array.dtype} {array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
 
     @property
     def keras_inputs(self) -> list[np.ndarray]:
         """The inputs as they lie in Keras."""
         names = self.net.graph(1).inputs()
-        return [self.inputs[name].transpose(one.order) for name, one in zip(names, self.model.inputs, strict=True)]
+        return [
+            self.inputs[name].transpose(tensor.order) for name, tensor in zip(names, self.model.inputs, strict=True)
+        ]
 
     def in_order(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
         """What Keras gives, as it lies here."""
         return [
-            np.transpose(array, np.argsort(one.order))
-            for array, one in zip(outputs, self.model.outputs, strict=True)
+            np.transpose(array, np.argsort(tensor.order))
+            for array, tensor in zip(outputs, self.model.outputs, strict=True)
         ]  # fmt: skip
 
 
@@ -289,14 +291,14 @@ def drawn(
     name: str, net: Net, size: int = 3, high: int = 5, ranges: dict[str, tuple[float, float] | None] | None = None
 ) -> Arrays:
     """Random inputs."""
-    random, found = generator(name), {}
-    for key, one in net.spec.inputs.items():
-        given = (ranges or {}).get(key)
-        if one.dtype != "float32":
-            array: Any = random.integers(0, high, (size, *one.shape))
-        elif given is not None:
-            array = random.uniform(*given, (size, *one.shape))
+    random, inputs = generator(name), {}
+    for key, source in net.spec.inputs.items():
+        shape = (ranges or {}).get(key)
+        if source.dtype != "float32":
+            array: Any = random.integers(0, high, (size, *source.shape))
+        elif shape is not None:
+            array = random.uniform(*shape, (size, *source.shape))
         else:
-            array = random.normal(size=(size, *one.shape))
-        found[key] = array.astype(one.dtype)
-    return found
+            array = random.normal(size=(size, *source.shape))
+        inputs[key] = array.astype(source.dtype)
+    return inputs

@@ -17,13 +17,13 @@ FILES = ANSWERS / "keras"
 _TURNED = re.compile(r"the (?:input|output) `(.+)` is (\[.*\]), channels first; in Keras it was (\[.*\])")
 
 
-def opened(found: Imported, folder: Path, device: str = "reference") -> Model:
+def opened(imported: Imported, folder: Path, device: str = "reference") -> Model:
     """The net that was imported, with its weights, as `netspec import` writes both.
 
     By default nothing is compiled to machine code for a net that runs once: all kernels compute the same.
     """
-    (folder / "net.yaml").write_text(found.net, encoding="utf-8")
-    write_weights(folder / "weights.h5", found.arrays, net=found.net, name="imported", **found.meta)
+    (folder / "net.yaml").write_text(imported.net, encoding="utf-8")
+    write_weights(folder / "weights.h5", imported.arrays, net=imported.net, name="imported", **imported.meta)
     return load(folder / "net.yaml", folder / "weights.h5", device=device)
 
 
@@ -33,28 +33,34 @@ def turned(name: str, array: np.ndarray, notes: tuple[str, ...]) -> np.ndarray:
         match = _TURNED.fullmatch(note)
         if match and match[1] == name:
             assert sizes_in(match[3]) == list(array.shape[1:])
-            both = [one for one in (2, 1) if list(np.moveaxis(array, -1, one).shape[1:]) == sizes_in(match[2])]
-            lead = both[0] if re.match("ConvLSTM|TimeDistributed|film", name) and array.ndim > 3 else both[-1]
+            channel_axes = [
+                axis for axis in (2, 1) if list(np.moveaxis(array, -1, axis).shape[1:]) == sizes_in(match[2])
+            ]
+            lead = (
+                channel_axes[0]
+                if re.match("ConvLSTM|TimeDistributed|film", name) and array.ndim > 3
+                else channel_axes[-1]
+            )
             return np.moveaxis(array, -1, lead)
     return array
 
 
 def sizes_in(text: str) -> list[int]:
-    return [int(one) for one in re.findall(r"\d+", text)]
+    return [int(number) for number in re.findall(r"\d+", text)]
 
 
 def answers(
-    model: Model, found: Imported, recorded: Mapping[str, np.ndarray]
+    model: Model, imported: Imported, recorded: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The net's prediction and Keras's, for each output."""
     feeds = {}
     for key in recorded:
         if key.startswith("in_") and key[3:] in model.spec.inputs:
-            feeds[key[3:]] = turned(key[3:], recorded[key], found.notes)
+            feeds[key[3:]] = turned(key[3:], recorded[key], imported.notes)
     got = model.predict(feeds)
     named: dict[str, np.ndarray] = dict(got)
     assert len(named) == sum(key.startswith("out_") for key in recorded)
     return {
-        name: (array, turned(name, recorded[f"out_{index}"], found.notes))
+        name: (array, turned(name, recorded[f"out_{index}"], imported.notes))
         for index, (name, array) in enumerate(named.items())
     }

@@ -31,29 +31,31 @@ def named(name: str) -> Written:
     return written(*layers, inputs=inputs, **more)
 
 
-def bare(one: Written) -> Exportable:
+def bare(case: Written) -> Exportable:
     """The net before it has weights."""
-    return replace(one.exportable, arrays={})
+    return replace(case.exportable, arrays={})
 
 
-def kinds(one: Written) -> list[str]:
-    return [layer.class_name for layer in one.model.layers_in_order()]
+def kinds(case: Written) -> list[str]:
+    return [layer.class_name for layer in case.model.layers_in_order()]
 
 
 def test_images_have_their_channels_last_and_nothing_is_turned_on_the_way() -> None:
-    one = named("branches of images")
-    assert one.model.inputs[0].shape == (7, 6, 2)
-    assert "Permute" not in kinds(one)
-    assert one.model.outputs[0].order == (0, 2, 3, 1)
-    kernel, states = one.model.layers["a"].arrays["vars/0"], one.net.states
+    case = named("branches of images")
+    assert case.model.inputs[0].shape == (7, 6, 2)
+    assert "Permute" not in kinds(case)
+    assert case.model.outputs[0].order == (0, 2, 3, 1)
+    kernel, states = case.model.layers["a"].arrays["vars/0"], case.net.states
     np.testing.assert_array_equal(kernel, states["a/kernel"].transpose(2, 3, 1, 0))
 
 
 def test_a_dense_after_an_image_has_rows_in_keras_order() -> None:
-    one = named("dense behind an image")
-    assert kinds(one) == ["InputLayer", "Conv2D", "Flatten", "Dense"]
-    ours = one.net.states["dense/kernel"].reshape(4, 5, 4, 3)  # channels, height, width, units
-    np.testing.assert_array_equal(one.model.layers["dense"].arrays["vars/0"], ours.transpose(1, 2, 0, 3).reshape(80, 3))
+    case = named("dense behind an image")
+    assert kinds(case) == ["InputLayer", "Conv2D", "Flatten", "Dense"]
+    ours = case.net.states["dense/kernel"].reshape(4, 5, 4, 3)  # channels, height, width, units
+    np.testing.assert_array_equal(
+        case.model.layers["dense"].arrays["vars/0"], ours.transpose(1, 2, 0, 3).reshape(80, 3)
+    )
 
 
 def test_a_permute_is_combined_with_the_order_that_readers_need() -> None:
@@ -63,9 +65,9 @@ def test_a_permute_is_combined_with_the_order_that_readers_need() -> None:
 
 
 def test_the_same_net_gives_the_same_bytes_that_depend_on_nothing_else(tmp_path: Path) -> None:
-    one = named("branches of images")
+    case = named("branches of images")
     for name, write in {"a.keras": write_keras, "b.keras": write_keras, "a.weights.h5": write_keras_weights}.items():
-        assert write(tmp_path / name, one.exportable) == ("the input `x` is (N, …, channels) in Keras, channels last",)
+        assert write(tmp_path / name, case.exportable) == ("the input `x` is (N, …, channels) in Keras, channels last",)
     assert (tmp_path / "a.keras").read_bytes() == (tmp_path / "b.keras").read_bytes()
     with ZipFile(tmp_path / "a.keras") as archive:
         members = archive.infolist()
@@ -75,8 +77,8 @@ def test_the_same_net_gives_the_same_bytes_that_depend_on_nothing_else(tmp_path:
 
 
 def test_weights_are_below_the_layers_in_the_order_of_the_configuration(tmp_path: Path) -> None:
-    one = named("rows that are added")
-    write_keras(tmp_path / "m.keras", one.exportable)
+    case = named("rows that are added")
+    write_keras(tmp_path / "m.keras", case.exportable)
     with ZipFile(tmp_path / "m.keras") as archive:
         config = json.loads(archive.read("config.json"))["config"]
         file = h5py.File(io.BytesIO(archive.read("model.weights.h5")))
@@ -86,7 +88,7 @@ def test_weights_are_below_the_layers_in_the_order_of_the_configuration(tmp_path
         number = counts[kind] = counts.get(kind, -1) + 1
         group = file[f"layers/{kind}_{number}" if number else f"layers/{kind}"]
         assert group["vars"].attrs["name"] == layer["name"]
-    np.testing.assert_array_equal(file["layers/conv2d_1/vars/1"][...], one.net.states["b/bias"])
+    np.testing.assert_array_equal(file["layers/conv2d_1/vars/1"][...], case.net.states["b/bias"])
 
 
 def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
@@ -94,7 +96,7 @@ def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
     model = KerasModel("m")
     tensors: dict[str, KerasTensor] = {}
     edges = {"x": "", "short": "x", "a": "x", "b": "a", "c": "b", "end": "c short"}
-    for name, sources in ((name, told.split()) for name, told in edges.items()):
+    for name, sources in ((name, message.split()) for name, message in edges.items()):
         layer = model.layers[name] = KerasLayer(name, "Identity", {})
         if sources:
             layer.calls.append(([[tensors[source] for source in sources]], {}))
@@ -104,9 +106,9 @@ def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
 
 
 def test_names_are_valid_in_keras_and_changes_are_noted() -> None:
-    one = named("names of all kinds")
-    assert list(one.model.layers) == ["in_put", "block_1_fc", "block_1_fc_1", "block_1_fc_2"]
-    assert keras_model(one.exportable)[1] == (
+    case = named("names of all kinds")
+    assert list(case.model.layers) == ["in_put", "block_1_fc", "block_1_fc_1", "block_1_fc_2"]
+    assert keras_model(case.exportable)[1] == (
         "the layer `block.1/fc` is called `block_1_fc` in Keras",
         "the layer `block_1_fc` is called `block_1_fc_1` in Keras",
         "the layer `block.1:fc` is called `block_1_fc_2` in Keras",
@@ -123,17 +125,17 @@ def test_all_layers_that_keras_lacks_are_reported_at_once(tmp_path: Path) -> Non
         {"type": "Col2Im", "name": "volume", "output_size": [2, 2, 2], "kernel_size": 1, "from": "windows"},
     ]
     inputs = {"image": {"shape": [1, 2, 300]}, "steps": {"shape": [4, 3]}, "windows": {"shape": [1, 8]}}
-    one = written(*layers, inputs=inputs, outputs=["places", "table", "last", "volume"])
+    case = written(*layers, inputs=inputs, outputs=["places", "table", "last", "volume"])
     with pytest.raises(InputError) as error:
-        write_keras(tmp_path / "m.keras", one.exportable)
-    told = [(problem.path, problem.got) for problem in error.value.problems]
-    assert told == [
+        write_keras(tmp_path / "m.keras", case.exportable)
+    message = [(problem.path, problem.got) for problem in error.value.problems]
+    assert message == [
         ("layers.places", "its window has more than 128 elements, each of which needs operations in Keras"),
         ("layers.table", "Keras stores integers only as constants, with at most 1,000,000 elements"),
         ("layers.volume", "Keras adds up windows of two axes"),
         ("layers.last", "it computes with a mask, which `cut` does not hand on there"),
     ]
-    assert preflight_keras(bare(one), ExportOptions()) == Lost(error.value.problems)
+    assert preflight_keras(bare(case), ExportOptions()) == Lost(error.value.problems)
     assert not list(tmp_path.iterdir())
     steps = named("steps of images")
     assert preflight_keras(bare(steps), ExportOptions()) == Lost(notes=keras_model(steps.exportable)[1])
@@ -141,9 +143,9 @@ def test_all_layers_that_keras_lacks_are_reported_at_once(tmp_path: Path) -> Non
 
 def test_a_layer_that_shares_parameters_and_computes_otherwise_has_them_as_constants() -> None:
     layers: list[dict[str, Any]] = [{**CONV, "name": "a", "padding": "same"}, {**CONV, "from": "x", "share": "a"}]
-    one = written(*layers, outputs=["a", "conv2d"])
-    assert "the weights of `conv2d` are constants in Keras, which are not trained there" in one.notes
-    assert one.model.layers["a"].arrays.keys() == {"vars/0", "vars/1"}
+    case = written(*layers, outputs=["a", "conv2d"])
+    assert "the weights of `conv2d` are constants in Keras, which are not trained there" in case.notes
+    assert case.model.layers["a"].arrays.keys() == {"vars/0", "vars/1"}
 
 
 @pytest.mark.parametrize(
@@ -158,9 +160,9 @@ def test_a_layer_that_shares_parameters_and_computes_otherwise_has_them_as_const
 def test_layers_that_keras_wraps_differently_become_operations(inner: Any) -> None:
     """Keras with PyTorch loads no such layer in a TimeDistributed, or computes something else."""
     net = Net.of(net_data({"type": "TimeDistributed", "layer": inner}, inputs={"x": {"shape": [2, 3, 5, 4]}}))
-    found = kinds(Written("y", net, {}))
-    assert len(found) > 3
-    assert "TimeDistributed" not in found
+    operations = kinds(Written("y", net, {}))
+    assert len(operations) > 3
+    assert "TimeDistributed" not in operations
 
 
 def test_the_suffix_selects_the_format() -> None:

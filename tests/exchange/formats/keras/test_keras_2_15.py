@@ -76,10 +76,10 @@ CALLS: Mapping[str, tuple[dict[str, Any], Callable[[np.ndarray], np.ndarray]]] =
 @pytest.mark.parametrize("name", CALLS)
 def test_functions_of_tensorflow(name: str, tmp_path: Path) -> None:
     arguments, computed = CALLS[name]
-    found = import_model(of_calls(tmp_path / "m.h5", one_call(name.partition(" ")[0], **arguments)))
-    (got,) = dict(opened(found, tmp_path).predict({"x": X.transpose(0, 3, 1, 2)})).values()
+    imported = import_model(of_calls(tmp_path / "m.h5", one_call(name.partition(" ")[0], **arguments)))
+    (got,) = dict(opened(imported, tmp_path).predict({"x": X.transpose(0, 3, 1, 2)})).values()
     expected = computed(X)
-    turned = any("the output" in note for note in found.notes)
+    turned = any("the output" in note for note in imported.notes)
     np.testing.assert_allclose(got, np.moveaxis(expected, -1, 1) if turned else expected, rtol=1e-5, atol=1e-6)
 
 
@@ -114,30 +114,30 @@ def test_keys_of_base_classes(tmp_path: Path) -> None:
               "bias:0": bias},
         "d": {"depthwise_kernel:0": last.reshape(1, 1, 2, 1)},
     }  # fmt: skip
-    found = import_model(old_file(tmp_path / "m.h5", model, weights, "2.15.0"))
-    (got,) = dict(opened(found, tmp_path).predict({"input": X.transpose(0, 3, 1, 2)})).values()
+    imported = import_model(old_file(tmp_path / "m.h5", model, weights, "2.15.0"))
+    (got,) = dict(opened(imported, tmp_path).predict({"input": X.transpose(0, 3, 1, 2)})).values()
     np.testing.assert_allclose(got, np.moveaxis(((X * depth) @ point + bias) * last, -1, 1), rtol=1e-5)
 
 
 def test_attention_states_the_shapes_that_it_was_built_for(tmp_path: Path) -> None:
-    shapes = {f"{one}_shape": [None, 5, 4] for one in ("query", "key", "value")}
+    shapes = {f"{layer}_shape": [None, 5, 4] for layer in ("query", "key", "value")}
     attention = new("MultiHeadAttention", name="a", num_heads=2, key_dim=2, value_dim=2, attention_axes=[1], **shapes)
     entry = {**new("InputLayer", name="x", batch_input_shape=[None, 5, 4], dtype="float32"), "name": "x",
              "inbound_nodes": []}  # fmt: skip
     config = {"name": "m", "layers": [entry, {**attention, "name": "a", "inbound_nodes": [
         [["x", 0, 0, {"value": ["x", 0, 0]}]]]}],
         "input_layers": [["x", 0, 0]], "output_layers": [["a", 0, 0]]}  # fmt: skip
-    names = {f"{one}/kernel:0": (4, 2, 2) for one in ("query", "key", "value")} | {
+    names = {f"{layer}/kernel:0": (4, 2, 2) for layer in ("query", "key", "value")} | {
         "attention_output/kernel:0": (2, 2, 4)
     }
-    biases = {f"{one}/bias:0": (2, 2) for one in ("query", "key", "value")} | {"attention_output/bias:0": (4,)}
+    biases = {f"{layer}/bias:0": (2, 2) for layer in ("query", "key", "value")} | {"attention_output/bias:0": (4,)}
     order = [name for pair in zip(names, biases, strict=True) for name in pair]
     weights = {name: np.full((names | biases)[name], 0.5, np.float32) for name in order}
-    found = import_model(
+    imported = import_model(
         old_file(tmp_path / "m.h5", {"class_name": "Functional", "config": config}, {"x": {}, "a": weights}, "2.15.0")
     )
     x = X[:, :5, 0, :1].repeat(4, 2)
-    (got,) = dict(opened(found, tmp_path).predict({"x": x})).values()
+    (got,) = dict(opened(imported, tmp_path).predict({"x": x})).values()
     value = x.sum(2, keepdims=True) * 0.5 + 0.5  # of each head and place the same
     scores = np.exp(value @ value.transpose(0, 2, 1) * 2 / np.sqrt(2))
     mixed = scores / scores.sum(2, keepdims=True) @ value
@@ -149,9 +149,9 @@ def test_layers_that_augment_data_are_left_out_with_a_note(tmp_path: Path) -> No
     dense = new("Dense", name="out", units=2)
     arrays = {"layers/dense/vars/0": np.ones((3, 2), np.float32), "layers/dense/vars/1": np.zeros(2, np.float32)}
     path = archive(tmp_path / "m.keras", new_model(flip, dense, shape=(3,)), tree(arrays))
-    found = import_model(path)
-    assert any("`flip` (RandomFlip) changes samples in training only" in note for note in found.notes)
-    (got,) = dict(opened(found, tmp_path).predict({"x": X[:, 0, 0]})).values()
+    imported = import_model(path)
+    assert any("`flip` (RandomFlip) changes samples in training only" in note for note in imported.notes)
+    (got,) = dict(opened(imported, tmp_path).predict({"x": X[:, 0, 0]})).values()
     np.testing.assert_allclose(got, X[:, 0, 0].sum(1, keepdims=True).repeat(2, 1), rtol=1e-5)
 
 
@@ -161,8 +161,8 @@ def test_classes_of_keras_applications(tmp_path: Path) -> None:
     def calls(name: str) -> dict[str, Any]:
         return {"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}}
 
-    def called(one: Mapping[str, Any], *args: Any) -> dict[str, Any]:
-        return {**one, "name": one["config"]["name"], "inbound_nodes": [{"args": list(args), "kwargs": {}}]}
+    def called(layer: Mapping[str, Any], *args: Any) -> dict[str, Any]:
+        return {**layer, "name": layer["config"]["name"], "inbound_nodes": [{"args": list(args), "kwargs": {}}]}
 
     entry = {**new("InputLayer", name="x", batch_shape=[None, 6, 4, 3]), "name": "x", "inbound_nodes": []}
     scale = {**new("LayerScale", name="gamma", init_values=1e-6, projection_dim=3),
@@ -173,6 +173,6 @@ def test_classes_of_keras_applications(tmp_path: Path) -> None:
               "input_layers": [["x", 0, 0]], "output_layers": [["sum", 0, 0]]}  # fmt: skip
     model = {"module": "keras", "class_name": "Functional", "config": config, "registered_name": "Functional"}
     arrays = {"layers/layer_scale/vars/0": f32([1, 2, 4])}
-    found = import_model(archive(tmp_path / "m.keras", model, tree(arrays)))
-    (got,) = dict(opened(found, tmp_path).predict({"x": X})).values()
+    imported = import_model(archive(tmp_path / "m.keras", model, tree(arrays)))
+    (got,) = dict(opened(imported, tmp_path).predict({"x": X})).values()
     np.testing.assert_allclose(got, X + 0.25 * X * f32([1, 2, 4]), rtol=1e-5)

@@ -23,10 +23,10 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("name", ["images", "nested", "sequences"])
 def test_weights_of_every_layout_load_into_the_net(name: str, suffix: str, tmp_path: Path) -> None:
     """The same arrays as where the file says the net: kernels turned, rows of a Dense put in order."""
-    found = import_model(FILES / f"{name}.keras")
-    model = load(written(tmp_path, found.net), FILES / f"{name}.{suffix}")
-    assert set(model.parameters) == set(found.arrays)
-    for key, array in found.arrays.items():
+    arrays = import_model(FILES / f"{name}.keras")
+    model = load(written(tmp_path, arrays.net), FILES / f"{name}.{suffix}")
+    assert set(model.parameters) == set(arrays.arrays)
+    for key, array in arrays.arrays.items():
         np.testing.assert_array_equal(model.parameters[key], array, err_msg=key)
 
 
@@ -36,21 +36,21 @@ def test_states_of_an_optimizer_are_stored_next_to_the_weights(name: str, slots:
     path = FILES / f"trained_{name}.weights.h5"
     with h5py.File(path) as file:
         assert len(file["optimizer/vars"]) > len(import_model(FILES / f"trained_{name}.keras").arrays)
-    found = import_model(FILES / f"trained_{name}.keras")
-    assert any(key.endswith(slots) for key in found.slots)
-    model = load(written(tmp_path, found.net), path)
-    assert set(model.parameters) == set(found.arrays)
-    for key, array in found.arrays.items():
+    arrays = import_model(FILES / f"trained_{name}.keras")
+    assert any(key.endswith(slots) for key in arrays.slots)
+    model = load(written(tmp_path, arrays.net), path)
+    assert set(model.parameters) == set(arrays.arrays)
+    for key, array in arrays.arrays.items():
         np.testing.assert_array_equal(model.parameters[key], array, err_msg=key)
 
 
 @pytest.mark.parametrize("suffix", ["weights.h5", "h5"])
 def test_layers_of_other_names_are_found_by_their_order(suffix: str, tmp_path: Path) -> None:
-    found = import_model(FILES / "sequences.keras")
-    text = found.net.replace("embedding", "words_").replace("lstm", "memory").replace("last", "end")
+    arrays = import_model(FILES / "sequences.keras")
+    text = arrays.net.replace("embedding", "words_").replace("lstm", "memory").replace("last", "end")
     model = load(written(tmp_path, text), FILES / f"sequences.{suffix}")
-    np.testing.assert_array_equal(model.parameters["end/kernel"], found.arrays["last/kernel"])
-    np.testing.assert_array_equal(model.parameters["words_/embeddings"], found.arrays["embedding/embeddings"])
+    np.testing.assert_array_equal(model.parameters["end/kernel"], arrays.arrays["last/kernel"])
+    np.testing.assert_array_equal(model.parameters["words_/embeddings"], arrays.arrays["embedding/embeddings"])
 
 
 def test_arrays_that_do_not_fit_are_reported_by_name(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_weights_of_images_follow_the_readers(
         f"  - {{name: drop, type: Dropout, rate: 0.5}}\n  - {first}\n  - {{name: slopes, type: PReLU}}\n"
         "outputs: [slopes]\n",
     )
-    there = np.arange(100, dtype=np.float32).reshape(np.array(input_shape)[list(expected)])
+    keras_array = np.arange(100, dtype=np.float32).reshape(np.array(input_shape)[list(expected)])
     with h5py.File(tmp_path / "m.weights.h5", "w") as file:
-        file["layers/p_re_lu/vars/0"] = there
+        file["layers/p_re_lu/vars/0"] = keras_array
     model = load(net, tmp_path / "m.weights.h5")
-    np.testing.assert_array_equal(model.parameters["slopes/alpha"], there.transpose(np.argsort(expected)))
+    np.testing.assert_array_equal(model.parameters["slopes/alpha"], keras_array.transpose(np.argsort(expected)))

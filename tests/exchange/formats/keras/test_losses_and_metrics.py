@@ -39,10 +39,10 @@ def compiled_old(folder: Path, loss: Any, metrics: Sequence[Any] = (), version: 
     return import_model(old_file(folder / "m.h5", model, weights, version, training_config=training))
 
 
-def judged(found: Imported) -> list[str]:
+def judged(imported: Imported) -> list[str]:
     """The types of the losses and metrics."""
-    assert found.draft is not None
-    return [metric["type"] for metric in (*found.draft.losses, *found.draft.metrics)]
+    assert imported.draft is not None
+    return [metric["type"] for metric in (*imported.draft.losses, *imported.draft.metrics)]
 
 
 def own(name: str) -> dict[str, Any]:
@@ -60,17 +60,17 @@ CUSTOM = (
 def test_no_name_is_guessed(name: str, tmp_path: Path) -> None:
     """Neither the nearest name nor one that only netspec or another tool has, as a string, a function or a class."""
     classes = {"module": None, "class_name": name, "config": {"name": "x"}, "registered_name": name}
-    for given in (name, own(name), classes, {"class_name": name, "config": {}}):
-        for found in (compiled(tmp_path, given, [given]), compiled_old(tmp_path, given, [given])):
-            assert judged(found) == []
+    for setting in (name, own(name), classes, {"class_name": name, "config": {}}):
+        for imported in (compiled(tmp_path, setting, [setting]), compiled_old(tmp_path, setting, [setting])):
+            assert judged(imported) == []
             for kind in ("loss", "metric"):
-                assert any(f"the {kind} '{name}' of `out` is left out" in note for note in found.notes)
-            model = opened(found, tmp_path)
+                assert any(f"the {kind} '{name}' of `out` is left out" in note for note in imported.notes)
+            model = opened(imported, tmp_path)
             assert model.predict({next(iter(model.spec.inputs)): np.ones((1, 4), np.float32)})
 
 
 @pytest.mark.parametrize(
-    "given",
+    "setting",
     [
         own("mine>mean_squared_error"),
         own("Custom>huber"),
@@ -84,10 +84,10 @@ def test_no_name_is_guessed(name: str, tmp_path: Path) -> None:
         "<lambda>",
     ],
 )  # fmt: skip
-def test_user_registered_losses_and_metrics_are_left_out(given: Any, tmp_path: Path) -> None:
-    for found in (compiled(tmp_path, given, [given]), compiled_old(tmp_path, given, [given])):
-        assert judged(found) == []
-        assert sum("is left out" in note for note in found.notes) == 2
+def test_user_registered_losses_and_metrics_are_left_out(setting: Any, tmp_path: Path) -> None:
+    for imported in (compiled(tmp_path, setting, [setting]), compiled_old(tmp_path, setting, [setting])):
+        assert judged(imported) == []
+        assert sum("is left out" in note for note in imported.notes) == 2
 
 
 def wrapped(function: Any, wrapper: str = "MeanMetricWrapper") -> dict[str, Any]:
@@ -151,18 +151,22 @@ MISFITS: Mapping[str, tuple[Any, list[Any], list[str]]] = {
 @pytest.mark.parametrize("name", MISFITS)
 def test_losses_that_do_not_fit_are_left_out(name: str, tmp_path: Path) -> None:
     loss, metrics, left = MISFITS[name]
-    found = compiled(tmp_path, loss, metrics)
-    told = [note for note in found.notes if "is left out" in note]
-    assert [any(f"'{one}'" in note for note in told) for one in left] == [True] * len(left), found.notes
-    assert len(judged(found)) == 1 + len(metrics) - len(left) if metrics and name != "no name" else judged(found) == []
-    (array,) = dict(opened(found, tmp_path).predict({"x": np.ones((2, 4), np.float32)})).values()
+    imported = compiled(tmp_path, loss, metrics)
+    notes = [note for note in imported.notes if "is left out" in note]
+    assert [any(f"'{one}'" in note for note in notes) for one in left] == [True] * len(left), imported.notes
+    assert (
+        len(judged(imported)) == 1 + len(metrics) - len(left)
+        if metrics and name != "no name"
+        else judged(imported) == []
+    )
+    (array,) = dict(opened(imported, tmp_path).predict({"x": np.ones((2, 4), np.float32)})).values()
     np.testing.assert_array_equal(array, np.full((2, UNITS), 5.0, np.float32))
 
 
 def test_a_weight_that_no_loss_can_have_leaves_the_loss_out(tmp_path: Path) -> None:
-    found = compiled(tmp_path, "mse", loss_weights=float("inf"))
-    assert judged(found) == []
-    assert any("the loss 'mse' of `out` is left out" in note for note in found.notes)
+    imported = compiled(tmp_path, "mse", loss_weights=float("inf"))
+    assert judged(imported) == []
+    assert any("the loss 'mse' of `out` is left out" in note for note in imported.notes)
 
 
 def test_outputs_of_one_layer_have_keras_names(tmp_path: Path) -> None:
@@ -182,17 +186,21 @@ def test_outputs_of_one_layer_have_keras_names(tmp_path: Path) -> None:
         "optimizer_config": {"class_name": "SGD", "config": {"lr": 0.1}},
     }
     model = {"class_name": "Functional", "config": config}
-    found = import_model(old_file(tmp_path / "m.h5", model, weights, "2.15.0", training_config=training))
-    assert judged(found) == ["MeanSquaredError", "MeanAbsoluteError"]
-    assert not any("no output" in note for note in found.notes)
+    imported = import_model(old_file(tmp_path / "m.h5", model, weights, "2.15.0", training_config=training))
+    assert judged(imported) == ["MeanSquaredError", "MeanAbsoluteError"]
+    assert not any("no output" in note for note in imported.notes)
 
 
 def test_metrics_of_one_type_have_names_of_their_own(tmp_path: Path) -> None:
     several = [{"class_name": "Precision", "config": {"class_id": index}} for index in range(3)]
-    found = compiled(tmp_path, "mse", several)
-    assert found.draft is not None
-    assert [metric["name"] for metric in found.draft.metrics] == ["out_Precision", "out_Precision_1", "out_Precision_2"]
-    opened(found, tmp_path)
+    imported = compiled(tmp_path, "mse", several)
+    assert imported.draft is not None
+    assert [metric["name"] for metric in imported.draft.metrics] == [
+        "out_Precision",
+        "out_Precision_1",
+        "out_Precision_2",
+    ]
+    opened(imported, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["Scale", "Power", "Split", "InstanceNormalization", "LocalResponseNormalization"])

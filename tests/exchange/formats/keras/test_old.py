@@ -51,12 +51,12 @@ def test_keras_1(ordering: str, tmp_path: Path) -> None:
         {"conv": {"conv_W": stored, "conv_b": bias}, "drop": {}, "flat": {}, "out": {"out_W": matrix, "out_b": shift}},
         "1.2.2",
     )  # fmt: skip
-    found = import_model(path)
+    imported = import_model(path)
     image = drawn(3, 5, 4, 2)
     features = relu(convolved(image, kernel) + bias)
     # Keras 1 flattened as memory lay: channels-first data stayed channels-first.
     flat = (features if ordering == "tf" else features.transpose(0, 3, 1, 2)).reshape(3, -1)
-    (got,) = dict(opened(found, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
+    (got,) = dict(opened(imported, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
     np.testing.assert_allclose(got, flat @ matrix + shift, rtol=1e-4, atol=1e-5)
 
 
@@ -68,7 +68,7 @@ def lstm_by_hand(x: np.ndarray, gates: dict[str, Any]) -> np.ndarray:
 
     h = c = np.zeros((len(x), gates["U_i"].shape[0]), np.float32)
     for step in range(x.shape[1]):
-        i, f, o, g = (x[:, step] @ gates[f"W_{one}"] + h @ gates[f"U_{one}"] + gates[f"b_{one}"] for one in "ifoc")
+        i, f, o, g = (x[:, step] @ gates[f"W_{gate}"] + h @ gates[f"U_{gate}"] + gates[f"b_{gate}"] for gate in "ifoc")
         c = hard(f) * c + hard(i) * np.tanh(g)
         h = hard(o) * np.tanh(c)
     return h
@@ -82,12 +82,12 @@ def test_keras_1_has_a_matrix_for_each_gate(tmp_path: Path) -> None:
               batch_input_shape=[None, 4, 2], input_dim=2, input_length=4)
     )  # fmt: skip
     shapes = {"W": (2, 3), "U": (3, 3), "b": (3,)}
-    gates = {f"{kind}_{one}": drawn(*shape) for one in "icfo" for kind, shape in shapes.items()}
+    gates = {f"{kind}_{gate}": drawn(*shape) for gate in "icfo" for kind, shape in shapes.items()}
     weights = {"memory": {f"memory_{name}": array for name, array in gates.items()}}
-    found = import_model(old_file(tmp_path / "old.h5", model, weights, "1.2.2"))
-    assert "recurrent_activation: {type: hard_sigmoid, alpha: 0.2}" in found.net
+    imported = import_model(old_file(tmp_path / "old.h5", model, weights, "1.2.2"))
+    assert "recurrent_activation: {type: hard_sigmoid, alpha: 0.2}" in imported.net
     x = drawn(3, 4, 2)
-    (got,) = dict(opened(found, tmp_path).predict({"input": x})).values()
+    (got,) = dict(opened(imported, tmp_path).predict({"input": x})).values()
     np.testing.assert_allclose(got, lstm_by_hand(x, gates), rtol=1e-4, atol=1e-5)
 
 
@@ -134,7 +134,7 @@ def test_layers_of_cudnn(name: str, gates: int, both_ways: bool, tmp_path: Path)
         w, r, bw, br = drawn(gates, 3, 2), drawn(gates, 3, 3), drawn(gates, 3), drawn(gates, 3)
         ways.append((w, r, bw, br))
         weights |= {
-            f"{way}kernel:0": np.concatenate([one.reshape(2, 3) for one in w], axis=1),
+            f"{way}kernel:0": np.concatenate([gate.reshape(2, 3) for gate in w], axis=1),
             f"{way}recurrent_kernel:0": np.concatenate(list(r), axis=1),
             f"{way}bias:0": np.concatenate([bw.ravel(), br.ravel()]),
         }
@@ -156,14 +156,14 @@ def test_keras_1_broadcasts_numbers_over_windows(ordering: str, tmp_path: Path) 
     )  # fmt: skip
     kernel, bias, image = drawn(2, 3, 2, 3), drawn(3), drawn(4, 3, 2, 2)
     stored = kernel if ordering == "tf" else kernel.transpose(3, 2, 0, 1)  # (out, in, window)
-    found = import_model(old_file(tmp_path / "old.h5", model, {"up": {"up_W": stored, "up_b": bias}}, "1.2.2"))
+    imported = import_model(old_file(tmp_path / "old.h5", model, {"up": {"up_W": stored, "up_b": bias}}, "1.2.2"))
     expected = np.zeros((4, 6, 4, 3), np.float32) + bias
     for row in range(3):
         for column in range(2):
             expected[:, 2 * row : 2 * row + 2, column : column + 3] += np.einsum(
                 "nc,klcm->nklm", image[:, row, column], kernel
             )
-    (got,) = dict(opened(found, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
+    (got,) = dict(opened(imported, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
     np.testing.assert_allclose(got, expected.transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-5)
 
 
@@ -185,9 +185,9 @@ def test_keras_2_calls_functions_of_tensorflow(tmp_path: Path) -> None:
         tmp_path / "tf.h5", {"class_name": "Functional", "config": config},
         {"x": {}, "d": {"kernel:0": kernel, "bias:0": bias}, "scaled": {}, "total": {}}, "2.9.0",
     )  # fmt: skip
-    found = import_model(path)
+    imported = import_model(path)
     x = drawn(4, 3)
-    (got,) = dict(opened(found, tmp_path).predict({"x": x})).values()
+    (got,) = dict(opened(imported, tmp_path).predict({"x": x})).values()
     once = 2 * (x @ kernel + bias)
     np.testing.assert_allclose(got, once @ kernel + bias + x, rtol=1e-4, atol=1e-5)
 
@@ -218,9 +218,9 @@ def test_a_model_in_a_model_of_keras_2(tmp_path: Path) -> None:
         {"x": {}, "inner": arrays, "end": {}},
         "2.3.1",
     )
-    found = import_model(path)
+    imported = import_model(path)
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found.arrays[f"inner/{name.removesuffix(':0')}"], array)
+        np.testing.assert_array_equal(imported.arrays[f"inner/{name.removesuffix(':0')}"], array)
 
 
 def test_lists_of_names_may_be_in_parts(tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_lists_of_names_may_be_in_parts(tmp_path: Path) -> None:
         group = file["model_weights"]
         del group.attrs["layer_names"]
         group.attrs["layer_names0"], group.attrs["layer_names1"] = [b"one"], [b"two"]
-    found = import_model(path)
-    np.testing.assert_array_equal(found.arrays["two/kernel"], weights["two"]["kernel:0"])
+    imported = import_model(path)
+    np.testing.assert_array_equal(imported.arrays["two/kernel"], weights["two"]["kernel:0"])
 
 
 def test_half_precision_becomes_float32(tmp_path: Path) -> None:
@@ -252,8 +252,8 @@ def test_an_open_size_is_given(tmp_path: Path) -> None:
     model = sequential(layer("LSTM", name="one", units=2, trainable=True, batch_input_shape=[None, None, 3]))
     arrays = {"kernel:0": drawn(3, 8), "recurrent_kernel:0": drawn(2, 8), "bias:0": drawn(8)}
     path = old_file(tmp_path / "open.h5", model, {"one": arrays}, "2.4.0")
-    found = import_model(path, ImportOptions(shapes={"input": (6, 3)}))
-    assert "input: {shape: [6, 3]}" in found.net
+    imported = import_model(path, ImportOptions(shapes={"input": (6, 3)}))
+    assert "input: {shape: [6, 3]}" in imported.net
 
 
 def test_weights_of_keras_2_load_by_position(tmp_path: Path) -> None:

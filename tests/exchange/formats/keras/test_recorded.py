@@ -19,9 +19,9 @@ MODELS = sorted(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_as_in_keras(name: str, tmp_path: Path) -> None:
-    found = import_model(FILES / name)
-    model = opened(found, tmp_path)
-    compared = answers(model, found, load_answers(f"keras/{name.partition('.')[0]}"))
+    imported = import_model(FILES / name)
+    model = opened(imported, tmp_path)
+    compared = answers(model, imported, load_answers(f"keras/{name.partition('.')[0]}"))
     assert compared
     for output, (got, expected) in compared.items():
         # float32 on both sides; sums run in another order

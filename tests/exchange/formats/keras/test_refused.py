@@ -53,7 +53,7 @@ def test_everything_without_a_counterpart_is_listed_at_once(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("layer", "told"),
+    ("layer", "message"),
     [
         (new("Lambda", name="a", function=CODE), "runs code"),
         ({**new("Swirl", name="a"), "module": "my_package.layers"}, "a class of the package 'my_package'"),
@@ -72,8 +72,8 @@ def test_everything_without_a_counterpart_is_listed_at_once(tmp_path: Path) -> N
         (new("TFSMLayer", name="a", filepath="/etc"), "runs code"),
     ],
 )  # fmt: skip
-def test_a_layer_without_a_counterpart(layer: dict[str, Any], told: str, tmp_path: Path) -> None:
-    assert told in refused(archive(tmp_path / "m.keras", new_model(layer)))
+def test_a_layer_without_a_counterpart(layer: dict[str, Any], message: str, tmp_path: Path) -> None:
+    assert message in refused(archive(tmp_path / "m.keras", new_model(layer)))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ SOUND = {"layers/dense/vars/0": np.zeros((4, 2), np.float32), "layers/dense/vars
 
 
 @pytest.mark.parametrize(
-    ("weights", "told"),
+    ("weights", "message"),
     [
         (tree({}), "`kernel` of the layer `a` is missing"),
         (tree({**SOUND, "layers/dense/vars/0": np.zeros((4, 3), np.float32)}), "has the wrong shape"),
@@ -140,14 +140,14 @@ SOUND = {"layers/dense/vars/0": np.zeros((4, 2), np.float32), "layers/dense/vars
         (tree({**SOUND, "layers/dense/vars/0": np.array([b"text"])}), "is not numeric"),
     ],
 )
-def test_weights_that_are_wrong(weights: bytes | None, told: str, tmp_path: Path) -> None:
-    assert told in refused(archive(tmp_path / "m.keras", DENSE, weights))
+def test_weights_that_are_wrong(weights: bytes | None, message: str, tmp_path: Path) -> None:
+    assert message in refused(archive(tmp_path / "m.keras", DENSE, weights))
 
 
 def test_weights_that_are_not_finite_are_noted(tmp_path: Path) -> None:
     wild = {**SOUND, "layers/dense/vars/1": np.array([1, np.nan], np.float32)}
-    found = import_model(archive(tmp_path / "m.keras", DENSE, tree(wild)))
-    assert "the weights `a/bias` hold values that are not finite" in found.notes
+    imported = import_model(archive(tmp_path / "m.keras", DENSE, tree(wild)))
+    assert "the weights `a/bias` hold values that are not finite" in imported.notes
 
 
 def linked(kind: Any) -> bytes:

@@ -23,68 +23,76 @@ def test_every_sample_is_written() -> None:
     names = {case.id for case in cases("layer") if not case.sample.masks}  # masks come from layers
     written = {sample.name for sample in samples() if sample.model.layers}
     assert written == names
-    told = (Path(__file__).parents[4] / "docs" / "formats.md").read_text(encoding="utf-8")
-    assert f"all {len(names)} are read again" in told
+    page = (Path(__file__).parents[4] / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert f"all {len(names)} are read again" in page
 
 
-def again(one: Written, folder: Path) -> Net:
+def again(case: Written, folder: Path) -> Net:
     """The net after a round trip."""
-    write_keras(folder / "model.keras", one.exportable)
-    found = import_model(folder / "model.keras")
-    (folder / "net.yaml").write_text(found.net)
-    return Net(load_net(folder / "net.yaml"), found.arrays)
+    write_keras(folder / "model.keras", case.exportable)
+    imported = import_model(folder / "model.keras")
+    (folder / "net.yaml").write_text(imported.net)
+    return Net(load_net(folder / "net.yaml"), imported.arrays)
 
 
-def fed(one: Written, after: Net) -> Iterator[Arrays]:
+def fed(case: Written, after: Net) -> Iterator[Arrays]:
     """The inputs as the net that came back may take them: in its axes, or as they lie in Keras, where shapes allow.
 
     What no layer says to be an image may be one, or not.
     """
     ways: list[list[np.ndarray]] = []
-    names = [name for name in one.net.spec.inputs if name in one.net.graph(1).inputs()]
-    for name, theirs, turned in zip(names, after.spec.inputs.values(), one.keras_inputs, strict=True):
-        possible = (one.inputs[name], turned, np.moveaxis(turned, -1, 1) if turned.ndim > 1 else turned)
-        fitting = [array for array in possible if array.shape[1:] == tuple(theirs.shape)]
-        ways.append([array.astype(theirs.dtype) for array in fitting])
+    names = [name for name in case.net.spec.inputs if name in case.net.graph(1).inputs()]
+    for name, source, keras_input in zip(names, after.spec.inputs.values(), case.keras_inputs, strict=True):
+        possible = (
+            case.inputs[name],
+            keras_input,
+            np.moveaxis(keras_input, -1, 1) if keras_input.ndim > 1 else keras_input,
+        )
+        fitting = [array for array in possible if array.shape[1:] == tuple(source.shape)]
+        ways.append([array.astype(source.dtype) for array in fitting])
     for arrays in product(*ways):
         yield dict(zip(after.spec.inputs, arrays, strict=True))
 
 
-def agrees(one: Written, after: Net, inputs: Arrays) -> bool:
+def agrees(case: Written, after: Net, inputs: Arrays) -> bool:
     """Whether all outputs are the same, in the net's order of axes or in Keras's."""
-    expected, got = list(one.net.predict(one.inputs).values()), list(after.predict(inputs).values())
+    expected, got = list(case.net.predict(case.inputs).values()), list(after.predict(inputs).values())
 
-    def same(ours: np.ndarray, theirs: np.ndarray, order: tuple[int, ...]) -> bool:
+    def same(expected_output: np.ndarray, theirs: np.ndarray, order: tuple[int, ...]) -> bool:
         # float32, some hundred terms in another order
-        turned = ours.transpose(order)
+        keras_output = expected_output.transpose(order)
         return any(
             array.shape == theirs.shape and np.allclose(theirs, array, rtol=1e-5, atol=1e-5)
-            for array in (ours, turned, np.moveaxis(turned, -1, 1) if ours.ndim > 1 else ours)
+            for array in (
+                expected_output,
+                keras_output,
+                np.moveaxis(keras_output, -1, 1) if expected_output.ndim > 1 else expected_output,
+            )
         )
 
     assert len(expected) == len(got)
-    orders = [output.order for output in one.model.outputs]
+    orders = [output.order for output in case.model.outputs]
     return all(map(same, expected, got, orders))
 
 
 ALL = [*nets(), *samples()]
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
-def test_written_nets_are_read_again(one: Written, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ALL, ids=lambda one: one.name)
+def test_written_nets_are_read_again(case: Written, tmp_path: Path) -> None:
     try:
-        after = again(one, tmp_path)
+        after = again(case, tmp_path)
     except InputError as refused:  # statistics of the whole batch, which layers of single samples do not compute
         assert "it combines several samples" in str(refused)  # noqa: PT017  # one of two outcomes
         return
-    assert any(agrees(one, after, inputs) for inputs in fed(one, after))
-    keras_model(Written(one.name, after, {}).exportable)  # nothing came that can't go
+    assert any(agrees(case, after, inputs) for inputs in fed(case, after))
+    keras_model(Written(case.name, after, {}).exportable)  # nothing came that can't go
 
 
-@pytest.mark.parametrize("one", list(nets()), ids=lambda one: one.name)
-def test_read_nets_are_written_again(one: Written, tmp_path: Path) -> None:
-    after = again(one, tmp_path)
-    inputs = next(inputs for inputs in fed(one, after) if agrees(one, after, inputs))
-    second = Written(one.name, after, inputs)
+@pytest.mark.parametrize("case", list(nets()), ids=lambda one: one.name)
+def test_read_nets_are_written_again(case: Written, tmp_path: Path) -> None:
+    after = again(case, tmp_path)
+    inputs = next(inputs for inputs in fed(case, after) if agrees(case, after, inputs))
+    second = Written(case.name, after, inputs)
     last = again(second, tmp_path)
-    assert any(agrees(second, last, given) for given in fed(second, last))
+    assert any(agrees(second, last, feeds) for feeds in fed(second, last))

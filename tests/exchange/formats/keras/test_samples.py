@@ -21,13 +21,13 @@ def op(kind: str, name: str, *args: Any, module: str = NUMPY, **config: Any) -> 
     """An operation; names among its arguments, in lists too, are of what it reads."""
     return {
         "module": module, "class_name": kind, "name": name, "registered_name": kind, "config": {"name": name, **config},
-        "inbound_nodes": [{"args": [_tensors(one) for one in args], "kwargs": {}}],
+        "inbound_nodes": [{"args": [_tensors(argument) for argument in args], "kwargs": {}}],
     }  # fmt: skip
 
 
 def _tensors(value: Any) -> Any:
     if isinstance(value, list):
-        return [_tensors(one) for one in value]
+        return [_tensors(item) for item in value]
     if not isinstance(value, str):
         return value
     return {
@@ -57,20 +57,20 @@ INPUTS = [given("data", 5, 2), given("places", 1), given("new", 2)]
 
 def test_a_row_of_each_sample_is_put_in(tmp_path: Path) -> None:
     index = op("Concatenate", "index", ["numbers", "places"], axis=1)
-    put = op("ScatterUpdate", "put", "data", "index", "new", module=CORE, reduction="add")
-    found = import_model(functional(tmp_path / "m.keras", *INPUTS, *NUMBERS, index, put))
-    (tmp_path / "net.yaml").write_text(found.net)
-    net = Net(load_net(tmp_path / "net.yaml"), found.arrays)
+    scatter = op("ScatterUpdate", "put", "data", "index", "new", module=CORE, reduction="add")
+    imported = import_model(functional(tmp_path / "m.keras", *INPUTS, *NUMBERS, index, scatter))
+    (tmp_path / "net.yaml").write_text(imported.net)
+    net = Net(load_net(tmp_path / "net.yaml"), imported.arrays)
     assert [getattr(layer, "type", "") for layer in net.spec.layers] == ["Cast", "ScatterND"]  # no number of any sample
     data, new = np.ones((3, 5, 2), "float32"), np.arange(6, dtype="float32").reshape(3, 2)
-    (made,) = net.predict({"data": data, "places": np.array([[4], [0], [4]], "float32"), "new": new}).values()
-    for sample, place in enumerate((4, 0, 4)):
-        data[sample, place] += new[sample]
-    np.testing.assert_array_equal(made, data)
+    (output,) = net.predict({"data": data, "places": np.array([[4], [0], [4]], "float32"), "new": new}).values()
+    for sample, index_ in enumerate((4, 0, 4)):
+        data[sample, index_] += new[sample]
+    np.testing.assert_array_equal(output, data)
 
 
 @pytest.mark.parametrize(
-    ("layers", "told"),
+    ("layers", "message"),
     [
         ([op("Cumsum", "sums", "data", axis=0)], "`sums` (Cumsum) can't be imported: it goes through several samples"),
         (NUMBERS, "the output of `numbers` goes through all samples of the batch"),
@@ -82,7 +82,7 @@ def test_a_row_of_each_sample_is_put_in(tmp_path: Path) -> None:
         ([*NUMBERS, op("Concatenate", "index", ["places", "numbers"], axis=1)], "`numbers` goes through all samples"),
     ],
 )  # fmt: skip
-def test_operations_across_samples_are_refused(layers: list[dict[str, Any]], told: str, tmp_path: Path) -> None:
+def test_operations_across_samples_are_refused(layers: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         import_model(functional(tmp_path / "m.keras", *INPUTS, *layers))
-    assert told in str(refused.value)
+    assert message in str(refused.value)

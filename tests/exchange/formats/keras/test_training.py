@@ -36,27 +36,27 @@ LAYERS_OF_IT = {
 @pytest.mark.parametrize("name", TRAINED)
 def test_the_next_step_is_that_of_keras(name: str, tmp_path: Path) -> None:
     """Three steps in Keras, the fourth in both: weights, moving averages and slots all count in it."""
-    found = import_model(FILES / name)
-    (tmp_path / "net.yaml").write_text(found.net, encoding="utf-8")
-    (tmp_path / "train.yaml").write_text(found.train, encoding="utf-8")
+    imported = import_model(FILES / name)
+    (tmp_path / "net.yaml").write_text(imported.net, encoding="utf-8")
+    (tmp_path / "train.yaml").write_text(imported.train, encoding="utf-8")
     spec = load_train(tmp_path / "train.yaml")
     solver: Any = spec.solver
     compiler = Compiler(spec.net, solver=solver, device="reference", loop=spec.train)
-    states = found.arrays | found.slots
+    states = imported.arrays | imported.slots
     assert set(compiler.names("parameter", "statistic", "slot")) == set(states)
     for key, array in states.items():
         compiler.states.assign(key, array)
     images, labels = batch(3)
-    assert found.step == 3
+    assert imported.step == 3
     program = compiler.program(ProgramKind.TRAIN, len(images))
-    rate = np.array(solver.learning_rate.value(found.step, 100), np.float32)
+    rate = np.array(solver.learning_rate.value(imported.step, 100), np.float32)
     program({"image": np.moveaxis(images, -1, 1), "target": labels, LEARNING_RATE: rate, STEP: np.array(4.0)})
     after = load_answers(f"keras/{name.partition('.')[0]}")
     compared = 0
-    (factored,) = [note for note in found.notes if note.startswith("Adafactor keeps")] or [""]
+    (factored,) = [note for note in imported.notes if note.startswith("Adafactor keeps")] or [""]
     assert ("for `conv2d/kernel`: they go on" in factored) == ("adafactor" in name)
     for name_of_layer, fields in LAYERS_OF_IT.items():
-        own = [key.partition("/")[2] for key in found.arrays if key.startswith(f"{name_of_layer}/")]
+        own = [key.partition("/")[2] for key in imported.arrays if key.startswith(f"{name_of_layer}/")]
         for field in variables(LAYERS.parse(fields), own):
             keys = [key for key in after if key.startswith("after_") and key.endswith(f"/{field.name}")]
             (expected,) = [after[key] for key in keys if name_of_layer in key]
@@ -68,23 +68,23 @@ def test_the_next_step_is_that_of_keras(name: str, tmp_path: Path) -> None:
                 continue
             # A step moves weights by some 1e-2; of sums in float32 in another order 1e-6 of that is left.
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6, err_msg=f"{name_of_layer}/{field.state}")
-    assert compared == len(found.arrays)
+    assert compared == len(imported.arrays)
 
 
 def test_a_training_file_has_the_solver_and_notes_missing_data() -> None:
-    found = import_model(FILES / "trained_sgd.keras")
+    imported = import_model(FILES / "trained_sgd.keras")
     assert (
         "solver: {type: SGD, learning_rate: {type: CosineDecay, initial: 0.1, decay_steps: 20}, momentum: 0.9"
-        in found.train
+        in imported.train
     )
-    assert "losses:\n  - {type: SparseCategoricalCrossentropy, from: [classes, target]}\n" in found.net
-    assert "metrics:\n  - {type: SparseCategoricalAccuracy, from: [classes, target]}\n" in found.net
-    assert any("the file does not name the data" in note for note in found.notes)
+    assert "losses:\n  - {type: SparseCategoricalCrossentropy, from: [classes, target]}\n" in imported.net
+    assert "metrics:\n  - {type: SparseCategoricalAccuracy, from: [classes, target]}\n" in imported.net
+    assert any("the file does not name the data" in note for note in imported.notes)
 
 
 def test_a_model_that_was_not_compiled_has_no_training_file() -> None:
-    found = import_model(FILES / "images.keras")
-    assert (found.train, found.slots, found.step) == ("", {}, 0)
+    imported = import_model(FILES / "images.keras")
+    assert (imported.train, imported.slots, imported.step) == ("", {}, 0)
 
 
 def optimizer(name: str, **config: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def optimizer(name: str, **config: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "solver", "loop"),
+    ("setting", "solver", "loop"),
     [
         ("adam", {"type": "Adam", "learning_rate": 0.001}, {}),
         (optimizer("SGD", lr=0.1, decay=0.01), {"type": "SGD", "learning_rate": {
@@ -115,8 +115,8 @@ def optimizer(name: str, **config: Any) -> dict[str, Any]:
                                            "then": {"type": "CosineDecay", "initial": 0.5, "decay_steps": 9}}}, {}),
     ],
 )  # fmt: skip
-def test_optimizers_are_solvers(given: Any, solver: dict[str, Any], loop: dict[str, Any]) -> None:
-    assert solver_of(given, ReadContext()) == (solver, loop)
+def test_optimizers_are_solvers(setting: Any, solver: dict[str, Any], loop: dict[str, Any]) -> None:
+    assert solver_of(setting, ReadContext()) == (solver, loop)
 
 
 OLD = {
@@ -156,9 +156,9 @@ OLD = {
 
 @pytest.mark.parametrize("name", OLD)
 def test_optimizers_keep_the_rules_of_their_version(name: str) -> None:
-    version, given, expected = OLD[name]
-    solver, _ = solver_of(given, ReadContext(int(version[0]), version))
-    assert solver == {"type": given["class_name"], **expected}
+    version, setting, expected = OLD[name]
+    solver, _ = solver_of(setting, ReadContext(int(version[0]), version))
+    assert solver == {"type": setting["class_name"], **expected}
 
 
 @pytest.mark.parametrize(("shapes", "slots"), [
@@ -167,29 +167,29 @@ def test_optimizers_keep_the_rules_of_their_version(name: str) -> None:
 def test_states_of_an_old_nadam(shapes: list[tuple[int, ...]], slots: int, tmp_path: Path) -> None:
     """With the product of momenta, without it, without the step; and before the first step."""
     step = 2 if len(shapes) > 1 else 0
-    given = [np.full(shape, step if index == 0 else 0.25, np.float32) for index, shape in enumerate(shapes)]
+    setting = [np.full(shape, step if index == 0 else 0.25, np.float32) for index, shape in enumerate(shapes)]
     training = {"loss": "mse", "optimizer_config": optimizer("Nadam", lr=0.1, schedule_decay=0.5)}
     model = sequential(layer("Dense", name="out", units=2, batch_input_shape=[None, 4], trainable=True))
     weights = {"out": {"kernel:0": np.ones((4, 2), np.float32), "bias:0": np.ones(2, np.float32)}}
     path = old_file(tmp_path / "m.h5", model, weights, "2.3.1", training_config=training)
     with h5py.File(path, "a") as file:
         group = file.create_group("optimizer_weights")
-        group.attrs["weight_names"] = [f"w{index}".encode() for index in range(len(given))]
-        for index, array in enumerate(given):
+        group.attrs["weight_names"] = [f"w{index}".encode() for index in range(len(setting))]
+        for index, array in enumerate(setting):
             group[f"w{index}"] = array
-    found = import_model(path)
-    assert (len(found.slots), found.step) == (slots, 2 if slots else 0)
+    imported = import_model(path)
+    assert (len(imported.slots), imported.step) == (slots, 2 if slots else 0)
     if slots:
         expected = 0.25 if shapes[1] == () else np.prod([0.9 * (1 - 0.5 * 0.96 ** (0.5 * t)) for t in (1, 2)])
-        np.testing.assert_allclose(found.slots["solver/$all/momentum_product"], expected, rtol=1e-6)
-    assert any("the file does not state the step" in note for note in found.notes) == (shapes[0] != ())
+        np.testing.assert_allclose(imported.slots["solver/$all/momentum_product"], expected, rtol=1e-6)
+    assert any("the file does not state the step" in note for note in imported.notes) == (shapes[0] != ())
 
 
 def test_a_net_without_parameters_has_no_training_file(tmp_path: Path) -> None:
     model = new_model(new("ReLU", name="out")) | {"compile_config": {"loss": "mse", "optimizer": "adam"}}
-    found = import_model(archive(tmp_path / "m.keras", model))
-    assert found.train == ""
-    assert "no training file is written: no layer has parameters to train" in found.notes
+    imported = import_model(archive(tmp_path / "m.keras", model))
+    assert imported.train == ""
+    assert "no training file is written: no layer has parameters to train" in imported.notes
 
 
 def test_keras_2_registers_its_own_optimizers() -> None:
@@ -202,7 +202,7 @@ def test_keras_2_registers_its_own_optimizers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("setting", "reason"),
     [
         ("gradient_boosting", "no solver for the optimizer 'gradient_boosting'"),
         (optimizer("SGD", learning_rate={"class_name": "MySchedule", "config": {}}), "no schedule 'MySchedule'"),
@@ -225,9 +225,9 @@ def test_keras_2_registers_its_own_optimizers() -> None:
         (3, "not described"),
     ],
 )
-def test_an_unknown_optimizer_is_noted(given: Any, reason: str) -> None:
+def test_an_unknown_optimizer_is_noted(setting: Any, reason: str) -> None:
     with pytest.raises(UnsupportedFeature, match=reason):
-        solver_of(given, ReadContext())
+        solver_of(setting, ReadContext())
 
 
 @pytest.mark.parametrize(
@@ -291,6 +291,6 @@ def test_the_rate_at_the_end_of_training_is_imported(tmp_path: Path) -> None:
     ]
     arrays |= {f"optimizer/vars/{index}": slot for index, slot in enumerate(slots)}
     model = new_model(new("Dense", name="out", units=2)) | {"compile_config": {"loss": "mse", "optimizer": "adam"}}
-    found = import_model(archive(tmp_path / "m.keras", model, tree(arrays)))
-    assert "solver: {type: Adam, learning_rate: 2.5e-05}" in found.train
-    assert (found.step, len(found.slots)) == (5, 4)
+    imported = import_model(archive(tmp_path / "m.keras", model, tree(arrays)))
+    assert "solver: {type: Adam, learning_rate: 2.5e-05}" in imported.train
+    assert (imported.step, len(imported.slots)) == (5, 4)

@@ -21,20 +21,20 @@ RATE = {"learning_rate"}
 
 
 @pytest.mark.parametrize(
-    "one", [training for training in trainings() if training.net is not LEARNED], ids=lambda training: training.name
+    "case", [training for training in trainings() if training.net is not LEARNED], ids=lambda training: training.name
 )
-def test_solver_states_and_step_come_back(one: Training, tmp_path: Path) -> None:
-    made = one.exportable()
-    write_keras(tmp_path / "model.keras", made)
-    found = import_model(tmp_path / "model.keras")
-    assert found.step == DONE
-    assert found.slots.keys() == made.slots.keys()
-    for name, array in made.slots.items():
-        np.testing.assert_array_equal(found.slots[name], array, err_msg=name)
-    (tmp_path / "net.yaml").write_text(found.net, encoding="utf-8")
-    (tmp_path / "train.yaml").write_text(found.train, encoding="utf-8")
+def test_solver_states_and_step_come_back(case: Training, tmp_path: Path) -> None:
+    exportable = case.exportable()
+    write_keras(tmp_path / "model.keras", exportable)
+    imported = import_model(tmp_path / "model.keras")
+    assert imported.step == DONE
+    assert imported.slots.keys() == exportable.slots.keys()
+    for name, array in exportable.slots.items():
+        np.testing.assert_array_equal(imported.slots[name], array, err_msg=name)
+    (tmp_path / "net.yaml").write_text(imported.net, encoding="utf-8")
+    (tmp_path / "train.yaml").write_text(imported.train, encoding="utf-8")
     after: Any = load_train(tmp_path / "train.yaml")
-    before: Any = one.spec
+    before: Any = case.spec
     assert after.solver.model_dump(exclude=RATE) == before.solver.model_dump(exclude=RATE)
     for step in range(25):  # a schedule that takes the length of the training is written with it
         assert after.solver.learning_rate.value(step, 1000) == before.solver.learning_rate.value(step, 20)
@@ -45,30 +45,30 @@ def test_solver_states_and_step_come_back(one: Training, tmp_path: Path) -> None
 def test_states_of_learned_arrays_come_back_as_those_of_keras_layers(tmp_path: Path) -> None:
     """Bias is an Embedding of one row there, Scale an EinsumDense: names and shapes are other ones, numbers are not."""
     (training,) = (training for training in trainings() if training.net is LEARNED)
-    made = training.exportable()
-    write_keras(tmp_path / "model.keras", made)
-    found = import_model(tmp_path / "model.keras")
+    exportable = training.exportable()
+    write_keras(tmp_path / "model.keras", exportable)
+    imported = import_model(tmp_path / "model.keras")
 
     def numbers(slots: Mapping[str, np.ndarray]) -> list[tuple[str, str, list[float]]]:
         return sorted((name.split("/")[1], name.split("/")[-1], each.ravel().tolist()) for name, each in slots.items())
 
-    assert found.step == DONE
-    assert numbers(found.slots) == numbers(made.slots)
+    assert imported.step == DONE
+    assert numbers(imported.slots) == numbers(exportable.slots)
 
 
 def notes(net: dict[str, Any], solver: dict[str, Any], **loop: Any) -> tuple[list[str], Any]:
-    one = Training("other", net, solver)
-    made = one.exportable()
-    spec = made.train
+    case = Training("other", net, solver)
+    exportable = case.exportable()
+    spec = exportable.train
     assert spec is not None
-    model, told = keras_model(
-        replace(made, train=spec.model_copy(update={"train": spec.train.model_copy(update=loop)}))
+    model, message = keras_model(
+        replace(exportable, train=spec.model_copy(update={"train": spec.train.model_copy(update=loop)}))
     )
-    return [note for note in told if not note.endswith("channels last")], model
+    return [note for note in message if not note.endswith("channels last")], model
 
 
 @pytest.mark.parametrize(
-    ("solver", "told"),
+    ("solver", "message"),
     [
         ({"type": "SGD", "weight_decay": 0.1}, "`weight_decay` of the solver is left out"),
         ({"type": "RMSprop", "epsilon_in_root": False}, "`epsilon_in_root` of the solver is left out"),
@@ -84,60 +84,60 @@ def notes(net: dict[str, Any], solver: dict[str, Any], **loop: Any) -> tuple[lis
         ({"type": "Adafactor"}, "Keras's Adafactor averages along the last two axes, which differ"),
     ],
 )  # fmt: skip
-def test_settings_that_an_optimizer_lacks_are_noted(solver: dict[str, Any], told: str) -> None:
-    found, model = notes(IMAGES, solver)
-    assert [note.startswith(told) for note in found] == [True]
+def test_settings_that_an_optimizer_lacks_are_noted(solver: dict[str, Any], message: str) -> None:
+    imported, model = notes(IMAGES, solver)
+    assert [note.startswith(message) for note in imported] == [True]
     assert model.compiled["optimizer"]["class_name"] == solver["type"]
     assert len(model.optimizer) >= 2
 
 
 def test_a_matrix_that_is_a_row_in_keras_is_moved_by_adamw_there() -> None:
-    found, model = notes(LEARNED, {"type": "Muon"})
-    (note,) = found
+    imported, model = notes(LEARNED, {"type": "Muon"})
+    (note,) = imported
     assert note.startswith("Keras's Muon updates `own/value` by AdamW, whose states start from zero")
-    told = model.compiled["optimizer"]["config"]
-    assert (told["exclude_layers"], told["exclude_embeddings"]) == (["^places/", "^bias/", "^own/"], False)
+    message = model.compiled["optimizer"]["config"]
+    assert (message["exclude_layers"], message["exclude_embeddings"]) == (["^places/", "^bias/", "^own/"], False)
 
 
 def test_averages_along_other_axes_stand_for_the_same_second_moments() -> None:
-    one = Training("other", IMAGES, {"type": "Adafactor"})
-    model, _ = keras_model(one.exportable())
-    fresh = replace(one.exportable(), slots={name: array * 0 for name, array in one.exportable().slots.items()})
+    case = Training("other", IMAGES, {"type": "Adafactor"})
+    model, _ = keras_model(case.exportable())
+    fresh = replace(case.exportable(), slots={name: array * 0 for name, array in case.exportable().slots.items()})
     assert [note for note in keras_model(fresh)[1] if "which differ for `conv2d/kernel`, " in note]
-    rows, columns = (np.array(one.compiler.states[f"solver/conv2d/kernel/{name}"]) for name in ("rows", "columns"))
+    rows, columns = (np.array(case.compiler.states[f"solver/conv2d/kernel/{name}"]) for name in ("rows", "columns"))
     (axis,) = (axis for axis, sizes in enumerate(zip(rows.shape, columns.shape, strict=True)) if sizes[1] < sizes[0])
     second = (rows * columns / rows.mean(axis=axis, keepdims=True)).transpose(2, 3, 1, 0)
-    for found, expected in zip(model.optimizer[2:5], (second.mean(-1), second.mean(-2), second), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    for imported, expected in zip(model.optimizer[2:5], (second.mean(-1), second.mean(-2), second), strict=True):
+        np.testing.assert_allclose(imported, expected, rtol=1e-6)
 
 
 def test_a_solver_that_keras_lacks_is_left_out() -> None:
-    found, model = notes(IMAGES, {"type": "LARS"})
-    assert found == ["the training is left out: LARS is not written as an optimizer of Keras"]
+    imported, model = notes(IMAGES, {"type": "LARS"})
+    assert imported == ["the training is left out: LARS is not written as an optimizer of Keras"]
     assert (model.compiled, model.optimizer) == ({}, [])
 
 
 def test_states_of_some_weights_only_are_left_out() -> None:
     groups = [{"match": "*/bias", "solver": {"type": "SGD"}}]
-    found, model = notes(IMAGES, {"type": "Adam", "groups": groups})
+    imported, model = notes(IMAGES, {"type": "Adam", "groups": groups})
     assert [
         note
-        for note in found
+        for note in imported
         if note.startswith("the states of the solver are left out: they do not match all weights")
     ]
     assert model.optimizer == []
 
 
 def test_settings_of_gradients_are_written_or_noted() -> None:
-    found, model = notes(IMAGES, {"type": "SGD"}, accumulate=2, loss_scale=LossScale(initial=8.0, growth_steps=None))
-    assert found == ["`accumulate` of the training is left out"]
+    imported, model = notes(IMAGES, {"type": "SGD"}, accumulate=2, loss_scale=LossScale(initial=8.0, growth_steps=None))
+    assert imported == ["`accumulate` of the training is left out"]
     assert model.compiled["optimizer"]["config"]["loss_scale_factor"] == 8.0
-    found, _ = notes(IMAGES, {"type": "SGD"}, loss_scale=LossScale())
-    assert found == ["a `loss_scale` that adapts is left out"]
+    imported, _ = notes(IMAGES, {"type": "SGD"}, loss_scale=LossScale())
+    assert imported == ["a `loss_scale` that adapts is left out"]
 
 
 @pytest.mark.parametrize(
-    ("net", "told"),
+    ("net", "message"),
     [
         (IMAGES | {"metrics": [{"type": "ConfusionMatrix", "from": ["classes", "target"]}]},
          "the metric `confusion_matrix` is left out: Keras has no ConfusionMatrix"),
@@ -149,11 +149,11 @@ def test_settings_of_gradients_are_written_or_noted() -> None:
          "the loss `poisson` is left out: Keras's Poisson has no `log_input`"),
     ],
 )  # fmt: skip
-def test_losses_that_keras_computes_differently_are_noted(net: dict[str, Any], told: str) -> None:
-    found, model = notes(net, {"type": "SGD"})
-    assert told in found
+def test_losses_that_keras_computes_differently_are_noted(net: dict[str, Any], message: str) -> None:
+    imported, model = notes(net, {"type": "SGD"})
+    assert message in imported
     assert bool(model.compiled) == (
-        "the training is left out: a Keras model cannot be compiled with any of its losses" not in found
+        "the training is left out: a Keras model cannot be compiled with any of its losses" not in imported
     )
 
 
@@ -168,8 +168,8 @@ def test_losses_of_images_use_the_last_axis() -> None:
             {"type": "KLDivergence", **last},
         ],
     )  # fmt: skip
-    found, model = notes(net, {"type": "SGD"})
-    assert found == [
+    imported, model = notes(net, {"type": "SGD"})
+    assert imported == [
         "the metric `kl_divergence` is left out: Keras looks along the channels, which are last there"
     ]  # fmt: skip
     assert model.compiled["loss"]["config"]["axis"] == -1
@@ -178,20 +178,20 @@ def test_losses_of_images_use_the_last_axis() -> None:
 
 def test_multipliers_of_layers_are_noted_with_and_without_a_training() -> None:
     layer = {"type": "Conv2D", "name": "slow", "filters": 2, "kernel_size": 1, "learning_rate_multiplier": 0.1}
-    one = Training("other", {**IMAGES, "layers": [layer, *IMAGES["layers"]]}, {"type": "SGD"})
-    for made in (one.exportable(), replace(one.exportable(), train=None, slots={}, step=0)):
-        assert "`learning_rate_multiplier` of `slow` is left out" in keras_model(made)[1]
+    case = Training("other", {**IMAGES, "layers": [layer, *IMAGES["layers"]]}, {"type": "SGD"})
+    for exportable in (case.exportable(), replace(case.exportable(), train=None, slots={}, step=0)):
+        assert "`learning_rate_multiplier` of `slow` is left out" in keras_model(exportable)[1]
 
 
 def test_a_momentum_without_the_rate_is_left_out() -> None:
-    told, model = notes(IMAGES, {"type": "SGD", "momentum": 0.9, "rate_in_velocity": False})
-    assert any(note.startswith("`rate_in_velocity` of the solver is left out") for note in told)
-    assert any("Keras's velocity contains the rate" in note for note in told)
+    message, model = notes(IMAGES, {"type": "SGD", "momentum": 0.9, "rate_in_velocity": False})
+    assert any(note.startswith("`rate_in_velocity` of the solver is left out") for note in message)
+    assert any("Keras's velocity contains the rate" in note for note in message)
     assert not model.optimizer
 
 
 def test_a_training_without_a_checkpoint_starts_afresh() -> None:
-    one = next(iter(trainings()))
-    model, _ = keras_model(replace(one.exportable(), slots={}, step=0))
+    case = next(iter(trainings()))
+    model, _ = keras_model(replace(case.exportable(), slots={}, step=0))
     assert model.compiled["optimizer"]["class_name"] == "SGD"
     assert model.optimizer == []

@@ -34,10 +34,10 @@ def old_file(
 def fill(group: h5py.Group, weights: Mapping[str, Mapping[str, np.ndarray]]) -> None:
     group.attrs["layer_names"] = [name.encode() for name in weights]
     for layer, arrays in weights.items():
-        own = group.create_group(layer)
-        own.attrs["weight_names"] = np.array([f"{layer}/{name}".encode() for name in arrays], "S64")
+        layer_group = group.create_group(layer)
+        layer_group.attrs["weight_names"] = np.array([f"{layer}/{name}".encode() for name in arrays], "S64")
         for name, array in arrays.items():
-            own[f"{layer}/{name}"] = array
+            layer_group[f"{layer}/{name}"] = array
 
 
 def sequential(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,12 +62,12 @@ def archive(path: Path, config: Any, weights: bytes | None = b"", **members: byt
 
 def tree(arrays: Mapping[str, np.ndarray]) -> bytes:
     """A `.weights.h5` of these arrays by path."""
-    held = io.BytesIO()
-    with h5py.File(held, "w") as file:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
         file.create_group("vars")
         for name, array in arrays.items():
             file[name] = array
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def new_model(*layers: Mapping[str, Any], shape: Sequence[int | None] = (4,)) -> dict[str, Any]:

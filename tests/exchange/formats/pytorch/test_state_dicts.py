@@ -39,28 +39,28 @@ def modules(prefix: str = "") -> dict[str, np.ndarray]:
 
 
 def test_layers_find_the_arrays_of_their_modules() -> None:
-    for given in (modules(), modules("module.")):
-        found = from_state_dict(given, WANTED)
-        assert {name: array.shape for name, array in found.items()} == WANTED
-        plain = list(given.values())
-        for (name, array), theirs in zip(found.items(), plain, strict=True):
+    for state_dict in (modules(), modules("module.")):
+        arrays = from_state_dict(state_dict, WANTED)
+        assert {name: array.shape for name, array in arrays.items()} == WANTED
+        plain = list(state_dict.values())
+        for (name, array), pytorch_array in zip(arrays.items(), plain, strict=True):
             if "GRU" not in name and "linear" not in name:
-                np.testing.assert_array_equal(array, theirs.reshape(array.shape), err_msg=name)
-        np.testing.assert_array_equal(found["encoder/layers.0/linear1/MatMul/kernel"], plain[5].T)
-        np.testing.assert_array_equal(found["rnn/GRU_1/kernel"][:, :2], plain[8][2:4].T)  # z, which is second there
+                np.testing.assert_array_equal(array, pytorch_array.reshape(array.shape), err_msg=name)
+        np.testing.assert_array_equal(arrays["encoder/layers.0/linear1/MatMul/kernel"], plain[5].T)
+        np.testing.assert_array_equal(arrays["rnn/GRU_1/kernel"][:, :2], plain[8][2:4].T)  # z, which is second there
 
 
 def test_arrays_that_do_not_fit_are_nobodys() -> None:
-    given = modules() | {"conv1.weight": np.zeros((4, 3, 3, 3), "float32")}
-    found = from_state_dict(given, WANTED)
-    assert "conv1/Conv/kernel" not in found
-    assert "conv1.weight" in found  # which is told by its own name
+    state_dict = modules() | {"conv1.weight": np.zeros((4, 3, 3, 3), "float32")}
+    arrays = from_state_dict(state_dict, WANTED)
+    assert "conv1/Conv/kernel" not in arrays
+    assert "conv1.weight" in arrays  # which is told by its own name
 
 
 def test_a_module_with_several_arrays_of_its_own_leaves_them_to_a_map() -> None:
-    found = from_state_dict(modules() | {"layer1.0.other": np.ones(2, "float32")}, WANTED)
-    assert "layer1/layer1.0/Mul/scale" not in found
-    assert {"layer1.0.layer_scale", "layer1.0.other"} <= found.keys()
+    arrays = from_state_dict(modules() | {"layer1.0.other": np.ones(2, "float32")}, WANTED)
+    assert "layer1/layer1.0/Mul/scale" not in arrays
+    assert {"layer1.0.layer_scale", "layer1.0.other"} <= arrays.keys()
 
 
 ATTENTION = {
@@ -79,17 +79,17 @@ OF_ATTENTION = {
 
 def test_attention_of_an_encoder_and_the_layer_that_is_called_as_the_output() -> None:
     random = np.random.default_rng(5)
-    given = {name: random.normal(size=shape).astype("float32") for name, shape in OF_ATTENTION.items()}
-    found = from_state_dict(given, ATTENTION)
-    assert {name: array.shape for name, array in found.items()} == ATTENTION
-    packed = given["layers.0.self_attn.in_proj_weight"]
-    np.testing.assert_array_equal(found["layers.0/self_attn/Gemm/key/kernel"].reshape(4, 4), packed[4:8].T)
-    np.testing.assert_array_equal(found["y/kernel"], given["head.weight"].T)
+    state_dict = {name: random.normal(size=shape).astype("float32") for name, shape in OF_ATTENTION.items()}
+    arrays = from_state_dict(state_dict, ATTENTION)
+    assert {name: array.shape for name, array in arrays.items()} == ATTENTION
+    packed = state_dict["layers.0.self_attn.in_proj_weight"]
+    np.testing.assert_array_equal(arrays["layers.0/self_attn/Gemm/key/kernel"].reshape(4, 4), packed[4:8].T)
+    np.testing.assert_array_equal(arrays["y/kernel"], state_dict["head.weight"].T)
 
 
 @pytest.mark.parametrize("more", [{"other.weight": (3, 4), "other.bias": (3,)}, {"scale": (1,)}], ids=["two", "rest"])
 def test_what_could_be_of_several_layers_or_leaves_a_rest_is_nobodys(more: dict[str, tuple[int, ...]]) -> None:
-    given = {name: np.zeros(shape, "float32") for name, shape in (OF_ATTENTION | more).items()}
-    found = from_state_dict(given, ATTENTION)
-    assert {"head.weight", "head.bias", *more} <= found.keys()
-    assert "y/kernel" not in found
+    state_dict = {name: np.zeros(shape, "float32") for name, shape in (OF_ATTENTION | more).items()}
+    arrays = from_state_dict(state_dict, ATTENTION)
+    assert {"head.weight", "head.bias", *more} <= arrays.keys()
+    assert "y/kernel" not in arrays
