@@ -166,69 +166,27 @@ def activation_layers(
     writer: KerasWriter, name: str, function: ActivationSpec, x: KerasTensor, axis: int
 ) -> KerasTensor:
     """Apply an activation as separate layers and operations; `axis` is the net's axis of the features."""
-    type_, shape = type_of(function), x.shape
+    type_ = type_of(function)
     if isinstance(function, OverAxis):
         axis = (axis if function.axis is None else function.axis) % len(x.order)
         x = writer.with_net_features(x)
         if type_ == "softmax":
-            return writer.helper(name, "Softmax", [x], shape, x.order, axis=x.axis(axis))
+            return writer.helper(name, "Softmax", [x], x.shape, x.order, axis=x.axis(axis))
         raise UnsupportedFeature(f"Keras's `{type_}` has no `axis`")
     fields = {key: getattr(function, key) for key in type(function).model_fields if key != "type"}
     if type_ in ACTIVATION_LAYERS:
-        return writer.helper(
-            name, ACTIVATION_LAYERS[type_], [x], shape, x.order, flattened_from=x.flattened_from, **fields
-        )
+        return writer.helper_like(x, name, ACTIVATION_LAYERS[type_], [x], **fields)
     if type_ == "swish":
-        inner = writer.helper(
-            f"{name}_factor",
-            "Multiply",
-            [x, fields["beta"]],
-            shape,
-            x.order,
-            module=OPS_NUMPY,
-            flattened_from=x.flattened_from,
-        )
-        gate = writer.helper(
-            f"{name}_gate", "Sigmoid", [inner], shape, x.order, module=OPS_NN, flattened_from=x.flattened_from
-        )
-        return writer.helper(
-            name, "Multiply", [x, gate], shape, x.order, module=OPS_NUMPY, flattened_from=x.flattened_from
-        )
+        scaled = writer.helper_like(x, f"{name}_factor", "Multiply", [x, fields["beta"]], module=OPS_NUMPY)
+        gate = writer.helper_like(x, f"{name}_gate", "Sigmoid", [scaled], module=OPS_NN)
+        return writer.helper_like(x, name, "Multiply", [x, gate], module=OPS_NUMPY)
     if type_ == "hard_sigmoid":
-        clipped = x
-        for kind, key in (("Multiply", "alpha"), ("Add", "beta")):
-            clipped = writer.helper(
-                f"{name}_{key}",
-                kind,
-                [clipped, fields[key]],
-                shape,
-                x.order,
-                module=OPS_NUMPY,
-                flattened_from=x.flattened_from,
-            )
-        return writer.helper(
-            name,
-            "Clip",
-            [clipped],
-            shape,
-            x.order,
-            module=OPS_NUMPY,
-            flattened_from=x.flattened_from,
-            x_min=0.0,
-            x_max=1.0,
-        )
+        scaled = writer.helper_like(x, f"{name}_alpha", "Multiply", [x, fields["alpha"]], module=OPS_NUMPY)
+        shifted = writer.helper_like(x, f"{name}_beta", "Add", [scaled, fields["beta"]], module=OPS_NUMPY)
+        return writer.helper_like(x, name, "Clip", [shifted], module=OPS_NUMPY, x_min=0.0, x_max=1.0)
     if type_ not in ACTIVATION_OPERATIONS:
         raise UnsupportedFeature(f"Keras's `{type_}` has no {', '.join(f'`{key}`' for key in fields)}")
-    return writer.helper(
-        name,
-        ACTIVATION_OPERATIONS[type_],
-        [x],
-        shape,
-        x.order,
-        module=OPS_NN,
-        flattened_from=x.flattened_from,
-        **fields,
-    )
+    return writer.helper_like(x, name, ACTIVATION_OPERATIONS[type_], [x], module=OPS_NN, **fields)
 
 
 # Layers of images and other data with channels

@@ -86,9 +86,7 @@ def transposed(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) 
     y = group_outputs[0]
     if len(group_outputs) > 1:
         y = writer.helper(f"{link.name}_full", "Concatenate", [group_outputs], uncropped_shape, order, axis=-1)
-    is_1d = len(sides) == 1
-    format_: dict[str, Any] = {} if is_1d else {"data_format": "channels_last"}
-    config = {"cropping": sides[0] if is_1d else sides, **format_}
+    config = _sides_config("cropping", sides)
     return writer.layer(link, [y], kind=f"Cropping{len(sides)}D", orders=[order], config=config)
 
 
@@ -219,8 +217,10 @@ def pad_images(writer: KerasWriter, link: LayerLink, x: KerasTensor, sides: Side
             name, "Pad", [x], shape, x.order, module=OPS_NUMPY, kwargs={"constant_values": value}, pad_width=width,
             mode="constant",
         )  # fmt: skip
-    is_1d = len(pad_width) == 1
-    extra: dict[str, Any] = (
-        {"padding": pad_width[0]} if is_1d else {"padding": pad_width, "data_format": "channels_last"}
-    )
-    return writer.helper(name, f"ZeroPadding{len(pad_width)}D", [x], shape, x.order, **extra)
+    config = _sides_config("padding", pad_width)
+    return writer.helper(name, f"ZeroPadding{len(pad_width)}D", [x], shape, x.order, **config)
+
+
+def _sides_config(key: str, sides: list[list[int]]) -> dict[str, Any]:
+    """The configuration of a ZeroPadding or Cropping layer; Keras's layers of sequences have a single pair."""
+    return {key: sides[0]} if len(sides) == 1 else {key: sides, "data_format": "channels_last"}

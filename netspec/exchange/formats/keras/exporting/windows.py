@@ -38,17 +38,18 @@ def _per_axis(node: OperatorNode, name: str, rank: int) -> list[int]:
     return [int(value) for value in node.attributes.get(name, [1] * rank)]
 
 
+def _steps(node: OperatorNode, rank: int) -> tuple[list[list[int]], list[int], list[int]]:
+    """Padding, strides and dilations of an operator with windows."""
+    return _sides(node, rank), _per_axis(node, "strides", rank), _per_axis(node, "dilations", rank)
+
+
 def _window_geometry(
     x: EmittedTensor, node: OperatorNode
 ) -> tuple[list[int], list[list[int]], list[int], list[int], list[int]]:
     """Size, padding, strides and dilation of a window, and the number of windows along each axis."""
     window = [int(size) for size in node.attributes["kernel_shape"]]
     rank = len(window)
-    padding, strides, dilations = (
-        _sides(node, rank),
-        _per_axis(node, "strides", rank),
-        _per_axis(node, "dilations", rank),
-    )
+    padding, strides, dilations = _steps(node, rank)
     counts = []
     for axis in range(rank):
         free = x.shape[2 + axis] + sum(padding[axis]) - (window[axis] - 1) * dilations[axis] - 1
@@ -250,11 +251,7 @@ def convolve(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) 
     x, kernel, bias = [*operands, None][:3]
     x, kernel = as_tensor(x), as_constant(kernel)
     rank = kernel.ndim - 2
-    padding, strides, dilations = (
-        _sides(node, rank),
-        _per_axis(node, "strides", rank),
-        _per_axis(node, "dilations", rank),
-    )
+    padding, strides, dilations = _steps(node, rank)
     images = _channels_last(ops, x)
     pad_width = [[0, 0], *padding, [0, 0]]
     sizes = [size + sum(pads) for size, pads in zip(images.shape, pad_width, strict=True)]

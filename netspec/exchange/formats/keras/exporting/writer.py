@@ -231,6 +231,10 @@ class KerasWriter:
         self.model.layers[keras_layer.name] = keras_layer
         return KerasTensor(keras_layer.name, 0, 0, shape, element, order, flattened_from)
 
+    def helper_like(self, x: KerasTensor, called: str, kind: str, args: list[Any], **options: Any) -> KerasTensor:
+        """Add a layer or operation as `helper` does, whose output has the shape, axes and features of `x`."""
+        return self.helper(called, kind, args, x.shape, x.order, flattened_from=x.flattened_from, **options)
+
     def note(self, text: str, kind: str = "", subject: str = "") -> None:
         """Add a note on the written file, once: see `Note`."""
         self.notes.add(text, kind, subject)

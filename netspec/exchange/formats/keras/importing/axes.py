@@ -7,9 +7,9 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from netspec.exchange.axis_view import AxisView
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer, LayerCall, ModelGraph, is_operation
@@ -190,6 +190,28 @@ def preference_of_call(call: LayerCall) -> LayoutPreference:
     return layout_preference(layer.class_name, layer.config, layer.module, layer.wrapped)
 
 
+Tensor = TypeVar("Tensor", bound=Hashable)
+
+
+def preferences_of_readers(
+    tensor: Tensor, readers: Callable[[Tensor], Iterable[tuple[LayoutPreference, Sequence[Tensor]]]]
+) -> list[LayoutPreference]:
+    """The preferences of a tensor's readers; for a reader that takes any order, those of the readers of its results.
+
+    `readers` returns the preference and the results of each reader of a tensor.
+    """
+    preferences: list[LayoutPreference] = []
+    pending, visited = [tensor], {tensor}
+    while pending:
+        for preference, results in readers(pending.pop(0)):
+            if preference.kind == "any":
+                pending += [result for result in results if result not in visited]
+                visited.update(results)
+            elif preference.kind != "none":
+                preferences.append(preference)
+    return preferences
+
+
 class TensorReaders:
     """The calls that the outputs of a model need, and the readers of each tensor."""
 
@@ -216,31 +238,20 @@ class TensorReaders:
 
     def order_of_input(self, call: LayerCall, rank: int) -> Order:
         """The order that the readers of an input need; channels-first for images if none needs one."""
-        return order_of_input(self._preferences((call, 0), set()), rank)
+        return order_of_input(self._preferences(call), rank)
 
-    def _preferences(
-        self, tensor: tuple[LayerCall, int], visited: set[tuple[LayerCall, int]]
-    ) -> list[LayoutPreference]:
-        preferences: list[LayoutPreference] = []
-        pending = [tensor]
-        while pending:
-            current = pending.pop(0)
-            if current in visited:
-                continue
-            visited.add(current)
-            for call in self.readers_of(current):
-                preference = preference_of_call(call)
-                if preference.kind == "any":
-                    pending.append((call, 0))
-                elif preference.kind != "none":
-                    preferences.append(preference)
-        return preferences
+    def _preferences(self, call: LayerCall) -> list[LayoutPreference]:
+        """The preferences of the readers of a call's first result."""
+        return preferences_of_readers((call, 0), self._preferences_and_results)
+
+    def _preferences_and_results(
+        self, tensor: tuple[LayerCall, int]
+    ) -> Iterator[tuple[LayoutPreference, list[tuple[LayerCall, int]]]]:
+        yield from ((preference_of_call(call), [(call, 0)]) for call in self.readers_of(tensor))
 
     def leading_axes_of_images(self, call: LayerCall) -> int | None:
         """The number of axes before those of an image, if the readers of a call's result need images channels-first."""
-        return next(
-            (preference.lead for preference in self._preferences((call, 0), set()) if preference.kind == "first"), None
-        )
+        return next((preference.lead for preference in self._preferences(call) if preference.kind == "first"), None)
 
     def takes_feature_order(self, call: LayerCall) -> bool:
         """Whether all readers of the call's result take its features in another order."""

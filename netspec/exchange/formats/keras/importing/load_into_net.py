@@ -23,6 +23,7 @@ from netspec.exchange.formats.keras.importing.axes import (
     keras_order,
     layout_preference,
     order_of_input,
+    preferences_of_readers,
 )
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer
 from netspec.exchange.formats.keras.importing.importer import WeightedLayer, weight_conversion
@@ -115,17 +116,11 @@ def _layer_weights(link: LayerLink, states: dict[str, tuple[int, ...]], first_in
 
 
 def _preferences(name: str, readers: Mapping[str, Sequence[LayerLink]]) -> list[LayoutPreference]:
-    """The axis orders that the readers of a tensor expect; for a reader that takes any order, those of its readers."""
-    preferences, pending, visited = [], [name], {name}
-    while pending:
-        for link in readers.get(pending.pop(0), []):
-            preference = _preference(link.fields)
-            if preference.kind == "any":
-                pending += [output for output in (link.name, *link.outputs) if output not in visited]
-                visited.update((link.name, *link.outputs))
-            elif preference.kind != "none":
-                preferences.append(preference)
-    return preferences
+    """The axis orders that the readers of a tensor expect."""
+    return preferences_of_readers(
+        name,
+        lambda tensor: ((_preference(link.fields), (link.name, *link.outputs)) for link in readers.get(tensor, [])),
+    )
 
 
 def _preference(fields: LayerFields) -> LayoutPreference:
