@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from netspec.errors import InputError
 from netspec.exchange.formats.keras.names import class_name as class_in_paths
@@ -17,6 +17,9 @@ from netspec.exchange.truncation import lookup
 def damaged(reason: str) -> InputError:
     """The error for an inconsistent configuration."""
     return InputError(f"the configuration of the model is damaged: {reason}", expected="a model as Keras writes it")
+
+
+Item = TypeVar("Item")
 
 
 class Reference(tuple[str, int, int]):
@@ -52,16 +55,13 @@ def references(value: Any) -> Iterator[Reference]:
         raise damaged("it does not state its inputs or outputs")
 
 
-def references_in(value: Any) -> Iterator[Reference]:
-    """The references in nested lists and mappings."""
-    if isinstance(value, Reference):
+def instances_in(value: Any, kind: type[Item]) -> Iterator[Item]:
+    """The objects of a class in nested lists and mappings."""
+    if isinstance(value, kind):
         yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from references_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from references_in(item)
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from instances_in(item, kind)
 
 
 def _decoded(value: Any) -> Any:
@@ -216,14 +216,7 @@ class ModelGraph:
 
 def tensors_in(value: Any) -> Iterator[CallOutput]:
     """The tensors in nested lists and mappings."""
-    if isinstance(value, CallOutput):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
+    return instances_in(value, CallOutput)
 
 
 def parse_model(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> ModelGraph:
@@ -418,7 +411,7 @@ class _ModelBuilder:
         readers: dict[tuple[str, int], list[tuple[str, int]]] = {}
         missing_counts: dict[tuple[str, int], int] = {}
         for key, read in arguments.items():
-            needed = {(name, node) for name, node, _ in references_in(read)} - results.keys()
+            needed = {(name, node) for name, node, _ in instances_in(read, Reference)} - results.keys()
             missing_counts[key] = len(needed)
             for need in needed:
                 readers.setdefault(need, []).append(key)
@@ -463,7 +456,7 @@ class _ModelBuilder:
             call_arguments(node, self.layers) for entry in self.entries for node in entry.get("inbound_nodes") or []
         ]
         outputs = references(self.config.get("output_layers"))
-        for name, node, _ in (*references_in(calls), *outputs):
+        for name, node, _ in (*instances_in(calls, Reference), *outputs):
             used.setdefault(name, set()).add(node)
         offsets = {}
         for entry, (name, layer) in zip(self.entries, self.layers.items(), strict=True):

@@ -73,6 +73,19 @@ class WeightedLayer:
     """Equal for two calls of a layer that need its weights in the same order."""
 
 
+@dataclass(frozen=True)
+class BuiltLayer:
+    """A layer of the net with its inputs and outputs."""
+
+    type: str
+    fields: dict[str, Any]
+    """Its other fields in the net file."""
+    inputs: Sequence[TensorView]
+    spec: LayerSpec
+    builder: Builder
+    outputs: tuple[Value, ...]
+
+
 class KerasImporter:
     """The state of one import, and the methods that rules use."""
 
@@ -271,19 +284,16 @@ class KerasImporter:
 
         If a layer is called again, the second call shares the weights of the first.
         """
-        spec, builder, outputs = self._build(type_, fields, inputs)
-        states = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
+        layer = self._build(type_, fields, inputs)
+        states = {name.removeprefix("layer/"): info.value.shape for name, info in layer.builder.states.items()}
         first = self._first_calls.get(call.layer)
-        layer_fields = dict(fields)
         if first is not None and states:
-            layer_fields["share"] = first.draft.name
-        if call.layer.frozen and states and "trainable" in type(spec).model_fields:
-            layer_fields["trainable"] = False
-        views = self._register(
-            self.name_of(call), type_, layer_fields, inputs, spec, builder, outputs, orders(outputs), feature_order
-        )
+            layer.fields["share"] = first.draft.name
+        if call.layer.frozen and states and "trainable" in type(layer.spec).model_fields:
+            layer.fields["trainable"] = False
+        views = self._register(self.name_of(call), layer, orders(layer.outputs), feature_order)
         if states:
-            weights = self._weights_of_layer(call.layer, spec, states, convert)
+            weights = self._weights_of_layer(call.layer, layer.spec, states, convert)
             if first is None:
                 self.layer_weights.append(weights)
                 self._first_calls[call.layer] = weights
@@ -316,22 +326,20 @@ class KerasImporter:
         self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView], orders: list[Order],
         feature_order: Any = None,
     ) -> list[TensorView]:  # fmt: skip
-        spec, builder, outputs = self._build(type_, fields, inputs)
-        return self._register(name, type_, fields, inputs, spec, builder, outputs, orders, feature_order)
+        return self._register(name, self._build(type_, fields, inputs), orders, feature_order)
 
-    def _register(
-        self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView], spec: LayerSpec,
-        builder: Builder, values: tuple[Value, ...], orders: list[Order], feature_order: Any,
-    ) -> list[TensorView]:  # fmt: skip
+    def _register(self, name: str, layer: BuiltLayer, orders: list[Order], feature_order: Any) -> list[TensorView]:
+        """Add a layer to the net, and return its outputs."""
         name = self._unique(name[:MAX_NAME_LENGTH])
-        self.draft.layers.append(DraftLayer(name, type_, dict(fields), tuple(view.source for view in inputs)))
-        output_names = spec.output_names()
+        sources = tuple(view.source for view in layer.inputs)
+        self.draft.layers.append(DraftLayer(name, layer.type, layer.fields, sources))
+        output_names = layer.spec.output_names()
         views = []
-        for index, value in enumerate(values):
+        for index, value in enumerate(layer.outputs):
             source = name if index == 0 else f"{name}.{output_names[index]}"
             order = orders[index] if index < len(orders) else keras_order(len(value.shape))
             views.append(TensorView(source=source, axes=axes_of_order(order), value=value, feature_order=feature_order))
-        masks = spec.mask(builder, *(tensor.value for tensor in inputs))
+        masks = layer.spec.mask(layer.builder, *(tensor.value for tensor in layer.inputs))
         for view, mask in zip(views, masks if isinstance(masks, tuple) else (masks,), strict=False):
             self._masks[view.source] = mask
         return views
@@ -353,9 +361,7 @@ class KerasImporter:
             ((formula, source) for formula_mask, formula, source in self._mask_formulas if formula_mask is mask), None
         )
 
-    def _build(
-        self, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView]
-    ) -> tuple[LayerSpec, Builder, tuple[Value, ...]]:
+    def _build(self, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView]) -> BuiltLayer:
         builder = Builder(training=False, dtype=DType.FLOAT32)
         try:
             spec = LAYERS[type_].model_validate({"type": type_, **fields})
@@ -370,7 +376,8 @@ class KerasImporter:
             raise UnsupportedFeature(f"{type_} does not fit: {error.summary}"[:300]) from None
         except TypeError as error:  # a wrong number of inputs
             raise UnsupportedFeature(f"{type_} does not fit: {error}"[:300]) from None
-        return spec, builder, outputs if isinstance(outputs, tuple) else (outputs,)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        return BuiltLayer(type_, dict(fields), inputs, spec, builder, outputs)
 
 
 def _innermost(layer: ConfiguredLayer) -> str:
