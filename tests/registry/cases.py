@@ -54,12 +54,12 @@ class Case:
         return KINDS[self.kind].parse(self.fields)
 
 
-def cases(*kinds: str) -> list[Case]:
-    """All samples of these kinds of classes."""
+def cases(*kinds: str, only: str | None = None) -> list[Case]:
+    """All samples of these kinds of classes, or those of one class."""
     return [
         Case(kind, name, number, sample)
         for kind in kinds
-        for name in KINDS[kind].names()
+        for name in ([only] if only else KINDS[kind].names())
         for number, sample in enumerate(KINDS[kind][name].samples)
     ]
 

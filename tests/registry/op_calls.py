@@ -48,6 +48,7 @@ from tests.interpret import environment
 from tests.registry.cases import all_built, generator, spread
 
 IN_PACKAGES = ("graph", "layers", "passes", "solvers")
+MOST_CALLS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,27 +288,44 @@ def _below(cls: type[Op]) -> Iterator[type[Op]]:
         yield from _below(below)
 
 
-@cache
-def calls(dtype: DType = DType.FLOAT64, most: int = 3) -> list[Call]:
-    """The samples, and of each op the first `most` different calls that the cases make."""
-    found: dict[type[Op], dict[Any, Call]] = {}
+def _samples(dtype: DType) -> Iterator[Call]:
     for op, operands in SAMPLES:
-        if dtype != DType.FLOAT64 and isinstance(op, Constant):
-            continue
-        made = call(op, *(x.astype(str(dtype)) if x.dtype == np.float64 else x for x in operands))
-        found.setdefault(type(op), {})[op, made.node.types] = made
-    for one in all_built(dtype):
+        if dtype == DType.FLOAT64 or not isinstance(op, Constant):
+            yield call(op, *(x.astype(str(dtype)) if x.dtype == np.float64 else x for x in operands))
+
+
+@cache
+def _calls_by_op(dtype: DType) -> dict[type[Op], tuple[list[Call], list[Call]]]:
+    """Of each op the samples, and the first different calls of the cases: `MOST_CALLS` together with the samples."""
+    by_op: dict[type[Op], tuple[list[Call], list[Call]]] = {}
+    for sample in _samples(dtype):
+        by_op.setdefault(type(sample.op), ([], []))[0].append(sample)
+    keys = {_key(sample.node) for samples, _ in by_op.values() for sample in samples}
+    for net in all_built(dtype):
         # In float32, inference adds no ops to those of training and its gradients.
-        graph = one.graph(order=2 if dtype == DType.FLOAT64 or one.builder.training else 0)
-        values: dict[Value, Any] = {}  # computed where a call is new: most are not
+        graph = net.graph(order=2 if dtype == DType.FLOAT64 or net.builder.training else 0)
+        values: dict[Value, Any] = {}  # computed if a call is new: most are not
         for node in graph.nodes():
-            kept = found.setdefault(type(node.op), {})
-            key = node.op, tuple(value.type for value in node.inputs)
-            if key not in kept and len(kept) < most and hasattr(node.op, "forward") and not isinstance(node.op, Input):
-                values = values or environment(graph.roots(), one.feeds)
-                kept[key] = call(node.op, *(values[value] for value in node.inputs))
-    known = set(op_classes())
-    return [one for cls, kept in found.items() if cls in known for one in kept.values()]
+            samples, of_cases = by_op.setdefault(type(node.op), ([], []))
+            if len(samples) + len(of_cases) >= MOST_CALLS or isinstance(node.op, Input) or _key(node) in keys:
+                continue
+            if hasattr(node.op, "forward"):
+                keys.add(_key(node))
+                values = values or environment(graph.roots(), net.feeds)
+                of_cases.append(call(node.op, *(values[value] for value in node.inputs)))
+    return by_op
+
+
+def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
+    return node.op, tuple(value.type for value in node.inputs)
+
+
+@cache
+def calls(dtype: DType = DType.FLOAT64, most: int = MOST_CALLS) -> list[Call]:
+    """The samples, and of each op the first `most` different calls that the cases make."""
+    computing = set(op_classes())
+    of_ops = [found for cls, found in _calls_by_op(dtype).items() if cls in computing]
+    return [each for samples, of_cases in of_ops for each in samples + of_cases[: max(most - len(samples), 0)]]
 
 
 def name(one: Call) -> str:

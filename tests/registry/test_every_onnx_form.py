@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import pytest
 
 from netspec.errors import InputError
 from netspec.exchange.formats.onnx.exporting import to_onnx
@@ -18,16 +17,15 @@ from netspec.graph.types import DType
 from netspec.graph.value import in_scope
 from netspec.layers.base import Builder
 from tests.interpret import evaluate
-from tests.registry.cases import Case, built, cases, made_of, opened
-from tests.registry.op_calls import Call, calls, name
+from tests.registry.cases import Case, built, made_of, opened
+from tests.registry.op_calls import Call
+from tests.registry.parametrize import each_class, each_op
 
-WRITTEN = [
-    one
-    for one in calls(DType.FLOAT32)
-    if not isinstance(one.op.onnx, NoOnnxForm)
-    and one.node.inputs
-    and type(one.op).deterministic_form is Op.deterministic_form  # what draws random numbers draws other ones there
-]
+
+def has_onnx_form(call: Call) -> bool:
+    """Whether the op can be written; what draws random numbers draws others there."""
+    is_random = type(call.op).deterministic_form is not Op.deterministic_form
+    return not isinstance(call.op.onnx, NoOnnxForm) and bool(call.node.inputs) and not is_random
 
 
 def agree(got: Any, expected: np.ndarray) -> None:
@@ -47,42 +45,42 @@ def inference(case: Case, size: int) -> Graph:
     return Graph({f"y{index}": y for index, y in enumerate(outputs)})
 
 
-@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
+@each_class("layer")
 def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
-    one = built(case, False, DType.FLOAT32)
-    states = {label: one.feeds[label] for label in one.builder.states}
+    net = built(case, False, DType.FLOAT32)
+    states = {label: net.feeds[label] for label in net.builder.states}
     model = to_onnx(lambda size: inference(case, size), states)
     session = open_session(model.model.SerializeToString())
-    arrays = {label: array for label, array in one.feeds.items() if label.startswith(("x", "mask"))}
-    read = {put.name for put in session.get_inputs()}
+    arrays = {label: array for label, array in net.feeds.items() if label.startswith(("x", "mask"))}
+    read = {argument.name for argument in session.get_inputs()}
     for size in (case.sample.shapes[0][0], 1):
         fed = {label: array[:size] for label, array in arrays.items()}
         results = session.run(None, {label: array for label, array in fed.items() if label in read})
         outputs = inference(case, size).outputs
-        assert [put.name for put in session.get_outputs()] == list(outputs)
+        assert [argument.name for argument in session.get_outputs()] == list(outputs)
         for got, expected in zip(results, evaluate(list(outputs.values()), {**states, **fed}), strict=True):
             agree(got, expected)
 
 
-@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
+@each_class("layer")
 def test_layer_computes_the_same_in_the_oldest_opset(case: Case) -> None:
-    one = built(case, False, DType.FLOAT32)
-    states = {label: one.feeds[label] for label in one.builder.states}
+    net = built(case, False, DType.FLOAT32)
+    states = {label: net.feeds[label] for label in net.builder.states}
     try:
         model = to_onnx(lambda size: inference(case, size), states, opset=LOWEST_OPSET)
     except InputError as refused:
         assert "can't be written in ONNX opset" in str(refused)  # noqa: PT017  # one of two outcomes
         return
     session = open_session(model.model.SerializeToString())
-    read = {put.name for put in session.get_inputs()}
+    read = {argument.name for argument in session.get_inputs()}
     size = case.sample.shapes[0][0]
     outputs = list(inference(case, size).outputs.values())
-    results = session.run(None, {label: array for label, array in one.feeds.items() if label in read})
-    for got, expected in zip(results, evaluate(outputs, one.feeds), strict=True):
+    results = session.run(None, {label: array for label, array in net.feeds.items() if label in read})
+    for got, expected in zip(results, evaluate(outputs, net.feeds), strict=True):
         agree(got, expected)
 
 
-@pytest.mark.parametrize("call", WRITTEN, ids=name)
+@each_op(dtypes=[DType.FLOAT32], applies=has_onnx_form)
 def test_op_computes_the_same(call: Call) -> None:
     y = call.node.outputs[0]  # further results, such as the places of maxima, are ours alone
     model = to_onnx(lambda _: Graph({"y": y}), {}, batch=1)
@@ -96,7 +94,7 @@ def is_decoded(call: Call) -> bool:
     return isinstance(form, OnnxMap) and {codec.path.partition(".")[0] for codec in form.attributes.values()} == own
 
 
-@pytest.mark.parametrize("call", [call for call in WRITTEN if is_decoded(call)], ids=name)
+@each_op(dtypes=[DType.FLOAT32], applies=lambda call: has_onnx_form(call) and is_decoded(call))
 def test_op_is_decoded_from_its_attributes(call: Call) -> None:
     form = call.op.onnx
     assert isinstance(form, OnnxMap)

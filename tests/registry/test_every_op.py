@@ -17,8 +17,9 @@ from netspec.graph.value import Value
 from tests.interpret import evaluate
 from tests.registry.cases import generator
 from tests.registry.op_calls import Call, calls, name, op_classes
+from tests.registry.parametrize import each_op
 
-every_call = pytest.mark.parametrize("call", calls(), ids=name)
+every_call = each_op(dtypes=[DType.FLOAT64])
 
 
 @pytest.mark.parametrize("cls", op_classes(), ids=lambda cls: cls.__name__)
@@ -30,7 +31,7 @@ def test_is_documented_frozen_and_reached(cls: type[Op]) -> None:
     attributes = {name for name, kind in inspect.get_annotations(cls).items() if not kind.startswith("ClassVar")}
     assert attributes <= {field.name for field in dataclasses.fields(cls)}, "attributes want `@dataclass(frozen=True)`"
     assert cls.onnx is not None, "neither an ONNX form nor a reason for having none"
-    assert any(type(one.op) is cls for one in calls()), (
+    assert any(type(each.op) is cls for each in calls()), (
         "no layer, loss or metric reaches it: add a sample to tests/registry/op_calls.py"
     )
 
@@ -42,16 +43,16 @@ def test_has_a_gradient_or_says_that_it_has_none(cls: type[Op]) -> None:
 
 
 @every_call
-def test_computes_the_types_it_infers(call: Call) -> None:
+def test_computes_the_inferred_types(call: Call) -> None:
     evaluate(call.node.outputs, call.feeds)  # the interpreter compares shapes and types
 
 
 @every_call
-def test_is_a_value_and_counts_its_arithmetic(call: Call) -> None:
+def test_is_hashable_and_counts_its_flops(call: Call) -> None:
     op = call.op
-    again = type(op)(**{field.name: getattr(op, field.name) for field in dataclasses.fields(op)})
-    assert again == op
-    assert hash(again) == hash(op)
+    copy = type(op)(**{field.name: getattr(op, field.name) for field in dataclasses.fields(op)})
+    assert copy == op
+    assert hash(copy) == hash(op)
     flops = op.flops(*(value.type for value in call.node.inputs))
     assert isinstance(flops, int)
     assert flops >= 0
@@ -76,7 +77,7 @@ def test_traits_are_true(call: Call) -> None:
 
 
 @every_call
-def test_gradient_is_that_of_central_differences(call: Call) -> None:
+def test_gradient_matches_central_differences(call: Call) -> None:
     wrt = [value for value in call.node.inputs if value.dtype.is_float]
     results = [value for value in call.node.outputs if value.dtype.is_float]
     if isinstance(call.op, NoGradient):
@@ -117,7 +118,7 @@ def test_gradient_is_that_of_central_differences(call: Call) -> None:
 
 
 @every_call
-def test_what_it_is_made_of_and_simplified_to_computes_the_same(call: Call) -> None:
+def test_decomposed_and_simplified_forms_compute_the_same(call: Call) -> None:
     node, forms = call.node, []
     if type(call.op).decompose is not Op.decompose:
         forms.append(call.op.decompose(*node.inputs))
@@ -136,6 +137,6 @@ def test_what_it_is_made_of_and_simplified_to_computes_the_same(call: Call) -> N
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * scale)
 
 
-def test_the_calls_are_of_both_precisions() -> None:
+def test_calls_cover_both_precisions() -> None:
     covered = {dtype: {type(one.op) for one in calls(dtype)} for dtype in (DType.FLOAT32, DType.FLOAT64)}
     assert {cls.__name__ for cls in covered[DType.FLOAT64] - covered[DType.FLOAT32]} <= {"Constant"}

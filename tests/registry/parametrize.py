@@ -1,0 +1,69 @@
+"""Registry-wide tests as one test per class, which runs over the samples of the class.
+
+A test per sample would be tens of thousands, and pytest spends more time on each than most of them take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.registry.cases import KINDS, cases
+from tests.registry.op_calls import Call, calls, name, op_classes
+
+TRAINING_AND_INFERENCE = ((True,), (False,))
+"""Arguments `training` of a check that runs in both forms."""
+
+
+def each_class(*kinds: str, arguments: Sequence[tuple[Any, ...]] = ((),)) -> Callable[[Callable[..., None]], Any]:
+    """Turn a check of a case into a test per class, which calls it for every sample and all `arguments`."""
+    classes = [(kind, type_) for kind in kinds for type_ in KINDS[kind].names()]
+
+    def decorate(check: Callable[..., None]) -> Any:
+        @pytest.mark.parametrize(("kind", "type_"), classes)
+        def test(kind: str, type_: str) -> None:
+            runs = [(case.id, (case, *more)) for case in cases(kind, only=type_) for more in arguments]
+            run_all(check, runs)
+
+        return named_like(check, test)
+
+    return decorate
+
+
+def each_op(*, dtypes: Iterable[Any], applies: Callable[[Call], bool] = lambda _: True) -> Callable[..., Any]:
+    """Turn a check of a call into a test per op, which calls it with every call of the op that it applies to."""
+
+    def decorate(check: Callable[[Call], None]) -> Any:
+        @pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.__name__)
+        def test(op: type[Any]) -> None:
+            of_op = [each for dtype in dtypes for each in calls(dtype) if type(each.op) is op and applies(each)]
+            run_all(check, [(name(each), (each,)) for each in of_op])
+
+        return named_like(check, test)
+
+    return decorate
+
+
+def run_all(check: Callable[..., None], runs: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
+    """Call a check with the arguments of each run; an error names its run and hides no other."""
+    errors = []
+    for label, arguments in runs:
+        try:
+            check(*arguments)
+        except Exception as error:
+            more = ", ".join(str(argument) for argument in arguments[1:])
+            error.add_note(f"in {label}" + (f" with {more}" if more else ""))
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(f"{len(errors)} samples", errors)
+
+
+def named_like(check: Callable[..., None], test: Callable[..., None]) -> Callable[..., None]:
+    """Give a test the name, the docstring and the module of the check that it runs."""
+    test.__name__, test.__qualname__ = check.__name__, check.__qualname__
+    test.__doc__, test.__module__ = check.__doc__, check.__module__
+    return test
