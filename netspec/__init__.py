@@ -24,6 +24,7 @@ Train a net and use it:
     test                evaluate weights on the test data
     predict             answers and outputs for arrays, or for files of images, sounds, texts or rows
     predict_stream      the same batch by batch, in constant memory
+    explain_picture     parts of a picture that its class depends on; `explain_columns`: columns of a table
     generate            text that continues a prompt; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
     plot                charts of losses, metrics and learning rates
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
     from netspec.tools.devices import devices as devices
     from netspec.tools.diff import diff as diff
     from netspec.tools.dry_run import dry_run as dry_run
+    from netspec.tools.explain import explain_columns as explain_columns
+    from netspec.tools.explain import explain_picture as explain_picture
     from netspec.tools.export import convert as convert
     from netspec.tools.export import export as export
     from netspec.tools.generate import generate as generate
@@ -116,6 +119,8 @@ _MODULES = {
     "devices": "netspec.tools.devices",
     "diff": "netspec.tools.diff",
     "dry_run": "netspec.tools.dry_run",
+    "explain_columns": "netspec.tools.explain",
+    "explain_picture": "netspec.tools.explain",
     "export": "netspec.tools.export",
     "generate": "netspec.tools.generate",
     "generate_stream": "netspec.tools.generate",
@@ -157,6 +162,8 @@ __all__ = [
     "devices",
     "diff",
     "dry_run",
+    "explain_columns",
+    "explain_picture",
     "export",
     "generate",
     "generate_stream",

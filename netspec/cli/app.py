@@ -22,6 +22,7 @@ COMMANDS = {
     "test": "netspec.cli.test",
     "predict": "netspec.cli.predict",
     "generate": "netspec.cli.generate",
+    "explain": "netspec.cli.explain",
     "export": "netspec.cli.export",
     "import": "netspec.cli.import_",
     "convert": "netspec.cli.convert",

@@ -79,6 +79,8 @@ class Dataset:
     """By label field: problems of the rows whose values are not integers, for nets that require integers."""
     ragged_examples: Mapping[str, str] = _NOTHING
     """By field whose samples differ in size: a description of two such samples."""
+    column_ranges: Mapping[str, tuple[str, int, int]] = _NOTHING
+    """For a table: the field of each column, and the range of its elements in a sample of that field."""
     window: int | None = None
     """For a stream, the number of samples that it can hold. One thread reads a stream, window by window."""
     block: int = 1

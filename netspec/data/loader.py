@@ -140,6 +140,13 @@ class Loader:
         names = self.learned.classes
         return {binding.name: names[binding.field] for binding in self._bindings if binding.field in names}
 
+    @property
+    def column_ranges(self) -> dict[str, tuple[str, int, int]]:
+        """For a table: the input that each column is a part of, and the range of its elements, without the label."""
+        inputs = {binding.field: binding.name for binding in self._bindings if binding.field != "label"}
+        ranges = self._pipeline.column_ranges.items()
+        return {column: (inputs[field], start, stop) for column, (field, start, stop) in ranges if field in inputs}
+
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
         return self._pipeline.identify(index)

@@ -323,6 +323,11 @@ class TransformPipeline:
         """Return the origin of a sample for messages."""
         return self._dataset.describe(index)
 
+    @property
+    def column_ranges(self) -> Mapping[str, tuple[str, int, int]]:
+        """For a table: the field of each column, and the range of its elements in a sample of that field."""
+        return self._dataset.column_ranges
+
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions."""
         return self._dataset.identify(index)

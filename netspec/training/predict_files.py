@@ -8,8 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from netspec.compile import ProgramKind
 from netspec.data.base import Source
+from netspec.data.batches import Batch
 from netspec.data.loader import open_loader
 from netspec.data.sources.image_folder import images_like
 from netspec.data.tabular.source import TableSource
@@ -43,6 +46,14 @@ def predict_files(
     The transforms of that data are applied, with the values learned in training. The files do not need fields that
     only the loss reads. Raises `InputError` if the data has no such format, or with all problems of a file.
     """
+    for identities, batch in _batches(model, spec, paths, batch_size):
+        yield PredictedBatch(identities, model.predict(batch.inputs, len(batch)))
+
+
+def _batches(
+    model: Model, spec: TrainSpec, paths: Sequence[Path], batch_size: int | None
+) -> Iterator[tuple[dict[str, list[str | int]], Batch]]:
+    """Yield the samples of files in batches, with what tells them apart."""
     inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     for path, source in _sources(spec, paths, list(inputs)):
@@ -50,11 +61,16 @@ def predict_files(
         known = model.compiler.spec.inputs
         with open_loader(source, seed=spec.train.seed, wanted=inputs, known=known, learned=learned) as loader:
             for batch in loader.one_pass():
-                outputs = model.predict(batch.inputs, len(batch))
                 origins = [loader.identify(index) for index in batch.indices.tolist()]
                 ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
                 ids[origins[0][0]] = [origin for _, origin in origins]
-                yield PredictedBatch(ids, outputs)
+                yield ids, batch
+
+
+def input_arrays(model: Model, spec: TrainSpec, path: Path) -> dict[str, NDArray[Any]]:
+    """Return the samples of a file as arrays (N, …) by the names of the net's inputs, prepared as in the training."""
+    batches = [batch.inputs for _, batch in _batches(model, spec, [path], None)]
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def _inference_split(spec: TrainSpec) -> Source:

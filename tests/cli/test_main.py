@@ -67,6 +67,8 @@ MISTAKES = [
     ("zoo", "copy", "lenet_mnist", "net.yaml"),
     ("zoo", "copy", "lenet_mnist", "."),
     ("generate", "train.yaml", "--prompt", "x"),
+    ("explain", "train.yaml", "--input", "x.png"),
+    ("explain", "nosuch"),
     ("generate", "train.yaml", "--weights", "nosuch.h5", "--prompt", "x", "--tokens", "0"),
     ("data", "show", "nosuch.yaml"),
     ("data", "show", "train.yaml", "--split", "validation"),

@@ -72,10 +72,12 @@ def open_table(
             table.encoded(values), digest=digest, describe=table.describe, identify=table.identify, **facts
         )
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
+        dataset.column_ranges = table.column_ranges
         return dataset
     least = WINDOWS_KEPT * max(window, page) if window else 0
     paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
     paged.digest = digest
+    paged.column_ranges = table.column_ranges
     return paged
 
 
@@ -180,6 +182,17 @@ class _Table:
     def rows(self, samples: Array) -> Array:
         """Return the rows of samples."""
         return samples + np.searchsorted(self._before, samples, side="right")
+
+    @property
+    def column_ranges(self) -> dict[str, tuple[str, int, int]]:
+        """The field of each column, and the range of its elements in a sample of that field."""
+        ranges = {}
+        for name, columns in self._fields.items():
+            start = 0
+            for column in columns:
+                ranges[column.name] = (name, start, start + column.width)
+                start += column.width
+        return ranges
 
     def describe(self, index: int) -> str:
         return self.file.describe(int(self.rows(np.array([index]))[0]))

@@ -1,0 +1,214 @@
+"""Explain predictions: the parts of a picture that a class depends on, the columns of a table that the loss needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.errors import InputError, did_you_mean, listing
+from netspec.exchange.files import write_atomically
+from netspec.schema.load import Source
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.model_inputs import load, spec_and_weights
+from netspec.tools.specs import load_spec
+from netspec.training.decoding import decoders_of
+from netspec.training.evaluation import learned_of, open_evaluation_loader
+from netspec.training.model import Model
+from netspec.training.predict_files import input_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+PATCHES = 12
+"""Number of patches along the shorter side of a picture."""
+MAX_SAMPLES = 10_000
+"""Number of rows that the importance of columns is measured on."""
+REPETITIONS = 3
+"""Number of random orders of each column."""
+
+
+@dataclass(frozen=True)
+class PictureExplanation:
+    """How the probability of a class changes if parts of a picture are covered."""
+
+    label: str
+    """The class."""
+    probability: float
+    """Its probability for the whole picture."""
+    heat: Array
+    """(H, W): fall of the probability if the part around a pixel is covered; negative: it rises."""
+
+
+@dataclass(frozen=True)
+class ColumnImportance:
+    """How much the loss rises if the values of a column are exchanged between rows."""
+
+    column: str
+    increase: float
+    """Mean increase of the loss over several random orders."""
+    deviation: float
+    """Standard deviation of the increase."""
+
+
+def explain_picture(
+    source: Source,
+    picture: str | Path,
+    *,
+    label: str | None = None,
+    output: str | Path | None = None,
+    weights: str | Path | None = None,
+    device: str = "auto",
+) -> PictureExplanation:
+    """Explain the class of a picture by occlusion (Zeiler and Fergus 2014, arXiv:1311.2901).
+
+    Each part of the picture is covered with its mean color; where the probability of the class falls, the class depends
+    on that part. `source` is a run directory or a training file with `weights`; `label` is a class, by default the most
+    probable one. `output` names a PNG file for the picture with the heat drawn over it.
+
+    Raises `InputError` if the net does not classify pictures.
+
+        >>> netspec.explain_picture("runs/flowers", "rose.jpg", output="why.png").label
+    """
+    spec, model = _training_and_model(source, weights, device)
+    arrays = input_arrays(model, spec, Path(picture))
+    images = [name for name, array in arrays.items() if array.ndim == 4]
+    if len(arrays) != 1 or len(images) != 1:
+        expected = "a net with one input of images (C, H, W)"
+        got = ", ".join(f"`{name}`: {list(array.shape[1:])}" for name, array in arrays.items())
+        raise InputError("only classes of pictures can be explained by covering parts", expected=expected, got=got)
+    image = arrays[images[0]][:1]
+    output_name, decoder = next(iter(decoders_of(spec, model.preprocessing).items()))
+
+    def probabilities(batch: Array) -> list[dict[str, float]]:
+        scores = model.predict({images[0]: batch})[output_name]
+        columns = decoder(scores, scores.shape[-1])
+        if "probability" not in columns:
+            raise InputError(
+                "the net has no probabilities of classes", got=f"predictions with {listing(list(columns))}"
+            )
+        ranks = [name for name in columns if name.startswith("class")]
+        return [
+            {str(columns[name][row]): columns[name.replace("class", "probability")][row] for name in ranks}
+            for row in range(len(batch))
+        ]
+
+    whole = probabilities(image)[0]
+    chosen = max(whole, key=whole.__getitem__) if label is None else label
+    if chosen not in whole:
+        expected = f"one of {listing(list(whole), 10)}"
+        raise InputError(f"there is no class {chosen!r}", expected=expected, hint=did_you_mean(chosen, whole))
+    heat = _occluded(image, lambda batch: np.array([each[chosen] for each in probabilities(batch)]), whole[chosen])
+    if output is not None:
+        _write_heat(Path(picture), heat, Path(output))
+    return PictureExplanation(chosen, whole[chosen], heat)
+
+
+def _occluded(image: Array, probability: Any, whole: float) -> Array:
+    """Return the fall of a probability (H, W), averaged over the overlapping patches that cover a pixel."""
+    height, width = image.shape[2:]
+    side = max(1, min(height, width) // PATCHES * 2)
+    stride = max(1, side // 2)
+    corners = [
+        (top, left)
+        for top in range(0, max(1, height - side + stride), stride)
+        for left in range(0, max(1, width - side + stride), stride)
+    ]
+    covered = np.repeat(image, len(corners), axis=0)
+    for number, (top, left) in enumerate(corners):
+        covered[number, :, top : top + side, left : left + side] = image.mean(axis=(0, 2, 3))[:, None, None]
+    falls = whole - probability(covered)
+    total, count = np.zeros((height, width)), np.zeros((height, width))
+    for (top, left), fall in zip(corners, falls, strict=True):
+        total[top : top + side, left : left + side] += fall
+        count[top : top + side, left : left + side] += 1
+    return total / np.maximum(count, 1)
+
+
+def _write_heat(picture: Path, heat: Array, output: Path) -> None:
+    """Draw the heat over a picture: red where the class depends on it, blue where other classes do."""
+    from PIL import Image
+
+    with Image.open(picture) as opened:
+        shown = opened.convert("RGB")
+    shown = shown.resize((max(256, shown.width), round(max(256, shown.width) * shown.height / shown.width)))
+    strength = np.abs(heat) / max(float(np.abs(heat).max()), 1e-12)
+    colors = np.where(heat[..., None] >= 0, [220, 20, 20], [30, 60, 220]).astype(np.uint8)
+    mask = Image.fromarray((160 * strength).astype(np.uint8)).resize(shown.size, Image.Resampling.BICUBIC)
+    shown.paste(Image.fromarray(colors).resize(shown.size), mask=mask)
+    write_atomically(output, lambda path: shown.save(path, format="PNG"))
+
+
+def explain_columns(
+    source: Source,
+    *,
+    split: str | None = None,
+    weights: str | Path | None = None,
+    device: str = "auto",
+    seed: int = 1,
+) -> list[ColumnImportance]:
+    """Return the importance of each column of a table, the most important first (Breiman 2001).
+
+    The values of a column are exchanged between the rows of a split (test, validation or train; by default the first of
+    these that the training has); the more the loss rises, the more the net depends on the column. Columns with equal
+    information share their importance. Up to 10,000 rows are used.
+
+    Raises `InputError` if the training does not read a table.
+
+        >>> netspec.explain_columns("runs/adult")[0].column
+    """
+    spec, model = _training_and_model(source, weights, device)
+    name = split or next(name for name in ("test", "validation", "train") if name in spec.data.splits())
+    learned = learned_of(spec, model.compiler, model.preprocessing.learned)
+    batches: list[dict[str, Array]] = []
+    with open_evaluation_loader(spec, name, model.compiler, learned) as loader:
+        ranges = loader.column_ranges
+        if not ranges:
+            raise InputError("the training reads no table", expected="a source with columns, such as `csv`")
+        samples = 0
+        for batch in loader.one_pass():
+            batches.append(batch.inputs)
+            samples += len(batch)
+            if samples >= MAX_SAMPLES:
+                break
+    arrays = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+    before = _loss(model, arrays)
+    importances = []
+    for number, (column, (key, start, stop)) in enumerate(ranges.items()):
+        rises = []
+        for repetition in range(REPETITIONS):
+            order = np.random.default_rng([seed, number, repetition]).permutation(samples)
+            rises.append(_loss(model, {**arrays, key: _exchanged(arrays[key], order, start, stop)}) - before)
+        importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises))))
+    return sorted(importances, key=lambda importance: -importance.increase)
+
+
+def _exchanged(values: Array, order: Array, start: int, stop: int) -> Array:
+    """Return values (N, …) with the elements from `start` to `stop` of each row taken from another row."""
+    changed = values.copy()
+    if values.ndim == 1:
+        return values[order]
+    changed[:, start:stop] = values[order, start:stop]
+    return changed
+
+
+def _loss(model: Model, arrays: Mapping[str, Array]) -> float:
+    loss = model.evaluate(dict(arrays)).loss
+    if loss is None:
+        raise InputError("the net has no loss, so no column can change it", expected="`losses` in the net")
+    return loss
+
+
+def _training_and_model(source: Source, weights: str | Path | None, device: str) -> tuple[TrainSpec, Model]:
+    spec_file, weights_file = spec_and_weights(source, weights)
+    spec = load_spec(spec_file)
+    if not isinstance(spec, TrainSpec):
+        raise InputError(
+            "this is a net file, without data", expected="a run directory or a training file", got=str(source)
+        )
+    return spec, load(spec.net, weights_file, device=device, precision=str(spec.train.precision))
