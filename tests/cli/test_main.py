@@ -134,7 +134,7 @@ def test_near_names_are_suggested(netspec, work):
 
 
 def test_settings_given_as_options_get_a_hint(netspec, work):
-    assert "as in `train.max_epochs=3`" in netspec("train", "train.yaml", "--epochs", "3").err
+    assert "settings of a spec are written `train.max_epochs=3`" in netspec("train", "train.yaml", "--epochs", "3").err
 
 
 def test_a_run_that_does_not_exist_is_reported_with_the_nearest_name(netspec, work):
@@ -194,7 +194,7 @@ def test_a_defect_is_one_line_and_a_request(netspec, monkeypatch):
     found = netspec("train")
     assert found.status == 1
     assert found.err.splitlines()[0].startswith("error: internal error: KeyError: ")
-    assert "please report it; --debug shows where it is" in found.err
+    assert "please report it; --debug shows the traceback" in found.err
 
 
 def test_memory_that_ran_out_is_no_defect(netspec, monkeypatch):

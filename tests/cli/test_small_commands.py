@@ -17,7 +17,7 @@ def test_schema_is_json_with_docs(netspec, words):
     found = netspec("schema", *words)
     assert found.status == 0
     assert "$schema" in found.json
-    assert "number of output channels" in found.out  # the docs of a field, as editors show them
+    assert "Number of output channels" in found.out  # the docs of a field, as editors show them
 
 
 def test_devices(netspec):
