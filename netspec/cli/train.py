@@ -167,16 +167,17 @@ def _print_end(run: Run) -> None:
 
     results = {"validation": run.validation, "test": run.test}
     evaluations = {split: evaluation.as_json() if evaluation else None for split, evaluation in results.items()}
-    done = {"event": "done", "steps": run.steps, "seconds": run.seconds, "skipped": run.skipped, **evaluations}
+    done = {
+        "event": "done", "steps": run.steps, "seconds": run.seconds, "skipped": run.skipped, "best": run.best,
+        "weights_step": run.weights_step, **evaluations,
+    }  # fmt: skip
     print(format_event(done))
     print(f"weights: {run.weights}\nlog: {run.log}\n\nnext:")
-    spec = run.run_dir / "spec.yaml"
-    given = [spec, "--weights", run.weights]
     if run.test:
-        print("  " + command("test", *given))
+        print("  " + command("test", run.run_dir))
     elif run.validation:
-        print("  " + command("test", *given, "--split", "validation"))
-    print("  " + command("export", *given, "--output", _model_path(run.run_dir)))
+        print("  " + command("test", run.run_dir, "--split", "validation"))
+    print("  " + command("export", run.run_dir, "--output", _model_path(run.run_dir)))
 
 
 def _model_path(run_dir: Path) -> Path:

@@ -140,6 +140,13 @@ class WorkerSession:
         """Return the JSON data of the root, on workers and servers."""
         return self.world_group.broadcast_object(value)
 
+    def broadcast_arrays(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the root's arrays, on every worker."""
+        received = {name: np.array(array) for name, array in arrays.items()}
+        for array in received.values():
+            self.workers.broadcast(array.reshape(-1).view(np.uint8))
+        return received
+
     def barrier(self) -> None:
         """Wait for all workers."""
         self.workers.barrier()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -190,6 +190,7 @@ class _Loading:
         if not self._included(tree, TRAIN_DEFINITIONS):
             return None
         declared = _variables(tree)
+        changes = [*_replaced_lengths(tree, changes), *changes]
         inside = [change for change in changes if change.path[0] == "net" and len(change.path) > 1]
         self.problems += apply_overrides(
             tree, [change for change in changes if change not in inside], optional_blocks(TrainSpec)
@@ -286,6 +287,17 @@ class _Loading:
         self.problems += self.evaluator.problems
         self.problems += [problem for problem in found if problem.location not in self.evaluator.failed]
         return made
+
+
+def _replaced_lengths(tree: Map, changes: Sequence[Override]) -> Iterator[Override]:
+    """Yield the removal of the file's `max_epochs` if an override sets `max_steps`, and the reverse."""
+    loop = tree.get("train")
+    overridden = {change.path[1]: change for change in changes if change.path[0] == "train" and len(change.path) == 2}
+    for name, other in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
+        change = overridden.get(name)
+        replaces = change is not None and change.value is not None and other not in overridden
+        if change is not None and replaces and isinstance(loop, Map) and other in loop:
+            yield Override(("train", other), None, change.place, remove=True)
 
 
 def _variables(tree: Map) -> set[str]:

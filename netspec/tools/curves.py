@@ -115,7 +115,7 @@ def steps_of(spec: TrainSpec) -> int:
         samples = min(len(split.open(seed=loop.seed)), split.limit or 2**63)
     except InputError as error:
         location, path = loop.where("max_epochs"), "train.max_epochs"
-        hint = "or set the length in steps: `~train.max_epochs train.max_steps=1000`"
+        hint = "or set the length in steps: `train.max_steps=1000`"
         problem = Problem(
             "`max_epochs` can't be converted to steps", location, path, expected="the training data", hint=hint
         )

@@ -16,7 +16,7 @@ from netspec.exchange.interface import Imported, ImportOptions
 from netspec.schema.load import Overrides, Source, load_net
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
-from netspec.schema.yaml.reader import parse_yaml
+from netspec.schema.yaml.reader import parse_yaml, read_yaml
 from netspec.schema.yaml.tree import Map
 from netspec.tools.specs import load_spec, net_of, precision_of
 from netspec.training.model import Model, assign_arrays
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SPECS = ("spec.yaml", "train.yaml", "net.yaml")
+"""Specs of a run directory or an imported folder; the first that exists is used."""
 WEIGHTS = ("best.h5", "weights.h5")
-"""Files of a run directory or an imported folder; the first that exists is used."""
+"""Weights of a run directory or an imported folder: of a run, those that `restore_best` chooses."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,32 @@ def find_in_folder(folder: Path) -> tuple[Path, Path | None]:
     spec = next((folder / name for name in SPECS if (folder / name).is_file()), None)
     if spec is None:
         raise InputError(f"{folder} is a folder without a spec", expected=f"one of {', '.join(SPECS)} in it")
-    return spec, next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    names = WEIGHTS if _restores_best(spec) else WEIGHTS[::-1]
+    return spec, next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _restores_best(spec: Path) -> bool:
+    """Return `train.restore_best` of a spec; a spec that can't be read is reported by those who load it."""
+    try:
+        loop = read_yaml(str(spec)).get("train")
+    except InputError:
+        return True
+    return not isinstance(loop, Map) or loop.get("restore_best") is not False
+
+
+def _origin(weights: Path) -> str:
+    """Describe the evaluation that the weights of a run were chosen by; empty if the file does not say so."""
+    from netspec.exchange.formats.native.hdf5 import read_weights
+    from netspec.training.events import describe_best
+
+    meta = read_weights(weights).meta
+    if "best" in meta:
+        return f", {describe_best({'weights_step': meta['step'], 'best': meta['best']})}"
+    return f", after step {meta['step']:,}" if "step" in meta else ""
 
 
 def spec_and_weights(
-    source: Source, weights: str | Path | None, note: Callable[[str], object] = lambda _: None
+    source: Source, weights: str | Path | None, note: Callable[[str], object] | None = None
 ) -> tuple[Source, str | Path]:
     """The spec and the weights file of `source`; a run directory brings both, and `note` is called with its weights.
 
@@ -165,7 +187,8 @@ def spec_and_weights(
         if path.is_dir():
             spec, own_weights = find_in_folder(path)
             if weights is None and own_weights is not None:
-                note(f"the weights are those in {own_weights}")
+                if note is not None:
+                    note(f"the weights are those in {own_weights}{_origin(own_weights)}")
                 return str(spec), own_weights
             source = str(spec)
         if weights is not None:

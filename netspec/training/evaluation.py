@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from pathlib import Path
@@ -58,8 +59,11 @@ class Evaluation:
     @property
     def non_finite(self) -> list[str]:
         """Names of values that are nan or infinite: `loss`, or metrics."""
-        named = {**({} if self.loss is None else {"loss": self.loss}), **self.metrics}
-        return [name for name, value in named.items() if not isfinite(value)]
+        return [name for name, value in self.figures().items() if not isfinite(value)]
+
+    def figures(self) -> dict[str, float]:
+        """Return the loss, if there is one, and the scalar metrics by name."""
+        return {**({} if self.loss is None else {"loss": self.loss}), **self.metrics}
 
     def scalars(self) -> dict[str, Any]:
         """Return loss and scalar metrics as plain data. `non_finite` has the names of values that are null in JSON."""
@@ -216,6 +220,25 @@ def split_of(spec: TrainSpec, name: str) -> SplitFields:
         )
     expected = f"`{name}:` next to `train:`"
     raise InputError(Problem(f"there is no {SPLITS[name]} data", spec.where("data"), "data", expected=expected))
+
+
+@contextmanager
+def swapped_weights(compiler: Compiler, arrays: Mapping[str, Any] | None, session: Session) -> Iterator[None]:
+    """Evaluate with other weights inside the block, on all workers. Only the root has `arrays`. Collective."""
+    current = {name: np.array(array) for name, array in sorted(compiler.weights().items())}
+    session.barrier()  # workers with shared memory must not copy what another has replaced
+    _replace(compiler, session.broadcast_arrays({name: (arrays or current)[name] for name in current}))
+    try:
+        yield
+    finally:
+        session.barrier()
+        _replace(compiler, current)
+
+
+def _replace(compiler: Compiler, weights: Mapping[str, Any]) -> None:
+    """Assign the states that stand for the weights in evaluation."""
+    for name, array in weights.items():
+        compiler.states.assign(compiler.evaluated.get(name, name), array)
 
 
 def evaluate_on(spec: TrainSpec, compiler: Compiler, learned: Learned | None, split: str = "test") -> Evaluation:

@@ -127,8 +127,16 @@ def format_event(event: Event) -> str:
             splits = [split for split in ("validation", "test") if event.get(split)]
             results = "".join(f", {split} {format_evaluation(event[split])}" for split in splits)
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
-            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{results}{skipped}"
+            best = f", {describe_best(event)}" if event.get("best") else ""
+            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{best}{results}{skipped}"
     return json_text(event)
+
+
+def describe_best(done: Event) -> str:
+    """Return what distinguishes the final weights: `best at step 16 (highest validation accuracy)`."""
+    best = done["best"]
+    extreme = "highest" if best["mode"] == "max" else "lowest"
+    return f"best at step {done['weights_step']:,} ({extreme} {best['split']} {best['monitor']})"
 
 
 def _strategy_of(event: Event) -> str:

@@ -24,7 +24,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
-from netspec.training.evaluation import Evaluation, evaluate, total_skipped
+from netspec.training.evaluation import Evaluation, evaluate, swapped_weights, total_skipped
 from netspec.training.events import MAX_EXAMPLES, SPLITS
 from netspec.training.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
@@ -202,10 +202,17 @@ class TrainingLoop:
         self.settle()
         return self.last_loss
 
-    def last_evaluation(self, split: str) -> Evaluation | None:
-        """Return the last evaluation on `validation` or `test`, before a resume or after it."""
-        evaluation = self.progress.evaluation(split)
+    def final_evaluation(self, split: str) -> Evaluation | None:
+        """Return the evaluation on `validation` or `test` of the weights that the run ends with."""
+        progress, is_best = self.progress, self.ends_with_best and split == self.spec.data.monitored
+        evaluation = progress.best_evaluation if is_best else progress.evaluation(split)
         return Evaluation.from_json(evaluation) if evaluation else None
+
+    def best_criterion(self) -> dict[str, Any]:
+        """Return by which value the best weights were chosen, and its best value: files and logs record it."""
+        loop = self.spec.train
+        split, value = self.spec.data.monitored, self.progress.best_value
+        return {"split": split, "monitor": loop.monitor, "mode": loop.mode, "value": value}
 
     def callback_states(self) -> dict[str, Any]:
         """Return the states of the user's callbacks, by name. Raises `RunError` if JSON can't hold them."""
@@ -319,40 +326,76 @@ class TrainingLoop:
         """Return whether there is no such data, or it was evaluated after this step."""
         return split not in self.evaluation_loaders or self.progress.evaluated_step(split) == self.step
 
-    def evaluate(self, split: str | None = None) -> None:
-        """Evaluate on `validation` or `test`; by default on the one that is monitored during the training. Collective.
+    def evaluate(self) -> None:
+        """Evaluate on the monitored split: on `validation`, or else on `test`. Collective.
 
-        Does nothing if there is no such data, or if it was evaluated after this step. The schedules and the hook
-        `on_evaluation_end` receive evaluations of the monitored split only.
+        Does nothing if there is no such data, or if it was evaluated after this step.
         """
-        monitored, progress = self.spec.data.monitored, self.progress
-        split = split or monitored
+        split = self.spec.data.monitored
         if self._is_evaluated(split):
             return
         self.settle()
-        self.session.report_activity(progress.step, "evaluating")
         with self.session.synchronized_view(self.compiler):
-            began = time.perf_counter()
-            evaluation = evaluate(self.compiler, self.evaluation_loaders[split], self.session)
-            progress.record_evaluation(split, evaluation.scalars())
-            seconds = round(time.perf_counter() - began, 3)
-            self.emit("test", step=progress.step, split=split, **evaluation.scalars(), seconds=seconds)
-            if split == monitored:
-                self._update_schedules(evaluation)
-            if evaluation.skipped:
-                self.emit_skipped(split, evaluation.skipped, evaluation.damaged)
-            if evaluation.non_finite:
-                data = f"the {SPLITS[split]} data"
-                message = f"not finite (nan or infinite) on {data}: {', '.join(evaluation.non_finite)}"
-                self.emit("warning", message=message, step=progress.step)
-            if split == monitored:
-                self.call("on_evaluation_end", evaluation)
+            evaluation = self._evaluate(split, self.step)
+            self._update_schedules(evaluation)
+            self.call("on_evaluation_end", evaluation)
+
+    def test_final_weights(self) -> None:
+        """Evaluate, on the test data, the weights that the run ends with: the best, or those of the last step.
+
+        Does nothing if there is no test data, or if that was done after this step. Collective.
+        """
+        if self._is_evaluated("test"):
+            return
+        self.settle()
+        best = self._best_weights() if self.is_root and self.ends_with_best else None
+        restored = self.session.gather(best is not None)[0]
+        with self.session.synchronized_view(self.compiler):
+            if restored:
+                with swapped_weights(self.compiler, best, self.session):
+                    self._evaluate("test", self.progress.best_step)
+            else:
+                self._evaluate("test", self.step)
+
+    def _evaluate(self, split: str, step: int) -> Evaluation:
+        """Evaluate on a split, and report it as an evaluation of the weights of `step`."""
+        self.session.report_activity(self.step, "evaluating")
+        began = time.perf_counter()
+        evaluation = evaluate(self.compiler, self.evaluation_loaders[split], self.session)
+        seconds = round(time.perf_counter() - began, 3)
+        self.progress.record_evaluation(split, evaluation.scalars())
+        self.emit("test", step=step, split=split, **evaluation.scalars(), seconds=seconds)
+        if evaluation.skipped:
+            self.emit_skipped(split, evaluation.skipped, evaluation.damaged)
+        if evaluation.non_finite:
+            data = f"the {SPLITS[split]} data"
+            message = f"not finite (nan or infinite) on {data}: {', '.join(evaluation.non_finite)}"
+            self.emit("warning", message=message, step=step)
+        return evaluation
+
+    @property
+    def ends_with_best(self) -> bool:
+        """Whether the run ends with the weights of an evaluation before its last step."""
+        progress = self.progress
+        return self.spec.train.restore_best and progress.best_value is not None and progress.best_step != progress.step
+
+    def _best_weights(self) -> Mapping[str, Any] | None:
+        """Return the weights of the best evaluation; None, with a warning, if they can't be read."""
+        try:
+            weights = read_weights(self.folder.best)
+            if weights.meta.get("step") == self.progress.best_step:
+                return weights.arrays
+            reason = f"{self.folder.best} is not of step {self.progress.best_step:,}"
+        except InputError as error:
+            reason = error.problems[0].message
+        message = f"the best weights can't be tested, so those of the last step are: {reason}"
+        self.emit("warning", message=message, step=self.progress.step)
+        return None
 
     def _update_schedules(self, evaluation: Evaluation) -> None:
         """Pass the evaluation to the schedules if it was due: a resumed run must not count an additional last one."""
         if self.is_due(self.spec.train.test_every):
-            figures = {**evaluation.metrics, **({} if evaluation.loss is None else {"loss": evaluation.loss})}
-            seen = self.progress.seen
+            figures, seen = evaluation.figures(), self.progress.seen
             self.progress.seen = {
                 name: schedule.observed(seen[name], figures) for name, schedule in self.schedules.items()
             }

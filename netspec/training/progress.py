@@ -19,9 +19,11 @@ class Progress:
 
     step: int = 0
     """Number of steps done."""
-    best_loss: float | None = None
-    """The lowest loss of an evaluation during the training so far."""
+    best_value: float | None = None
+    """The best monitored value of an evaluation so far."""
     best_step: int = 0
+    best_evaluation: dict[str, Any] | None = None
+    """The evaluation with that value, as plain data."""
     last_test: dict[str, Any] | None = None
     """The last evaluation on the test data, as plain data."""
     tested_step: int = -1
@@ -62,6 +64,10 @@ class Progress:
         else:
             self.last_test, self.tested_step = evaluation, self.step
 
+    def forget_best(self) -> None:
+        """Start the search for the best evaluation again."""
+        self.best_value, self.best_step, self.best_evaluation = None, 0, None
+
     def resume_losses(self, session: Session) -> None:
         """Restore unreported losses: to each worker its own, or to the root those of all."""
         saved = self.worker_losses or [(self.loss_sum, self.loss_count)]
@@ -75,7 +81,8 @@ class Progress:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
         """Return the inverse of `dataclasses.asdict`. Fields that older checkpoints lack have their defaults."""
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        renamed = {"best_value": data["best_loss"]} if "best_loss" in data else {}  # until version 0.2
+        known = renamed | {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(**{**known, "part": PartialStep(**known.get("part", {}))})
 
 

@@ -21,6 +21,7 @@ from netspec.schema.yaml.reader import parse_yaml
 from netspec.solvers.base import SolverSpec
 from netspec.training.checkpoint_resharding import MULTI_WORKER_ROLES, reshard_checkpoint
 from netspec.training.environment import threads
+from netspec.training.events import read_log
 from netspec.training.progress import Progress
 from netspec.training.run_directory import SPEC, RunDir
 from netspec.training.session import LOCAL, Session, StateLayout
@@ -31,6 +32,7 @@ MAY_CHANGE = (
     "description",
     "expect",
     "net.expect",
+    "train.early_stopping",
     "train.max_steps",
     "train.max_epochs",
     "train.test_every",
@@ -38,7 +40,10 @@ MAY_CHANGE = (
     "train.keep_checkpoints",
     "train.log_every",
     "train.memory_budget",
+    "train.mode",
+    "train.monitor",
     "train.recompute",
+    "train.restore_best",
     "data.train.prefetch",
     "data.train.workers",
     "data.validation",
@@ -52,8 +57,11 @@ MAY_CHANGE = (
 )
 """Values that do not change a step. A new length may stretch a schedule, which is what the user requests then."""
 
-TEST_VALUES = ("data.validation", "data.test", "net.metrics")
-"""Values of the spec that an evaluation depends on."""
+TEST_VALUES = ("data.validation", "data.test", "net.metrics", "train.monitor", "train.mode", "train.restore_best")
+"""Values of the spec that an evaluation, or the choice of the evaluated weights, depends on."""
+
+UNSCORED = ("batch_size", "prefetch", "workers")
+"""Fields of a split that do not change its evaluation."""
 
 
 @dataclass
@@ -68,6 +76,8 @@ class StartingPoint:
     """Full arrays of the states that are sharded over the workers, by name."""
     other_test: bool = False
     """Whether the validation data, the test data or the metrics changed since the last evaluation."""
+    other_best: bool = False
+    """Whether the best evaluation so far can't be compared with later ones."""
     changed: frozenset[Location] = frozenset()
     """Locations of the values of the spec that changed since the run began."""
     transfer: Transfer | None = None
@@ -90,6 +100,7 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
         start.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
         start.changed = frozenset(filter(None, (_place(spec, path) for path in changed)))
         start.other_test = any(_is_below(path, TEST_VALUES) for path in changed)
+        start.other_best = any(_changes_best(path, spec.data.monitored) for path in changed)
     start.warnings += latest.notes
     if checkpoint is None:
         if latest.notes or folder.has_saved():
@@ -109,10 +120,31 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
             f"will differ by rounding (set OMP_NUM_THREADS={then} for bit-identical weights)"
         )
     start.progress = Progress.from_json(checkpoint.progress)
-    if start.other_test:
-        start.progress.tested_step = Progress.tested_step
-        start.progress.validated_step = Progress.validated_step
+    _restore_best(start, folder)
     return start
+
+
+def _restore_best(start: StartingPoint, folder: RunDir) -> None:
+    """Forget evaluations that no longer count: of other data, or the best one if its weights are gone."""
+    progress = start.progress
+    lost = progress.best_value is not None and not folder.best.is_file()
+    if lost:
+        start.warnings.append(f"{folder.best} is missing: the best evaluation so far does not count")
+    if start.other_test or lost:
+        progress.tested_step, progress.validated_step = Progress.tested_step, Progress.validated_step
+    if start.other_best or lost:
+        progress.forget_best()
+    if progress.best_value is not None and progress.best_evaluation is None and folder.log.is_file():
+        # a checkpoint of version 0.2 or earlier, which stored only the loss
+        tests = [event for event in read_log(folder.log) if event["event"] == "test"]
+        progress.best_evaluation = next((event for event in tests if event["step"] == progress.best_step), None)
+
+
+def _changes_best(path: str, monitored: str) -> bool:
+    """Return whether evaluations before and after the change of a value can't be compared."""
+    if _is_below(path, (f"data.{monitored}",)):
+        return path.rpartition(".")[2] not in UNSCORED
+    return path in ("train.monitor", "train.mode")
 
 
 def start_from_checkpoint(
@@ -134,6 +166,7 @@ def start_from_checkpoint(
         loader.restore(checkpoint.progress["loader"])
     else:
         loader.seek_batch(progress.step * spec.train.accumulate)
+    progress.forget_best()  # the weights are in the directory of another run
     return StartingPoint(progress, warnings, checkpoint.own, _sharded(checkpoint, layout))
 
 

@@ -16,9 +16,11 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, Location
 from netspec.schema.language.provenance import resolved_yaml, told_origin
 from netspec.schema.load import Overrides, Source, load_train
+from netspec.schema.specs.monitor import set_modes
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.adaptation import adapt
 from netspec.training.callbacks.base import Callback, CallbackSpec
+from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import threads, versions
@@ -39,10 +41,9 @@ from netspec.training.transfer import init_from
 class Run:
     """A finished training, as `netspec.train` returns it.
 
-    `run_dir` is its folder and `weights` the file of its final weights; `best_weights` has those of the evaluation
-    with the lowest loss. `test` is the last evaluation on the test data, with `loss` and `metrics`, `validation` that
-    on the validation data; `history` has all logged losses and metrics. `netspec.load(run.run_dir)` loads the trained
-    model.
+    `run_dir` is its folder and `weights` the file of its final weights: the best ones, or those of the last step with
+    `restore_best: false`. `test` and `validation` are their evaluations on these data, with `loss` and `metrics`;
+    `history` has all logged losses and metrics. `netspec.load(run.run_dir)` loads the trained model.
 
         >>> run = netspec.train("train.yaml")
         >>> run.test.metrics["accuracy"]
@@ -56,21 +57,30 @@ class Run:
     seconds: float
     """Wall time of this call."""
     test: Evaluation | None
-    """The last evaluation on the test data; None without test data."""
+    """Evaluation of `weights` on the test data; None without test data."""
     weights: Path
-    """File of the weights after the last step."""
+    """File of the final weights: `best.h5`, or `weights.h5` if the run has no evaluation or `restore_best: false`."""
     log: Path
     """Log of the run: one JSON object per line."""
     skipped: int = 0
     """Number of damaged training samples that were left out, when the data was opened and in all epochs of the run."""
     validation: Evaluation | None = None
-    """The last evaluation on the validation data; None without validation data."""
+    """Evaluation of `weights` on the validation data; None without validation data."""
+    weights_step: int | None = None
+    """Number of steps after which the run had `weights`; None on parameter servers."""
+    best: Mapping[str, Any] | None = None
+    """How `weights` were chosen, if they are the best: `split`, `monitor`, `mode`, `value`."""
 
     @property
     def best_weights(self) -> Path | None:
-        """The weights of the evaluation with the lowest loss; None if there was no evaluation."""
+        """The weights of the best evaluation; None if there was no evaluation."""
         path = RunDir(self.run_dir).best
         return path if path.is_file() else None
+
+    @property
+    def last_weights(self) -> Path:
+        """The weights of the last step."""
+        return RunDir(self.run_dir).weights
 
     @property
     def history(self) -> list[Event]:
@@ -136,7 +146,7 @@ def run(
         path = Path(run_dir) if run_dir else _own_run(source) if resume is True else None
         training = _prepare(stack, spec, session, compiler, path, resume=resume is True)
         start = _restore(training, resume) if resume else _initialize(training, weights)
-        loop = _align(stack, training, start, listeners, [*spec.callbacks, *callbacks])
+        loop = _align(stack, training, start, listeners, [*spec.callbacks, *_early_stopping(spec), *callbacks])
         _report_start(loop, start, resume)
         _train(loop, start, resumed=bool(resume))
         return _finish(loop, time.perf_counter() - began)
@@ -235,15 +245,26 @@ def _align(
     loop = TrainingLoop(
         spec, compiler, loader, training.evaluation_loaders, training.folder, signals, progress, session,
         listeners=[EventListener(listener) for listener in (*log, *listeners)],
-        callbacks=[built_callback(callback) for callback in callbacks],
+        callbacks=[built_callback(callback, spec) for callback in callbacks],
     )  # fmt: skip
     session.expect_traffic(compiler, loader, spec.train.accumulate, range(progress.step, loop.total))
     return loop
 
 
-def built_callback(callback: object) -> Callback:
-    """Return a callback, or the one that a spec describes. Raises `InputError` for anything else."""
+def _early_stopping(spec: TrainSpec) -> list[Callback | CallbackSpec]:
+    """Return the callback that `train.early_stopping` stands for."""
+    loop = spec.train
+    if loop.early_stopping is None:
+        return []
+    return [EarlyStopping(monitor=loop.monitor, mode=loop.mode, **loop.early_stopping.model_dump())]
+
+
+def built_callback(callback: object, spec: TrainSpec) -> Callback:
+    """Return a callback, or the one that a spec describes. Raises `InputError` if it does not fit the training."""
     if isinstance(callback, CallbackSpec):
+        set_modes([callback], spec.net)
+        if problems := list(callback.conflicts(spec)):
+            raise InputError(problems)
         return callback.build()
     if isinstance(callback, Callback):
         return callback
@@ -285,7 +306,10 @@ def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:
 def _finish(loop: TrainingLoop, seconds: float) -> Run:
     """Leave the session and report the result. Raises `Interrupted` if the training was asked to stop."""
     progress, folder, session = loop.progress, loop.folder, loop.session
-    evaluations = {split: loop.last_evaluation(split) for split in ("validation", "test")}
+    evaluations = {split: loop.final_evaluation(split) for split in ("validation", "test")}
+    weights = folder.final_weights(restore_best=loop.spec.train.restore_best)
+    is_best = weights == folder.best
+    weights_step, best = (progress.best_step, loop.best_criterion()) if is_best else (progress.step, None)
     results = {split: evaluation and evaluation.as_json() for split, evaluation in evaluations.items()}
     stopped = loop.stopped and not loop.finished
     session.leave([progress.step, stopped])
@@ -294,11 +318,13 @@ def _finish(loop: TrainingLoop, seconds: float) -> Run:
     left_out = loop.loader.skipped_at_opening + progress.skipped_before + progress.skipped
     loop.emit(
         "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
-        **results, weights=str(folder.weights), log=str(folder.log),
+        **results, weights=str(weights), weights_step=weights_step, best=best, log=str(folder.log),
         **({"skipped": left_out} if left_out else {}), **session.done_facts(),
     )  # fmt: skip
-    weights, test, validation = folder.weights, evaluations["test"], evaluations["validation"]
-    return Run(folder.folder, progress.step, seconds, test, weights, folder.log, left_out, validation)
+    test, validation = evaluations["test"], evaluations["validation"]
+    return Run(
+        folder.folder, progress.step, seconds, test, weights, folder.log, left_out, validation, weights_step, best
+    )  # fmt: skip
 
 
 def _serve(session: Session, compiler: Compiler, began: float) -> Run:

@@ -29,13 +29,17 @@ class RunDir:
 
     @property
     def weights(self) -> Path:
-        """The final weights."""
+        """The weights of the last step."""
         return self.folder / WEIGHTS
 
     @property
     def best(self) -> Path:
-        """The weights of the evaluation with the lowest loss."""
+        """The weights of the best evaluation."""
         return self.folder / BEST
+
+    def final_weights(self, *, restore_best: bool) -> Path:
+        """The weights that the run ends with: the best ones, if `restore_best` and they exist, or the last ones."""
+        return self.best if restore_best and self.best.is_file() else self.weights
 
     @property
     def log(self) -> Path:

@@ -148,6 +148,10 @@ class Session(Protocol):
         """Return the JSON data of the root, on every process of the training."""
         ...
 
+    def broadcast_arrays(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the root's arrays, on every worker. All workers pass arrays of the same names, shapes and types."""
+        ...
+
     def barrier(self) -> None:
         """Wait for all workers."""
         ...
@@ -288,6 +292,10 @@ class LocalSession:
     def broadcast(self, value: Any) -> Any:
         """Return the value."""
         return value
+
+    def broadcast_arrays(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arrays."""
+        return arrays
 
     def barrier(self) -> None:
         """Return at once."""

@@ -44,14 +44,15 @@ def test_the_end_prints_paths_and_next_commands(netspec, work):
     folder = work / "a run"
     found = netspec("train", "train.yaml", "--run-dir", folder)
     assert found.status == 0
-    assert f"weights: {folder / 'weights.h5'}\n" in found.out
+    assert f"weights: {folder / 'best.h5'}\n" in found.out
     assert f"log: {folder / 'log.jsonl'}\n" in found.out
     test, export = (line.strip() for line in found.out.partition("next:\n")[2].splitlines())
     for line, needed in ((test, "accuracy"), (export, "onnxruntime computes the same")):
         program, *words = shlex.split(line)
         assert program == "netspec"
         after = netspec(*words)
-        assert (after.status, after.err) == (0, "")
+        assert after.status == 0
+        assert after.err.startswith(f"note: the weights are those in {folder / 'best.h5'}, best at step ")
         assert needed in after.out
     assert (folder / "model.onnx").exists()
 

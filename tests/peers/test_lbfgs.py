@@ -58,6 +58,6 @@ def test_steps_are_those_of_pytorch(case, dtype, tmp_path):
         made["init_from"] = {"file": str(tmp_path / "start.h5")}
         run = netspec.train(made, run_dir=tmp_path / "run", resume=steps > 4, listeners=[listen])
     np.testing.assert_allclose(recorded, losses, rtol=TOLERANCE[dtype])
-    arrays = read_weights(run.weights).arrays
+    arrays = read_weights(run.last_weights).arrays
     last = np.concatenate([arrays[name].reshape(-1) for name in names])
     assert np.abs(last - weights[-1]).max() <= TOLERANCE[dtype] * np.abs(weights[-1]).max()

@@ -277,8 +277,8 @@ train.yaml:2:6: error: no such file: nett.yaml
 train.yaml:7:9: error: `train` has no field `max_step`
   7 | train: {max_step: 1000}
     |         ^
-  expected: one of accumulate, checkpoint_every, keep_checkpoints, log_every, loss_scale, max_epochs, max_steps, \
-memory_budget, precision, recompute, seed, test_every
+  expected: one of accumulate, checkpoint_every, early_stopping, keep_checkpoints, log_every, loss_scale, max_epochs, \
+max_steps, memory_budget, mode, monitor, precision, recompute, restore_best, seed, test_every
   hint: did you mean `max_steps`?
 2 errors
 """

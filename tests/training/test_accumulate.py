@@ -20,7 +20,7 @@ Make = Callable[..., dict[str, Any]]
 
 
 def weights(run: Any) -> dict[str, np.ndarray]:
-    return dict(read_weights(run.weights).arrays)
+    return dict(read_weights(run.last_weights).arrays)
 
 
 def plain_net(train_spec: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def with_layers(spec: Make, *layers: dict[str, Any], **loop: Any) -> dict[str, A
 
 
 def weights_of(training: dict[str, Any], folder: Path, **more: Any) -> dict[str, np.ndarray]:
-    return read_weights(netspec.train(training, run_dir=folder, **more).weights).arrays
+    return read_weights(netspec.train(training, run_dir=folder, **more).last_weights).arrays
 
 
 def test_mean_and_variance_are_those_of_the_training_data(spec: Make, points: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_resumed_runs_and_loaded_weights_keep_their_statistics(spec: Make, point
     events: list[Any] = []
     on = netspec.train(longer, run_dir=tmp_path / "run", resume=True, listeners=[events.append])
     assert not [event for event in events if "computed from the training data" in str(event)]
-    np.testing.assert_array_equal(read_weights(on.weights).arrays["scaled/mean"], first["scaled/mean"])
+    np.testing.assert_array_equal(read_weights(on.last_weights).arrays["scaled/mean"], first["scaled/mean"])
 
 
 def test_non_finite_statistics_are_reported_with_the_layer(spec: Make, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_best_weights_are_those_of_the_lowest_finite_loss(
     assert best_weights.meta["step"] == 8 * (best + 1)
     assert best_weights.arrays["logits/kernel"].tobytes() == best_files[best]
     progress = read_checkpoint(run.run_dir / "checkpoints" / "step-00000040.h5").progress
-    assert (progress["best_loss"], progress["best_step"]) == (losses[best], 8 * (best + 1))
+    assert (progress["best_value"], progress["best_step"]) == (losses[best], 8 * (best + 1))
 
 
 def test_a_resumed_run_remembers_the_best_loss(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,8 @@ def test_hooks_are_called_in_their_documented_order(spec: Make, tmp_path: Path) 
 def test_a_callback_does_not_change_the_training(spec: Make, tmp_path: Path) -> None:
     plain = netspec.train(spec(), run_dir=tmp_path / "plain")
     other = netspec.train(spec(), run_dir=tmp_path / "other", callbacks=[Counter(), Recorder()])
-    for name, array in read_weights(plain.weights).arrays.items():
-        np.testing.assert_array_equal(read_weights(other.weights).arrays[name], array)
+    for name, array in read_weights(plain.last_weights).arrays.items():
+        np.testing.assert_array_equal(read_weights(other.last_weights).arrays[name], array)
 
 
 def test_the_state_of_a_callback_survives_a_resume(spec: Make, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_requested_stop_is_saved_and_resumed(spec: Make, tmp_path: Path) -> No
         netspec.train(spec(), run_dir=tmp_path / "run", callbacks=[Deadline(5)])
     resumed = netspec.train(spec(), run_dir=tmp_path / "run", resume=True)
     uninterrupted = netspec.train(spec(), run_dir=tmp_path / "whole")
-    weights, expected = (read_weights(run.weights).arrays for run in (resumed, uninterrupted))
+    weights, expected = (read_weights(run.last_weights).arrays for run in (resumed, uninterrupted))
     assert expected
     assert all(np.array_equal(weights[name], array) for name, array in expected.items())
 

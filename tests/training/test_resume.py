@@ -60,7 +60,7 @@ def test_a_run_with_only_damaged_checkpoints_does_not_restart_silently(spec: Mak
         netspec.train(spec(checkpoint_every=20), run_dir=run.run_dir, resume=True)
     (problem,) = caught.value.problems
     assert all(str(path) in str(problem.got) for path in saved)
-    assert f"--weights {run.weights}" in str(problem.hint)
+    assert f"--weights {run.last_weights}" in str(problem.hint)
 
 
 def test_a_run_with_removed_checkpoints_does_not_restart(
@@ -71,8 +71,8 @@ def test_a_run_with_removed_checkpoints_does_not_restart(
     shutil.rmtree(first.run_dir / "checkpoints")
     with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, although") as caught:
         netspec.train(first.run_dir / "spec.yaml", resume=True)
-    assert f"--weights {first.weights}" in str(caught.value.problems[0].hint)
-    first.weights.unlink()  # the log tells too
+    assert f"--weights {first.last_weights}" in str(caught.value.problems[0].hint)
+    first.last_weights.unlink()  # the log tells too
     with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, although"):
         netspec.train(first.run_dir / "spec.yaml", resume=True)
     # A run that never came to a checkpoint begins again.
@@ -157,7 +157,7 @@ def test_a_removed_run_directory_is_created_again(spec: Make, tmp_path: Path, re
     run = netspec.train(spec(max_steps=20, checkpoint_every=0), run_dir=tmp_path / "run", listeners=[remove])
     (warning,) = [warning_event["message"] for warning_event in log_events if warning_event["event"] == "warning"]
     assert warning.startswith(f"{tmp_path / removed} was removed during the training")
-    assert read_weights(run.weights).meta["step"] == 20
+    assert read_weights(run.last_weights).meta["step"] == 20
     assert json.loads(run.log.read_text().splitlines()[-1])["event"] == "done"
     assert netspec.train(run.run_dir / "spec.yaml", resume=True).steps == 20
 
@@ -211,7 +211,7 @@ def test_a_new_run_continues_from_the_checkpoint_of_another(spec: Make, tmp_path
     checkpoint = max((half.run_dir / "checkpoints").iterdir())
     rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
     assert rest.steps == 20
-    assert same(rest.weights, uninterrupted.weights)
+    assert same(rest.last_weights, uninterrupted.last_weights)
     assert rest.test == uninterrupted.test
 
 
@@ -237,7 +237,7 @@ def test_a_checkpoint_without_a_loader_state_resumes_after_its_steps(spec: Make,
     checkpoint = read_checkpoint(path)
     write_checkpoint(tmp_path / "other.h5", checkpoint.states, checkpoint.roles, {"step": 13}, checkpoint.spec)
     rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
-    assert same(rest.weights, uninterrupted.weights)
+    assert same(rest.last_weights, uninterrupted.last_weights)
 
 
 def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp_path: Path) -> None:

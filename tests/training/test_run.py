@@ -19,6 +19,7 @@ import yaml
 import netspec
 from netspec.errors import InputError, RunError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
+from netspec.schema.load import load_train
 from netspec.training import lock
 from netspec.training.events import Event
 from netspec.training.run import Interrupted
@@ -269,11 +270,24 @@ def test_the_spec_of_a_run_resumes_that_run(spec: Make, tmp_path: Path, monkeypa
     assert netspec.train(spec_file).run_dir == Path("runs/small-3")  # without `resume` it is a spec like any other
 
 
+def test_an_override_of_one_length_replaces_the_other(spec: Make) -> None:
+    in_steps, in_epochs = spec(max_steps=40), spec(max_steps=None, max_epochs=2)
+    for overrides in (["train.max_epochs=3"], {"train": {"max_epochs": 3}}, {"train.max_epochs": 3}):
+        loop = load_train(in_steps, overrides).train
+        assert (loop.max_steps, loop.max_epochs) == (None, 3)
+    loop = load_train(in_epochs, ["train.max_steps=7"]).train
+    assert (loop.max_steps, loop.max_epochs) == (7, None)
+    with pytest.raises(InputError, match="`max_steps` and `max_epochs` cannot be combined"):
+        load_train(in_epochs, ["train.max_steps=7", "train.max_epochs=3"])
+    with pytest.raises(InputError, match="`max_steps` or `max_epochs` is missing"):
+        load_train(in_epochs, ["train.max_epochs=null"])
+
+
 def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> None:
     # The last checkpoint is written before the last evaluation: its result must outlive the run all the same.
     options = {"max_steps": 10, "test_every": 0, "checkpoint_every": 5}
     run = netspec.train(spec(**options), run_dir=tmp_path / "run")
-    written_at = run.weights.stat().st_mtime_ns
+    written_at = run.last_weights.stat().st_mtime_ns
     log_events: list[Event] = []
     resumed = netspec.train(spec(**options), run_dir=tmp_path / "run", resume=True, listeners=[log_events.append])
     assert [event["event"] for event in log_events] == ["start", "note", "done"]
@@ -281,16 +295,16 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
     assert run.test is not None
     assert resumed.test == run.test
     assert log_events[2]["test"] == run.test.as_json()
-    assert run.weights.stat().st_mtime_ns == written_at
+    assert run.last_weights.stat().st_mtime_ns == written_at
     # Asked for another evaluation, or without the final weights, there is something to do.
     other = spec(**options)
     other["data"]["test"]["limit"] = 20
     evaluation = netspec.train(other, run_dir=tmp_path / "run", resume=True).test
     assert evaluation is not None
     assert evaluation.samples == 20
-    run.weights.unlink()
+    run.last_weights.unlink()
     netspec.train(other, run_dir=tmp_path / "run", resume=True)
-    assert run.weights.exists()
+    assert run.last_weights.exists()
 
 
 def test_the_last_checkpoint_is_written_once_and_holds_the_last_evaluation(spec: Make, tmp_path: Path) -> None:
@@ -332,7 +346,7 @@ def test_the_log_starts_with_versions_and_threads_and_resume_warns_of_changes(
     log_events: list[Event] = []
     netspec.train(spec(max_steps=4), run_dir=tmp_path / "run", resume=True, listeners=[log_events.append])
     warnings = [event["message"] for event in log_events if event["event"] == "warning"]
-    assert any(message.startswith("4 threads now, 3 before") for message in warnings)
+    assert any(message.startswith("4 threads are used instead of 3") for message in warnings)
 
 
 def test_errors_about_changed_settings_say_how_to_resume(spec: Make, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def run(spec: Make, folder: Path, solver: dict[str, Any], **loop: Any) -> tuple[
     momenta = {
         event["step"]: event["momentum"] for event in log_events if event["event"] == "log" and "momentum" in event
     }
-    return read_weights(finished.weights).arrays, momenta
+    return read_weights(finished.last_weights).arrays, momenta
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])

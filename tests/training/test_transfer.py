@@ -24,7 +24,7 @@ Spec = Callable[..., dict[str, Any]]
 def start(points: Path, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a net as it was trained, in `start.h5`."""
     run = netspec.train(spec(max_steps=3), run_dir=points / "before")
-    arrays = read_weights(run.weights).arrays
+    arrays = read_weights(run.last_weights).arrays
     write_weights(points / "start.h5", arrays)
     return arrays
 
@@ -41,7 +41,7 @@ def error_message(points: Path, training: dict[str, Any]) -> str:
 
 def test_all_weights_are_loaded_and_frozen_ones_stay(points, spec, start):
     run = netspec.train(plan(points, spec, freeze=["fc1", "no*"]), run_dir=points / "run")
-    after = read_weights(run.weights).arrays
+    after = read_weights(run.last_weights).arrays
     for name in ("fc1/kernel", "fc1/bias", "norm/gamma", "norm/moving_mean"):
         np.testing.assert_array_equal(after[name], start[name], err_msg=name)
     assert not np.array_equal(after["logits/kernel"], start["logits/kernel"])
@@ -61,7 +61,7 @@ def test_names_are_mapped_and_left_out(points, spec, start):
     assert "`logits/kernel` is missing" in error_message(points, plan(points, spec, map=rules))
     training = plan(points, spec, map=rules, require=["fc1/*", "norm/*"], freeze="fc1")
     run = netspec.train(training, run_dir=points / "run")
-    np.testing.assert_array_equal(read_weights(run.weights).arrays["fc1/bias"], start["fc1/bias"])
+    np.testing.assert_array_equal(read_weights(run.last_weights).arrays["fc1/bias"], start["fc1/bias"])
 
 
 def test_weights_of_another_program_are_loaded_after_renaming(points, spec, start):
@@ -70,7 +70,7 @@ def test_weights_of_another_program_are_loaded_after_renaming(points, spec, star
     training = plan(points, spec, map={"encoder.body.*": "fc1.*"}, freeze=["fc1", "norm*"])
     training["init_from"]["file"] = str(points / "theirs.safetensors")
     run = netspec.train(training, run_dir=points / "run")
-    after = read_weights(run.weights).arrays
+    after = read_weights(run.last_weights).arrays
     for name in ("fc1/kernel", "fc1/bias", "norm/moving_mean"):
         np.testing.assert_array_equal(after[name], start[name], err_msg=name)
     training["init_from"]["map"]["encoder.*.weight"] = "logits.weight"
@@ -131,13 +131,13 @@ def test_adapted_statistics_are_loaded_and_not_recomputed(points, spec):
     scaled = {"name": "scaled", "type": "Normalization"}
     first = {**spec(max_steps=2), "net": {**spec()["net"], "layers": [scaled, *spec()["net"]["layers"]]}}
     run = netspec.train(first, run_dir=points / "before")
-    arrays = read_weights(run.weights).arrays
+    arrays = read_weights(run.last_weights).arrays
     moved = {name: array + 1 if name == "scaled/mean" else array for name, array in arrays.items()}
     write_weights(points / "start.h5", moved)
     second = {**first, "init_from": {"file": str(points / "start.h5")}}
-    after = read_weights(netspec.train(second, run_dir=points / "after").weights).arrays
+    after = read_weights(netspec.train(second, run_dir=points / "after").last_weights).arrays
     np.testing.assert_array_equal(after["scaled/mean"], moved["scaled/mean"])
     np.testing.assert_array_equal(after["scaled/variance"], arrays["scaled/variance"])
     second["init_from"] |= {"map": {"scaled/*": None}, "require": ["fc1/*"]}
-    after = read_weights(netspec.train(second, run_dir=points / "fresh").weights).arrays
+    after = read_weights(netspec.train(second, run_dir=points / "fresh").last_weights).arrays
     np.testing.assert_array_equal(after["scaled/mean"], arrays["scaled/mean"])

@@ -50,19 +50,19 @@ def test_validation_data_is_evaluated_during_the_training_and_test_data_once(
 ) -> None:
     run = netspec.train(with_validation(test_every=16), run_dir=tmp_path / "run")
     assert evaluations(run.run_dir) == [
-        (16, "validation", 40), (32, "validation", 40), (40, "validation", 40), (40, "test", 57)
+        (16, "validation", 40), (32, "validation", 40), (40, "validation", 40), (16, "test", 57)
     ]  # fmt: skip
     assert run.validation is not None
     assert run.test is not None
     assert (run.validation.samples, run.test.samples) == (40, 57)
-    assert [event.get("split") for event in run.history if event["step"] == 40] == [None, "validation", "test"]
+    assert [event.get("split") for event in run.history if event["step"] == 40] == [None, "validation"]
     spec_file = run.run_dir / "spec.yaml"
     again = netspec.test(spec_file, weights=run.weights, split="validation")
     assert (again.loss, again.metrics) == (run.validation.loss, run.validation.metrics)
     assert netspec.test(spec_file, weights=run.weights).metrics == run.test.metrics
     text = (run.run_dir / "log.txt").read_text()
     assert "step 16 validation loss " in text
-    assert "step 40 test loss " in text
+    assert "step 16 test loss " in text
 
 
 def test_the_last_checkpoint_holds_both_evaluations(with_validation: Make, tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ def averaged(spec: Make, **loop: Any) -> dict[str, Any]:
 def test_the_saved_weights_are_the_evaluated_averages(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(averaged(spec, max_steps=20), run_dir=tmp_path / "run")
     checkpoint = read_checkpoint(run.run_dir / "checkpoints" / "step-00000020.h5")
-    saved = read_weights(run.weights).arrays
+    saved = read_weights(run.last_weights).arrays
     for name in ("fc1/kernel", "logits/bias"):
         np.testing.assert_array_equal(saved[name], checkpoint.states[f"solver/{name}/average"])
         assert (saved[name] != checkpoint.states[name]).any()
-    for file in (run.weights, run.run_dir / "checkpoints" / "step-00000020.h5"):
+    for file in (run.last_weights, run.run_dir / "checkpoints" / "step-00000020.h5"):
         reloaded = netspec.load(averaged(spec), file).evaluate(averaged(spec))
         assert reloaded == run.test
     np.testing.assert_array_equal(read_weights(run.run_dir / "best.h5").arrays["fc1/kernel"], saved["fc1/kernel"])
@@ -51,7 +51,7 @@ def test_the_average_starts_at_the_initial_weights(spec: Make, tmp_path: Path) -
     train_spec = averaged(spec, max_steps=1)
     train_spec["solver"] |= {"learning_rate": 1e-9, "groups": []}
     run = netspec.train(train_spec, run_dir=tmp_path / "run", weights=first.weights)
-    saved, initial = read_weights(run.weights).arrays, read_weights(first.weights).arrays
+    saved, initial = read_weights(run.last_weights).arrays, read_weights(first.weights).arrays
     np.testing.assert_allclose(saved["fc1/kernel"], initial["fc1/kernel"], rtol=0, atol=1e-7)
 
 
@@ -60,7 +60,7 @@ def test_a_resumed_run_is_bit_identical(spec: Make, tmp_path: Path) -> None:
         train_spec = averaged(spec, max_steps=steps)
         train_spec["solver"]["learning_rate"] = 0.01
         run = netspec.train(train_spec, run_dir=tmp_path / folder, **more)
-        return {name: array.tobytes() for name, array in read_weights(run.weights).arrays.items()}
+        return {name: array.tobytes() for name, array in read_weights(run.last_weights).arrays.items()}
 
     uninterrupted = train("whole", 16)
     train("parts", 7)

@@ -33,6 +33,7 @@ class Accuracy(PairMetric):
     """
 
     type: Literal["Accuracy"] = "Accuracy"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (Sample.of((6, 2), (6, 2), dtypes=("int32", "int32"), weight=(6,)),)
 
@@ -49,6 +50,7 @@ class SparseCategoricalAccuracy(ClassAxis, PairMetric):
     """
 
     type: Literal["SparseCategoricalAccuracy"] = "SparseCategoricalAccuracy"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     ignore_class: int | None = None
     """Class index of elements to leave out, such as 255 or -1."""
 
@@ -73,6 +75,7 @@ class CategoricalAccuracy(ClassAxis, PairMetric):
     """
 
     type: Literal["CategoricalAccuracy"] = "CategoricalAccuracy"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (Sample.of((5, 4), (5, 4), weight=(5,)), Sample.of((2, 4, 3), (2, 4, 3), axis=1))
 
@@ -92,6 +95,7 @@ class BinaryAccuracy(PairMetric):
     """
 
     type: Literal["BinaryAccuracy"] = "BinaryAccuracy"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     threshold: float = 0.5
     """Predictions greater than this are positive."""
 
@@ -136,6 +140,7 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
     """
 
     type: Literal["SparseTopKCategoricalAccuracy"] = "SparseTopKCategoricalAccuracy"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     from_sorted_ids: bool = False
     """`true`: the prediction holds class indices, the likeliest first, not scores."""
 
@@ -172,6 +177,7 @@ class TopKCategoricalAccuracy(TopKFields, PairMetric):
     """
 
     type: Literal["TopKCategoricalAccuracy"] = "TopKCategoricalAccuracy"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (
         Sample.of((5, 6), (5, 6), weight=(5,)),

@@ -57,6 +57,7 @@ class TruePositives(ThresholdMetric):
     """
 
     type: Literal["TruePositives"] = "TruePositives"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     def result(self, *totals: Any) -> MetricResult:
         """One value, or one per threshold."""
@@ -71,6 +72,7 @@ class FalsePositives(ThresholdMetric):
     """
 
     type: Literal["FalsePositives"] = "FalsePositives"
+    monitor_mode: ClassVar[Literal["min"]] = "min"
 
     def result(self, *totals: Any) -> MetricResult:
         """One value, or one per threshold."""
@@ -85,6 +87,7 @@ class TrueNegatives(ThresholdMetric):
     """
 
     type: Literal["TrueNegatives"] = "TrueNegatives"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     def result(self, *totals: Any) -> MetricResult:
         """One value, or one per threshold."""
@@ -99,6 +102,7 @@ class FalseNegatives(ThresholdMetric):
     """
 
     type: Literal["FalseNegatives"] = "FalseNegatives"
+    monitor_mode: ClassVar[Literal["min"]] = "min"
 
     def result(self, *totals: Any) -> MetricResult:
         """One value, or one per threshold."""
@@ -169,6 +173,7 @@ class Precision(PrecisionRecallBase):
     """
 
     type: Literal["Precision"] = "Precision"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     def result(self, *totals: Any) -> MetricResult:
         """One value, or one per threshold."""
@@ -183,6 +188,7 @@ class Recall(PrecisionRecallBase):
     """
 
     type: Literal["Recall"] = "Recall"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     def result(self, *totals: Any) -> MetricResult:
         """One value, or one per threshold."""
@@ -225,6 +231,7 @@ class SensitivityAtSpecificity(ConstrainedBest):
     """
 
     type: Literal["SensitivityAtSpecificity"] = "SensitivityAtSpecificity"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     specificity: float = Field(ge=0, le=1)
     """Minimum specificity."""
 
@@ -244,6 +251,7 @@ class SpecificityAtSensitivity(ConstrainedBest):
     """
 
     type: Literal["SpecificityAtSensitivity"] = "SpecificityAtSensitivity"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     sensitivity: float = Field(ge=0, le=1)
     """Minimum sensitivity."""
 
@@ -263,6 +271,7 @@ class PrecisionAtRecall(ConstrainedBest):
     """
 
     type: Literal["PrecisionAtRecall"] = "PrecisionAtRecall"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     recall: float = Field(ge=0, le=1)
     """Minimum recall."""
 
@@ -282,6 +291,7 @@ class RecallAtPrecision(ConstrainedBest):
     """
 
     type: Literal["RecallAtPrecision"] = "RecallAtPrecision"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     precision: float = Field(ge=0, le=1)
     """Minimum precision."""
 

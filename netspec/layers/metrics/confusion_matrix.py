@@ -264,6 +264,7 @@ class IoU(CheckedTargetClasses, IndexOrScoreIoU):
     """
 
     type: Literal["IoU"] = "IoU"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), dtypes=("int32", "int32"), high=3, num_classes=3, target_class_ids=[0, 2]),
@@ -282,6 +283,7 @@ class BinaryIoU(TargetClasses, IoUBase):
     """
 
     type: Literal["BinaryIoU"] = "BinaryIoU"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     misread: ClassVar = None
     target_class_ids: list[Literal[0, 1]] = Field(default=[0, 1], min_length=1)  # type: ignore[assignment]  # a part of them
     """Classes to average: 0 (negative), 1 (positive), or both."""
@@ -308,6 +310,7 @@ class MeanIoU(IndexOrScoreIoU):
     """
 
     type: Literal["MeanIoU"] = "MeanIoU"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), dtypes=("int32", "int32"), high=3, num_classes=4),
@@ -323,6 +326,7 @@ class OneHotIoU(CheckedTargetClasses, OneHotIoUBase):
     """
 
     type: Literal["OneHotIoU"] = "OneHotIoU"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (Sample.of((6, 3), (6, 3), num_classes=3, target_class_ids=[0, 2]),)
 
@@ -335,5 +339,6 @@ class OneHotMeanIoU(OneHotIoUBase):
     """
 
     type: Literal["OneHotMeanIoU"] = "OneHotMeanIoU"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (Sample.of((6, 3), (6, 3), num_classes=3, ignore_class=1),)

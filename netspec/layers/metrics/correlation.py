@@ -44,6 +44,7 @@ class PearsonCorrelation(AxisField, PairMetric):
     """
 
     type: Literal["PearsonCorrelation"] = "PearsonCorrelation"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = SAMPLES
 
@@ -62,6 +63,7 @@ class ConcordanceCorrelation(AxisField, PairMetric):
     """
 
     type: Literal["ConcordanceCorrelation"] = "ConcordanceCorrelation"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = SAMPLES
 
@@ -80,6 +82,7 @@ class R2Score(MetricSpec):
     """
 
     type: Literal["R2Score"] = "R2Score"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     class_aggregation: Literal["uniform_average", "variance_weighted_average"] | None = "uniform_average"
     """How the scores of the outputs are averaged; null for all of them."""
     num_regressors: int = Field(default=0, ge=0)

@@ -31,6 +31,7 @@ class AUC(MetricSpec):
     """
 
     type: Literal["AUC"] = "AUC"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     num_thresholds: Annotated[int, Field(gt=1)] = 200
     """Number of thresholds, evenly from 0 to 1."""
     curve: Literal["ROC", "PR", "PRGAIN"] = "ROC"

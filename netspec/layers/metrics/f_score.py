@@ -79,6 +79,7 @@ class F1Score(FScore):
     """
 
     type: Literal["F1Score"] = "F1Score"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = SAMPLES
 
@@ -95,6 +96,7 @@ class FBetaScore(FScore):
     """
 
     type: Literal["FBetaScore"] = "FBetaScore"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     beta: float = Field(default=1.0, gt=0)
     """Weight of recall relative to precision."""
 

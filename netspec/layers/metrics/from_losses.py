@@ -26,6 +26,7 @@ class LossMetric(PairMetric):
     """Base of metrics that average `loss`, which has the metric's fields and defaults for its others."""
 
     loss: ClassVar[type[PairLoss]]
+    monitor_mode: ClassVar[Literal["min"]] = "min"
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …) → losses (N, …)."""
@@ -117,6 +118,7 @@ class CosineSimilarityMetric(regression.CosineAxis, PairMetric):
     """
 
     type: Literal["CosineSimilarity"] = "CosineSimilarity"
+    monitor_mode: ClassVar[Literal["max"]] = "max"
     samples: ClassVar = regression.CosineSimilarity.samples
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:

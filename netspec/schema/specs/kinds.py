@@ -176,6 +176,9 @@ class LossFields(LossOrMetricFields):
 class MetricFields(LossOrMetricFields):
     """Fields of all metrics."""
 
+    monitor_mode: ClassVar[Literal["min", "max"] | None] = None
+    """Whether lower or higher values are better; None if that depends on the net."""
+
 
 LAYERS: Registry[LayerFields] = Registry("layer")
 LOSSES: Registry[LossFields] = Registry("loss")

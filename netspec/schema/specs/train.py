@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
@@ -15,6 +15,7 @@ from netspec.schema.specs.expect import TrainExpectation
 from netspec.schema.specs.field_types import Bytes, Name
 from netspec.schema.specs.init_from import InitFromSpec
 from netspec.schema.specs.kinds import AnyCallback, AnySolver, AnyStrategy
+from netspec.schema.specs.monitor import EarlyStoppingFields, Monitor, set_modes, without_evaluations
 from netspec.schema.specs.net import NetSpec, Variable
 from netspec.schema.specs.spec import Spec, describe, parts_of, problem
 
@@ -66,7 +67,7 @@ Scaling = Annotated[
 """A factor on the loss: `dynamic`, a number, or a mapping."""
 
 
-class LoopSpec(Spec):
+class LoopSpec(Monitor):
     """The training loop: its length, its intervals, precision, memory and the seed."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -91,6 +92,11 @@ class LoopSpec(Spec):
         "accumulate_grad_batches": "here it is `accumulate`",
         "loss_scale_factor": "here it is `loss_scale`",
         "grad_scaler": "here it is `loss_scale: dynamic`",
+        "patience": "here it is `early_stopping: {patience: …}`",
+        "restore_best_weights": "here it is `restore_best`",
+        "load_best_model_at_end": "here it is `restore_best`",
+        "metric_for_best_model": "here it is `monitor`",
+        "greater_is_better": "here it is `mode`: `max` for true, `min` for false",
     }
 
     max_steps: PositiveInt | None = None
@@ -102,6 +108,10 @@ class LoopSpec(Spec):
     """Number of steps between two evaluations; 0: only at the end. By default once per epoch."""
     checkpoint_every: Count | None = None
     """Number of steps between two checkpoints; 0: only at the end. By default once per epoch."""
+    early_stopping: EarlyStoppingFields | None = None
+    """When to end the training before its last step: if evaluations no longer improve `monitor`. By default never."""
+    restore_best: bool = True
+    """Whether the run ends with the weights of its best evaluation, by `monitor`, or with those of its last step."""
     keep_checkpoints: PositiveInt = 2
     """Number of checkpoints to keep on disk."""
     log_every: PositiveInt = 100
@@ -138,6 +148,12 @@ class LoopSpec(Spec):
         """The value of `loss_scale`, or by default a dynamic scale for float16, in which small gradients underflow."""
         return LossScale() if self.loss_scale is None and self.precision == "float16" else self.loss_scale
 
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """Yield what can't be monitored in a training."""
+        yield from self.unknown_values(training.net)
+        if self.early_stopping is not None:
+            yield from without_evaluations(training, "`early_stopping`", self.early_stopping)
+
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if (self.max_steps is None) == (self.max_epochs is None):
@@ -147,7 +163,7 @@ class LoopSpec(Spec):
                 field="max_epochs" if both else None,
                 expected="exactly one of `max_steps` and `max_epochs`",
                 got="both" if both else "neither",
-                hint="remove one of them, on the command line by `~train.max_epochs`" if both else None,
+                hint="remove one of them" if both else None,
             )
         return self
 
@@ -244,6 +260,11 @@ class TrainSpec(Spec):
     the number of workers."""
     compile: CompileSpec = Field(default_factory=CompileSpec)
     """Choice of the kernels that run on this machine."""
+
+    @model_validator(mode="after")
+    def _fill_in_modes(self) -> Self:
+        set_modes((part for spec in (self.solver, self.train, *self.callbacks) for _, part in parts_of(spec)), self.net)
+        return self
 
     def clashes(self) -> Iterator[Problem]:
         """Yield the conflicts of the solver, the loop, the strategy and the callbacks with the rest of the file."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from netspec.errors import InputError, Problem, did_you_mean, listing
-from netspec.schema.specs.field_types import Name
+from netspec.errors import Problem
 from netspec.schema.specs.kinds import SCHEDULES
-from netspec.schema.specs.links import resolve_names
-from netspec.schema.specs.spec import problem
+from netspec.schema.specs.monitor import Monitor, without_evaluations
 from netspec.solvers.schedules.base import ScheduleSpec, ScheduleState, Steps
 from netspec.solvers.schedules.constant import InnerSchedule
 
 
 @SCHEDULES.register
-class ReduceLROnPlateau(ScheduleSpec):
+class ReduceLROnPlateau(Monitor, ScheduleSpec):
     """lr(t) = max(factor^n · schedule(t), min), after n reductions
 
     The rate is reduced when `patience` evaluations in a row do not improve `monitor`; the `cooldown`-th evaluation
@@ -29,10 +27,6 @@ class ReduceLROnPlateau(ScheduleSpec):
     type: Literal["ReduceLROnPlateau"] = "ReduceLROnPlateau"
     schedule: InnerSchedule
     """The rate to reduce: a number, or any schedule."""
-    monitor: Name = "loss"
-    """Value that must improve: `loss`, or the name of a metric, on the validation data or else the test data."""
-    mode: Literal["min", "max"] | None = None
-    """Whether lower or higher is better. `min` for `loss`; required for a metric."""
     factor: float = Field(default=0.1, gt=0, lt=1)
     """Factor on the rate at each reduction."""
     patience: Steps = 10
@@ -53,29 +47,9 @@ class ReduceLROnPlateau(ScheduleSpec):
         },
     )  # fmt: skip
 
-    @model_validator(mode="after")
-    def _has_a_direction(self) -> Self:
-        if self.mode is None and self.monitor != "loss":
-            raise problem(
-                f"`mode` is required for `{self.monitor}`",
-                field="monitor", expected="`mode: max` or `mode: min`", got="no `mode`",
-            )  # fmt: skip
-        return self
-
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        evaluated = training.data.monitored in training.data.splits()
-        if not evaluated or training.train.test_every == 0:
-            yield Problem(
-                "ReduceLROnPlateau needs evaluations during the training", self.where(),
-                expected="`data.validation` or `data.test`, and `train.test_every` above 0",
-                got="no such data" if not evaluated else "`test_every: 0`",
-            )  # fmt: skip
-        names = ["loss", *(metric.name for metric in resolve_names(training.net).metrics)]
-        if self.monitor not in names:
-            yield Problem(
-                f"there is no loss or metric `{self.monitor}`", self.where("monitor"), "monitor",
-                expected=f"one of {listing(names)}", hint=did_you_mean(self.monitor, names),
-            )  # fmt: skip
+        yield from without_evaluations(training, "ReduceLROnPlateau", self)
+        yield from self.unknown_values(training.net)
 
     @property
     def watches(self) -> str:
@@ -95,25 +69,16 @@ class ReduceLROnPlateau(ScheduleSpec):
         return {"best": None, "waited": 0, "cooling": 0, "reductions": 0}
 
     def observed(self, state: ScheduleState, values: Mapping[str, float]) -> ScheduleState:
-        if self.monitor not in values:
-            raise InputError(f"`{self.monitor}` is not a single number", location=self.where("monitor"))
-        value, best = values[self.monitor], state["best"]
+        value, best = self.value_in(values), state["best"]
         cooling = max(0, state["cooling"] - 1)
         waited = 0 if state["cooling"] else state["waited"]
-        if self._improves(value, best):
+        margin = self.threshold * abs(best or 0.0) if self.relative else self.threshold
+        if self.improves(value, best, margin):
             return {**state, "best": value, "waited": 0, "cooling": cooling}
         waited += not cooling
         if waited < self.patience:
             return {**state, "waited": waited, "cooling": cooling}
         return {"best": best, "waited": 0, "cooling": self.cooldown, "reductions": state["reductions"] + 1}
-
-    def _improves(self, value: float, best: float | None) -> bool:
-        """Whether a value is better than the best one by the threshold; NaN never is."""
-        if best is None:
-            return not math.isnan(value)
-        sign = -1.0 if self.mode == "max" else 1.0
-        margin = self.threshold * abs(best) if self.relative else self.threshold
-        return sign * value < sign * best - margin
 
     def rate(self, step: int, total_steps: int, state: ScheduleState) -> float:
         scheduled = self.value(step, total_steps)

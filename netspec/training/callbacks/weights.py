@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from netspec.exchange.formats.native.hdf5 import write_checkpoint
 from netspec.schema.language.provenance import canonical_yaml
+from netspec.schema.specs.monitor import LOSS
 from netspec.training.callbacks.base import Callback
 from netspec.training.environment import threads
 from netspec.training.model import save_weights
@@ -34,24 +35,28 @@ class Evaluations(Callback):
 
 
 class FinalTest(Callback):
-    """Evaluates on the test data once, at the end of a training that is evaluated on validation data."""
+    """Evaluates the final weights on the test data once, if the training was evaluated on validation data."""
 
     def on_train_end(self, training: TrainingLoop) -> None:
         if training.finished:
-            training.evaluate("test")
+            training.test_final_weights()
 
 
 class BestWeights(Callback):
-    """Writes the weights of the evaluation with the lowest loss to `best.h5`."""
+    """Writes the weights of the evaluation with the best monitored value to `best.h5`."""
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
-        progress, loss = training.progress, evaluation.loss
-        if loss is None or not isfinite(loss) or (progress.best_loss is not None and loss >= progress.best_loss):
+        progress, loop, figures = training.progress, training.spec.train, evaluation.figures()
+        if loop.monitor == LOSS not in figures:  # a net without losses
             return
-        progress.best_loss, progress.best_step = loss, progress.step
+        value = loop.value_in(figures)
+        if not isfinite(value) or not loop.improves(value, progress.best_value):
+            return
+        progress.best_value, progress.best_step, progress.best_evaluation = value, progress.step, evaluation.scalars()
         if training.is_root:
             training.mend_folder()
-            save_weights(training.compiler, training.folder.best, training.preprocessing, step=progress.step)
+            meta = {"step": progress.step, "best": training.best_criterion()}
+            save_weights(training.compiler, training.folder.best, training.preprocessing, **meta)
 
 
 class FinalWeights(Callback):
