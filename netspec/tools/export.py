@@ -31,7 +31,7 @@ from netspec.exchange.interface import ImportOptions, notes_of_not_finite
 from netspec.exchange.numeric_diff import Gap
 from netspec.graph.graph import Graph
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.schema.language.provenance import spec_sha256
+from netspec.schema.language.provenance import canonical_yaml, spec_sha256
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.plain_json import json_text
 from netspec.schema.specs.net import NetSpec
@@ -41,6 +41,7 @@ from netspec.tools.check import TRAINING
 from netspec.tools.diff import compare_models
 from netspec.tools.model_inputs import import_options, open_any, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.specs import load_spec, net_of, precision_of
+from netspec.training.decoding import decoders_of
 from netspec.training.inputs import check_inputs
 from netspec.training.model import Model, count_elements, load
 from netspec.training.preprocessing import PreprocessingRecord
@@ -175,7 +176,7 @@ def write_model(
     report, difference = None, None
     if chosen.name == ONNX:
         report = export_model(
-            model, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=given,
+            model, spec, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=given,
             tolerance=tolerance,
         )  # fmt: skip
         files: tuple[Path, ...] = (target,) if report.data is None else (target, report.data)
@@ -273,6 +274,7 @@ def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tu
 
 def export_model(
     model: Model,
+    spec: NetSpec | TrainSpec,
     path: Path,
     preparation: PreprocessingRecord,
     *,
@@ -285,7 +287,8 @@ def export_model(
     """Export a model, compared in onnxruntime with what the model itself computes: on random inputs and on those given.
 
     With `training` in the form of training, losses and new states included; it is compared without what is drawn at
-    random. The transforms of its training are recorded in the metadata, since they are not part of the model.
+    random. The metadata contain the net, the names of classes, and the transforms of the training, which are not part
+    of the model.
     Raises `InputError` where the net has no ONNX form, `RunError` where the results differ.
     """
     compiler, purpose = model.compiler, ProgramKind.FORWARD if training else ProgramKind.PREDICT
@@ -325,13 +328,20 @@ def export_model(
         opset=opset,
         name=model.spec.name,
         doc=model.spec.description,
-        metadata={
-            "netspec_version": __version__,
-            "netspec_spec_sha256": spec_sha256(model.spec),
-            "netspec_transforms": json_text(preparation.of_inputs(compiler.graph(ProgramKind.PREDICT, 1).inputs())),
-            **(_of_training(compiler) if training else {}),
-        },
+        metadata=_metadata(model, spec, preparation) | (_of_training(compiler) if training else {}),
     )
+
+
+def _metadata(model: Model, spec: NetSpec | TrainSpec, preparation: PreprocessingRecord) -> dict[str, str]:
+    """Metadata of an ONNX model: the net, the transforms of its inputs, and the class names of its outputs."""
+    decoders = decoders_of(spec, preparation)
+    return {
+        "netspec_version": __version__,
+        "netspec_spec": canonical_yaml(model.spec),
+        "netspec_spec_sha256": spec_sha256(model.spec),
+        "netspec_transforms": json_text(preparation.of_inputs(model.compiler.graph(ProgramKind.PREDICT, 1).inputs())),
+        "netspec_classes": json_text({name: decoder.classes for name, decoder in decoders.items() if decoder.classes}),
+    }
 
 
 def _of_training(compiler: Compiler) -> dict[str, str]:

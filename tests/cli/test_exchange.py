@@ -12,6 +12,7 @@ import pytest
 
 from netspec.exchange.formats.native.safetensors import write_safetensors
 from netspec.exchange.formats.pytorch.state_dicts import to_state_dict
+from netspec.schema.language.provenance import spec_sha256
 from netspec.training.model import load
 from tests.exchange.formats.keras.recorded import FILES
 from tests.peers.keras_nets import batch
@@ -89,6 +90,27 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     # What an import copies keeps what it knows.
     assert netspec("import", "run/weights.h5", "--output", "new").status == 0
     assert load("new/net.yaml", "new/weights.h5").preprocessing == load("net.yaml", "run/weights.h5").preprocessing
+
+
+CLASSES = """\
+netspec: 1
+net: net.yaml
+data: {train: {source: csv, path: blobs.csv, label: kind, header: true, classes: [cat, dog], batch_size: 8}}
+solver: {type: SGD, learning_rate: 0.5}
+train: {max_steps: 2}
+"""
+
+
+def test_the_metadata_have_the_net_and_its_classes(netspec, work):
+    rows = [f"{index}.5,1.5,2.5,{'cat' if index % 2 else 'dog'}" for index in range(8)]
+    (work / "blobs.csv").write_text("\n".join(["x,y,z,kind", *rows]))
+    (work / "train.yaml").write_text(CLASSES)
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    assert netspec("export", "run", "--output", "model.onnx").status == 0
+    metadata = {entry.key: entry.value for entry in onnx.load("model.onnx").metadata_props}
+    assert json.loads(metadata["netspec_classes"]) == {"logits": ["cat", "dog"]}
+    (work / "saved.yaml").write_text(metadata["netspec_spec"])
+    assert spec_sha256(load("saved.yaml").spec) == metadata["netspec_spec_sha256"]
 
 
 def test_the_training_form_names_trained_parameters(netspec, trained):
