@@ -125,7 +125,7 @@ def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
     found = dry_run(tmp_path / "train.yaml", workers=6)
     assert (found.workers, found.servers, found.largest_share) == (4, 2, -(-found.batch_size // 4))
     assert "4 workers and 2 servers" in _described(found)
-    with acting_as(SimulatedCommunicator(6, 6)), pytest.raises(InputError, match="nothing of it is hidden"):
+    with acting_as(SimulatedCommunicator(6, 6)), pytest.raises(InputError, match="no communication is hidden"):
         time_workers(load_train(given), 8, "reference", 1)
     sent = worker_traffic(load_train(given), 6, 3, found.batch_size)
     sent = replace(sent, messages=[one for one in sent.messages if one.contents])  # beside them there are small letters

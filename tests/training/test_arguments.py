@@ -94,10 +94,10 @@ def test_seeds_and_steps_are_checked(model: netspec.Model, name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.zeros(3, complex), "has another type"),
-        (np.array(["1", "2", "3"]), "has another type"),
-        ([None] * 3, "has another type"),
-        (np.zeros(3, "M8[D]"), "has another type"),
+        (np.zeros(3, complex), "has the wrong type"),
+        (np.array(["1", "2", "3"]), "has the wrong type"),
+        ([None] * 3, "has the wrong type"),
+        (np.zeros(3, "M8[D]"), "has the wrong type"),
         ([[1], [1, 2]], "is not an array"),
         ([1e300] * 3, "has values that float32 cannot hold"),
         ([1, 2], "has the wrong shape"),

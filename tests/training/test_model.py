@@ -132,7 +132,7 @@ def test_all_wrong_inputs_are_reported_at_once(model: netspec.Model) -> None:
     ]
     with pytest.raises(InputError, match="the input `x` is missing"):
         model.predict({"label": np.zeros(2, np.int32)})
-    with pytest.raises(InputError, match="another type"):
+    with pytest.raises(InputError, match="the wrong type"):
         model.predict({"x": np.full((2, 6), "a")})
     with pytest.raises(InputError, match="different numbers of samples"):
         model.loss_and_gradients({"x": x(4), "label": np.zeros(3, np.int32)})
