@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from netspec.tools.generate import generate as generate
     from netspec.tools.generate import generate_stream as generate_stream
     from netspec.tools.import_model import import_model as import_model
+    from netspec.tools.init import init as init
     from netspec.tools.json_schema import json_schema as json_schema
     from netspec.tools.model_inputs import load as load
     from netspec.tools.plan import plan as plan
@@ -126,6 +127,7 @@ _MODULES = {
     "generate_stream": "netspec.tools.generate",
     "get_dataset": "netspec.tools.datasets",
     "import_model": "netspec.tools.import_model",
+    "init": "netspec.tools.init",
     "inspect_data": "netspec.tools.data_report",
     "json_schema": "netspec.tools.json_schema",
     "load": "netspec.tools.model_inputs",
@@ -169,6 +171,7 @@ __all__ = [
     "generate_stream",
     "get_dataset",
     "import_model",
+    "init",
     "inspect_data",
     "json_schema",
     "load",

@@ -18,6 +18,7 @@ from netspec.errors import InputError, did_you_mean, listing
 Command: TypeAlias = TyperCommand | TyperGroup
 
 COMMANDS = {
+    "init": "netspec.cli.init",
     "train": "netspec.cli.train",
     "test": "netspec.cli.test",
     "predict": "netspec.cli.predict",

@@ -57,7 +57,7 @@ def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
         return _by_units(hold_out, units, hold_out_order(len(unique), hold_out.seed))
     order = hold_out_order(len(samples), hold_out.seed)
     if hold_out.stratify is not None:
-        strata = np.unique(_comparable(samples.values_of(hold_out.stratify)), return_inverse=True)[1]
+        strata = np.unique(_numbers_or_texts(samples.values_of(hold_out.stratify)), return_inverse=True)[1]
         order = order[np.argsort(strata[order], kind="stable")]
     parts = np.zeros(len(samples), np.int8)
     parts[order] = _spread(hold_out, len(samples))
@@ -115,15 +115,22 @@ def _comparable(values: Array) -> Array:
     return values.astype(str) if values.dtype == object else values
 
 
-def _moments(values: Array) -> Array:
-    """Return values that are ordered in time: numbers, or dates in ISO 8601. Raises `InputError` for other texts."""
+def _numbers_or_texts(values: Array) -> Array:
+    """Return values in the order of the numbers that they are or that their texts mean; else as texts."""
     values = _comparable(values)
     if values.dtype.kind not in "US":
         return values
     try:
         return values.astype(np.float64)
     except ValueError:
-        pass
+        return values
+
+
+def _moments(values: Array) -> Array:
+    """Return values that are ordered in time: numbers, or dates in ISO 8601. Raises `InputError` for other texts."""
+    values = _numbers_or_texts(values)
+    if values.dtype.kind not in "US":
+        return values
     try:
         return values.astype("datetime64[us]")
     except ValueError as error:

@@ -20,6 +20,7 @@ SUBCOMMANDS += [("data", "sets"), ("data", "get"), ("data", "unpack")]
 ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
 
 MISTAKES = [
+    ("init", "nosuch.csv"),
     ("train", "nosuch.yaml"),
     ("diff", "net.yaml", "nosuch.onnx"),
     ("verify-parallel", "train.yaml", "--workers", "1"),

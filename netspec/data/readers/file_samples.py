@@ -195,6 +195,7 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
                 hint="rename it: the names of the classes are saved with the weights",
             )  # fmt: skip
         return names
+    # A folder without such files, such as `runs`, does not count as a class.
     unknown = [
         Problem(
             f"folder `{name}` of {root} is not among the declared classes",
@@ -202,7 +203,7 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
             hint=did_you_mean(name, declared),
         )
         for name in names
-        if name not in declared
+        if name not in declared and _files(root / name, kind)
     ]
     if unknown:
         raise InputError(unknown)

@@ -1,0 +1,61 @@
+"""`netspec init`: write net.yaml and train.yaml for data."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Json
+from netspec.cli.output import print_json
+from netspec.errors import command
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec init photos/",
+        "netspec init table.csv --target price --output houses",
+        "netspec init reviews/ --task text",
+    ),
+)
+def init(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Look at this folder or table (CSV, Parquet).")],
+    *,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.", show_default=False)
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Choose classification, regression or text.", show_default=False),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Write to this folder [default: that of the data].", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a net and a training file for your data.
+
+    Looks at a sample of the data: classes, sizes of images, types and gaps of columns, copies and unreadable files.
+    Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
+    files state the reason for each choice.
+    """
+    from netspec.tools.init import init as write_files
+
+    result = write_files(data, target=target, task=task, output=output, force=force)
+    if as_json:
+        print_json(result.as_json())
+        return
+    print(result.task)
+    for finding in result.findings:
+        print(f"  {finding}")
+    for warning in result.warnings:
+        print(f"warning: {warning}")
+    print(f"\nwritten: {result.net}, {result.train}\n\nnext:")
+    for words in (("check", result.train), ("data", "show", result.train), ("train", result.train)):
+        print("  " + command(*words))

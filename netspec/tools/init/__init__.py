@@ -1,0 +1,95 @@
+"""`netspec.init`: look at data, choose a task and a small net for it, and write net.yaml and train.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from netspec.errors import InputError, listing, near_path
+from netspec.exchange.files import write_atomically
+from netspec.tools.init.files import Files
+
+TASKS = ("classification", "regression", "text")
+
+
+@dataclass(frozen=True)
+class InitResult:
+    """The files that `netspec.init` wrote, and what it found in the data."""
+
+    task: str
+    """The task: `image classification`, `table classification`, `table regression` or `text classification`."""
+    net: Path
+    """The net file."""
+    train: Path
+    """The training file."""
+    findings: tuple[str, ...]
+    """What was found in the data, each as a sentence."""
+    warnings: tuple[str, ...]
+    """Problems of the data, such as duplicates, rare classes and unreadable files, each as a sentence."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return the result as plain data."""
+        return {
+            "task": self.task, "net": str(self.net), "train": str(self.train), "findings": list(self.findings),
+            "warnings": list(self.warnings),
+        }  # fmt: skip
+
+
+def init(
+    data: str | Path,
+    *,
+    target: str | None = None,
+    task: str | None = None,
+    output: str | Path | None = None,
+    force: bool = False,
+) -> InitResult:
+    """Write net.yaml and train.yaml for data: a folder of images or texts, or a table (CSV, Parquet).
+
+    `target` is the column to predict, by default one named `label`, `target`, `class` or `y`. `task` is chosen by the
+    data unless given; `text` reads texts from a folder or from a table's column. The files are written next to the data
+    or to the folder `output`; `force` overwrites them. At most some seconds and 64 MB of the data are read. Raises
+    `InputError` if the data is of no known kind.
+
+        >>> netspec.train(netspec.init("photos").train)
+    """
+    path = Path(data)
+    if not path.exists():
+        raise InputError(f"there is no file or folder {path}", expected="data", hint=near_path(path))
+    if task not in (None, *TASKS):
+        raise InputError("--task: there is no such task", expected=f"one of {listing(TASKS)}", got=task)
+    folder = Path(output) if output is not None else path if path.is_dir() else path.parent
+    net, train = folder / "net.yaml", folder / "train.yaml"
+    existing = [str(file) for file in (net, train) if file.exists()]
+    if existing and not force:
+        raise InputError(
+            f"{' and '.join(existing)} exist already", hint="overwrite with --force, or write to another folder "
+            "with --output",
+        )  # fmt: skip
+    files = _files(path, folder, net.name, target, task)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in ((net, files.net), (train, files.train)):
+        write_atomically(file, partial(Path.write_text, data=text, encoding="utf-8"))
+    return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
+
+
+def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None) -> Files:
+    """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
+    from netspec.tools.init.images import has_images, image_files
+    from netspec.tools.init.tables import table_files
+    from netspec.tools.init.texts import has_texts, text_files
+
+    if path.is_file():
+        return table_files(path, folder, net, target, task)
+    if target is not None:
+        raise InputError("--target names a column of a table", expected="a table", got=f"the folder {path}")
+    if task != "text" and has_images(path):
+        return image_files(path, folder, net)
+    if has_texts(path):
+        return text_files(path, folder, net)
+    raise InputError(
+        f"{path} has no data that is recognized",
+        expected="a folder for each class, with images (JPEG, PNG, WebP, BMP) or texts (.txt); or a table (CSV, "
+        "Parquet)",
+        hint="name the table itself if there is one in the folder",
+    )

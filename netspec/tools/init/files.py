@@ -1,0 +1,107 @@
+"""The texts of the files that `netspec init` writes, and helpers to format them."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from netspec.schema.yaml.flow_style import flow
+
+WIDTH = 110
+
+
+@dataclass
+class Files:
+    """The content of net.yaml and train.yaml, and what was found in the data."""
+
+    task: str
+    net: str
+    train: str
+    findings: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def comment(text: str, indent: int = 0) -> list[str]:
+    """Return a comment as lines."""
+    start = " " * indent + "# "
+    return textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=start, break_on_hyphens=False)
+
+
+def entry(key: str, value: Any, why: str = "", indent: int = 0) -> list[str]:
+    """Return a line `key: value`, with the reason as a comment: behind it if it fits, else above."""
+    line = " " * indent + f"{key}: {flow(value)}"
+    if not why:
+        return [line]
+    if len(line) + len(why) + 5 <= WIDTH:
+        return [f"{line}   # {why}"]
+    return [*comment(why, indent), line]
+
+
+def items(values: Iterable[tuple[Mapping[str, Any], str]], indent: int) -> list[str]:
+    """Return the items of a list, each with the reason for it."""
+    lines: list[str] = []
+    for value, why in values:
+        line = " " * indent + f"- {flow(value)}"
+        if why and len(line) + len(why) + 5 <= WIDTH:
+            lines.append(f"{line}   # {why}")
+        else:
+            lines += [*(comment(why, indent) if why else []), line]
+    return lines
+
+
+def document(lines: Sequence[str]) -> str:
+    """Return a file of these lines."""
+    return "\n".join(lines) + "\n"
+
+
+def place(path: Path, folder: Path) -> str:
+    """Return the place of the data for a comment in a file in `folder`."""
+    written = relative(path, folder)
+    return "this folder" if written == "." else written
+
+
+def relative(path: Path, folder: Path) -> str:
+    """Return the path of the data as a file in `folder` names it."""
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+
+
+def name_of(path: Path) -> str:
+    """Return a name for the net and the run, from that of the data."""
+    stem = path.resolve().stem if path.is_file() else path.resolve().name
+    cleaned = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in stem).strip("_")
+    return cleaned if cleaned and cleaned[0].isalpha() else f"net_{cleaned}".rstrip("_")
+
+
+def hold_out(
+    samples: int, *, stratify: str, parts: Sequence[str] = ("validation", "test")
+) -> tuple[dict[str, Any], str]:
+    """Return the division of N samples, and the reason for it."""
+    share = 0.1 if samples >= 50_000 else 0.15 if samples >= 2_000 else 0.2
+    purposes = {"validation": "to watch during the training", "test": "for one honest test at the end"}
+    split = {**dict.fromkeys(parts, share), "stratify": stratify}
+    why = " and ".join(f"{share:.0%} {purposes[part]}" for part in parts)
+    return split, f"{why}; `{stratify}` is distributed alike in all parts"
+
+
+def training(*, monitor: str, epochs: int, patience: int) -> list[str]:
+    """Return `solver` and `train`: a learning rate that falls on a plateau of `monitor`, and early stopping."""
+    plateau = {
+        "type": "ReduceLROnPlateau", "schedule": 0.001, "factor": 0.3, "patience": max(2, patience // 3),
+        "monitor": monitor, "threshold": 0.0,
+    }  # fmt: skip
+    return [
+        "",
+        "solver:",
+        *entry("type", "AdamW", "works without tuning on most data", 2),
+        *entry("weight_decay", 0.01, "", 2),
+        *entry("learning_rate", plateau, f"lower once the validation {monitor} no longer improves", 2),
+        "",
+        "train:",
+        *entry("max_epochs", epochs, "an upper bound: early stopping mostly ends the training before", 2),
+        *entry("monitor", monitor, "on the validation data: it decides which weights are the best", 2),
+        *entry("early_stopping", {"patience": patience}, f"ends after {patience} epochs without a better one", 2),
+    ]

@@ -1,0 +1,261 @@
+"""Folders of images, one for each class: a survey of their files, and a small convolutional net."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from netspec.errors import InputError, listing
+from netspec.schema.yaml.flow_style import flow
+from netspec.tools.init.files import (
+    Files,
+    comment,
+    document,
+    entry,
+    hold_out,
+    items,
+    name_of,
+    place,
+    relative,
+    training,
+)
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
+PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
+"""Names of folders that hold a split of their own, next to `train`."""
+MOST_LOOKED_AT, MOST_SECONDS, MOST_BYTES = 2_000, 5.0, 2**26
+"""Limits of the sample that is opened: files, seconds, and bytes."""
+SIDES = (28, 32, 48, 64, 96, 128)
+"""Sides to which images are resized."""
+NORMALIZATION = {"type": "BatchNormalization", "momentum": 0.9}
+"""Statistics that follow within some steps, since epochs of small sets are short."""
+RARE = 20
+"""A class of fewer images than this is reported."""
+
+
+@dataclass
+class ImageSurvey:
+    """What was found in the class folders."""
+
+    counts: dict[str, int]
+    """Number of images of each class."""
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Height and width of each image of the sample."""
+    gray: bool = True
+    unreadable: list[str] = field(default_factory=list)
+    duplicates: int = 0
+    looked_at: int = 0
+
+    @property
+    def images(self) -> int:
+        """Number of images in all classes."""
+        return sum(self.counts.values())
+
+
+def has_images(folder: Path) -> bool:
+    """Return whether a folder has class folders with images, or `train` with such folders."""
+    root = folder / "train" if (folder / "train").is_dir() else folder
+    return any(next(_images(child), None) is not None for child in _class_folders(root))
+
+
+def _class_folders(root: Path) -> list[Path]:
+    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    for path, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
+                yield Path(path, name)
+
+
+def survey(root: Path) -> ImageSurvey:
+    """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
+    files = {child.name: list(_images(child)) for child in _class_folders(root)}
+    files = {name: found for name, found in files.items() if found}
+    if len(files) < 2:
+        raise InputError(
+            f"{root} has {len(files)} class folders with images",
+            expected="two folders or more, one for each class", got=listing(list(files)) or "none",
+        )  # fmt: skip
+    result = ImageSurvey({name: len(found) for name, found in files.items()})
+    each = max(1, MOST_LOOKED_AT // len(files))
+    sample = [file for found in files.values() for file in found[:: max(1, len(found) // each)][:each]]
+    _look_at(sample, result)
+    return result
+
+
+def _look_at(sample: list[Path], result: ImageSurvey) -> None:
+    from PIL import Image
+
+    ends, read, seen = time.monotonic() + MOST_SECONDS, 0, Counter[str]()
+    for number, file in enumerate(sorted(sample, key=lambda file: sha256(str(file).encode()).digest())):
+        if read > MOST_BYTES or (number > len(result.counts) and time.monotonic() > ends):
+            break
+        result.looked_at += 1
+        try:
+            content = file.read_bytes() if file.stat().st_size <= MOST_BYTES else b""
+            with Image.open(file) as image:
+                result.sizes.append((image.height, image.width))
+                result.gray &= image.mode in ("L", "1", "I;16", "LA")
+                if content:
+                    image.load()
+        except Exception as error:  # Pillow raises any class for a damaged file
+            result.unreadable.append(f"{file} ({str(error)[:60]})")
+            continue
+        read += len(content)
+        seen[sha256(content).hexdigest()] += 1
+    result.duplicates = sum(count - 1 for count in seen.values())
+
+
+def side_of(found: ImageSurvey) -> int:
+    """Return the side to which images are resized: close to that of the images, at most 64 or 96 for many images."""
+    side = median(min(size) for size in found.sizes) if found.sizes else 64
+    most = 96 if found.images > 20_000 else 64
+    return min((candidate for candidate in SIDES if candidate <= most), key=lambda candidate: abs(candidate - side))
+
+
+def image_files(path: Path, folder: Path, net: str) -> Files:
+    """Return the files for a folder of images."""
+    root = path / "train" if (path / "train").is_dir() else path
+    found = survey(root)
+    same = len(set(found.sizes)) == 1
+    side = side_of(found)
+    size = found.sizes[0] if same and max(found.sizes[0]) <= 96 else (side, side)
+    channels = 1 if found.gray else 3
+    files = Files("image classification", "", "", *_findings(found))
+    files.net = _net(name_of(path), size, channels, found)
+    files.train = _train(path, root, folder, net, size, channels, found)
+    return files
+
+
+def _findings(found: ImageSurvey) -> tuple[list[str], list[str]]:
+    counts = found.counts
+    named = listing([f"{name} {count:,}" for name, count in counts.items()], 10)
+    kind = "gray" if found.gray else "color"
+    heights, widths = ([size[axis] for size in found.sizes] for axis in (0, 1))
+    spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}" if found.sizes else "unknown"
+    findings = [
+        f"{found.images:,} images of {len(counts)} classes: {named}",
+        f"{kind} images, {spans} pixels (height × width), in a sample of {found.looked_at:,}",
+    ]  # fmt: skip
+    warnings = []
+    rare = [name for name, count in counts.items() if count < RARE]
+    if rare:
+        warnings.append(f"classes of fewer than {RARE} images: {listing(rare, 5)}")
+
+    if max(counts.values()) > 10 * min(counts.values()):
+        warnings.append("the largest class has over ten times as many images as the smallest one")
+    if found.unreadable:
+        warnings.append(
+            f"{len(found.unreadable):,} of {found.looked_at:,} images cannot be read and are left out: "
+            f"{listing(found.unreadable, 3)}"
+        )
+    if found.duplicates:
+        warnings.append(
+            f"{found.duplicates:,} of {found.looked_at:,} images are copies of others: in training and in "
+            "test data, they make results look better"
+        )
+    return findings, warnings
+
+
+def _head(side: int) -> list[tuple[dict[str, Any], str]]:
+    """Return the layers between the last stage, whose images have this side, and the outputs."""
+    if side > 7:
+        why = "position in the image matters little, and this needs no parameters"
+        return [({"type": "GlobalAveragePooling2D"}, why), ({"type": "Dropout", "rate": 0.3}, "against overfitting")]
+    return [
+        ({"type": "Flatten"}, ""),
+        ({"type": "Dropout", "rate": 0.3}, "against overfitting"),
+        (
+            {"type": "Dense", "units": 128, "activation": "relu"},
+            f"reads where things are among {side} × {side} positions",
+        ),
+    ]
+
+
+def _net(name: str, size: tuple[int, int], channels: int, found: ImageSurvey) -> str:
+    blocks, side = 0, min(size)
+    while side >= 8 and blocks < 4:
+        blocks, side = blocks + 1, side // 2
+    blocks = max(blocks, 1)
+    widths = [min(32 * 2**number, 128 if found.images < 20_000 else 256) for number in range(blocks)]
+    logits = {"name": "logits", "type": "Dense", "units": len(found.counts)}
+    lines = [
+        *comment(f"A small convolutional net for {len(found.counts)} classes of images."),
+        "netspec: 1",
+        f"name: {name}",
+        "inputs:",
+        *entry("image", {"shape": [channels, *size]}, "channels, height, width", 2),
+        *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
+        "layers:",
+    ]
+    for number, filters in enumerate(widths):
+        why = f"stage {number + 1}: two convolutions of {filters} channels, then half the resolution"
+        conv = {"type": "Conv2D", "filters": filters, "kernel_size": 3, "padding": "same", "use_bias": False}
+        group = [(layer, "") for layer in (conv, NORMALIZATION, {"type": "ReLU"})] * 2
+        lines += [*comment(why, 2), *items([*group, ({"type": "MaxPooling2D", "pool_size": 2}, "")], 2)]
+    lines += items([*_head(side), (logits, "one output for each class")], 2)
+    lines += [
+        *entry("losses", [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}]),
+        *entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}]),
+    ]
+    return document(lines)
+
+
+def _transforms(channels: int, size: tuple[int, int]) -> list[tuple[dict[str, Any], str]]:
+    shift = max(1, round(min(size) * 0.07))
+    crop = {"type": "RandomCrop", "height": size[0], "width": size[1], "padding": shift}
+    steps: list[tuple[dict[str, Any], str]] = [(crop, f"shift by up to {shift} pixels, at random, in training only")]
+    if channels == 3:
+        steps.append(({"type": "RandomFlip", "mode": "horizontal"}, "remove it if left and right matter, as in text"))
+    return [*steps, ({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255")]
+
+
+def _train(
+    path: Path, root: Path, folder: Path, net: str, size: tuple[int, int], channels: int, found: ImageSurvey
+) -> str:
+    same = set(found.sizes) == {size}
+    fields: list[tuple[str, Any, str]] = [("classes", list(found.counts), "labels 0, 1, … in this order")]
+    if not same:
+        fields.append(("size", list(size), "to this height and width; larger is slower, and may be better"))
+    if channels == 1:
+        fields.append(("channels", 1, "all images of the sample are gray"))
+    if found.unreadable:
+        fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
+    declared = {
+        part: next((root.parent / name for name in names if root != path and (path / name).is_dir()), None)
+        for part, names in PARTS.items()
+    }
+    batch = 64 if found.images > 2_000 else 32
+    lines = [
+        *comment(f"Trains the net in {net} on the images in {place(path, folder)}."),
+        "netspec: 1", f"net: {net}", "data:", "  train:",
+        *entry("source", "image_folder", "", 4),
+        *entry("path", relative(root, folder), "a folder for each class", 4),
+    ]  # fmt: skip
+    for key, value, why in fields:
+        lines += entry(key, value, why, 4)
+    missing = [part for part, file in declared.items() if file is None]
+    if missing:
+        lines += entry("split", *hold_out(found.images, stratify="label", parts=missing), 4)
+    lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
+    lines += items(_transforms(channels, size), 6)
+    for part, file in declared.items():
+        if file is not None:
+            lines += [f"  {part}:", "    source: image_folder", f"    path: {flow(relative(file, folder))}"]
+            lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
+            lines += [
+                *entry("batch_size", 100, "", 4),
+                "    transforms: [{type: Rescaling, scale: 0.00392156862745098}]",
+            ]
+    epochs = 30 if found.images > 20_000 else 60 if found.images > 2_000 else 120
+    return document([*lines, *training(monitor="accuracy", epochs=epochs, patience=6)])

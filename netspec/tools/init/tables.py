@@ -1,0 +1,462 @@
+"""Tables: the type of each column, the task of the target, and a multilayer perceptron."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from netspec.errors import InputError, did_you_mean, listing
+from netspec.tools.init.files import Files, comment, document, entry, hold_out, items, name_of, relative, training
+
+MOST_ROWS, MOST_BYTES, MOST_SECONDS = 200_000, 2**26, 10.0
+"""Limits of the rows that are looked at."""
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
+"""Cells that mean a missing value, in lower case; the default of `missing_values`."""
+TARGETS = ("label", "target", "class", "y", "outcome")
+"""Names of columns that are predicted unless a target is given."""
+MOST_CLASSES = 20
+"""A target of integers with more distinct values is a quantity."""
+MOST_CATEGORIES = 50
+"""Categories with a value of their own; rarer ones are unknown."""
+RARE = 5
+"""A category that occurs less often is unknown."""
+DELIMITERS = (",", ";", "\t", "|")
+
+
+@dataclass
+class ColumnSurvey:
+    """What was found in a column of the sample."""
+
+    name: str
+    counts: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+    missing: int = 0
+    numbers: int = 0
+    whole: int = 0
+    dates: int = 0
+    words: int = 0
+
+    def add(self, cell: str) -> None:
+        """Add a cell without surrounding blanks."""
+        self.rows += 1
+        if cell.lower() in MISSING:
+            self.missing += 1
+            return
+        self.counts[cell] += 1
+
+    def settle(self) -> None:
+        """Classify the distinct cells."""
+        for cell, count in self.counts.items():
+            self.words += count * len(cell.split())
+            try:
+                number = float(cell.replace("_", "x"))
+                self.numbers += count
+                self.whole += count * number.is_integer()
+            except ValueError:
+                self.dates += count * _is_date(cell)
+
+    @property
+    def known(self) -> int:
+        """Number of cells that are not missing."""
+        return self.rows - self.missing
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all known cells are numbers."""
+        return self.known > 0 and self.numbers == self.known
+
+    @property
+    def is_date(self) -> bool:
+        """Whether all known cells are dates in ISO 8601."""
+        return self.known > 0 and self.dates == self.known
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the cells are sentences."""
+        return not self.is_numeric and self.words > 3 * self.known and len(self.counts) > self.known / 2
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether nearly every row has another name, or the rows are numbered."""
+        if self.known < 50 or len(self.counts) < 0.95 * self.known:
+            return False
+        if not self.is_numeric:
+            return True
+        if self.whole < self.known or len(self.counts) < self.known:
+            return False
+        numbers = sorted(int(float(cell)) for cell in self.counts)
+        return numbers[-1] - numbers[0] == len(numbers) - 1
+
+
+@dataclass
+class TableSurvey:
+    """What was found in a table."""
+
+    source: dict[str, Any]
+    """The fields of the source: `source`, `header`, `delimiter`."""
+    columns: list[ColumnSurvey]
+    rows: int = 0
+    complete: bool = True
+    """Whether all rows were looked at."""
+    duplicates: int = 0
+    ragged: int = 0
+    """Number of rows with another number of cells."""
+
+
+def _is_date(cell: str) -> bool:
+    if len(cell) < 8 or not cell[0].isdigit():
+        return False
+    try:
+        datetime.fromisoformat(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def survey(path: Path) -> TableSurvey:
+    """Look at the first rows of a table. Raises `InputError` for another kind of file."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        source, names, rows = _parquet(path)
+    else:
+        source, names, rows = _text(path)
+    result = TableSurvey(source, [ColumnSurvey(name) for name in names])
+    ends, seen, number = time.monotonic() + MOST_SECONDS, set[int](), 0
+    for number, row in enumerate(rows):
+        if number >= MOST_ROWS or (number % 1024 == 0 and time.monotonic() > ends):
+            result.complete = False
+            break
+        if len(row) != len(names):
+            result.ragged += 1
+            continue
+        result.rows += 1
+        result.duplicates += hash(tuple(row)) in seen
+        seen.add(hash(tuple(row)))
+        for column, cell in zip(result.columns, row, strict=True):
+            column.add(cell)
+    if not result.rows:
+        raise InputError(f"{path} has no rows", expected="a table with a header")
+    for column in result.columns:
+        column.settle()
+    return result
+
+
+def _parquet(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
+    from netspec.data.tabular.parquet import ParquetTable
+
+    table = ParquetTable(path)
+    places = list(range(len(table.names)))
+
+    def rows() -> Iterator[list[str]]:
+        for block in table.blocks(places):
+            for row in range(len(block)):
+                yield [cells.text(row) for cells in block.cells]
+
+    return {"source": "parquet"}, list(table.names), rows()
+
+
+def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
+    with path.open("rb") as file:
+        head = file.read(2**16)
+    if b"\0" in head:
+        raise InputError(f"{path} is not a table", expected="text (CSV, TSV) or a Parquet file")
+    try:
+        sample = head.rsplit(b"\n", 1)[0].decode("utf-8-sig")
+        encoding = "utf-8"
+    except UnicodeDecodeError:
+        sample, encoding = head.decode("latin-1"), "latin-1"
+    delimiter = max(DELIMITERS, key=lambda mark: _regularity(sample, mark))
+    first = list(_parsed(io.StringIO(sample), delimiter))
+    if not first:
+        raise InputError(f"{path} is empty", expected="a table")
+    named = _is_header(first)
+    names = first[0] if named else [str(number + 1) for number in range(len(first[0]))]
+    source: dict[str, Any] = {"source": "csv", "header": named}
+    source |= {"delimiter": delimiter} if delimiter != "," else {}
+    source |= {"encoding": encoding} if encoding != "utf-8" else {}
+
+    def rows() -> Iterator[list[str]]:
+        with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="") as file:
+            yield from islice(_parsed(file, delimiter), int(named), None)
+
+    return source, names, rows()
+
+
+def _parsed(lines: Any, delimiter: str) -> Iterator[list[str]]:
+    """Yield the rows that are not blank, without blanks around their cells."""
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != "\t")
+    for row in reader:
+        if len(row) > 1 or (row and row[0].strip()):
+            yield [cell.strip() for cell in row]
+
+
+def _regularity(sample: str, delimiter: str) -> tuple[float, int]:
+    """Return how regular a table is with a delimiter: the share of rows of the usual length, and that length."""
+    lengths = Counter(len(row) for row in islice(_parsed(io.StringIO(sample), delimiter), 100))
+    length, count = lengths.most_common(1)[0] if lengths else (1, 0)
+    return (count / lengths.total() if length > 1 else 0.0, length)
+
+
+def _is_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the first row holds names: all different, none of them a number."""
+    first = rows[0]
+    return len(set(first)) == len(first) and not any(cell.lower() in MISSING or _is_number(cell) for cell in first)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _target(found: TableSurvey, path: Path, target: str | None) -> ColumnSurvey:
+    """Return the column to predict. Raises `InputError` if it is missing or not obvious."""
+    names = [column.name for column in found.columns]
+    if target is None:
+        lowered = {name.lower(): name for name in reversed(names)}
+        target = next((lowered[name] for name in TARGETS if name in lowered), None)
+        if target is None:
+            raise InputError(
+                f"which column of {path} is to be predicted?", expected="--target with the name of a column",
+                got=f"columns {listing(names, 20)}", hint=f"for example --target {names[-1]}, the last one",
+            )  # fmt: skip
+    if target not in names:
+        raise InputError(
+            f"{path} has no column {target!r}", expected=f"one of {listing(names, 20)}",
+            hint=did_you_mean(target, names),
+        )  # fmt: skip
+    return found.columns[names.index(target)]
+
+
+def table_files(path: Path, folder: Path, net: str, target: str | None, task: str | None) -> Files:
+    """Return the files for a table."""
+    found = survey(path)
+    label = _target(found, path, target)
+    regression = task == "regression" or (
+        task is None and label.is_numeric and (len(label.counts) > MOST_CLASSES or label.whole < label.known)
+    )
+    if task == "regression" and not label.is_numeric:
+        raise InputError(
+            f"column {label.name!r} cannot be predicted as a number", expected="numbers", got="other texts"
+        )
+    if len(label.counts) < 2:
+        raise InputError(f"column {label.name!r} has one value only", expected="two classes or more, or numbers")
+    columns = _Columns(found, label, regression=regression, text=task == "text")
+    kind = "text classification" if task == "text" else "table regression" if regression else "table classification"
+    files = Files(kind, "", "", *_findings(found, label, columns, regression=regression))
+    files.net = _net(name_of(path), found, label, columns, regression=regression)
+    files.train = _train(path, folder, net, found, label, columns, regression=regression)
+    return files
+
+
+class _Columns:
+    """The declaration of each column that is used, and the reasons for those that are not."""
+
+    def __init__(self, found: TableSurvey, label: ColumnSurvey, *, regression: bool, text: bool) -> None:
+        self.used: list[tuple[str, dict[str, Any], str]] = []
+        self.left_out: list[tuple[str, str]] = []
+        self.width = 0
+        self.text: ColumnSurvey | None = None
+        texts = [column for column in found.columns if column is not label and column.is_text]
+        if text:
+            if not texts:
+                raise InputError("no column holds texts", expected="a column of sentences", got="short cells only")
+            self.text = max(texts, key=lambda column: column.words)
+        for column in found.columns:
+            if column is not label and column is not self.text:
+                self._add(column, text=text)
+        self._label(label, regression=regression)
+
+    def _add(self, column: ColumnSurvey, *, text: bool) -> None:
+        reason = (
+            "the task is to classify texts" if text else "it is empty" if not column.known
+            else "all rows have the same value" if len(column.counts) == 1 and not column.missing
+            else "free text; `netspec init --task text` classifies texts" if column.is_text
+            else "nearly every row has another value" if column.is_identifier
+            else None
+        )  # fmt: skip
+        if reason is not None:
+            self.left_out.append((column.name, reason))
+        elif column.is_numeric:
+            self._numeric(column)
+        elif column.is_date and not column.missing:
+            parts = ["timestamp", "month", "weekday"]
+            self.width += len(parts)
+            self.used.append((column.name, {"type": "date", "parts": parts, "normalization": "standard"}, ""))
+        else:
+            self._categorical(column)
+
+    def _numeric(self, column: ColumnSurvey) -> None:
+        declared: dict[str, Any] = {"type": "numeric"}
+        why = ""
+        if column.missing:
+            declared |= {"missing": "median", "missing_indicator": True}
+            why = f"{column.missing / column.rows:.1%} missing: the median, and a value that tells"
+        self.width += 1 + bool(column.missing)
+        self.used.append((column.name, {**declared, "normalization": "standard"}, why))
+
+    def _categorical(self, column: ColumnSurvey) -> None:
+        frequent = [name for name, count in column.counts.most_common(MOST_CATEGORIES) if count >= RARE]
+        if not frequent:
+            self.left_out.append((column.name, "no value occurs more than a few times"))
+            return
+        vocabulary = sorted(frequent)
+        declared: dict[str, Any] = {
+            "type": "categorical",
+            "unknown": "index",
+            "missing": "unknown",
+            "vocabulary": vocabulary,
+        }
+        rare = len(column.counts) - len(vocabulary)
+        facts = [f"{column.missing / column.rows:.1%} missing"] * bool(column.missing)
+        facts += [f"rarer ones are unknown: {rare:,}"] * bool(rare)
+        self.width += 1 + len(vocabulary)
+        self.used.append((column.name, declared, ", ".join(facts)))
+
+    def _label(self, label: ColumnSurvey, *, regression: bool) -> None:
+        missing = {"missing": "drop"} if label.missing else {}
+        why = "rows without it are left out" if label.missing else ""
+        if regression:
+            declared: dict[str, Any] = {"type": "numeric", **missing, "normalization": "standard"}
+            why = "; ".join(filter(None, [why, "predictions are turned back into the unit of the column"]))
+        else:
+            declared = {"type": "categorical", **missing, "vocabulary": _classes(label)}
+        self.used.append((label.name, declared, why))
+
+
+def _classes(label: ColumnSurvey) -> list[str]:
+    return sorted(label.counts, key=float) if label.is_numeric else sorted(label.counts)
+
+
+def _findings(
+    found: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool
+) -> tuple[list[str], list[str]]:
+    kinds = Counter(declared["type"] for name, declared, _ in columns.used if name != label.name)
+    described = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    of = "" if found.complete else "the first "
+    findings = [f"{of}{found.rows:,} rows, {len(found.columns)} columns; inputs: {described or 'texts'}"]
+    if regression:
+        values = sorted(float(cell) for cell in label.counts)
+        findings.append(f"target `{label.name}`: numbers from {values[0]:g} to {values[-1]:g}")
+    else:
+        shares = [f"{name} {count / label.known:.1%}" for name, count in label.counts.most_common()]
+        findings.append(f"target `{label.name}`: {len(label.counts)} classes: {listing(shares, 10)}")
+    findings += [f"left out: `{name}`: {reason}" for name, reason in columns.left_out]
+    warnings = []
+    if found.duplicates:
+        warnings.append(
+            f"{found.duplicates:,} of {found.rows:,} rows are copies of others: in training and in test data, "
+            "they make results look better"
+        )
+    if found.ragged:
+        warnings.append(
+            f"{found.ragged:,} rows have another number of cells than the header: left out, and counted in the log"
+        )
+    rare = [name for name, count in label.counts.items() if count < 20]
+    if not regression and rare:
+        warnings.append(f"classes of fewer than 20 rows: {listing(rare, 5)}")
+    return findings, warnings
+
+
+def _hidden(rows: int) -> tuple[list[int], float, str]:
+    """Return the units of the hidden layers, the dropout rate, and the reason."""
+    if rows < 2_000:
+        return [32], 0.2, f"one small layer, since {rows:,} rows teach little more"
+    if rows < 20_000:
+        return [64, 64], 0.1, f"two layers for {rows:,} rows"
+    return [128, 64], 0.2, f"two layers for {rows:,} rows"
+
+
+def _net(name: str, found: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool) -> str:
+    outputs = 1 if regression else len(label.counts)
+    if columns.text is not None:
+        from netspec.tools.init.texts import text_layers
+
+        inputs, layers = text_layers(columns.text.name, _length(columns.text), outputs)
+        first = "A small net for texts"
+    else:
+        hidden, rate, why = _hidden(found.rows)
+        inputs = {"features": {"shape": [columns.width]}}
+        layers = []
+        for number, units in enumerate(hidden):
+            layers.append(({"type": "Dense", "units": units, "activation": "relu"}, why if not number else ""))
+            layers.append(({"type": "Dropout", "rate": rate}, "against overfitting" if not number else ""))
+        last = {"name": "value" if regression else "logits", "type": "Dense", "units": outputs}
+        layers.append((last, "the normalized target" if regression else "one output for each class"))
+        if regression:
+            layers[-1] = ({**last, "name": "dense"}, "the normalized target")
+            layers.append(({"name": "value", "type": "Reshape", "target_shape": []}, ""))
+        first = "A multilayer perceptron for a table"
+    lines = [*comment(f"{first}: it predicts `{label.name}`."), "netspec: 1", f"name: {name}", "inputs:"]
+    for key, value in inputs.items():
+        why = (
+            "one value per number, one per category, as in `columns` of the training file" if key == "features" else ""
+        )
+        lines += entry(key, value, why, 2)
+    kind = {"shape": []} if regression else {"shape": [], "dtype": "int32"}
+    lines += [*entry("label", kind, f"the column `{label.name}`", 2), "layers:", *items(layers, 2)]
+    if regression:
+        pair = {"from": ["value", "label"]}
+        lines += entry("losses", [{"type": "MeanSquaredError", **pair}])
+        lines += ["metrics:", *items([
+            ({"type": "MeanAbsoluteError", "name": "mae", **pair}, "in standard deviations of the target"),
+            ({"type": "R2Score", "name": "r2", **pair}, "1: perfect, 0: no better than the mean"),
+        ], 2)]  # fmt: skip
+    else:
+        pair = {"from": ["logits", "label"]}
+        lines += entry("losses", [{"type": "SparseCategoricalCrossentropy", **pair, "from_logits": True}])
+        lines += entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", **pair}])
+    return document(lines)
+
+
+def _length(column: ColumnSurvey) -> int:
+    """Return a number of words that holds nine of ten texts."""
+    lengths = sorted(chain.from_iterable([len(text.split())] * count for text, count in column.counts.items()))
+    return max(8, min(400, round(lengths[int(0.9 * (len(lengths) - 1))] * 1.2)))
+
+
+def _train(
+    path: Path, folder: Path, net: str, found: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool
+) -> str:
+    used = list(columns.used)
+    if columns.text is not None:
+        from netspec.tools.init.texts import TOKENIZER
+
+        text = {"type": "text", "tokenizer": TOKENIZER, "length": _length(columns.text), "missing": "empty"}
+        used.insert(0, (columns.text.name, text, "nine of ten texts are not longer"))
+    lines = [
+        *comment(f"Trains the net in {net} to predict `{label.name}` of {relative(path, folder)}."),
+        "netspec: 1", f"net: {net}", "data:", "  train:",
+    ]  # fmt: skip
+    lines += entry("source", found.source["source"], "", 4) + entry("path", relative(path, folder), "", 4)
+    lines += [line for key, value in found.source.items() if key != "source" for line in entry(key, value, "", 4)]
+    name: Any = label.name
+    lines += [*entry("label", name, "", 4), "    columns:"]
+    for key, declared, why in used:
+        lines += entry(_key(key), declared, why, 6)
+    if columns.left_out:
+        lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in columns.left_out), 4)
+    if found.ragged:
+        lines += entry("on_error", "skip", "rows with another number of cells are left out", 4)
+    split, why = hold_out(found.rows, stratify=label.name)
+    lines += entry("split", split, why, 4)
+    batch = 32 if found.rows < 2_000 else 128 if found.rows < 50_000 else 256
+    lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4)]
+    monitor = "loss" if regression else "accuracy"
+    epochs = 300 if found.rows < 2_000 else 100 if found.rows < 50_000 else 40
+    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=12)])
+
+
+def _key(name: str) -> str:
+    from netspec.schema.yaml.flow_style import plain
+
+    return plain(name)

@@ -1,0 +1,136 @@
+"""Folders of texts, one for each class: a survey of their files, and a small net over word embeddings."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from netspec.errors import InputError, listing
+from netspec.tools.init.files import (
+    Files,
+    comment,
+    document,
+    entry,
+    hold_out,
+    items,
+    name_of,
+    place,
+    relative,
+    training,
+)
+
+WORDS = 20_000
+"""Size of the vocabulary."""
+TOKENIZER = {
+    "type": "words", "lowercase": True, "punctuation": "drop", "padding": True, "unknown": True, "size": WORDS,
+}  # fmt: skip
+MOST_FILES, MOST_SECONDS, MOST_BYTES = 5_000, 5.0, 2**25
+"""Limits of the texts that are read."""
+
+Layers = list[tuple[dict[str, Any], str]]
+
+
+def has_texts(folder: Path) -> bool:
+    """Return whether a folder has class folders with texts."""
+    return any(next(child.rglob("*.txt"), None) is not None for child in _class_folders(folder))
+
+
+def _class_folders(root: Path) -> list[Path]:
+    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], Layers]:
+    """Return the inputs and layers of a net that classifies texts by the mean of their words' vectors."""
+    layers: Layers = [
+        (
+            {"type": "Embedding", "input_dim": WORDS, "output_dim": 64, "mask_zero": True, "from": field},
+            "a vector for each word",
+        ),
+        ({"type": "Dropout", "rate": 0.5}, "against overfitting: many words occur only a few times"),
+        ({"type": "GlobalAveragePooling1D"}, "the mean over the words of a text, without padding"),
+        ({"name": "logits", "type": "Dense", "units": outputs}, "one output for each class"),
+    ]
+    return {field: {"shape": [length], "dtype": "int32"}}, layers
+
+
+def text_files(path: Path, folder: Path, net: str) -> Files:
+    """Return the files for a folder of texts. Raises `InputError` for a single class."""
+    found = {child.name: sorted(child.rglob("*.txt")) for child in _class_folders(path)}
+    found = {name: files for name, files in found.items() if files}
+    if len(found) < 2:
+        raise InputError(
+            f"{path} has {len(found)} class folders with texts",
+            expected="two folders or more, one for each class", got=listing(list(found)) or "none",
+        )  # fmt: skip
+    lengths, unreadable, duplicates = _look_at(found)
+    total = sum(map(len, found.values()))
+    most = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 100
+    length = max(8, min(400, round(most * 1.2)))
+    counts = [f"{name} {len(files):,}" for name, files in found.items()]
+    files = Files("text classification", "", "", [
+        f"{total:,} texts of {len(found)} classes: {listing(counts, 10)}",
+        f"nine of ten texts have at most {most:,} words, in a sample of {len(lengths):,}",
+    ])  # fmt: skip
+    if unreadable:
+        files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}")
+    if duplicates:
+        files.warnings.append(f"copies of other texts: {duplicates:,} of {len(lengths):,}")
+    inputs, layers = text_layers("text", length, len(found))
+    lines = [
+        *comment(f"A small net for {len(found)} classes of texts."),
+        "netspec: 1",
+        f"name: {name_of(path)}",
+        "inputs:",
+    ]
+    lines += [line for key, value in inputs.items() for line in entry(key, value, "token numbers", 2)]
+    lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
+    pair = {"from": ["logits", "label"]}
+    lines += entry("losses", [{"type": "SparseCategoricalCrossentropy", **pair, "from_logits": True}])
+    lines += entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", **pair}])
+    files.net = document(lines)
+    files.train = _train(path, folder, net, list(found), total, length, skip=bool(unreadable))
+    return files
+
+
+def _look_at(found: dict[str, list[Path]]) -> tuple[list[int], list[str], int]:
+    """Return the sorted lengths in words, the files that are not text, and the number of copies."""
+    each = max(1, MOST_FILES // len(found))
+    sample = [file for files in found.values() for file in files[:: max(1, len(files) // each)][:each]]
+    lengths: list[int] = []
+    unreadable: list[str] = []
+    seen: set[int] = set()
+    ends, read, duplicates = time.monotonic() + MOST_SECONDS, 0, 0
+    for file in sample:
+        if time.monotonic() > ends or read > MOST_BYTES:
+            break
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            unreadable.append(f"{file} ({str(error)[:60]})")
+            continue
+        read += len(text)
+        lengths.append(len(text.split()))
+        duplicates += hash(text) in seen
+        seen.add(hash(text))
+    return sorted(lengths), unreadable, duplicates
+
+
+def _train(path: Path, folder: Path, net: str, classes: list[str], total: int, length: int, *, skip: bool) -> str:
+    lines = [
+        *comment(f"Trains the net in {net} on the texts in {place(path, folder)}."),
+        "netspec: 1", f"net: {net}", "data:", "  train:", "    source: documents",
+        *entry("path", relative(path, folder), "a folder for each class", 4),
+        *entry("classes", classes, "labels 0, 1, … in this order", 4),
+        *entry("tokenizer", TOKENIZER, f"the {WORDS:,} most frequent words of the training part", 4),
+    ]  # fmt: skip
+    if skip:
+        lines += entry("on_error", "skip", "some files are not text: they are left out, and counted in the log", 4)
+    split, why = hold_out(total, stratify="label")
+    padding = {"type": "Padding", "length": length}
+    lines += [
+        *entry("split", split, why, 4), *entry("batch_size", 32, "", 4), *entry("shuffle", True, "", 4),
+        "    transforms:",
+        *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
+    ]  # fmt: skip
+    return document([*lines, *training(monitor="accuracy", epochs=30, patience=5)])

@@ -1,0 +1,195 @@
+"""`netspec.init`: the files that it writes pass `check` and train; what it finds in data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+import netspec
+from netspec.errors import InputError
+from netspec.schema.specs.data import SplitFields
+from netspec.tools.init import InitResult, init
+from netspec.tools.specs import load_train
+
+
+def trains(result: InitResult, folder: Path) -> netspec.Run:
+    """Check the files, and train two steps: shapes, classes and parts of the data fit."""
+    assert netspec.check(result.train).kind == "training"
+    few = {"train.max_epochs": 1, "data.train.batch_size": 16}
+    return netspec.train(str(result.train), run_dir=folder / "run", device="reference", **few)
+
+
+def train_split(result: InitResult) -> SplitFields:
+    return load_train(result.train).data.train
+
+
+def test_images_in_class_folders(photos: Path, tmp_path: Path) -> None:
+    result = init(photos)
+    assert result.task == "image classification"
+    assert (result.net, result.train) == (photos / "net.yaml", photos / "train.yaml")
+    split = train_split(result)
+    assert split.classes == ["cat", "dog"]  # type: ignore[attr-defined]  # of image_folder
+    assert split.hold_out is not None
+    assert (split.hold_out.parts, split.hold_out.stratify) == (("validation", "test"), "label")
+    assert "size" in result.train.read_text()  # images differ in size
+    run = trains(result, tmp_path)
+    assert run.test is not None
+    assert run.test.samples == 8
+
+
+def test_images_of_one_small_size_keep_it(tmp_path: Path) -> None:
+    for index in range(24):
+        path = tmp_path / "digits" / str(index % 3) / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((20, 20), index, np.uint8)).save(path)
+    result = init(tmp_path / "digits")
+    text = result.train.read_text()
+    assert "    channels: 1" in text
+    assert "    size:" not in text
+    assert "RandomFlip" not in text  # mirrored digits are others
+    assert "{shape: [1, 20, 20]}" in result.net.read_text()
+    assert netspec.check(result.train).kind == "training"
+
+
+def test_folders_for_training_and_test_are_used(photos: Path, tmp_path: Path) -> None:
+    root = tmp_path / "sets"
+    for part in ("train", "test"):
+        (root / part).parent.mkdir(exist_ok=True)
+        (root / part).symlink_to(photos)
+    result = init(root)
+    data = load_train(result.train).data
+    assert data.train.hold_out is not None
+    assert data.train.hold_out.parts == ("validation",)
+    assert data.test is not None
+    assert trains(result, tmp_path).test is not None
+
+
+def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
+    (photos / "cat" / "broken.png").write_bytes(b"no image")
+    (photos / "dog" / "copy.png").write_bytes((photos / "dog" / "01.png").read_bytes())
+    result = init(photos)
+    assert any("copies of others" in warning and warning.startswith("1 of") for warning in result.warnings)
+    assert any("broken.png" in warning for warning in result.warnings)
+    run = trains(result, tmp_path)  # the broken one is left out
+    assert run.steps == 2
+
+
+def test_a_folder_of_runs_beside_the_classes_is_no_class(photos: Path, tmp_path: Path) -> None:
+    result = init(photos)
+    (photos / "runs" / "photos").mkdir(parents=True)
+    assert trains(result, tmp_path).steps == 2
+
+
+def test_columns_of_a_table(table: Path, tmp_path: Path) -> None:
+    result = init(table, target="left")
+    assert result.task == "table classification"
+    columns = train_split(result).columns  # type: ignore[attr-defined]  # of csv
+    assert list(columns) == ["age", "town", "joined", "price", "left"]
+    assert (columns["age"].missing, columns["age"].missing_indicator) == ("median", True)
+    assert columns["town"].vocabulary == ["Bergen", "Lund", "Turku"]
+    assert columns["left"].vocabulary == ["no", "yes"]
+    reasons = dict(finding.removeprefix("left out: `").split("`: ") for finding in result.findings if "`: " in finding
+                   and finding.startswith("left out"))  # fmt: skip
+    assert reasons.keys() == {"id", "country", "remark"}
+    assert trains(result, tmp_path).test is not None
+
+
+def test_a_number_is_predicted_as_a_number(table: Path, tmp_path: Path) -> None:
+    result = init(table, target="price", output=tmp_path / "prices")
+    assert result.task == "table regression"
+    assert result.train.parent == tmp_path / "prices"
+    run = trains(result, tmp_path)
+    assert run.validation is not None
+    assert run.validation.metrics.keys() == {"mae", "r2"}
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "header"), [(";", True), ("\t", True), (",", False)], ids=["semicolon", "tab", "no header"]
+)
+def test_dialects_of_tables(tmp_path: Path, delimiter: str, header: bool) -> None:
+    rows = [[f"{index / 7:.3f}", "ab"[index % 2], str(index % 3)] for index in range(90)]
+    lines = ([["x", "kind", "y"]] if header else []) + rows
+    (tmp_path / "a.txt").write_text("".join(delimiter.join(line) + "\n" for line in lines))
+    result = init(tmp_path / "a.txt", target="y" if header else "3")
+    assert result.findings[1].startswith(f"target `{'y' if header else '3'}`: 3 classes")
+    assert trains(result, tmp_path).test is not None
+
+
+def test_parquet(tmp_path: Path) -> None:
+    table = pa.table({"x": np.arange(100.0), "kind": ["a", "b"] * 50, "label": [0, 1] * 50})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    result = init(tmp_path / "a.parquet")  # `label` is the target by its name
+    assert "source: parquet" in result.train.read_text()
+    assert trains(result, tmp_path).test is not None
+
+
+def test_rows_of_another_length_are_left_out(table: Path, tmp_path: Path) -> None:
+    table.write_text(table.read_text() + "1,2\n")
+    result = init(table, target="left")
+    assert any("another number of cells" in warning for warning in result.warnings)
+    assert trains(result, tmp_path).skipped <= 1
+
+
+def test_texts_in_class_folders(reviews: Path, tmp_path: Path) -> None:
+    result = init(reviews)
+    assert result.task == "text classification"
+    run = trains(result, tmp_path)
+    assert run.validation is not None
+    assert run.validation.samples == 12
+
+
+def test_texts_in_a_column(table: Path, tmp_path: Path) -> None:
+    result = init(table, target="left", task="text")
+    assert result.task == "text classification"
+    assert list(train_split(result).columns) == ["remark", "left"]  # type: ignore[attr-defined]  # of csv
+    assert trains(result, tmp_path).test is not None
+
+
+def test_files_are_overwritten_on_request_only(photos: Path) -> None:
+    first = init(photos)
+    first.train.write_text("mine")
+    with pytest.raises(InputError, match="exist already"):
+        init(photos)
+    assert first.train.read_text() == "mine"
+    init(photos, force=True)
+    assert first.train.read_text() != "mine"
+
+
+def test_reading_is_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from netspec.tools.init import tables
+
+    monkeypatch.setattr(tables, "MOST_ROWS", 100)
+    assert init(table, target="left").findings[0].startswith("the first 100 rows")
+
+
+def test_the_same_data_gives_the_same_files(table: Path, tmp_path: Path) -> None:
+    texts = [init(table, target="left", output=tmp_path / name).net.read_text() for name in "ab"]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"data": "none.csv"}, "there is no file or folder"),
+        ({"data": "empty"}, "no data that is recognized"),
+        ({"data": "customers.csv"}, "which column"),
+        ({"data": "customers.csv", "target": "prize"}, "no column 'prize'"),
+        ({"data": "customers.csv", "target": "country"}, "one value only"),
+        ({"data": "customers.csv", "target": "left", "task": "regression"}, "cannot be predicted as a number"),
+        ({"data": "customers.csv", "task": "detection"}, "there is no such task"),
+        ({"data": "photos", "target": "label"}, "names a column of a table"),
+    ],
+)
+def test_wrong_arguments_are_told(
+    table: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, str], message: str
+) -> None:
+    (table.parent / "empty").mkdir()
+    monkeypatch.chdir(table.parent)
+    with pytest.raises(InputError, match=message):
+        init(**words)  # type: ignore[arg-type]  # all are texts
+    assert not (table.parent / "train.yaml").exists()
