@@ -10,20 +10,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from netspec.data.base import Dataset, FieldType, Source, Transform
 from netspec.data.batches import Batch, BatchBuilder, Cursor
 from netspec.data.input_binding import InputBinding, ValueRange, bind_inputs
 from netspec.data.pipeline import Learned, TransformPipeline
 from netspec.data.prefetch import Prefetcher
-from netspec.data.random import Order, SequentialOrder, ShuffledOrder, WindowedOrder, order_digest
+from netspec.data.random import BalancedOrder, Order, SequentialOrder, ShuffledOrder, WindowedOrder, order_digest
 from netspec.data.sharding import ALONE, ShardedBatchBuilder, Share
 from netspec.data.thread_pool import ThreadPool, processors
 from netspec.data.uint8_lut import DeferredDecode
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, listing
 from netspec.schema.specs.data import ShuffleWindow, SplitFields
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from netspec.data.base import Array
+
+LABEL = "label"
+"""The field whose classes `sampler: balanced` draws equally often."""
 
 
 class Loader:
@@ -75,6 +82,12 @@ class Loader:
         self._seed = seed
         self._stream, self._block = dataset.window is not None, dataset.block
         self._window = _window_of(dataset, split)
+        self._classes: Array | None = None
+        """The class of each sample, counted from 0, if classes are drawn equally often."""
+        self.sampling: str | None = None
+        """Description of the sampler for the log."""
+        if split.sampler is not None:
+            self._balance(dataset, split)
         self._share = share
         self._whole = BatchBuilder(self._pipeline, self._bindings, split, stream=self._stream)
         self._shared = ShardedBatchBuilder(self._pipeline, self._bindings, split, share, stream=self._stream)
@@ -94,6 +107,27 @@ class Loader:
         """Number of damaged samples that the source left out when it was opened with `on_error: skip`."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
         """Problems of the first few damaged samples."""
+
+    def _balance(self, dataset: Dataset, split: SplitFields) -> None:
+        """Find the class of each sample. Raises `InputError` if samples have no `label`, or are a stream."""
+        samples = self._pipeline.samples
+        kind = dataset.fields.get(LABEL)
+        if dataset.window is not None or kind is None or kind.shape:
+            got = "a stream" if dataset.window is not None else f"fields {listing(list(dataset.fields))}"
+            problem = Problem(
+                "classes cannot be balanced", split.where("sampler"), "sampler",
+                expected=f"samples that are read by index, with a class in the field `{LABEL}`", got=got,
+            )  # fmt: skip
+            raise InputError(problem)
+        values, self._classes, counts = np.unique(
+            dataset.values_of(LABEL)[:samples], return_inverse=True, return_counts=True
+        )
+        names = dataset.classes.get(LABEL)
+        known = [names[value] if names and 0 <= value < len(names) else str(value) for value in values.tolist()]
+        listed = listing([f"{name} {count:,}" for name, count in zip(known, counts.tolist(), strict=True)], 10)
+        self.sampling = (
+            f"sampler: balanced: {samples // len(counts):,} draws of each class per epoch; samples: {listed}"
+        )
 
     def _leave_late(self) -> None:
         """Return fields as uint8 if exactly one input reads them and only the conversion to float32 is left."""
@@ -181,6 +215,8 @@ class Loader:
                 self._open.remove(ahead)
 
     def _order_of(self, epoch: int) -> Order:
+        if self._classes is not None:
+            return BalancedOrder(self._classes, self._seed, epoch)
         if not self._split.shuffle:
             return SequentialOrder()
         if self._window is not None:

@@ -18,7 +18,7 @@ from netspec.data.files import fingerprint_of
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW, _HOLD_OUT = 1, 2, 3, 4, 5, 6
+_ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW, _HOLD_OUT, _BALANCED = 1, 2, 3, 4, 5, 6, 7
 """Second half of the key: the purpose of the numbers."""
 BLOCKS = 16
 """Number of blocks of neighbours in a shuffle window: reading stays local in a file, and windows differ."""
@@ -94,6 +94,36 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Array:
     Every sample draws 64 bits; the order is that of the draws, with ties in the original order.
     """
     return _permutation(samples, [seed, _ORDER], [0, epoch, 0, 0])
+
+
+class BalancedOrder:
+    """A random order of as many draws as there are samples, in which all classes are equally frequent.
+
+    `classes` (N,) are the class numbers of the samples, from 0, each with one sample or more. A class with fewer
+    samples than draws is used several times in full before any sample is repeated once more.
+    """
+
+    def __init__(self, classes: Array, seed: int, epoch: int) -> None:
+        count = len(classes)
+        sizes = np.bincount(classes)
+        members = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
+        turns = _permutation(len(sizes), [seed, _BALANCED], [0, epoch, 0, 0])
+        draws = np.full(len(sizes), count // len(sizes))
+        draws[turns[: count % len(sizes)]] += 1
+        drawn = [
+            member[_permutation(len(member), [seed, _BALANCED], [0, epoch, number + 1, turn])]
+            for number, member in enumerate(members)
+            for turn in range(-(-int(draws[number]) // len(member)))
+        ]
+        ends = np.cumsum([-(-int(draws[number]) // len(member)) * len(member) for number, member in enumerate(members)])
+        every = np.concatenate(drawn)
+        starts = np.concatenate([[0], ends[:-1]])
+        chosen = np.concatenate([every[start : start + size] for start, size in zip(starts, draws, strict=True)])
+        self._order = chosen[_permutation(count, [seed, _ORDER], [0, epoch, 0, 0])]
+
+    def take(self, start: int, stop: int) -> Array:
+        """Return a slice of the draws."""
+        return self._order[start:stop]
 
 
 def hold_out_order(samples: int, seed: int) -> Array:

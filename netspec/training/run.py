@@ -279,7 +279,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
     no_steps = [] if isinstance(resume, bool) or not loop.finished else [_no_steps_left(loop, f"{resume}")]
     for message in (*start.warnings, *no_steps, *_unreached_schedules(loop)):
         loop.emit("warning", message=message)
-    for remark in filter(None, (compiler.device.remark, compiler.remark, loop.session.remark())):
+    for remark in filter(None, (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling)):
         loop.emit("note", message=remark)
     if start.transfer is not None:
         loop.emit("init_from", **start.transfer.as_json())

@@ -196,3 +196,24 @@ def test_an_interrupted_run_of_a_divided_source_ends_with_the_same_weights(spec:
     parts = netspec.train(training, run_dir=tmp_path / "parts", resume=True)
     assert arrays(parts.weights) == arrays(whole.weights)
     assert parts.validation == whole.validation
+
+
+def test_a_balanced_training_logs_its_counts_and_evaluates_as_before(spec: Make, tmp_path: Path) -> None:
+    training = held_out(spec(), test=0.1)
+    training["data"]["train"]["sampler"] = "balanced"
+    run = netspec.train(training, run_dir=tmp_path / "run")
+    text = (run.run_dir / "log.txt").read_text()
+    assert text.count("note: sampler: balanced: 69 draws of each class per epoch") == 1
+    assert run.test is not None
+    assert run.test.samples == 23
+
+
+def test_a_sampler_is_for_training_data_only(spec: Make) -> None:
+    training = spec()
+    training["data"]["test"]["sampler"] = "balanced"
+    with pytest.raises(InputError, match="each sample once"):
+        load_train(training)
+    training = spec()
+    training["data"]["train"] |= {"sampler": "balanced", "shuffle": {"window": 8}}
+    with pytest.raises(InputError, match="exclude each other"):
+        load_train(training)

@@ -56,6 +56,8 @@ class SplitFields(Spec):
         "ignore_errors": "here it is `on_error: skip`",
         "seed": "`seed` belongs under `train`",
         "epochs": "it belongs under `train`, as `max_epochs`",
+        "weighted_sampler": "here it is `sampler: balanced`",
+        "class_weight": "it belongs to the loss; `sampler: balanced` draws rare classes more often",
         "drop_last": "not needed: each sample is read exactly once per epoch",
     }
 
@@ -86,6 +88,11 @@ class SplitFields(Spec):
     """Which samples of the source are held out from training, for validation and test, as in `{validation: 0.15, test:
     0.15, stratify: label}`. Only in `train`. By default none."""
 
+    sampler: Literal["balanced"] | None = None
+    """Order of training samples other than `shuffle`. `balanced` draws every class of the field `label` equally often:
+    samples of rare classes several times per epoch, those of frequent classes in some epochs only. An epoch keeps its
+    length. Only in `train`."""
+
     _split_name: str = PrivateAttr(default="train")
 
     @property
@@ -104,9 +111,18 @@ class SplitFields(Spec):
 
     def held_out(self, part: str) -> Self:
         """Return the split of the samples that are held out for `validation` or `test`: with the fields of this one."""
-        split = self.model_copy(update={"shuffle": False})
+        split = self.model_copy(update={"shuffle": False, "sampler": None})
         split._split_name = part
         return split
+
+    @model_validator(mode="after")
+    def _one_order(self) -> Self:
+        if self.sampler is not None and isinstance(self.shuffle, ShuffleWindow):
+            raise problem(
+                "`sampler` and a shuffle window exclude each other", field="sampler",
+                expected="`shuffle: true` or `false`", hint="a balanced order needs all samples",
+            )  # fmt: skip
+        return self
 
     def known_samples(self) -> int | None:
         """Return the number of samples in an epoch, or None if it is only known after reading the data."""
@@ -147,6 +163,11 @@ class DataSpec(Spec):
                     f"`data.{name}` is evaluated in full: its source cannot be divided", field=name,
                     expected="`split` with a mapping in `data.train` only",
                     hint="validation and test data that `data.train` holds out need no entry of their own",
+                )  # fmt: skip
+            if split is not None and split.sampler is not None:
+                raise problem(
+                    f"`data.{name}` is evaluated in full, each sample once", field=name,
+                    expected="`sampler` in `data.train` only",
                 )  # fmt: skip
             if split is not None and name in parts:
                 raise problem(
