@@ -1,6 +1,6 @@
 """netspec: declarative neural networks, from YAML to a compiled training step.
 
-Train a net as a file says, and use it:
+Train a net from a training file, and use it:
 
     >>> import netspec
     >>> run = netspec.train("train.yaml", **{"train.max_epochs": 2})

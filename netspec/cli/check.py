@@ -64,11 +64,11 @@ def check(
     """Find errors in net and training files.
 
     Checks everything that needs neither data nor weights: fields, names, the shapes of all layers, the solver, and the
-    shapes and sizes under `expect`. Lists all errors with their lines, then warnings about what is valid but probably
-    not meant: probabilities for a loss of logits, pixels without scaling, unused layers, and others.
+    shapes and sizes under `expect`. Lists all errors with their lines, then warnings about probable mistakes:
+    probabilities for a loss of logits, pixels without scaling, unused layers, and others.
 
-    With --export, also lists layers that the format cannot hold; notes on what it leaves out go to stderr. Formats:
-    onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
+    With --export, also lists layers that the format does not support. Prints notes on what it leaves out to stderr.
+    Formats: onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
 
     With --json, prints a list of objects with severity (error or warning), file, line, column, path, message, expected,
     got and hint; it is empty if nothing is wrong.

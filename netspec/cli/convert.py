@@ -56,8 +56,8 @@ def convert(
 ) -> None:
     """Convert a model to another format, and compare both.
 
-    Imports A like `netspec import` and exports B like `netspec export`. Lists everything that either cannot represent,
-    and writes B only if it computes the same results as A.
+    Imports A like `netspec import` and exports B like `netspec export`. Lists everything that the import or the
+    export does not support, and writes B only if it computes the same results as A.
 
     Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
     .safetensors; .npz (NumPy); .h5 (netspec's own).

@@ -13,7 +13,7 @@ from netspec.cli.options import Json, Overrides, Training, writable
 from netspec.cli.output import print_json, table
 from netspec.errors import InputError
 
-app = command_app("Inspect training data; list and fetch datasets.")
+app = command_app("Inspect training data; list and download datasets.")
 app.info.epilog = examples("netspec data show train.yaml", "netspec data ls", "netspec data get cifar10")
 
 
@@ -43,22 +43,23 @@ def show(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Write pictures to this PNG [default: data_SPLIT.png].",
+            help="Write images to this PNG [default: data_SPLIT.png].",
             show_default=False,
         ),
     ] = None,
     samples: Annotated[int, typer.Option("--samples", metavar="N", help="Show N samples.")] = 24,
     read: Annotated[int, typer.Option("--read", metavar="N", help="Read at most N samples (0: all).")] = 10_000,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Measure the loader for S seconds (0: not).")
+        float, typer.Option("--seconds", metavar="S", help="Time the loader for S seconds; 0 skips it.")
     ] = 2.0,
     as_json: Json = False,
 ) -> None:
     """Show the data of a training, before and after transforms.
 
-    Prints types, ranges, means and standard deviations of all fields, the number of samples of each class, what the
-    training data determines (such as vocabularies), and how many samples per second the loader prepares. Writes
-    pictures of images: each sample as it is read, and as it is prepared in three epochs. Prints other samples as rows.
+    Prints types, ranges, means and standard deviations of all fields, the number of samples of each class, values
+    learned from the training data (such as vocabularies), and how many samples per second the loader prepares. Writes
+    images to a PNG file: each sample as it is read, and after the transforms of three epochs. Prints other samples as
+    rows.
     """
     from netspec.cli.data_report import print_report
     from netspec.tools.data_report import inspect_data
@@ -77,7 +78,7 @@ def show(
         return
     print_report(report, rows)
     if pictures is not None:
-        print(f"\npictures: {pictures}")
+        print(f"\nimages: {pictures}")
     # The rate comes last: damaged samples end its measurement, and the statistics above say how many there are.
     if (rate := report.rate(seconds)) is not None:
         print(f"\nloader: {rate:,.0f} samples/s with {report.threads}")

@@ -21,7 +21,7 @@ BAR = 30
 def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
     """Print statistics of the data, classes, what the training data determines, and rows of samples."""
     statistics, total = report.scanned, report.pipeline.samples
-    over = "" if statistics.read == total else f"; figures over {count(statistics.read)} of them"
+    over = "" if statistics.read == total else f"; statistics of {count(statistics.read)} of them"
     print(f"{report.part}: {counted(total, 'sample')} of `{getattr(report.split, 'source', '')}`{over}")
     if report.dataset.skipped:
         print(f"{counted(report.dataset.skipped, 'damaged sample')} left out when the data was opened:")

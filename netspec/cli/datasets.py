@@ -24,7 +24,7 @@ DataFolder: TypeAlias = Annotated[
 
 
 def sets(as_json: Json = False) -> None:
-    """List datasets that can be fetched, and where they are."""
+    """List datasets for download, and where they are stored."""
     from netspec.tools.datasets import datasets
 
     known = datasets()
@@ -39,11 +39,11 @@ def sets(as_json: Json = False) -> None:
 
 
 def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
-    """Fetch a dataset, and verify its files.
+    """Download a dataset, and verify its files.
 
-    Complete files are not fetched again, and interrupted downloads are resumed. An archive that was downloaded by hand
-    into the folder is unpacked. Training files find the dataset by its name. Without NETSPEC_DATA, files are stored in
-    the user's cache folder.
+    Complete files are not downloaded again, and interrupted downloads are resumed. An archive that was downloaded by
+    hand into the folder is unpacked. Training files find the dataset by its name. Without NETSPEC_DATA, files are
+    stored in the user's cache folder.
     """
     from netspec.tools.datasets import get_dataset
 

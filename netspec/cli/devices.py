@@ -21,9 +21,9 @@ MPI_KINDS = {"hydra": "MPICH or Intel MPI", "openmpi": "Open MPI", "other": "an 
 def devices(as_json: Json = False) -> None:
     """List devices, their kernel libraries, and MPI.
 
-    `--device` takes these names; `auto` is a usable GPU, else the processor. For each kernel library, shows the
-    software and version that run it, or why it cannot be used here. Also shows what starts several workers for
-    `netspec train --workers`, and in an MPI job which worker runs on which host.
+    `--device` accepts these names; `auto` selects a GPU if netspec can use one, or else the CPU. For each kernel
+    library, shows the software and its version, or why it cannot be used here. Also shows the MPI that `netspec train
+    --workers` uses, and in an MPI job which worker runs on which host.
     """
     from netspec.distributed import world
     from netspec.tools.devices import devices as list_devices

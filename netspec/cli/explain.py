@@ -30,7 +30,7 @@ def explain(
     weights: Weights = None,
     input_file: Annotated[
         str | None,
-        typer.Option("--input", metavar="FILE", help="Explain the class of this picture.", show_default=False),
+        typer.Option("--input", metavar="FILE", help="Explain the class of this image.", show_default=False),
     ] = None,
     output_file: Annotated[
         str | None,
@@ -38,7 +38,9 @@ def explain(
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option("--class", metavar="NAME", help="Explain this class [default: the best].", show_default=False),
+        typer.Option(
+            "--class", metavar="NAME", help="Explain this class [default: most probable].", show_default=False
+        ),
     ] = None,
     split: Annotated[
         str | None,
@@ -48,11 +50,11 @@ def explain(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Explain predictions for pictures and tables.
+    """Explain predictions for images and tables.
 
-    With --input, covers parts of a picture and draws over it where the probability of its class falls (red) or rises
-    (blue). Without --input, prints the importance of each column of a table: how much the loss rises if the column's
-    values are exchanged between rows.
+    With --input, covers one patch of an image at a time (occlusion), and marks the patches without which the
+    probability of its class falls (red) or rises (blue). Without --input, prints the importance of each column of a
+    table: how much the loss rises if the column's values are exchanged between rows.
     """
     target = None if output_file is None else writable(Path(output_file), "--output", ".png")
     if input_file is not None and target is None:

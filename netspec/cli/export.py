@@ -81,12 +81,12 @@ def export(
     Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
     .safetensors; .npz (NumPy); .h5 (netspec's own).
 
-    The model is run or read again and compared with the net on random inputs, and on those of --inputs, arrays with the
-    names of the inputs. A model whose results differ by more than --tolerance, relative to an output's largest
-    magnitude, is not written. Transforms of the training are not part of the model: they are listed, and recorded if
-    the format can hold them. The batch size `symbolic` leaves it open.
+    Runs the model, or reads it again, and compares it with the net on random inputs, and on the arrays in --inputs,
+    which have the names of the net's inputs. Does not write a model whose results differ by more than --tolerance,
+    relative to an output's largest magnitude. Transforms of the training data are not part of the model: they are
+    listed, and recorded if the format allows it. A symbolic batch size accepts any number of samples.
 
-    With --form training, the ONNX model is the net in training: Dropout drops, BatchNormalization uses the mean and
+    With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and
     variance of the batch, and losses and new moving averages are outputs.
     """
     batch, target = batch_or_open(batch_size), writable(Path(output_file), "--output")
@@ -127,12 +127,13 @@ def _print_files(result: ExportResult) -> None:
         print(f"{file}: {result.format}, {size(file.stat().st_size)}")
     print(counts)
     if result.difference is not None:
-        print(_agreement("the file, read back, computes", result.difference))
+        print(_agreement("the file, read back,", result.difference))
 
 
 def _agreement(subject: str, gap: Gap) -> str:
     """Report whether results agree; without finite elements nothing else can be reported."""
-    return f"{subject} the same: {gap}" if gap.finite or not gap.size else f"{subject} no finite value: {gap}"
+    results = "the same results" if gap.finite or not gap.size else "no finite value"
+    return f"{subject} gives {results}: {gap}"
 
 
 def _comparison(gap: Gap | None) -> dict[str, Any]:
@@ -165,6 +166,6 @@ def _print_onnx(report: ExportReport, counts: str) -> None:
     print(f"{count(report.nodes)} nodes, {counts}")
     print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
     if report.comparison:
-        print(_agreement("onnxruntime computes", report.comparison.whole))
+        print(_agreement("onnxruntime", report.comparison.whole))
     if report.on_user_inputs:
-        print(_agreement("on your samples onnxruntime computes", report.on_user_inputs.whole))
+        print(_agreement("on your samples, onnxruntime", report.on_user_inputs.whole))

@@ -98,11 +98,11 @@ def import_file(
     Writes net.yaml and weights.h5, and train.yaml if the file describes a training. The content of the file determines
     the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.
 
-    A file with weights alone needs --net; in --map, * matches any characters. --fold-batch-norm makes a net for
-    inference alone.
+    A file that contains only weights needs --net. In --map, * matches any characters. --fold-batch-norm makes an
+    inference-only net.
 
-    --until and --drop-head keep a part of the net, to fine-tune it or to compute features: weights stay as they are;
-    layers, losses and metrics that read the rest are dropped.
+    --until and --drop-head keep a part of the net, to fine-tune it or to compute features. The remaining layers keep
+    their weights. Losses and metrics that depend on dropped layers are dropped too.
     """
     given_shapes, given_values, renamed = shapes_of(shapes), values_of(values), _names(names or [])
     from netspec.tools.import_model import import_model

@@ -178,7 +178,7 @@ Shapes: TypeAlias = Annotated[
     typer.Option(
         "--shape",
         metavar="INPUT=1,28,28",
-        help="Set open sizes of an input or axis: height=28.",
+        help="Set dynamic sizes of an input or axis: height=28.",
     ),
 ]
 

@@ -75,5 +75,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
 def note_transforms(transforms: Sequence[str]) -> None:
     """Note on stderr which transforms of the training the inputs of a model do not pass through."""
     if transforms:
-        print("note: inputs are read as the net's inputs; in training they were transformed first:", file=sys.stderr)
+        print("note: transforms are not applied here; in training, inputs were transformed by:", file=sys.stderr)
         print("".join(f"  {line}\n" for line in transforms), end="", file=sys.stderr)

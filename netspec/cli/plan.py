@@ -68,9 +68,9 @@ def plan(
     Everything is for one batch. FLOPs count a multiplication and an addition as two; those of layers are for the
     forward pass. Memory is what the compiled programs will allocate. Nothing is allocated now, and no data is read.
 
-    --device takes t4, a100, l40s, rtx4090, h100, h200 and b200. It also shows whether the net fits into the GPU's
-    memory, the largest batch that does, and the minimum time of a step. Strategies that share memory place all workers
-    on one host by default.
+    --device accepts t4, a100, l40s, rtx4090, h100, h200 and b200. The plan then shows whether the net fits into the
+    GPU's memory, the largest batch that does, and the minimum time of a step. With a strategy that needs shared memory
+    (hogwild), all workers are on one host by default.
     """
     from netspec.tools.plan import plan as plan_spec
 

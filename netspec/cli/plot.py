@@ -44,8 +44,8 @@ def plot(
 ) -> None:
     """Draw losses and metrics of a run, or learning rates.
 
-    A training file has only learning rates to draw (--schedule). No data is read for them, except to count the samples
-    if the length is in epochs. A rate that waits for a plateau depends on the run: it is drawn before any reduction.
+    A training file needs --schedule, because it has no losses yet. Reads data only to count the samples, if the length
+    of the training is in epochs. ReduceLROnPlateau depends on the run, so the plot shows the rate without reductions.
     """
     if out is not None:
         writable(out, "--out", ".svg")

@@ -71,7 +71,7 @@ def predict(
         ),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", help="Name the N most probable classes.")] = 1,
-    keep: Annotated[bool, typer.Option("--keep", help="Add the columns of the input table.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Add the input table's columns to the output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sample.")] = False,
     batch_size: Annotated[
         int | None, typer.Option(metavar="N", help="Compute N samples at a time [default: 256].")
@@ -82,9 +82,9 @@ def predict(
 ) -> None:
     """Predict classes, values, texts or masks for files.
 
-    Without --output, prints a table. Images, sounds, texts and tables are prepared as in the training that the run
-    directory or training file describes. The arrays in an .npz file have the names of the net's inputs, and samples
-    along the first axis; they go to the net as they are. An output in .npz has the raw outputs of the net.
+    Without --output, prints a table. Images, audio, texts and tables are transformed as in the training that the run
+    directory or training file describes. An .npz file as input contains an array of samples for each input of the net,
+    which is not transformed. An .npz file as output contains the raw outputs of the net.
     """
     check_batch(batch_size)
     check_batch(top, "--top")

@@ -78,7 +78,7 @@ def scale(
         int | None,
         typer.Option(
             metavar="N",
-            help="Use N workers as parameter servers [default: 1/4].",
+            help="Use N workers as parameter servers [default: 25 %].",
             show_default=False,
         ),
     ] = None,

@@ -67,16 +67,16 @@ def train(
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Train a net as a training file says.
+    """Train a net as described in a training file.
 
     Writes the resolved spec, logs, checkpoints and weights to the run directory, and nothing elsewhere. The first
-    Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts processes over MPI; on a
-    cluster, its launcher does.
+    Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts MPI processes on this
+    machine; on a cluster, use its launcher, such as srun.
 
-    --resume continues the run whose spec.yaml SPEC is, else the last run. Followed by a FILE, it starts a new run from
-    that checkpoint of netspec, or from a PyTorch training (.safetensors).
+    --resume continues a run: SPEC is the spec.yaml of the run, or a training file whose newest run continues. --resume
+    FILE starts a new run from a netspec checkpoint, or from a PyTorch model with its optimizer (.safetensors).
 
-    With --json, prints an object per line for each event; the last is `done` or `error`.
+    With --json, prints one object per event and line; the last is `done` or `error`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)

@@ -31,8 +31,8 @@ def verify_parallel(
 ) -> int:
     """Check that N workers train bit-identical weights.
 
-    Trains the first steps on 1, 2, … N workers with `parallel: {strategy: all_reduce, deterministic: true}`, whatever
-    strategy the file has, and compares all weights and all states of solver and layers. Exits with status 1 if any bit
+    Trains the first steps on 1, 2, … N workers with `parallel: {strategy: all_reduce, deterministic: true}`, for any
+    strategy in the file, and compares all weights and all states of solver and layers. Exits with status 1 if any bit
     differs. Leaves no files behind.
     """
     from netspec.tools.verify_parallel import verify_parallel as verify

@@ -55,7 +55,7 @@ def forward_graph(spec: NetSpec, net: NetGraph) -> Graph:
     """Return the losses and new moving averages that gradients start from. Raises `SpecError` without a loss."""
     if not net.losses:
         example = "{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}"
-        message, hint = "the net has no losses: there is nothing to train for", f"add e.g. `losses: [{example}]`"
+        message, hint = "the net has no losses: there is nothing to minimize", f"add e.g. `losses: [{example}]`"
         raise SpecError(Problem(message, spec.where(), "losses", hint=hint))
     return run_passes(Graph(losses(net), net.builder.updates), FORWARD_PASSES)
 

@@ -119,7 +119,7 @@ _BATCHES = {
 
 CIFAR10 = KnownSet(
     "cifar10",
-    "60,000 colour images of 32 × 32 in 10 classes",
+    "60,000 color images of 32 × 32 in 10 classes",
     _CIFAR_PAGE,
     (
         Download(
@@ -140,7 +140,7 @@ CIFAR10 = KnownSet(
 
 CIFAR100 = KnownSet(
     "cifar100",
-    "60,000 colour images of 32 × 32 in 100 classes of 20 kinds",
+    "60,000 color images of 32 × 32 in 100 classes of 20 kinds",
     _CIFAR_PAGE,
     (
         Download(
@@ -170,7 +170,7 @@ def _fashion(name: str, size: int, digest: str, unpacked: int, content: str) -> 
 
 FASHION_MNIST = KnownSet(
     "fashion_mnist",
-    "70,000 grey images of 28 × 28 of clothes in 10 classes",
+    "70,000 gray images of 28 × 28 of clothes in 10 classes",
     "https://github.com/zalandoresearch/fashion-mnist",
     (
         _fashion(

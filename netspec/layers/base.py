@@ -393,7 +393,7 @@ class LayerSpec(LayerFields):
 
         `states` are those of `step_states`, in the order of their names.
         """
-        raise NotImplementedError  # abstract: layers with `step_states` say
+        raise NotImplementedError  # layers with `step_states` implement it
 
     def kernel_matrix(self, kernel: Value) -> Value:
         """The layer's kernel, or table, as a matrix with one column per element of Keras's last axis."""
@@ -405,4 +405,4 @@ class LayerSpec(LayerFields):
 
         A layer with several outputs returns a tuple in the order of `output_names`.
         """
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it

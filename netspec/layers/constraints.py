@@ -25,7 +25,7 @@ class ConstraintSpec(Spec):
 
     def project(self, weight: Value) -> Value:
         """The nearest allowed value to `weight`, of its type."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
         """Why a parameter of this shape cannot have the constraint; None if it can."""

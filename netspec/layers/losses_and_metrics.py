@@ -110,7 +110,7 @@ class LossSpec(LossFields):
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> Value:
         """Build the scalar loss from prediction and target."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def reduce(self, builder: Builder, losses: ElementLosses) -> Value:
         """Reduce the losses to the loss of the batch, by the field `reduction`."""
@@ -133,7 +133,7 @@ class PairLoss(LossSpec):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """The losses of all elements."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> Value:
         """prediction, target: (N, …) → scalar."""
@@ -155,7 +155,7 @@ class MetricSpec(MetricFields):
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
         """Build the totals of one batch from prediction and target."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def with_class_names(self, names: Sequence[str]) -> Self:
         """Return the metric with the names that the data has for the classes of its target."""
@@ -163,7 +163,7 @@ class MetricSpec(MetricFields):
 
     def result(self, *totals: Any) -> MetricResult:
         """Compute the metric from the totals of all batches."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 class MeanMetric(MetricSpec):
@@ -192,7 +192,7 @@ class PairMetric(MeanMetric):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """bool or float values of all elements."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction, target: (N, …) → sum of the weighted values, sum of the weights."""

@@ -28,7 +28,7 @@ class RegularizerSpec(Spec):
 
     def penalty(self, weight: Value) -> Value:
         """The scalar penalty on `weight`."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 Regularizer = Annotated[RegularizerSpec, Member(REGULARIZERS)]

@@ -65,7 +65,7 @@ def require_image(x: Value) -> None:
         if len(sizes) == 4:
             hint = f"the batch axis is left out: declare `{x.op.label}: {{shape: {sizes[1:]}}}`"
         elif len(sizes) == 2:
-            hint = f"grey images have one channel: declare `{x.op.label}: {{shape: {[1, *sizes]}}}`"
+            hint = f"gray images have one channel: declare `{x.op.label}: {{shape: {[1, *sizes]}}}`"
     require(
         len(x.shape) == 4,
         "the input is not an image",

@@ -108,7 +108,7 @@ class GroupUse:
     """A group of a solver's parameters."""
 
     says: str
-    """What it has of its own; `the solver's own` of those in no group."""
+    """The settings of the group in one line."""
     parameters: tuple[str, ...]
     """The trained parameters that are in it."""
 
@@ -334,7 +334,7 @@ def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
         yield GroupUse(group.summary(), members)
     ungrouped = tuple(name for name in trained if group_of(solver.groups, name) is None)
     if ungrouped:
-        yield GroupUse("those of the solver", ungrouped)
+        yield GroupUse("the solver's settings", ungrouped)
 
 
 def layer_costs(compiler: Compiler, built: NetGraph) -> Iterable[LayerCost]:

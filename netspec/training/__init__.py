@@ -167,7 +167,7 @@ def train(
     callbacks: Sequence[Callback | CallbackSpec] = (),
     **overrides: Any,
 ) -> Run:
-    """Train a net as a training file says, and return the finished run.
+    """Train a net as described in a training file, and return the finished run.
 
     `spec` is the path of a training file, or a mapping with the same content.
 

@@ -106,7 +106,7 @@ def test_a_training_is_written_and_read_again(netspec, files):
     words = ("line/train.yaml", "--weights", "run/weights.h5", "--output", "line.caffemodel")
     made = netspec("export", *words)
     assert made.status == 0, made.err
-    assert "the file, read back, computes the same" in made.out
+    assert "the file, read back, gives the same results" in made.out
     names = {"line.caffemodel", "line.prototxt", "line_train_val.prototxt", "line_solver.prototxt"}
     assert names <= {one.name for one in folder.iterdir()}
     assert netspec("import", "line_solver.prototxt", "--weights", "line.caffemodel", "--output", "again").status == 0

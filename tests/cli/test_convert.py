@@ -18,7 +18,7 @@ from netspec.training.model import load
 def test_there_and_back(netspec, trained, name):
     found = netspec("convert", "run", name)
     assert (found.status, found.err) == (0, "")
-    assert "computes the same: largest difference" in found.out
+    assert "the same results: largest difference" in found.out
     back = netspec("convert", name, "back.h5", "--json")
     assert back.status == 0
     assert back.json["files"] == ["back.h5"]

@@ -68,7 +68,7 @@ def test_figures_and_pictures_of_images(netspec, work, photos):
     assert ["cat", "4", "40.0", "%", "#" * 20] in lines
     assert ["dog", "6", "60.0", "%", "#" * 30] in lines
     assert "learned from the training data:\n" in found.out
-    assert found.out.endswith("pictures: data_train.png\n")
+    assert found.out.endswith("images: data_train.png\n")
     with Image.open(work / "data_train.png") as sheet:
         assert sheet.format == "PNG"
         # Pictures of 14 × 16 pixels are shown 6 times as large: one framed, three prepared ones of 12 × 12, 8 times.
@@ -111,7 +111,7 @@ def test_fewer_samples_are_spread_over_the_set(netspec, photos):
     assert (found["samples"], found["read"]) == (10, 5)
     assert found["fields"]["label"]["classes"] == {"cat": 2, "dog": 3}
     told = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", *QUICK).out
-    assert told.startswith("train: 10 samples of `image_folder`; figures over 5 of them\n")
+    assert told.startswith("train: 10 samples of `image_folder`; statistics of 5 of them\n")
 
 
 def test_the_rate_of_the_loader_is_measured(netspec, photos):

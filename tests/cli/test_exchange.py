@@ -78,7 +78,7 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
     found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
     assert found.status == 0
-    assert found.err.startswith("note: inputs are read as the net's inputs")
+    assert found.err.startswith("note: transforms are not applied here")
     told = {one.key: one.value for one in onnx.load("model.onnx").metadata_props}
     first, second = json.loads(told["netspec_transforms"])
     assert first == {"input": "features", "type": "Rescaling", "scale": 0.5, "offset": 0.0}
@@ -205,7 +205,7 @@ def test_samples_and_tolerance_of_the_comparison(netspec, trained):
     np.savez("some.npz", features=np.ones((5, 3)))
     found = netspec(*words, "--inputs", "some.npz")
     assert (found.status, found.err) == (0, "")
-    assert "on your samples onnxruntime computes the same: largest difference" in found.out
+    assert "on your samples, onnxruntime gives the same results: largest difference" in found.out
     assert netspec(*words, "--inputs", "some.npz", "--json").json["max_abs_difference_on_inputs"]["logits"] < 1e-5
     np.savez("wrong.npz", features=np.ones((5, 4)))
     assert "the input `features` has the wrong shape" in netspec(*words, "--inputs", "wrong.npz").err

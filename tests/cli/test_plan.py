@@ -137,13 +137,13 @@ def test_members_of_solver_groups_are_listed(netspec, work):
     assert rows == [
         ["1", "weight_decay", "0", "2", "hidden/bias,", "logits/bias"],
         ["2", "learning_rate", "×", "2,", "Adam", "1", "hidden/kernel"],
-        ["3", "those", "of", "the", "solver", "1", "logits/kernel"],
+        ["3", "the", "solver's", "settings", "1", "logits/kernel"],
     ]
     found = netspec("plan", "train.yaml", f"solver.groups={groups}", "--json").json["groups"]
     assert [(one["says"], one["parameters"]) for one in found] == [
         ("weight_decay 0", ["hidden/bias", "logits/bias"]),
         ("learning_rate × 2, Adam", ["hidden/kernel"]),
-        ("those of the solver", ["logits/kernel"]),
+        ("the solver's settings", ["logits/kernel"]),
     ]
     assert netspec("plan", "train.yaml", "--json").json["groups"] == []
 

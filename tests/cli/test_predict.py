@@ -92,7 +92,7 @@ def rescaled(trained: Path, netspec: Any) -> None:
     assert netspec("train", "scaled.yaml", "--run-dir", "run2").status == 0
 
 
-NOTE = "note: inputs are read as the net's inputs; in training they were transformed first:\n"
+NOTE = "note: transforms are not applied here; in training, inputs were transformed by:\n"
 
 
 def test_transforms_that_are_not_applied_are_listed(netspec, trained):

@@ -47,7 +47,7 @@ def test_the_end_prints_paths_and_next_commands(netspec, work):
     assert f"weights: {folder / 'best.h5'}\n" in found.out
     assert f"log: {folder / 'log.jsonl'}\n" in found.out
     test, export = (line.strip() for line in found.out.partition("next:\n")[2].splitlines())
-    for line, needed in ((test, "accuracy"), (export, "onnxruntime computes the same")):
+    for line, needed in ((test, "accuracy"), (export, "onnxruntime gives the same results")):
         program, *words = shlex.split(line)
         assert program == "netspec"
         after = netspec(*words)

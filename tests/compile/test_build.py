@@ -173,7 +173,7 @@ def test_training_requires_losses_and_parameters(tmp_path: Path) -> None:
     bare = "netspec: 1\ninputs: {x: {shape: [3]}, y: {shape: [3]}}\nlayers: [{name: d, type: Dense, units: 3%s}]\n%s"
     loss = "losses: [{type: MeanSquaredError, from: [d, y]}]\n"
     for fields, losses, message in (
-        ("", "", "the net has no losses: there is nothing to train for"),
+        ("", "", "the net has no losses: there is nothing to minimize"),
         (", trainable: false", loss, "there is nothing to train: every layer is frozen"),
         (", learning_rate_multiplier: 0", loss, "there is nothing to train: every layer is frozen"),
     ):

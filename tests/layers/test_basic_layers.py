@@ -83,8 +83,8 @@ def test_embedding_gathers_rows_and_sums_their_gradients():
     ("fields", "shapes", "message"),
     [
         ({"type": "Dense", "units": 2}, [(3,)], "the input has no features"),
-        ({"type": "Reshape", "target_shape": [5]}, [(2, 12)], "12 elements per sample cannot have the shape"),
-        ({"type": "Reshape", "target_shape": [5, -1]}, [(2, 12)], "12 elements per sample cannot have the shape"),
+        ({"type": "Reshape", "target_shape": [5]}, [(2, 12)], "12 elements per sample cannot be reshaped to"),
+        ({"type": "Reshape", "target_shape": [5, -1]}, [(2, 12)], "12 elements per sample cannot be reshaped to"),
         ({"type": "Add"}, [(2, 3), (2, 4)], "inputs of different sizes cannot be added"),
         ({"type": "Add"}, [(2, 3), (2,)], "inputs of different sizes cannot be added"),
         ({"type": "Concatenate"}, [(2, 3), (2, 3, 1)], "inputs with different numbers of axes"),

@@ -112,7 +112,7 @@ def test_train_is_a_documented_function() -> None:
     assert list(parameters) == [
         "spec", "run_dir", "resume", "weights", "samples", "device", "listeners", "callbacks", "overrides",
     ]  # fmt: skip
-    assert "Train a net as a training file says" in pydoc.plain(pydoc.render_doc(netspec.train))
+    assert "Train a net as described in a training file" in pydoc.plain(pydoc.render_doc(netspec.train))
     train: Any = netspec.train
     with pytest.raises(TypeError, match=r"takes 1 positional argument"):
         train("train.yaml", "runs/a")

@@ -156,9 +156,9 @@ def colours_needed(transform: ImageTransform, shape: ImageShape, *also: int) -> 
     """A problem where images are not red, green and blue (or have another number of channels that is taken too)."""
     if shape.channels not in (3, *also):
         yield Problem(
-            f"{type(transform).__name__} needs colour images",
+            f"{type(transform).__name__} needs color images",
             transform.where("type"),
             "type",
-            expected="images of 3 channels (red, green, blue)" + " or 1 (grey)" * (1 in also),
+            expected="images of 3 channels (red, green, blue)" + " or 1 (gray)" * (1 in also),
             got=str(shape),
         )

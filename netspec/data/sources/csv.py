@@ -85,7 +85,7 @@ class Csv(TableSource):
         {
             "path": "train.csv",
             "header": True,
-            "columns": {"age": "numeric", "colour": "categorical"},
+            "columns": {"age": "numeric", "color": "categorical"},
             "label": "species",
         },
     )

@@ -61,7 +61,7 @@ class ImageFolder(FileSource):
     size: Size | None = None
     """`[height, width]` that images are resized to; with it, image headers are not read beforehand."""
     channels: Literal[1, 3] = 3
-    """3: color (red, green, blue); 1: grey. Transparency is dropped."""
+    """3: color (red, green, blue); 1: gray. Transparency is dropped."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
     """How images are resized."""
     classes: ClassNames | None = None

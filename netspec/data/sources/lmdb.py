@@ -30,7 +30,7 @@ class Lmdb(Source):
     """`[height, width]` to which encoded images are resized. `varied`: each image keeps its size, for a transform to
     crop or resize. By default all have the size of the first."""
     channels: Literal[1, 3] = 3
-    """Channels of encoded images; 3: color, 1: grey."""
+    """Channels of encoded images; 3: color, 1: gray."""
     order: Literal["rgb", "bgr"] = "rgb"
     """Order of the colors of encoded images. `bgr`: blue, green, red, as Caffe reads them."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"

@@ -73,7 +73,7 @@ class RandomSaturation(ColourTransform):
 
     type: Literal["RandomSaturation"] = "RandomSaturation"
     factor: Fraction
-    """The range of f: `g` means 0 to g, or `[lowest, highest]`. 0 makes images grey, 0.5 changes nothing, 1 gives pure
+    """The range of f: `g` means 0 to g, or `[lowest, highest]`. 0 makes images gray, 0.5 changes nothing, 1 gives pure
     colors."""
 
     samples: ClassVar = ({"factor": [0.3, 0.7]}, {"factor": 1})

@@ -44,7 +44,7 @@ class _Crop(ImageTransform):
                 yield self.problem(
                     name,
                     f"the crop's {name} is larger than that of the images",
-                    expected=f"at most {size + 2 * around}" + f", {around} on both sides included" * bool(around),
+                    expected=f"at most {size + 2 * around}" + f", including {around} on each side" * bool(around),
                     got=str(getattr(self, name)),
                     hint="the transform Resizing enlarges images",
                 )

@@ -26,7 +26,7 @@ def _greyed(image: Array) -> Array:
 
 @TRANSFORMS.register
 class Grayscale(ImageTransform):
-    """Convert images to grey, as in torchvision: 0.2989 red + 0.587 green + 0.114 blue."""
+    """Convert images to gray, as in torchvision: 0.2989 red + 0.587 green + 0.114 blue."""
 
     type: Literal["Grayscale"] = "Grayscale"
     num_output_channels: Literal[1, 3] = 1
@@ -47,7 +47,7 @@ class Grayscale(ImageTransform):
 
 @TRANSFORMS.register
 class RandomGrayscale(ImageTransform):
-    """Convert some images to grey, as in Keras: 0.2989 red + 0.587 green + 0.114 blue in all three channels."""
+    """Convert some images to gray, as in Keras: 0.2989 red + 0.587 green + 0.114 blue in all three channels."""
 
     foreign_fields: ClassVar[dict[str, str]] = {"p": "here it is `factor`"}
 
@@ -72,7 +72,7 @@ class RandomGrayscale(ImageTransform):
 
 @TRANSFORMS.register
 class RandomColorDegeneration(ColourTransform):
-    """Reduce colors: y = x + d · (grey − x) with a random d per image, as in Keras. 1 gives grey images."""
+    """Reduce colors: y = x + d · (gray − x) with a random d per image, as in Keras. 1 gives gray images."""
 
     random: ClassVar[bool] = True
 

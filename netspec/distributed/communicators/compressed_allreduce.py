@@ -21,7 +21,7 @@ class CompressedAllReduce:
 
     def start(self) -> Pending:
         """Send the arrays on their way."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 class AllGatherSum(CompressedAllReduce):

@@ -40,15 +40,15 @@ class Encoding:
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
         """Return the encoded size of an array whose elements have `itemsize` bytes unencoded."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def encode(self, array: Floats) -> Bytes:
         """Encode an array. An encoding that gathers receives only arrays that it represents exactly."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
         """Decode an array of this shape and type."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def sent(self, nbytes: float, workers: int) -> float:
         """Return the bytes that each worker sends, if its encoded arrays take `nbytes`."""

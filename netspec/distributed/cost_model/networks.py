@@ -125,7 +125,7 @@ def parse_network(text: str, what: str = "--network") -> Network:
         return NETWORKS[text]
     if "=" not in text:
         raise InputError(
-            f"{what}: there is no network `{text}`",
+            f"{what}: unknown network `{text}`",
             expected=f"one of {listing(list(NETWORKS))}; or alpha=2us,beta=0.1ns",
             hint=did_you_mean(text, NETWORKS),
         )

@@ -50,11 +50,11 @@ class Rule:
 
     def decide(self, push: Push) -> Sequence[Update | Drop]:
         """Return the decisions, in order, now that this gradient has arrived."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def next_step(self, step: int) -> int | None:
         """Return the step, from 0, with which a worker continues after `step` steps; None while it has to wait."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 class Synchronous(Rule):

@@ -73,7 +73,7 @@ class ServerLoop:
 
     def _poll(self) -> bool:
         """Handle the messages that have arrived; return whether there were any."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def _send(self, array: Any, to: int, tag: int) -> None:
         """Start to send an array that does not change any more."""

@@ -64,7 +64,11 @@ class Binary(Op):
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
         self.check(a.dtype == b.dtype, f"{self.name} of different element types", expected="one element type")
         shape = broadcast_shapes(a.shape, b.shape)
-        self.check(shape is not None, f"{self.name} of shapes that do not broadcast", expected="equal sizes, or 1")
+        self.check(
+            shape is not None,
+            f"the shapes of the operands of {self.name} do not broadcast",
+            expected="equal sizes, or 1",
+        )
         assert shape is not None
         return TensorType(shape, a.dtype)
 
@@ -289,7 +293,9 @@ class Where(Op):
         self.check(condition.dtype == DType.BOOL, "the condition of Where is not bool", got=condition)
         self.check(a.dtype == b.dtype, "Where of different element types", expected="one element type")
         shape = broadcast_shapes(condition.shape, a.shape, b.shape)
-        self.check(shape is not None, "Where of shapes that do not broadcast", expected="equal sizes, or 1")
+        self.check(
+            shape is not None, "the shapes of the operands of Where do not broadcast", expected="equal sizes, or 1"
+        )
         assert shape is not None
         return TensorType(shape, a.dtype)
 

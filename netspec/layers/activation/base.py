@@ -23,7 +23,7 @@ class ActivationSpec(Spec):
 
     def apply(self, x: Value) -> Value:
         """Apply the function to `x`."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def apply_over(self, x: Value, axis: int) -> Value:
         """Apply the function to `x`, whose features are along `axis`."""
@@ -50,7 +50,7 @@ class OverAxis(ActivationSpec):
 
     def apply_along(self, x: Value, axis: int) -> Value:
         """Apply the function along an axis counted from the front."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 Activation = Annotated[ActivationSpec, Member(ACTIVATIONS)]

@@ -70,7 +70,7 @@ class FunctionLayer(LayerSpec):
 
     def function(self) -> ActivationSpec:
         """The activation function that the fields describe."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x → function of x, same shape."""

@@ -77,7 +77,7 @@ def _all_pairs(query: Value, key: Value) -> Value:
 class AttentionSpec(LayerSpec):
     """Base of attentions without projections."""
 
-    onnx_roundtrip_blocker: ClassVar = "it is written as products and a softmax, which are not put together again"
+    onnx_roundtrip_blocker: ClassVar = "it is exported as products and a softmax"
     passes_mask: ClassVar = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the weights that become 0 in training."""

@@ -44,7 +44,7 @@ class AxisFolding:
         middle = range(1, len(query.shape) - 1)
         selected = tuple(sorted(sample_axis(query, axis, "to attend over") for axis in axes)) if axes else tuple(middle)
         fits = bool(selected) and len(set(selected)) == len(selected) and set(selected) <= set(middle)
-        require(fits, "cannot attend over these axes", expected="different axes other than that of the features",
+        require(fits, "cannot attend over these axes", expected="distinct axes, without the batch and the features",
              got=list(axes or ()))  # fmt: skip
         return cls(selected, tuple(axis for axis in middle if axis not in selected))
 
@@ -95,7 +95,7 @@ AttentionResult: TypeAlias = Value | tuple[Value, Value]
 class HeadsSpec(LayerSpec):
     """Base of multi-head attentions: learned projections before and after the heads."""
 
-    onnx_roundtrip_blocker: ClassVar = "it is written as products and a softmax, which are not put together again"
+    onnx_roundtrip_blocker: ClassVar = "it is exported as products and a softmax"
     passes_mask: ClassVar = True
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the weights that become 0 in training."""
@@ -154,7 +154,7 @@ class HeadsSpec(LayerSpec):
 
     def head_sizes(self) -> tuple[int, int, tuple[int, int]]:
         """Return the numbers of heads and of groups that share keys and values, and the sizes of keys and values."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def step_states(self, steps: int) -> StepStates | None:
         """Return the keys and values of all steps, if a step attends to previous ones only."""

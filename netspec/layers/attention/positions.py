@@ -143,7 +143,7 @@ class RotaryEmbedding(PositionLayer):
     feature_axis: int = -1
     """The axis of features, whose size must be even."""
 
-    onnx_roundtrip_blocker: ClassVar = "it is written as products and slices, which are not put together again"
+    onnx_roundtrip_blocker: ClassVar = "it is exported as products and slices"
     passes_mask: ClassVar = True
     samples: ClassVar = (
         Sample.of((2, 3, 4)),

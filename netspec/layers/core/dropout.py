@@ -48,7 +48,7 @@ class NoiseLayer(LayerSpec):
 
     def strength(self) -> float:
         """How much is changed: with 0, nothing."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def mask_shape(self, x: Value) -> tuple[int, ...]:
         """Shape of the random numbers, which broadcasts to that of `x`."""
@@ -56,7 +56,7 @@ class NoiseLayer(LayerSpec):
 
     def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:
         """The layer's output for `x` in training."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 class DropoutBase(NoiseLayer):

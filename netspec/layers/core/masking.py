@@ -62,7 +62,7 @@ class Masking(LayerSpec):
     mask_value: float = 0.0
     """A step is masked if all its features have this value."""
 
-    onnx_roundtrip_blocker: ClassVar = "it is written as comparisons, which are not put together again"
+    onnx_roundtrip_blocker: ClassVar = "it is exported as comparisons"
     samples: ClassVar = (
         Sample.of((2, 3, 2), ranges=[(0.0, 2.0)]),
         Sample.of((2, 3, 2), dtypes=("int32",), high=2, mask_value=1.0),

@@ -57,7 +57,7 @@ class InitializerSpec(Spec):
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """The values in float64, from a NumPy generator."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
         """Why the initializer has no values of this shape; None if it has."""

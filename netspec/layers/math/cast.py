@@ -76,8 +76,8 @@ class BitCast(LayerSpec):
         dtype = DType(self.dtype)
         require(
             x.dtype.itemsize == dtype.itemsize,
-            f"elements of {x.dtype} do not have the size of {dtype}",
-            expected=f"a type of {x.dtype.itemsize} bytes each",
+            f"{x.dtype} and {dtype} have elements of different sizes",
+            expected=f"a type of {x.dtype.itemsize} bytes per element",
             got=f"{dtype}",
         )
         bits = x if x.dtype == dtype else bitcast.BitCast(dtype)(x)

@@ -80,7 +80,7 @@ class DFT(LayerSpec):
     https://onnx.ai/onnx/operators/onnx__DFT.html
     """
 
-    onnx_roundtrip_blocker: ClassVar = "it is written as the product with a matrix that it is"
+    onnx_roundtrip_blocker: ClassVar = "it is exported as a matrix product"
 
     type: Literal["DFT"] = "DFT"
     axis: int = -2
@@ -143,7 +143,7 @@ class STFT(LayerSpec):
     https://onnx.ai/onnx/operators/onnx__STFT.html
     """
 
-    onnx_roundtrip_blocker: ClassVar = "it is written as the product with a matrix that it is"
+    onnx_roundtrip_blocker: ClassVar = "it is exported as a matrix product"
 
     type: Literal["STFT"] = "STFT"
     frame_length: PositiveInt

@@ -107,7 +107,7 @@ class Cumulative(LayerSpec):
 
     def cumulated(self, x: Value, axis: int) -> Value:
         """The sums or products."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 @LAYERS.register

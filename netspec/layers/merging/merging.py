@@ -57,7 +57,7 @@ class ReducingMerge(ElementwiseMerge):
 
     def merge(self, inputs: Sequence[Value]) -> Value:
         """Combine the inputs."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def build(self, builder: Builder, first: Value, second: Value, *others: Value) -> Value:
         """Inputs: (N, …) → (N, …)."""

@@ -124,7 +124,7 @@ class MatMul(LayerSpec):
         require(
             inner == rows,
             "the inner sizes of the matrices differ",
-            expected=f"{inner} rows in the second, as the first has columns",
+            expected=f"{inner} rows in the second input, one for each column of the first",
             got=f"{rows}",
             hint="`transpose_a` and `transpose_b` transpose them",
         )

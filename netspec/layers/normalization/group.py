@@ -26,7 +26,7 @@ class GroupNormalizationBase(AffineFields):
 
     def count(self, channels: int) -> int:
         """Number of groups for this number of channels."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""

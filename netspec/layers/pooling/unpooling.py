@@ -101,7 +101,8 @@ class MaxUnpool(LayerSpec):
             got=f"{len(strides)}, {len(self.padding)} and {len(self.output_size or strides)}",
         )
         lead = len(x.shape) - rank
-        require(lead >= 1, f"the input must have {rank} axes after the batch", expected="(batch, …)", got=x.type)
+        require(lead >= 1, f"the input must have at least {rank + 1} axes",
+            expected=f"the batch, and {rank} for `pool_size`", got=x.type)  # fmt: skip
         require(
             not indices.dtype.is_float and indices.dtype != DType.BOOL and indices.shape == x.shape,
             "the second input must hold one index per element",
@@ -121,7 +122,10 @@ class MaxUnpool(LayerSpec):
             expected=f"{list(sizes)} or more",
             got=list(output_size),
         )
-        require(count <= prod(sizes), "there are more elements than indices", expected=f"{prod(sizes)}", got=count)
+        require(
+            count <= prod(sizes), "the input has more elements than the output",
+            expected=f"at most {prod(sizes)}", got=count,
+        )  # fmt: skip
         x = builder.floating(x)
         rows = reshape_to(x, (*x.shape[:lead], count))
         zero = reshape_to(constant(_zeros(str(x.dtype))), (1,) * (lead + 1))

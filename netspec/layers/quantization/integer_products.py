@@ -38,7 +38,7 @@ class IntegerProduct(LayerSpec):
         require(
             x.dtype in BYTES,
             "the input must hold 8-bit integers",
-            expected="uint8 or int8, as QuantizeLinear gives them",
+            expected="uint8 or int8, as QuantizeLinear outputs them",
             got=x.type,
         )
         return x

@@ -40,11 +40,11 @@ class CellSpec(Spec):
 
     def state_names(self) -> tuple[str, ...]:
         """The name of each state."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def sizes(self) -> tuple[int, ...]:
         """Number of elements of each state."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def description(self) -> int:
         """Which of the states is the output."""
@@ -58,7 +58,7 @@ class CellSpec(Spec):
         `initial` are the first states, which are 0 without; at a step that does not count (mask: (N, T)) all states,
         and the output, stay as they were.
         """
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
 
 AnyCell = Annotated[CellSpec, Member(CELLS)]
@@ -128,7 +128,7 @@ class UnitsFields(WeightFields):
 
     def op(self, **facts: Any) -> rnn.RecurrentOp:
         """Return the op that runs the full sequence; `facts` are fields of `rnn.RecurrentOp`."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # subclasses implement it
 
     def first_bias(self, units: int) -> Initial:
         """Initializer of the bias."""

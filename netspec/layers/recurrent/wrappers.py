@@ -59,8 +59,9 @@ def build_inner(builder: Builder, layer: Any, name: str, *inputs: Value, **facts
         try:
             require(
                 least <= len(inputs) and (most is None or len(inputs) <= most),
-                f"an inner layer reads {len(inputs)} input{'s' * (len(inputs) != 1)} here",
-                expected=f"a layer that takes {len(inputs)}, not {least}",
+                f"this inner layer must take {len(inputs)} input{'s' * (len(inputs) != 1)}",
+                expected=f"a layer with {len(inputs)} input{'s' * (len(inputs) != 1)}",
+                got=f"a layer with {least}",
             )
             return layer.call(builder, *inputs)
         except ShapeMismatch as mismatch:

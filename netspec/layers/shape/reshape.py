@@ -74,7 +74,7 @@ class Reshape(LayerSpec):
         free = -1 in self.target_shape
         require(
             have % known == 0 if free else have == known,
-            f"{have} elements per sample cannot have the shape {list(self.target_shape)}",
+            f"{have} elements per sample cannot be reshaped to {list(self.target_shape)}",
             expected=f"a multiple of {known} elements" if free else f"{known} elements per sample",
             got=f"{list(x.shape[1:])}, which is {have}",
         )
@@ -111,8 +111,8 @@ class Permute(LayerSpec):
         """x: (N, …) → (N, …)."""
         require(
             len(x.shape) == len(self.dims) + 1,
-            f"`dims` orders {len(self.dims)} axes",
-            expected=f"{len(self.dims)} axes besides the batch",
+            f"`dims` does not have an entry for each axis: it has {len(self.dims)}",
+            expected=f"{len(x.shape) - 1} entries, without the batch",
             got=x.type,
         )
         return shape.Transpose((0, *self.dims))(x)
@@ -231,8 +231,8 @@ class Transpose(LayerSpec):
         axes = (0, *range(rank - 1, 0, -1)) if self.axes is None else self.axes
         require(
             len(axes) == rank,
-            f"`axes` orders {len(axes)} axes",
-            expected=f"{len(axes)} axes, the batch among them",
+            f"`axes` does not have an entry for each axis: it has {len(axes)}",
+            expected=f"{rank} entries, including the batch",
             got=x.type,
         )
         return shape.Transpose(axes)(x)

@@ -218,7 +218,7 @@ class Crop(LayerSpec):
             require(
                 start + length <= size,
                 f"the first input is too small along axis {k}",
-                expected=f"{start + length} or more: the second input's {length}, after {start}",
+                expected=f"{start + length} or more: the offset {start} plus the second input's {length}",
                 got=f"{size}",
             )
             x = x if size == length else shape.Slice(k, start, start + length)(x)

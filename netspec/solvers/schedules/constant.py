@@ -110,7 +110,7 @@ def _momentum(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
             expected="a schedule with values from 0 to below 1",
             got=f"{schedule.type} with values up to {bound:g}"
             if isfinite(bound)
-            else f"{schedule.type} without a bound",
+            else f"{schedule.type}, whose values have no upper bound",
         )
     return schedule.initial if isinstance(schedule, Constant) else schedule
 

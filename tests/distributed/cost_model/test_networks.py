@@ -28,8 +28,8 @@ def test_network_from_alpha_and_beta():
 @pytest.mark.parametrize(
     ("text", "told", "hint"),
     [
-        ("ib-hrd", "there is no network `ib-hrd`", "did you mean `ib-hdr`?"),
-        ("ethernet", "there is no network", "did you mean `ethernet-1g`?"),
+        ("ib-hrd", "unknown network `ib-hrd`", "did you mean `ib-hdr`?"),
+        ("ethernet", "unknown network", "did you mean `ethernet-1g`?"),
         ("alpha=1us", "beta is missing", "0.08ns at 100 Gbit/s"),
         ("alpha=1us,beta=2", "beta: not a time", None),
         ("alpha=1us,beta=0ns", "beta must be above 0", None),
