@@ -41,7 +41,7 @@ def init(
 ) -> None:
     """Write a net and a training file for your data.
 
-    Looks at a sample of the data: classes, sizes of images, types and gaps of columns, copies and unreadable files.
+    Looks at a sample of the data: classes, image sizes, column types, missing values, duplicates and unreadable files.
     Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
     files state the reason for each choice.
     """

@@ -161,8 +161,8 @@ def _findings(found: ImageSurvey) -> tuple[list[str], list[str]]:
         )
     if found.duplicates:
         warnings.append(
-            f"{found.duplicates:,} of {found.looked_at:,} images are copies of others: in training and in "
-            "test data, they make results look better"
+            f"{found.duplicates:,} of {found.looked_at:,} images are duplicates; in both training and "
+            "test data, they make results look better than they are"
         )
     return findings, warnings
 

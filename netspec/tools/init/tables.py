@@ -354,8 +354,8 @@ def _findings(
     warnings = []
     if found.duplicates:
         warnings.append(
-            f"{found.duplicates:,} of {found.rows:,} rows are copies of others: in training and in test data, "
-            "they make results look better"
+            f"{found.duplicates:,} of {found.rows:,} rows are duplicates; in both training and test data, "
+            "they make results look better than they are"
         )
     if found.ragged:
         warnings.append(

@@ -73,7 +73,7 @@ def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
     (photos / "cat" / "broken.png").write_bytes(b"no image")
     (photos / "dog" / "copy.png").write_bytes((photos / "dog" / "01.png").read_bytes())
     result = init(photos)
-    assert any("copies of others" in warning and warning.startswith("1 of") for warning in result.warnings)
+    assert any("duplicates" in warning and warning.startswith("1 of") for warning in result.warnings)
     assert any("broken.png" in warning for warning in result.warnings)
     run = trains(result, tmp_path)  # the broken one is left out
     assert run.steps == 2
