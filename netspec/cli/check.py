@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -23,6 +23,8 @@ from netspec.cli.output import print_json
 from netspec.errors import InputError, Problem, counted
 
 app = command_app()
+Finding: TypeAlias = tuple[str, Problem]
+"""A file, and a problem or warning about it."""
 
 
 @app.command(
@@ -79,8 +81,8 @@ def check(
     if not files:
         raise InputError("no file to check", expected="`netspec check SPEC`, with changes after it")
     batch = batch_or_open(batch_size)
-    problems: list[tuple[str, Problem]] = []
-    warnings: list[tuple[str, Problem]] = []
+    problems: list[Finding] = []
+    warnings: list[Finding] = []
     for file in dict.fromkeys(files):
         notes: list[str] = []
         try:
@@ -99,12 +101,19 @@ def check(
                 problems += [(file, problem) for problem in _check_expectations(file, overrides, device, quiet=as_json)]
         if notes:
             _print_notes(file, notes, as_json=as_json)
+    return _report(problems, warnings, as_json=as_json)
+
+
+def _report(problems: Sequence[Finding], warnings: Sequence[Finding], *, as_json: bool) -> int:
+    """Print all findings; return the exit status. Raises `InputError` with the problems, unless they are JSON."""
     if as_json:
-        found = [("error", *located) for located in problems] + [("warning", *located) for located in warnings]
-        print_json([_located(severity, file, problem) for severity, file, problem in found])
+        print_json(
+            [_located("error", *problem) for problem in problems]
+            + [_located("warning", *warning) for warning in warnings]
+        )
         return WRONG_INPUT if problems else DONE
-    for _, problem in warnings:
-        print(problem.render("warning"), file=sys.stderr)
+    for _, warning in warnings:
+        print(warning.render("warning"), file=sys.stderr)
     if problems:
         raise InputError(problem for _, problem in problems)
     return DONE
