@@ -43,7 +43,7 @@ COMMANDS = {
 
 HELP = """Train neural networks declared in YAML; check, plan, test and export them.
 
-Exit status: 0 done, 1 failed while running, 2 wrong input.
+Exit status: 0 done, 1 failed while running, 2 wrong input, 130 interrupted.
 """
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
