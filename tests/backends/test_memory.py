@@ -54,7 +54,7 @@ def test_out_of_memory_error_shows_the_plan(free: int | None, told: str, monkeyp
     compiler = Compiler(net, device="reference")
     monkeypatch.setattr(CpuDevice, "allocate", lambda self, nbytes: allocate(self, 1 << 50))
     monkeypatch.setattr(CpuDevice, "free_bytes", lambda self: free)
-    match = rf"(?s)out of memory.*batches of 32 need .* GB in the program `predict`, in addition to .*{told}"
+    match = rf"(?s)out of memory.*batches of 32 need .* GB for the program `predict`, in addition to .*{told}"
     with pytest.raises(RunError, match=match):
         compiler.program(ProgramKind.PREDICT, 32)
 

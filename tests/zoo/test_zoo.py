@@ -46,7 +46,9 @@ def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime(path: Path, tmp_p
         for name, one in kinds
         if name in model.compiler.graph(ProgramKind.PREDICT, 1).inputs()
     }
-    report = export_model(model, tmp_path / "m.onnx", PreprocessingRecord(), batch=None, opset=None, given=given)
+    report = export_model(
+        model, model.spec, tmp_path / "m.onnx", PreprocessingRecord(), batch=None, opset=None, given=given
+    )
     for found in (report.comparison, report.on_user_inputs):
         assert found is not None
         assert found.whole.scaled < 1e-5  # float32, a few thousand terms at the most

@@ -76,7 +76,7 @@ def test_auto_opens_a_gpu_if_present(install: Install) -> None:
     [
         ("61", "as made", 1, "the GPU 0 is too old for the device `cuda`: 6.1 ("),
         ("90", None, 1, "needs CuPy: it is not installed (pip install 'netspec[cuda13]'"),
-        ("90", "as made", 0, "needs an NVIDIA GPU: none is there"),
+        ("90", "as made", 0, "needs an NVIDIA GPU: no GPU was found"),
     ],
     ids=["too old", "no package", "none to be seen"],
 )
