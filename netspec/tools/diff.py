@@ -100,14 +100,14 @@ def diff(
     """
     options = import_options(shapes=shapes, values=values)
     first, other = _open_both(Path(before), Path(after), options)
-    spec = compare_specs(first.spec, other.spec, (_settled(first), _settled(other)))
+    spec = compare_specs(first.spec, other.spec, (_resolved_fields(first), _resolved_fields(other)))
     outputs, why_not = _outputs(first, other, spec.names, seed)
     weights = tuple(_weights(first, other, spec.names))
     weighed = first.has_weights or not weights, other.has_weights or not weights
     return Difference(spec, weights, outputs, why_not, weighed)
 
 
-def _settled(side: LoadedModel) -> dict[str, dict[str, Any]]:
+def _resolved_fields(side: LoadedModel) -> dict[str, dict[str, Any]]:
     """Values of layer fields that follow from the shapes of the layers' inputs."""
     known = side.model.compiler.graph(ProgramKind.PREDICT, 1).named
     return {

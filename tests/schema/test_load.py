@@ -290,7 +290,7 @@ def test_what_a_loss_compares_must_be_plain(folder):
     assert (
         complaint("net.yaml")
         == """\
-net.yaml:14:10: error: `from` is missing: it says what this loss compares
+net.yaml:14:10: error: `from` is missing: it names what this loss compares
   14 | losses: [{type: SparseCategoricalCrossentropy, from_logits: true}]
      |          ^
   expected: `from: [prediction, target]`

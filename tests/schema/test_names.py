@@ -12,7 +12,7 @@ from netspec.schema.messages.foreign import Suggestion, _entries, suggest
 from netspec.schema.messages.foreign_names import TABLES
 from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.specs.links import resolve_names
-from netspec.schema.specs.names import Entry, default_names, snake_case
+from netspec.schema.specs.names import NamedEntry, default_names, snake_case
 from netspec.schema.specs.net import InputSpec, NetSpec
 from tests.schema.catalogue import Add, Conv2D, Dense, Flatten
 from tests.schema.specs import TRAIN, write
@@ -36,7 +36,7 @@ def test_snake_case_is_keras(name, snake):
 
 @given(st.lists(st.tuples(st.sampled_from(["Conv2D", "Add"]), st.sampled_from([None, None, "add", "conv2d_1", "x"]))))
 def test_default_names_are_unique_and_leave_given_ones(pairs):
-    entries = [Entry(type_, name) for type_, name in pairs]
+    entries = [NamedEntry(type_, name) for type_, name in pairs]
     default_names(entries, {"add_1"})
     assert all(name is None or entry.name == name for entry, (_, name) in zip(entries, pairs, strict=True))
     made = [entry.name for entry, (_, name) in zip(entries, pairs, strict=True) if name is None]

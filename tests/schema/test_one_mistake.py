@@ -277,7 +277,7 @@ LINES = [
     (
         "- {name: c, type: Dense, units: 3, share: conv1}",
         "11:45",
-        "parameters are shared by layers of one type",
+        "only layers of the same type can share parameters",
         None,
         "`conv1` is of the type Conv2D",
         None,

@@ -31,7 +31,7 @@ from netspec.layers.initializers.variance_scaling import GlorotUniform
 from netspec.layers.regularizers import Regularizer
 from netspec.layers.states import Initial
 from netspec.schema.specs.kinds import CELLS
-from netspec.schema.specs.names import Entry, default_names
+from netspec.schema.specs.names import NamedEntry, default_names
 from netspec.schema.specs.spec import Member, Spec, problem
 
 
@@ -350,6 +350,6 @@ class StackedRNNCells(CellSpec):
 
 def cell_names(cells: Sequence[CellSpec]) -> list[str]:
     """Names of cells in the names of their parameters: their types in snake case, numbered from the second on."""
-    entries = [Entry(str(getattr(cell, "type", ""))) for cell in cells]
+    entries = [NamedEntry(str(getattr(cell, "type", ""))) for cell in cells]
     default_names(entries, set())
     return [entry.name or "" for entry in entries]

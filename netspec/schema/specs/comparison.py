@@ -1,4 +1,4 @@
-"""What two specs say differently: layers laid side by side, and every field that has another value."""
+"""Differences between two specs: layers matched by name or content, and the fields whose values differ."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.flow_style import flow
 
 MISSING = object()
-"""Stands for a value that is not there."""
+"""Placeholder for a value that one side does not have."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A value that is another one on the other side; None where a side does not have it."""
+    """A field with different values on both sides; None if a side does not have it."""
 
     path: str
     before: str | None
@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True)
 class LayerPair:
-    """A layer of one net and what it is in the other; None where it is in one alone."""
+    """A layer and its counterpart in the other net; a name is None if that net does not have the layer."""
 
     before: str | None
     after: str | None
@@ -42,120 +42,127 @@ class LayerPair:
 
 @dataclass(frozen=True)
 class SpecDifference:
-    """What differs between two specs."""
+    """The differences between two specs."""
 
     layers: tuple[LayerPair, ...]
-    """Layers that are not the same, in the order of the nets."""
+    """Layers that differ, in the order of the nets."""
     names: dict[str, str]
-    """For each layer of the first net that is in the second, its name there."""
+    """For each layer of the first net that the second net contains, its name in the second net."""
     others: tuple[Change, ...]
-    """Fields outside of the layers."""
+    """Fields outside the layers."""
 
     def __bool__(self) -> bool:
         return bool(self.layers or self.others)
 
 
-class Said(dict[str, Any]):
-    """The fields of a spec as plain data, with the names of those that are not defaults."""
+class PlainSpec(dict[str, Any]):
+    """The fields of a spec as plain data; `not_default` names those that differ from their defaults."""
 
-    def __init__(self, fields: Mapping[str, Any], said: frozenset[str]) -> None:
+    def __init__(self, fields: Mapping[str, Any], not_default: frozenset[str]) -> None:
         super().__init__(fields)
-        self.said = said
+        self.not_default = not_default
 
 
-Settled = Mapping[str, Mapping[str, Any]]
-"""Fields of layers, by their names, that shapes make numbers of."""
+ResolvedFields = Mapping[str, Mapping[str, Any]]
+"""For each layer, by name, values of fields that depend on the shapes of its inputs."""
 
 
 def compare_specs(
-    before: NetSpec | TrainSpec, after: NetSpec | TrainSpec, settled: tuple[Settled, Settled] = ({}, {})
+    before: NetSpec | TrainSpec, after: NetSpec | TrainSpec, resolved: tuple[ResolvedFields, ResolvedFields] = ({}, {})
 ) -> SpecDifference:
-    """What differs in meaning: defaults are filled in, expressions and blocks are written out, comments do not count.
+    """Compare two specs by meaning: with defaults filled in, expressions evaluated and blocks expanded.
 
-    Where only one of both is a training, its net alone is compared. Layers are the same where they have the same
-    name, or else the same type and fields in the same order of layers. `settled` says of either side what fields come
-    to once shapes are known, such as a padding that is `same`.
+    If only one side is a training, its net is compared. Layers correspond if they have the same name, or else the same
+    type and fields in the same order. `resolved` holds, for each side, field values that depend on shapes, such as the
+    numbers that the padding `same` stands for.
     """
     if isinstance(before, NetSpec) or isinstance(after, NetSpec):
         before = before if isinstance(before, NetSpec) else before.net
         after = after if isinstance(after, NetSpec) else after.net
-    one, two = plain(before), plain(after)
-    ours, theirs = (
-        _taken_out(spec, tree, numbers)
-        for spec, tree, numbers in zip((before, after), (one, two), settled, strict=True)
+    fields = plain(before), plain(after)
+    layers_before, layers_after = (
+        _pop_layers(spec, tree, values) for spec, tree, values in zip((before, after), fields, resolved, strict=True)
     )
-    names = _pairs(ours, theirs)
-    return SpecDifference(tuple(_layers(ours, theirs, names)), names, tuple(_changes(one, two, names)))
+    names = _match_layers(layers_before, layers_after)
+    pairs = tuple(_layer_pairs(layers_before, layers_after, names))
+    return SpecDifference(pairs, names, tuple(_changes(*fields, names)))
 
 
-def _taken_out(spec: NetSpec | TrainSpec, tree: dict[str, Any], settled: Settled) -> list[dict[str, Any]]:
-    """The layers of a spec, removed from its plain data: each with its name and with what is settled."""
+def _pop_layers(spec: NetSpec | TrainSpec, tree: dict[str, Any], resolved: ResolvedFields) -> list[dict[str, Any]]:
+    """Remove the layers from the plain data of a spec; return them with names and resolved fields filled in."""
     net = spec if isinstance(spec, NetSpec) else spec.net
     del tree.get("net", tree)["layers"]
     layers = []
     for link in resolve_names(net).layers:
         layer: dict[str, Any] = plain(link.fields)
-        layer.update({"name": link.name, **plain(dict(settled.get(link.name, {})))})
+        layer.update({"name": link.name, **plain(dict(resolved.get(link.name, {})))})
         layers.append(layer)
     return layers
 
 
 def plain(value: Any) -> Any:
-    """A spec as plain data; lists of named things become mappings by name, file paths become absolute."""
+    """Convert a spec to plain data. Lists of named entries become mappings by name; file paths become absolute."""
     if isinstance(value, Spec):
         fields = {name: info for name, info in type(value).model_fields.items() if not info.exclude}
-        made, said = {}, set()
+        data, not_default = {}, set()
         for name, info in fields.items():
-            one = getattr(value, name)
-            path = isinstance(one, FilePath)
-            made[info.alias or name] = str(resolve_path(value, name).resolve()) if path else plain(one)
+            item = getattr(value, name)
+            is_path = isinstance(item, FilePath)
+            data[info.alias or name] = str(resolve_path(value, name).resolve()) if is_path else plain(item)
             if (
                 name == "type"
                 or info.is_required()
-                or one != info.get_default(call_default_factory=True, validated_data={})
+                or item != info.get_default(call_default_factory=True, validated_data={})
             ):
-                said.add(info.alias or name)
-        return Said(made, frozenset(said))
+                not_default.add(info.alias or name)
+        return PlainSpec(data, frozenset(not_default))
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [plain(one) for one in value]
+        items = [plain(item) for item in value]
         names = [item["name"] for item in items if isinstance(item, dict) and item.get("name")]
         return dict(zip(names, items, strict=True)) if items and len(set(names)) == len(items) else items
     return value
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two pieces of plain data differ: the dotted path and both values, `MISSING` where a side has none."""
-    old, new = ({} if one == [] and isinstance(other, dict) else one for one, other in ((old, new), (new, old)))
+    """Yield each difference of plain data: dotted path, old and new value; `MISSING` if a side has no value."""
+    if old == [] and isinstance(new, dict):  # an empty list of named entries
+        old = {}
+    if new == [] and isinstance(old, dict):
+        new = {}
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from differences(old.get(key, MISSING), new.get(key, MISSING), f"{path}.{key}" if path else str(key))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from differences(one, other, f"{path}.{index}")
+        for index, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+            yield from differences(old_item, new_item, f"{path}.{index}")
     elif old != new:
         yield path, old, new
 
 
-def _pairs(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Names of the first net's layers by those that they have in the second."""
-    known = {layer["name"] for layer in after}
-    pairs = {layer["name"]: layer["name"] for layer in before if layer["name"] in known}
-    rest = [layer for layer in before if layer["name"] not in pairs], [one for one in after if one["name"] not in pairs]
-    one, two = ([flow(_own(layer)) for layer in side] for side in rest)
-    for start, other, length in SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks():
-        for place in range(length):
-            pairs[rest[0][start + place]["name"]] = rest[1][other + place]["name"]
-    return pairs
+def _match_layers(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Map names of layers of the first net to the names of their counterparts in the second."""
+    names_after = {layer["name"] for layer in after}
+    matches = {layer["name"]: layer["name"] for layer in before if layer["name"] in names_after}
+    rest_before = [layer for layer in before if layer["name"] not in matches]
+    rest_after = [layer for layer in after if layer["name"] not in matches]
+    contents_before, contents_after = (
+        [flow(_without_names(layer)) for layer in rest] for rest in (rest_before, rest_after)
+    )
+    matcher = SequenceMatcher(None, contents_before, contents_after, autojunk=False)
+    for start, other_start, length in matcher.get_matching_blocks():
+        for offset in range(length):
+            matches[rest_before[start + offset]["name"]] = rest_after[other_start + offset]["name"]
+    return matches
 
 
-def _own(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """What a layer says apart from names."""
+def _without_names(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a layer other than its name and its sources."""
     return {key: value for key, value in layer.items() if key not in ("name", "from")}
 
 
-def _layers(
+def _layer_pairs(
     before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], names: Mapping[str, str]
 ) -> Iterator[LayerPair]:
     others = {layer["name"]: layer for layer in after}
@@ -168,33 +175,33 @@ def _layers(
         changes = tuple(_changes(layer, other, names))
         if changes:
             yield LayerPair(name, other["name"], other["type"], changes)
-    found = set(names.values())
-    yield from (LayerPair(None, layer["name"], layer["type"]) for layer in after if layer["name"] not in found)
+    matched = set(names.values())
+    yield from (LayerPair(None, layer["name"], layer["type"]) for layer in after if layer["name"] not in matched)
 
 
 def _changes(before: Any, after: Any, names: Mapping[str, str]) -> Iterator[Change]:
     """Return the fields that differ; names count as equal if they mean the same layer in both nets."""
-    for path, one, two in differences(before, after):
-        if path != "name" and not (isinstance(one, str) and _renamed(one, names) == two):
-            yield Change(path, _shown(one), _shown(two))
+    for path, old, new in differences(before, after):
+        if path != "name" and not (isinstance(old, str) and _renamed(old, names) == new):
+            yield Change(path, _format(old), _format(new))
 
 
-def _shown(value: Any) -> str | None:
+def _format(value: Any) -> str | None:
     return None if value is MISSING else flow(_without_defaults(value))
 
 
 def _without_defaults(value: Any) -> Any:
-    """The same, where a spec says only what it says."""
+    """Remove fields of specs that have their default values."""
     if isinstance(value, list):
-        return [_without_defaults(one) for one in value]
+        return [_without_defaults(item) for item in value]
     if not isinstance(value, dict):
         return value
-    said = value.said if isinstance(value, Said) else value.keys()
-    first = [key for key in ("name", "type") if key in said]
-    return {key: _without_defaults(value[key]) for key in dict.fromkeys([*first, *value]) if key in said}
+    shown = value.not_default if isinstance(value, PlainSpec) else value.keys()
+    first = [key for key in ("name", "type") if key in shown]
+    return {key: _without_defaults(value[key]) for key in dict.fromkeys([*first, *value]) if key in shown}
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str | None:
-    """What a name, or an output of a layer, is called in the other net."""
+    """The name in the other net of a layer, or of an output of a layer; None if it has no counterpart."""
     layer, dot, output = name.rpartition(".")
     return names.get(name) or (f"{names[layer]}{dot}{output}" if layer in names else None)

@@ -1,8 +1,8 @@
 """The spec language as JSON Schema, for completion and hover in editors with the YAML language server.
 
-Made from the spec classes: the classes of a registry become a union in which `type` (or `source`) decides, field docs
-become descriptions, and wherever a value is checked, a text with `${…}` is taken as well. Draft 7, since that is
-what the YAML language server knows best.
+It is generated from the spec classes. The classes of a registry become a union, told apart by `type` (or `source`),
+field docs become descriptions, and each checked value may also be a string with `${…}`. It is Draft 7, which the YAML
+language server supports best.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _CHECKED = frozenset({"integer", "number", "boolean"})
 
 
 class _Generator(GenerateJsonSchema):
-    """Describes fields by their docs, and keeps silent about defaults that JSON can't hold: they are left out."""
+    """Describes fields by their docs, and leaves out defaults that JSON cannot represent."""
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # so in the base
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """The schema of a class, with the documentation of its fields."""
-        made = super().model_schema(schema)
+        json_value = super().model_schema(schema)
         docs = field_docs(schema["cls"]) if issubclass(schema["cls"], Spec) else {}
-        for name, below in made.get("properties", {}).items():
+        for name, property_ in json_value.get("properties", {}).items():
             if name in docs:
-                below["description"] = docs[name]
-        return made
+                property_["description"] = docs[name]
+        return json_value
 
 
 def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
-    """The schema of net files, of training files, or of either."""
+    """Return the schema of net files, of training files, or (without `kind`) of both."""
     definitions: dict[str, Any] = {}
     roots: dict[str, type[Spec]] = {"net": NetSpec, "train": TrainSpec}
     for root in roots.values():
@@ -69,20 +69,20 @@ def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
 
 
 def _reachable(body: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    """The definitions that `body` leads to, sorted: a net's schema says nothing of data or solvers."""
-    found: set[str] = set()
+    """Return the definitions to which `body` refers, directly or not, sorted by name."""
+    names: set[str] = set()
     pending: list[Any] = [body]
     while pending:
         part = pending.pop()
         if isinstance(part, dict):
             name = str(part.get("$ref", "")).removeprefix("#/$defs/")
-            if name and name not in found:
-                found.add(name)
+            if name and name not in names:
+                names.add(name)
                 pending.append(definitions[name])
             pending += part.values()
         elif isinstance(part, list):
             pending += part
-    return {name: definitions[name] for name in sorted(found)}
+    return {name: definitions[name] for name in sorted(names)}
 
 
 def _reference(name: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _union_name(registry: Registry[Any]) -> str:
 
 
 def _shared() -> dict[str, Any]:
-    """What many classes have alike."""
+    """Definitions that many classes refer to."""
     count = [{"type": "integer", "minimum": 0}, EXPRESSION]
     values = {"anyOf": [*count, {"type": "array"}]}
     several = {"type": "object", "minProperties": 1, "additionalProperties": values}
@@ -102,10 +102,14 @@ def _shared() -> dict[str, Any]:
 
 
 def _entries() -> list[dict[str, Any]]:
-    """Entries of a list of layers that are not layers: a call of a block, a group, an included file."""
-    made = LayerFields.model_json_schema(schema_generator=_Generator)["properties"]
-    common = {name: _value(field) for name, field in made.items()}
-    layers = {"type": "array", "items": _reference(_ENTRY), "description": "the layers, each after those it reads"}
+    """Schemas of entries of a list of layers that are not layers: a call of a block, a group, an included file."""
+    properties = LayerFields.model_json_schema(schema_generator=_Generator)["properties"]
+    common = {name: _value(field) for name, field in properties.items()}
+    layers = {
+        "type": "array",
+        "items": _reference(_ENTRY),
+        "description": "the layers, each after the layers that it reads",
+    }
     block = {"type": "string", "pattern": f"{BLOCK_NAME}|\\$\\{{", "description": "the name of a block"}
     file = {"type": "string", "description": "a path relative to this file"}
     return [
@@ -131,9 +135,9 @@ def _member_name(registry: Registry[Any], cls: type[Spec]) -> str:
 
 
 def _union(registry: Registry[Any]) -> dict[str, Any]:
-    """Any class of a registry, or the bare name of one that needs no fields."""
+    """Schema of any class of a registry, or the bare name of a class without required fields."""
     bare: list[str] = []
-    names_in_order = sorted(registry.names())  # their own order is that of imports
+    names_in_order = sorted(registry.names())  # the registry is in import order
     for name in names_in_order:
         if not any(field.is_required() for field in registry[name].model_fields.values()):
             bare += dict.fromkeys((name, snake_case(name)))
@@ -143,45 +147,45 @@ def _union(registry: Registry[Any]) -> dict[str, Any]:
 
 
 def class_schema(cls: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of a class without expressions, and those of the classes that it holds by their names."""
-    made = cls.model_json_schema(schema_generator=_Generator)
-    inner = made.pop("$defs", {})
-    return (inner[cls.__name__] if "$ref" in made else made), inner  # a class that holds itself is among the inner
+    """Return the schema of a class, without expressions, and the schemas of the classes in its fields by name."""
+    schema = cls.model_json_schema(schema_generator=_Generator)
+    inner = schema.pop("$defs", {})
+    return (inner[cls.__name__] if "$ref" in schema else schema), inner  # a recursive class is in `$defs`
 
 
 def _definitions(cls: type[Spec], name: str, tag: str | None = None) -> dict[str, Any]:
-    """The schema of a class under `name`, and those of the classes it holds under theirs."""
-    made, inner = class_schema(cls)
+    """The schema of a class as `name`, and the schemas of the classes in its fields by their own names."""
+    schema, inner = class_schema(cls)
     inner.pop(cls.__name__, None)
-    made["description"] = inspect.cleandoc(cls.__doc__ or "")
+    schema["description"] = inspect.cleandoc(cls.__doc__ or "")
     if tag:
-        made["required"] = [tag, *(field for field in made.get("required", []) if field != tag)]
-    definitions = {key: _rewritten(schema, None) for key, schema in inner.items()}
-    definitions[name] = _rewritten(made, tag)
+        schema["required"] = [tag, *(field for field in schema.get("required", []) if field != tag)]
+    definitions = {key: _with_expressions(inner_schema, None) for key, inner_schema in inner.items()}
+    definitions[name] = _with_expressions(schema, tag)
     return definitions
 
 
-def _rewritten(schema: dict[str, Any], tag: str | None) -> dict[str, Any]:
-    """The schema of a class in our terms; its tag field keeps its constant, which tells the classes apart."""
-    schema = {key: value for key, value in schema.items() if key != "title"}
+def _with_expressions(schema: dict[str, Any], tag: str | None) -> dict[str, Any]:
+    """Allow expressions in the schema of a class, except for its tag field, whose constant identifies the class."""
+    schema = _without_title(schema)
     properties = schema.get("properties", {})
     fixed = {tag, "netspec"}
     schema["properties"] = {
-        name: _plain(value) if name in fixed else _value(value) for name, value in properties.items()
+        name: _without_title(value) if name in fixed else _value(value) for name, value in properties.items()
     }
     return schema
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_title(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != "title"}
 
 
 def _value(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a value: registries by reference, and expressions wherever a value is checked."""
+    """Schema of a value: references for registries, and expressions allowed if the value is checked."""
     notes = {key: value for key, value in schema.items() if key in _ANNOTATIONS - {"title"}}
-    body = {key: _below(key, value) for key, value in schema.items() if key not in _ANNOTATIONS}
-    for pattern, below in body.pop("patternProperties", {}).items():  # pydantic's form of a mapping with checked keys
-        body |= {"propertyNames": {"pattern": pattern}, "additionalProperties": _value(below)}
+    body = {key: _nested(key, value) for key, value in schema.items() if key not in _ANNOTATIONS}
+    for pattern, item in body.pop("patternProperties", {}).items():  # pydantic's form of a mapping with checked keys
+        body |= {"propertyNames": {"pattern": pattern}, "additionalProperties": _value(item)}
     if "x-netspec-shared" in body:
         return {"allOf": [_reference(body["x-netspec-shared"])], **notes}
     kind = body.get("x-netspec-registry")
@@ -197,7 +201,7 @@ def _value(schema: dict[str, Any]) -> dict[str, Any]:
     return {**body, **notes}
 
 
-def _below(key: str, value: Any) -> Any:
+def _nested(key: str, value: Any) -> Any:
     if key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         return [_value(item) for item in value]
     if key in ("items", "additionalProperties") and isinstance(value, dict):

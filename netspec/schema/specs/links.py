@@ -1,4 +1,4 @@
-"""Who reads whom in a net: `resolve_names` for a finished `NetSpec`, `link_problems` for a document being checked."""
+"""Names and sources of layers, losses and metrics: `resolve_names` of a `NetSpec`, `link_problems` of a document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from netspec.errors import InputError, Location, Problem, SpecError
 from netspec.schema.specs.kinds import LAYERS, LOSSES, METRICS, LayerFields, LossFields, MetricFields
-from netspec.schema.specs.names import Entry, Names, default_names
+from netspec.schema.specs.names import NamedEntry, NetNames, default_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.spec import Registry
 from netspec.schema.yaml.tree import Map, Path, Seq, locate
@@ -19,7 +19,7 @@ from netspec.schema.yaml.tree import Map, Path, Seq, locate
 
 @dataclass(frozen=True)
 class LayerLink:
-    """A layer with its name and the names of what it reads."""
+    """A layer with its name and the names of its inputs."""
 
     name: str
     fields: LayerFields
@@ -27,13 +27,13 @@ class LayerLink:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """By what names others read its outputs: its own where it has one, else `name.output` for each."""
+        """Names by which other layers read its outputs: its own if it has one output, else `name.output` for each."""
         return tuple(f"{self.name}.{output}" for output in self.fields.output_names()) or (self.name,)
 
 
 @dataclass(frozen=True)
 class LossLink:
-    """A loss with its name and the names of what it compares."""
+    """A loss with its name and the names of its inputs."""
 
     name: str
     fields: LossFields
@@ -42,7 +42,7 @@ class LossLink:
 
 @dataclass(frozen=True)
 class MetricLink:
-    """A metric with its name and the names of what it compares."""
+    """A metric with its name and the names of its inputs."""
 
     name: str
     fields: MetricFields
@@ -51,7 +51,7 @@ class MetricLink:
 
 @dataclass(frozen=True)
 class Links:
-    """A net with every name filled in."""
+    """A net with all names filled in."""
 
     layers: tuple[LayerLink, ...]
     outputs: tuple[str, ...]
@@ -59,7 +59,7 @@ class Links:
     metrics: tuple[MetricLink, ...]
 
     def computing(self, values: Iterable[str]) -> list[LayerLink]:
-        """The layers that these values depend on, in order."""
+        """The layers on which these values depend, in order."""
         needed, layers = set(values), []
         for link in reversed(self.layers):
             if needed.intersection((link.name, *link.outputs)):
@@ -69,24 +69,24 @@ class Links:
 
 
 def resolve_names(net: NetSpec) -> Links:
-    """The net's layers, outputs, losses and metrics with names and sources filled in.
+    """Return the layers, outputs, losses and metrics of a net with names and sources filled in.
 
     A layer without a name gets its type in snake case, numbered from the second on (`conv2d`, `conv2d_1`); without
     `from` it reads the layer above, or the first input. The default output is the last layer; losses and metrics
-    compare the last output with the one input that no layer reads. Raises `SpecError` with all that can't be right.
+    compare the last output with the one input that no layer reads. Raises `SpecError` with all invalid names.
     """
 
-    def place(path: Path, key: bool) -> Location | None:
+    def locate_in_net(path: Path, key: bool) -> Location | None:
         return net.where(*path, key=key)
 
-    names = Names(
+    names = NetNames(
         inputs=list(net.inputs),
-        layers=[_of_layer(layer) for layer in net.layers],
+        layers=[_layer_entry(layer) for layer in net.layers],
         outputs=net.outputs,
-        losses=[_of_judge(loss) for loss in net.losses],
-        metrics=[_of_judge(metric) for metric in net.metrics],
+        losses=[_reduction_entry(loss) for loss in net.losses],
+        metrics=[_reduction_entry(metric) for metric in net.metrics],
         readable=True,
-        place=place,
+        locate=locate_in_net,
     )
     names.check()
     if names.problems:
@@ -108,57 +108,57 @@ def resolve_names(net: NetSpec) -> Links:
     )
 
 
-def _filled(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _filled(entries: Sequence[NamedEntry]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for entry in entries:
         yield entry.name or "", entry.sources or ()
 
 
-def _of_fields(fields: LayerFields | LossFields | MetricFields) -> Entry:
-    return Entry(getattr(fields, "type", type(fields).__name__), fields.name or None, fields.from_)
+def _entry(fields: LayerFields | LossFields | MetricFields) -> NamedEntry:
+    return NamedEntry(getattr(fields, "type", type(fields).__name__), fields.name or None, fields.from_)
 
 
-def _of_layer(fields: LayerFields) -> Entry:
-    return replace(_of_fields(fields), share=fields.share, outputs=fields.output_names)
+def _layer_entry(fields: LayerFields) -> NamedEntry:
+    return replace(_entry(fields), share=fields.share, outputs=fields.output_names)
 
 
-def _of_judge(fields: LossFields | MetricFields) -> Entry:
-    return replace(_of_fields(fields), sample_weight=fields.sample_weight, compares=fields.compares)
+def _reduction_entry(fields: LossFields | MetricFields) -> NamedEntry:
+    return replace(_entry(fields), sample_weight=fields.sample_weight, compares=fields.compares)
 
 
 def layer_names(tree: Map) -> list[str | None]:
-    """The name of every layer in the document of a net, as it is given or by default."""
-    entries, inputs = _Reader(set()).entries(tree, "layers"), tree.get("inputs")
+    """The name of each layer in the document of a net, written or default."""
+    entries, inputs = _NameReader(set()).entries(tree, "layers"), tree.get("inputs")
     default_names(entries, set(inputs) if isinstance(inputs, Map) else set())
     return [entry.name for entry in entries]
 
 
 def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location], complete: bool = True) -> list[Problem]:
-    """What is wrong with the names of the net in `tree`, a document or a part of one that begins at `prefix` in `root`.
+    """Return the problems of names of the net in `tree`, which is `root` or the part of it at the path `prefix`.
 
-    `unknown` holds the places of values that could not be evaluated; nothing is concluded from them. With layers
-    missing (not `complete`) a name that is not found may be one of theirs.
+    `unknown` holds the locations of values that could not be evaluated; nothing is concluded from them. If layers are
+    missing (not `complete`), unknown names are not reported, because they may belong to a missing layer.
     """
-    reader = _Reader(unknown)
+    reader = _NameReader(unknown)
     reader.readable = complete
     layers = reader.entries(tree, "layers")
-    losses = [_judging(LOSSES, entry) for entry in reader.entries(tree, "losses")]
-    metrics = [_judging(METRICS, entry) for entry in reader.entries(tree, "metrics")]
+    losses = [_with_compares(LOSSES, entry) for entry in reader.entries(tree, "losses")]
+    metrics = [_with_compares(METRICS, entry) for entry in reader.entries(tree, "metrics")]
     outputs = reader.names(tree, "outputs")
     inputs = tree.get("inputs")
     if not isinstance(inputs, Map):
         reader.readable = False
 
-    def place(path: Path, key: bool) -> Location | None:
+    def locate_in_tree(path: Path, key: bool) -> Location | None:
         return locate(tree, path, key=key)[0]
 
-    names = Names(
+    names = NetNames(
         inputs=list(inputs) if isinstance(inputs, Map) else [],
         layers=layers,
         outputs=outputs,
         losses=losses,
         metrics=metrics,
         readable=reader.readable,
-        place=place,
+        locate=locate_in_tree,
         root=root,
         prefix=prefix,
     )
@@ -174,7 +174,7 @@ def _output_names(item: Any) -> tuple[str, ...] | None:
         return None
 
 
-def _judging(registry: Registry[Any], entry: Entry) -> Entry:
+def _with_compares(registry: Registry[Any], entry: NamedEntry) -> NamedEntry:
     """Set `compares` of a loss's or metric's entry by its type; an unknown type is reported elsewhere."""
     if entry.type not in registry:
         return entry
@@ -184,14 +184,14 @@ def _judging(registry: Registry[Any], entry: Entry) -> Entry:
         return entry
 
 
-class _Reader:
-    """Takes the names out of a document that may be wrong in any way; `readable` turns False where one can't be."""
+class _NameReader:
+    """Reads the names in a document that may be invalid; `readable` becomes False at the first name that is."""
 
     def __init__(self, unknown: set[Location]) -> None:
         self.readable = True
         self._unknown = unknown
 
-    def entries(self, tree: Map, key: str) -> list[Entry]:
+    def entries(self, tree: Map, key: str) -> list[NamedEntry]:
         """The entries of the list at `key`."""
         items = tree.get(key)
         if not isinstance(items, Seq):
@@ -200,22 +200,22 @@ class _Reader:
             return []
         return [self._entry(item) for item in items]
 
-    def _entry(self, item: Any) -> Entry:
-        if isinstance(item, (LossFields, MetricFields)):  # made in Python
-            return _of_judge(item)
+    def _entry(self, item: Any) -> NamedEntry:
+        if isinstance(item, (LossFields, MetricFields)):  # created in Python
+            return _reduction_entry(item)
         if isinstance(item, LayerFields):
-            return _of_layer(item)
+            return _layer_entry(item)
         if isinstance(item, str):  # a type's bare name
-            return Entry(item, outputs=partial(_output_names, item))
+            return NamedEntry(item, outputs=partial(_output_names, item))
         if not isinstance(item, Map):
             self.readable = False
-            return Entry("", readable=False)
+            return NamedEntry("", readable=False)
         before, self.readable = self.readable, True
         type_, name, share, weight = (self._text(item, key) for key in ("type", "name", "share", "sample_weight"))
         if not type_ and not name:
             self.readable = False
         sources, outputs = self.names(item, "from"), partial(_output_names, item)
-        entry = Entry(type_ or "", name or None, sources, share, weight, self.readable, outputs)
+        entry = NamedEntry(type_ or "", name or None, sources, share, weight, self.readable, outputs)
         self.readable = self.readable and before
         return entry
 
@@ -233,9 +233,9 @@ class _Reader:
         value = item.get(key)
         if value is None:
             return None
-        given: Sequence[Any] = [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else []
-        places = [item.value_at[key], *(value.value_at if isinstance(value, Seq) else ())]
-        if not given or not all(isinstance(one, str) for one in given) or not self._unknown.isdisjoint(places):
+        names: Sequence[Any] = [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else []
+        locations = [item.value_at[key], *(value.value_at if isinstance(value, Seq) else ())]
+        if not names or not all(isinstance(name, str) for name in names) or not self._unknown.isdisjoint(locations):
             self.readable = False
             return None
-        return tuple(given)
+        return tuple(names)

@@ -1,7 +1,7 @@
-"""Checking and filling in the names of a net: what is called what, and who reads whom.
+"""Default names and sources of layers, losses and metrics, and checks of those that are written.
 
-It works on `Entry` objects, so that a raw document and a finished `NetSpec` go the same way; the defaults are written
-into the entries.
+Both an unvalidated document and a finished `NetSpec` are described by `NamedEntry` objects, into which the defaults are
+written.
 """
 
 from __future__ import annotations
@@ -20,45 +20,47 @@ def _one_output() -> tuple[str, ...] | None:
 
 
 @dataclass
-class Entry:
-    """What a layer, loss or metric says of names; None where it says nothing."""
+class NamedEntry:
+    """The names in a layer, loss or metric; None if the field is not set."""
 
     type: str
     name: str | None = None
     sources: tuple[str, ...] | None = None
     share: str | None = None
     sample_weight: str | None = None
-    """What a loss or metric weighs samples by."""
+    """Name of the layer or input by which a loss or metric weighs samples."""
     readable: bool = True
-    """False where a name is not even text: that is reported elsewhere, and nothing is concluded from the entry."""
+    """False if a name is not text: other checks report it, and nothing is concluded from the entry."""
     outputs: Callable[[], tuple[str, ...] | None] = _one_output
-    """Names of the layer's outputs, empty for one that has a single output; None where they cannot be known, because
-    the layer is wrong. Asked only where somebody reads `layer.output`."""
+    """Returns the names of the layer's outputs: empty if it has a single output, None if the layer is invalid. Called
+    only if another entry reads `layer.output`."""
     compares: bool = True
     """Whether a loss or metric reads a prediction and a target, rather than a single value."""
 
 
 @dataclass
-class Names:
-    """The names in a net."""
+class NetNames:
+    """The names in a net. `check` fills in defaults and reports problems."""
 
     inputs: list[str]
-    layers: list[Entry]
+    layers: list[NamedEntry]
     outputs: tuple[str, ...] | None
-    losses: list[Entry]
-    metrics: list[Entry]
+    losses: list[NamedEntry]
+    metrics: list[NamedEntry]
     readable: bool
-    """False where some name could not be read: then a name that is not found may be that one."""
-    place: Callable[[Path, bool], Location | None]
-    """Where the value at a path (with True: its key) is written."""
+    """False if a name could not be read: then unknown names are not reported, because they may be that one."""
+    locate: Callable[[Path, bool], Location | None]
+    """Returns the location of the value at a path, or with True that of its key."""
     root: Any = None
-    """The document that paths in messages start from, and the way from there to the net."""
+    """The document in which paths in messages start."""
     prefix: Path = ()
+    """The path of the net in that document."""
     problems: list[Problem] = field(default_factory=list)
     _first: dict[str, int] = field(default_factory=dict)
+    """Index of the first layer of each name."""
 
     def check(self) -> None:
-        """Fill in what is not said, and collect in `problems` what can't be right."""
+        """Fill in defaults, and add what is invalid to `problems`."""
         default_names(self.layers, set(self.inputs))
         for index, layer in enumerate(self.layers):
             self._layer_name(index, layer)
@@ -67,28 +69,34 @@ class Names:
         self._outputs()
         for section, entries in (("losses", self.losses), ("metrics", self.metrics)):
             default_names(entries, set())
-            self._judges(section, entries)
+            self._losses_or_metrics(section, entries)
 
     def _add(self, message: str, path: Path, **facts: Any) -> None:
         text = dotted(self.root, (*self.prefix, *path)) if self.root is not None else ".".join(map(str, path))
-        self.problems.append(Problem(message, self.place(path, False), text, **facts))
+        self.problems.append(Problem(message, self.locate(path, False), text, **facts))
 
-    def _layer_name(self, index: int, layer: Entry) -> None:
+    def _layer_name(self, index: int, layer: NamedEntry) -> None:
         name = layer.name
         if name is None:
             return
         path: Path = ("layers", index, "name")
         if name in self.inputs:
-            there = self.place(("inputs", name), True)
-            self._add(f"the layer `{name}` has the name of an input", path, notes=_at("the input is declared", there))
+            location = self.locate(("inputs", name), True)
+            self._add(
+                f"the layer `{name}` has the name of an input",
+                path,
+                notes=_location_note("the input is declared", location),
+            )
         elif name in self._first:
-            there = self.place(("layers", self._first[name], "name"), False)
-            itself = there is not None and there == self.place(path, False)
+            location = self.locate(("layers", self._first[name], "name"), False)
+            itself = location is not None and location == self.locate(path, False)
             hint = "give the group a `name`, or let this one use `${index}`" if itself else None
-            self._add(f"two layers are called `{name}`", path, hint=hint, notes=_at("the first is", there))
+            self._add(
+                f"two layers are called `{name}`", path, hint=hint, notes=_location_note("the first is", location)
+            )
         self._first.setdefault(name, index)
 
-    def _layer(self, index: int, layer: Entry) -> None:
+    def _layer(self, index: int, layer: NamedEntry) -> None:
         if layer.share is not None:
             self._share(index, layer, layer.share)
         if layer.sources is None:
@@ -106,21 +114,21 @@ class Names:
                 self._unknown(source, path, self._readable(index))
             elif first is not None and first >= index:
                 itself = first == index
-                there = None if itself else self.place(("layers", first), False)
+                location = None if itself else self.locate(("layers", first), False)
                 self._add(
                     f"the layer reads itself, `{source}`" if itself else f"`{source}` comes later",
                     path,
                     expected=f"one of {listing(self._readable(index))}",
                     hint="layers must come after those they read",
-                    notes=_at(f"`{owner}` is", there),
+                    notes=_location_note(f"`{owner}` is", location),
                 )
             elif output is not None:
                 self._output(owner, output, path)
 
     def _owner(self, name: str) -> tuple[str, str | None]:
-        """The layer or input that a name reads, and which of its outputs where it says so.
+        """Split a source into the layer or input and the name of an output, None if it names no output.
 
-        The exact name of a layer or input is that; else what follows the last dot is the name of an output.
+        A source that is exactly the name of a layer or input is that; else an output's name follows the last dot.
         """
         owner, dot, output = name.rpartition(".")
         if name in self.inputs or name in self._first or not dot:
@@ -128,39 +136,39 @@ class Names:
         return (owner, output) if owner in self.inputs or owner in self._first else (name, None)
 
     def _output(self, owner: str, output: str, path: Path) -> None:
-        """Note it where `owner`, a layer or an input, has no output of that name."""
+        """Report a missing output of `owner`, a layer or input."""
         known = () if owner in self.inputs else self.layers[self._first[owner]].outputs()
         if known is None or output in known:
             return
-        names = [f"{owner}.{one}" for one in known]
-        what = "input" if owner in self.inputs else "layer"
+        names = [f"{owner}.{name}" for name in known]
+        kind = "input" if owner in self.inputs else "layer"
         self._add(
-            f"the layer `{owner}` has no output `{output}`" if known else f"the {what} `{owner}` has no named outputs",
+            f"the layer `{owner}` has no output `{output}`" if known else f"the {kind} `{owner}` has no named outputs",
             path,
             expected=f"one of {listing(names)}" if known else f"`{owner}`",
             got=None if known else f"`{owner}.{output}`",
             hint=did_you_mean(f"{owner}.{output}", names),
         )
 
-    def _share(self, index: int, layer: Entry, owner: str) -> None:
+    def _share(self, index: int, layer: NamedEntry, owner: str) -> None:
         path: Path = ("layers", index, "share")
         first = self._first.get(owner)
-        alike = [one.name for one in self.layers[:index] if one.type == layer.type and one.name is not None]
-        expected = f"an earlier layer of the type {layer.type}" + (f": {listing(alike)}" if alike else "")
+        same_type = [other.name for other in self.layers[:index] if other.type == layer.type and other.name is not None]
+        expected = f"an earlier layer of the type {layer.type}" + (f": {listing(same_type)}" if same_type else "")
         if first is None:
             if self.readable:
                 message = f"`share`: there is no layer named `{owner}`"
                 self._add(message, path, expected=expected, hint=did_you_mean(owner, self._first.keys() - {layer.name}))
         elif first >= index:
-            message = "a layer can't share its own parameters" if first == index else f"`{owner}` comes later"
+            message = "a layer cannot share its own parameters" if first == index else f"`{owner}` comes later"
             self._add(message, path, expected=expected)
         elif layer.type and self.layers[first].type and self.layers[first].type != layer.type:
             got = f"`{owner}` is of the type {self.layers[first].type}"
-            self._add("parameters are shared by layers of one type", path, expected=expected, got=got)
+            self._add("only layers of the same type can share parameters", path, expected=expected, got=got)
 
     def _readable(self, index: int) -> list[str]:
-        """What the layer at `index` may read."""
-        names = [*self.inputs, *(one.name for one in self.layers[:index] if one.name is not None)]
+        """Names that the layer at `index` may read."""
+        names = [*self.inputs, *(layer.name for layer in self.layers[:index] if layer.name is not None)]
         return list(dict.fromkeys(names))
 
     def _unknown(self, name: str, path: Path, known: Sequence[str]) -> None:
@@ -196,21 +204,21 @@ class Names:
                     hint=hint,
                 )
 
-    def _judges(self, section: str, entries: list[Entry]) -> None:
-        """Losses or metrics: their names, and what they compare."""
+    def _losses_or_metrics(self, section: str, entries: list[NamedEntry]) -> None:
+        """Check the names and sources of losses or metrics."""
         known = [*self.inputs, *self._first]
         names: dict[str, int] = {}
         for index, entry in enumerate(entries):
             if entry.name is not None:
                 first = names.setdefault(entry.name, index)
                 if first != index:
-                    there = self.place((section, first), False)
+                    location = self.locate((section, first), False)
                     message = f"two {section} are called `{entry.name}`"
-                    self._add(message, (section, index, "name"), notes=_at("the first is", there))
+                    self._add(message, (section, index, "name"), notes=_location_note("the first is", location))
             if entry.sources is None and entry.readable and self.readable:
                 entry.sources = self._compared(section, index)
             here: Path = (section, index)
-            reads = [(source, _from_path(here, place, entry)) for place, source in enumerate(entry.sources or ())]
+            reads = [(source, _from_path(here, position, entry)) for position, source in enumerate(entry.sources or ())]
             reads += [(entry.sample_weight, (*here, "sample_weight"))] if entry.sample_weight is not None else []
             for source, path in reads:
                 owner, output = self._owner(source)
@@ -220,20 +228,20 @@ class Names:
                     self._unknown(source, path, known)
 
     def _compared(self, section: str, index: int) -> tuple[str, ...] | None:
-        """The last output and the one input that nothing reads; None, and a problem, where that isn't one."""
-        what, entry = {"losses": "loss", "metrics": "metric"}[section], getattr(self, section)[index]
+        """Return the last output and the one input that is not read; None, with a problem, if that is not one input."""
+        kind, entry = {"losses": "loss", "metrics": "metric"}[section], getattr(self, section)[index]
         if not entry.compares:
             self._add(
-                f"this {what} does not name its input", (section, index), expected="`from: NAME`, a layer or input"
+                f"this {kind} does not name its input", (section, index), expected="`from: NAME`, a layer or input"
             )
             return None
         read = {source for layer in self.layers for source in layer.sources or ()}
-        read |= {judge.sample_weight for judge in (*self.losses, *self.metrics) if judge.sample_weight is not None}
+        read |= {other.sample_weight for other in (*self.losses, *self.metrics) if other.sample_weight is not None}
         unread = [name for name in self.inputs if name not in read]
         if len(unread) == 1 and self.outputs:
             return (self.outputs[-1], unread[0])
         self._add(
-            f"`from` is missing: it says what this {what} compares",
+            f"`from` is missing: it names what this {kind} compares",
             (section, index),
             expected="`from: [prediction, target]`",
             got=f"several inputs that no layer reads: {listing(unread)}" if unread else "no input that no layer reads",
@@ -242,15 +250,15 @@ class Names:
         return None
 
 
-def _from_path(path: Path, position: int, entry: Entry) -> Path:
+def _from_path(path: Path, position: int, entry: NamedEntry) -> Path:
     return (*path, "from", position) if len(entry.sources or ()) > 1 else (*path, "from")
 
 
-def _at(what: str, place: Location | None) -> tuple[str, ...]:
-    return (f"{what} at {place}",) if place else ()
+def _location_note(subject: str, location: Location | None) -> tuple[str, ...]:
+    return (f"{subject} at {location}",) if location else ()
 
 
-def default_names(entries: Sequence[Entry], taken: set[str]) -> None:
+def default_names(entries: Sequence[NamedEntry], taken: set[str]) -> None:
     """Give each entry without a name its type in snake case, numbered from the second on, around names in use."""
     taken = taken | {entry.name for entry in entries if entry.name is not None}
     counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""`FilePath`: a field that names a file, relative to the file it is written in."""
+"""`FilePath`: a field that names a file, relative to the file that contains the field."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from netspec.schema.specs.spec import Spec
 
 
 class FilePath(str):
-    """The text of a path as it was written; `resolve_path` makes it absolute."""
+    """A path as written in the spec; `resolve_path` makes it absolute."""
 
     __slots__ = ()
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Text that is not empty."""
+        """Accept non-empty text."""
         return core_schema.no_info_after_validator_function(cls, core_schema.str_schema(strict=True, min_length=1))
 
 
-def absolute(text: str, written: Location | None) -> Path:
-    """The absolute path of `text`, relative to the folder of the file it was `written` in.
+def absolute(text: str, location: Location | None) -> Path:
+    """Return the absolute path for `text`, relative to the folder of the file in `location`.
 
-    What came from the command line or from Python is relative to the current folder; `~` is the home folder.
+    Paths from the command line or from Python are relative to the current folder; `~` is the home folder.
     """
-    in_file = written is not None and not written.file.startswith("<")
-    folder = Path(written.file).parent if written is not None and in_file else Path()
+    in_file = location is not None and not location.file.startswith("<")
+    folder = Path(location.file).parent if location is not None and in_file else Path()
     return (folder / Path(text).expanduser()).absolute()
 
 
 def resolve_path(spec: Spec, *path: str | int) -> Path:
-    """The absolute path in the field at `path` of `spec`."""
+    """Return the absolute path in the field at `path` of `spec`."""
     value: Any = spec
-    for step in path:
-        value = getattr(value, step) if isinstance(value, Spec) and isinstance(step, str) else value[step]
+    for key in path:
+        value = getattr(value, key) if isinstance(value, Spec) and isinstance(key, str) else value[key]
     return absolute(str(value), spec.where(*path))
 
 
@@ -50,10 +50,10 @@ def files_named_in(spec: Spec) -> list[str]:
     ]
 
 
-def _key_paths(above: list[str | int], value: Any) -> Iterator[list[str | int]]:
+def _key_paths(parent: list[str | int], value: Any) -> Iterator[list[str | int]]:
     """Yield the keys and indices that lead to each `FilePath` in nested values."""
     if isinstance(value, FilePath):
-        yield above
+        yield parent
     elif isinstance(value, (dict, list)):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _key_paths([*above, key], item)
+            yield from _key_paths([*parent, key], item)

@@ -1,4 +1,4 @@
-"""Patterns of names: `encoder/*` stands for all names that begin so; `*` for any characters."""
+"""Patterns of names, in which `*` matches any characters: `encoder/*` matches all names that begin with `encoder/`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Pattern:
-    """A name in which each `*` stands for any characters."""
+    """A name in which each `*` matches any characters."""
 
     text: str
 
@@ -19,15 +19,15 @@ class Pattern:
         return re.compile("(.*)".join(map(re.escape, self.text.split("*"))), re.DOTALL)
 
     def parts(self, name: str) -> tuple[str, ...] | None:
-        """What the stars stand for in a name; None for a name that the pattern is not of."""
-        found = self._compiled.fullmatch(name)
-        return None if found is None else found.groups()
+        """Return the text that each `*` matches in a name; None if the name does not match."""
+        match = self._compiled.fullmatch(name)
+        return None if match is None else match.groups()
 
     def __contains__(self, name: str) -> bool:
         return self.parts(name) is not None
 
     def renamed(self, name: str, target: str) -> str | None:
-        """`target` with each `*` replaced by what those of the pattern stand for, in order; None as for `parts`."""
+        """Replace each `*` of `target` by what the pattern's `*` matches in `name`; None if `name` does not match."""
         parts = self.parts(name)
         if parts is None:
             return None
@@ -36,5 +36,5 @@ class Pattern:
 
 
 def matches(texts: Iterable[str], name: str) -> bool:
-    """Whether a name fits one of the patterns."""
+    """Whether a name matches one of the patterns."""
     return any(name in Pattern(text) for text in texts)

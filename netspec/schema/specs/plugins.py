@@ -1,6 +1,6 @@
-"""What other installed packages add: classes that they declare as entry points, imported when a spec names one.
+"""Plugins: classes that other installed packages declare as entry points, imported when a spec names one.
 
-A package declares a layer `Gate` so, and likewise a loss, a solver, a source in the group of its kind:
+A package declares a layer `Gate` like this; losses, solvers, sources and the like have groups of their own:
 
     [project.entry-points."netspec.layers"]
     Gate = "my_package.layers:Gate"
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plugin:
-    """A class of another package, not imported yet."""
+    """A class of another package, which is not imported yet."""
 
     name: str
     """The type that it adds."""
     package: str
-    """The package and its version."""
+    """Name and version of the package."""
     target: EntryPoint
 
     def load(self) -> Any:
-        """What the entry point names. Raises `InputError` where it can't be imported, whatever the reason."""
+        """Import the class. Raises `InputError` if that fails for any reason."""
         try:
             return self.target.load()
-        except Exception as error:  # whatever runs when a module of others is imported
+        except Exception as error:  # importing foreign code can raise anything
             raise InputError(
-                f"`{self.name}` of the package {self.package} can't be loaded",
+                f"`{self.name}` of the package {self.package} cannot be loaded",
                 expected=f"a class at `{self.target.value}`", got=f"{type(error).__name__}: {error}",
-                hint="bring the package up to date, or uninstall it",
+                hint="update the package, or uninstall it",
             ) from error  # fmt: skip
 
 
 def plugins(group: str) -> dict[str, Plugin]:
-    """What all installed packages add to a group, by name. Raises `InputError` where two add the same."""
-    from importlib.metadata import entry_points  # takes a while, and most specs name nothing of others
+    """Return the plugins of a group by name. Raises `InputError` if two packages add the same name."""
+    from importlib.metadata import entry_points  # slow to import, and most specs use no plugins
 
-    found: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     for target in entry_points(group=group):
         package = f"{target.dist.name} {target.dist.version}" if target.dist else "without a name"
-        other = found.setdefault(target.name, Plugin(target.name, package, target))
+        other = by_name.setdefault(target.name, Plugin(target.name, package, target))
         if other.target.value != target.value:
             raise clash(target.name, other.package, package)
-    return found
+    return by_name
 
 
 def clash(name: str, *packages: str) -> InputError:
-    """The error for one name that several packages give."""
+    """The error for a name that several packages add."""
     return InputError(
-        f"several packages add `{name}`", expected="one of each name", got=" and ".join(packages),
+        f"several packages add `{name}`", expected="one package for each name", got=" and ".join(packages),
         hint="uninstall one of them",
     )  # fmt: skip

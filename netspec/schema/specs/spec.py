@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from netspec.errors import InputError, Location, Problem, listing, nearest
 from netspec.schema.messages.foreign import number_replacement, suggest
-from netspec.schema.specs.members import declared
+from netspec.schema.specs.members import declared_members
 from netspec.schema.specs.plugins import Plugin, clash, plugins
 from netspec.schema.yaml.tree import Map, locate
 
@@ -134,7 +134,7 @@ class Registry(Generic[SpecT]):
 
     def _modules(self) -> Mapping[str, str]:
         """Return the types that netspec declares, with their modules."""
-        return declared(self._package).get(self._symbol, {}) if self._package else {}
+        return declared_members(self._package).get(self._symbol, {}) if self._package else {}
 
     def _own(self) -> dict[str, None]:
         """Return the types of netspec and those that were registered, in order."""
