@@ -180,7 +180,7 @@ class _Loading:
             self.evaluator.evaluate(net, scope, path, skip=("vars", "blocks", "layers"))
             expander = Expander(self.evaluator, scope, f"{path}." if path else "")
             expander.expand(net)
-            complete = expander.whole
+            complete = expander.complete
             known = [replace(one, value=self.evaluator.value(one.value, scope, one.place, "")) for one in late]
             self.problems += apply_overrides(root, known)
         return link_problems(net, root, prefix, self.evaluator.failed, complete)

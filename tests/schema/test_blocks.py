@@ -288,15 +288,15 @@ WRONG: dict[str, tuple[str, str]] = {
     "number of inputs": (DENSE + "layers: [{type: fully, units: 3, from: [image, label]}]\n", "takes 1 input, not 2"),
     "name of a layer": ("blocks: {Dense: {layers: [Flatten]}}\nlayers: [Flatten]\n", "that is the layer Dense"),
     "spelling of a layer": ("blocks: {flatten: {layers: [Add]}}\nlayers: [Flatten]\n", "that is the layer Flatten"),
-    "capital": ("blocks: {My: {layers: [Add]}}\nlayers: [Flatten]\n", "a block can't be called `My`"),
+    "capital": ("blocks: {My: {layers: [Add]}}\nlayers: [Flatten]\n", "a block cannot be called `My`"),
     "name outside": (DENSE.replace("rate: 0.5", "rate: 0.5, from: stem") + "layers: [{name: stem, type: Flatten}, "
                      "{type: fully, units: 3}]\n", "the block `fully` has no layer or input named `stem`"),
     "output": (DENSE + CALL.replace("]", ", {type: Flatten, from: one.fc}]"), "`one/dropout` has no"),
     "number of turns": ("layers: [{type: Flatten, repeat: -1}]\n", "`repeat` must be a number or lists of values"),
     "lengths of turns": ("layers: [{type: Flatten, repeat: {a: [1], b: 2}}]\n", "got: 1 for `a`, 2 for `b`"),
-    "variable of turns": ("layers: [{type: Flatten, repeat: {a b: 2}}]\n", "`a b` can't be the name of a variable"),
+    "variable of turns": ("layers: [{type: Flatten, repeat: {a b: 2}}]\n", "`a b` cannot be the name of a variable"),
     "condition": ("layers: [{type: Flatten, if: 1}]\n", "`if` must be true or false"),
-    "what is left out": ("layers: [{name: a, type: Add, if: false}, {type: Flatten, from: a}]\n", "`a` is left out"),
+    "what is not in the net": ("layers: [{name: a, type: Add, if: false}, {type: Flatten, from: a}]\n", "`a` is left out"),
     "field of a group": ("layers: [{layer: 3, layers: [Flatten]}]\n", "a group of layers has no field `layer`"),
     "group of nothing": ("layers: [{layers: Flatten}]\n", "`layers` must be a list"),
     "two inputs of a group": ("layers: [{from: [image, label], layers: [Flatten]}]\n", "a group of layers takes one"),
@@ -315,7 +315,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "turns beyond bounds": ("layers: [{type: Flatten, repeat: 1000000000}]\n", "expected: at most 100000 turns"),
     "variable that could be the parameter": (
         DENSE + "layers: [{type: fully, repeat: {units: [1, 2]}}]\n",
-        'hint: for the `units` that is known here: `units: "${units}"`',
+        'hint: to pass on the variable `units`: `units: "${units}"`',
     ),
     "list in arithmetic": (LISTED.format("${n + 1}"), "`n` is a list, which no arithmetic takes"),
     "list in a text": (LISTED.format("x${n}"), "a list can't be part of a text"),
@@ -372,7 +372,7 @@ expect: {outputs: {one: [2], one.low: [4], one/0.low: [3], last: [2]}}
     assert expect.outputs == {"one/1/top": (2,), "one/1/a": (4,), "one/0/a": (3,), "last": (2,)}
     assert str(expect.where("outputs", "one/0/a", key=True)).startswith("net.yaml:6:44")
     told = complaint(text.replace("last: [2]", "one.out: [2]"))
-    assert "`one.out` is `one/1/top`, whose shape is said already" in told
+    assert "`one.out` is `one/1/top`, which has an expected shape already" in told
 
 
 def test_freezing_a_call_or_a_group_freezes_its_layers(folder):

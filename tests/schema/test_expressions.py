@@ -232,8 +232,8 @@ PLACES = [
     ("x: ${'}\n", 1, 4, "this `${` is not closed"),
     ("vars:\n  a: ${b}\n  b: ${c}\n  c: ${a}\n", 2, 6, "these variables are defined by each other"),
     ("vars: {a: '${a}'}\n", 1, 11, "a variable is defined by itself"),
-    ("vars: {my-var: 1}\n", 1, 8, "`my-var` can't be the name of a variable"),
-    ("vars: {if: 1}\n", 1, 8, "`if` can't be the name of a variable"),
+    ("vars: {my-var: 1}\n", 1, 8, "`my-var` cannot be the name of a variable"),
+    ("vars: {if: 1}\n", 1, 8, "`if` cannot be the name of a variable"),
     ("x: >\n  some text ${nothing}\n", 1, 4, "no variable `nothing` is declared"),
 ]
 

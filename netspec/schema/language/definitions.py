@@ -1,4 +1,4 @@
-"""Blocks as they are written in a document, and the values that a call gives to their parameters."""
+"""Definitions of blocks in a document, and the values of their parameters in a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netspec.schema.yaml.tree import Map, Seq, copied
 
 @dataclass(frozen=True)
 class Definition:
-    """A block whose definition can be used; what else is wrong with it validation tells."""
+    """A usable definition of a block; validation reports its other problems."""
 
     params: Map
     inputs: tuple[str, ...]
@@ -21,39 +21,39 @@ class Definition:
     outputs: tuple[Any, Location] | None
 
 
-def definition_of(found: Any) -> Definition | None:
+def definition_of(value: Any) -> Definition | None:
     """Read the definition of a block; None if it is not one."""
-    if not isinstance(found, Map):
+    if not isinstance(value, Map):
         return None
-    params, layers = found.get("params", Map(found.origin)), found.get("layers")
-    inputs = names_at(found, "inputs") if "inputs" in found else Named(("input",), ())
-    outputs = (found["outputs"], found.value_at["outputs"]) if found.get("outputs") is not None else None
+    params, layers = value.get("params", Map(value.origin)), value.get("layers")
+    inputs = names_at(value, "inputs") if "inputs" in value else LocatedNames(("input",), ())
+    outputs = (value["outputs"], value.value_at["outputs"]) if value.get("outputs") is not None else None
     if not isinstance(params, Map) or not isinstance(layers, Seq) or not layers or inputs is None:
         return None
     return Definition(params, inputs.names, layers, outputs)
 
 
 @dataclass(frozen=True)
-class Named:
-    """A name or names as they are written, each with its place."""
+class LocatedNames:
+    """Names as written, each with its location."""
 
     names: tuple[str, ...]
-    places: tuple[Location, ...]
+    locations: tuple[Location, ...]
 
 
-def names_at(holder: Map, key: str) -> Named | None:
+def names_at(holder: Map, key: str) -> LocatedNames | None:
     """Return the name or names at `key`; None if the value is missing or not a name."""
     value = holder.get(key)
     if isinstance(value, str):
-        return Named((value,), (holder.value_at[key],))
-    if isinstance(value, Seq) and value and all(isinstance(one, str) for one in value):
-        return Named(tuple(value), tuple(value.value_at))
+        return LocatedNames((value,), (holder.value_at[key],))
+    if isinstance(value, Seq) and value and all(isinstance(item, str) for item in value):
+        return LocatedNames(tuple(value), tuple(value.value_at))
     return None
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a call gives to the parameters of a block."""
+    """The arguments of a call of a block."""
 
     definition: Definition
     block: str
@@ -61,17 +61,17 @@ class Arguments:
     """The call, evaluated."""
     place: Location
     note: tuple[str, ...]
-    """Where the block is defined."""
+    """A note for messages that says where the block is defined."""
     evaluator: Evaluator
-    around: Scope
-    """The variables where the call stands."""
+    outer_scope: Scope
+    """The variables at the call."""
 
     def scope(self, variables: Scope, path: str, defaults: str, calls: tuple[Call, ...]) -> Scope:
-        """The values of all parameters on top of those of the net's variables; problems go to the evaluator.
+        """Return the values of the net's variables and of all parameters; problems go to the evaluator.
 
-        A default may use the parameters before it. `path` is that of the call, `defaults` that of the parameters.
+        A default may use the parameters before it. `path` is the path of the call, `defaults` that of the parameters.
         """
-        self.evaluator.problems += [*self._strange(path), *self._missing(path)]
+        self.evaluator.problems += [*self._unknown(path), *self._missing(path)]
         params, scope = self.definition.params, dict(variables)
         for name in params:
             holder = self.entry
@@ -81,11 +81,11 @@ class Arguments:
             scope[name] = self.evaluator.known(holder[name], holder.value_at[name])
         return scope
 
-    def _given(self) -> list[str]:
+    def _argument_names(self) -> list[str]:
         return [key for key in self.entry if key not in CALL_FIELDS]
 
-    def _strange(self, path: str) -> list[Problem]:
-        """Return the given names that are not parameters."""
+    def _unknown(self, path: str) -> list[Problem]:
+        """Report arguments that are not parameters."""
         known = list(self.definition.params)
         return [
             Problem(
@@ -93,20 +93,20 @@ class Arguments:
                 expected=f"one of {listing(known)}" if known else "nothing: it has none",
                 hint=did_you_mean(key, [*known, *CALL_FIELDS]), notes=self.note,
             )
-            for key in self._given() if key not in known
+            for key in self._argument_names() if key not in known
         ]  # fmt: skip
 
     def _missing(self, path: str) -> list[Problem]:
-        """Parameters without a value, but for those that are given under a name that is nearly theirs."""
+        """Report parameters without a value, except if an unknown argument has a similar name."""
         params = self.definition.params
         missing = [name for name, default in params.items() if default is None and name not in self.entry]
-        strange = [key for key in self._given() if key not in params]
-        told = [name for name in missing if any(did_you_mean(key, [name]) for key in strange)]
+        unknown = [key for key in self._argument_names() if key not in params]
+        misspelled = [name for name in missing if any(did_you_mean(key, [name]) for key in unknown)]
         return [
             Problem(
                 f"the block `{self.block}` needs `{name}`, which is missing", self.place, f"{path}.{name}",
                 expected=f"`{name}: …`", notes=self.note,
-                hint=f'for the `{name}` that is known here: `{name}: "${{{name}}}"`' if name in self.around else None,
+                hint=f'to pass on the variable `{name}`: `{name}: "${{{name}}}"`' if name in self.outer_scope else None,
             )
-            for name in missing if name not in told
+            for name in missing if name not in misspelled
         ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Blocks, groups, repetitions and conditions → a plain list of layers, in the document, before it is validated.
+"""Expands blocks, groups, repetitions and conditions of a document to a list of layers, before it is validated.
 
-What is written once and stands for several keeps the place of its definition; `Location.calls` says by which calls and
-repetitions it came from, so that a problem of a layer names both.
+Each expanded layer keeps the location of its definition. `Location.calls` lists the calls and repetitions that led to
+it, so that a problem of a layer names both.
 """
 
 from __future__ import annotations
@@ -24,79 +24,82 @@ from netspec.schema.yaml.tree import Map, Seq, copied
 MAX_LAYERS = 100_000
 MAX_DEPTH = 40
 
-_MAKES_SEVERAL = frozenset({"repeat", "if", "layers"})
+_EXPANDABLE_FIELDS = frozenset({"repeat", "if", "layers"})
 
 
-class _TooMuch(Exception):
-    """The net is beyond the bounds; told already."""
+class _LimitExceeded(Exception):
+    """The net exceeds a limit, which has been reported."""
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """What surrounds a list of layers: the values of variables, the way to it, and how it was come to."""
+class _Context:
+    """The context of a list of layers: values of variables, its path, and the calls that led to it."""
 
     scope: Scope
     path: str
     calls: tuple[Call, ...] = ()
     blocks: tuple[str, ...] = ()
-    """The blocks that are being written out, the innermost last."""
+    """The blocks that are being expanded, the innermost last."""
     depth: int = 0
 
 
 @dataclass
 class _Turn:
-    """How an entry differs from turn to turn of its repetition."""
+    """What differs between the turns of a repeated entry."""
 
     suffix: str = ""
-    """What its name is followed by."""
-    reads: str | None = None
-    """What it reads in place of the first name that it says."""
+    """Suffix of its name."""
+    first_source: str | None = None
+    """The name that replaces the first one in its `from`."""
 
 
 @dataclass
 class Expander:
-    """Writes out the layers of one net; `evaluator` collects what is wrong."""
+    """Expands the layers of one net; `evaluator` collects the problems."""
 
     evaluator: Evaluator
     variables: Scope
     path: str = ""
-    """The path of the net's document in messages, with a dot at its end."""
-    whole: bool = True
-    """False where something could not be written out: names may then be missing."""
+    """The path of the net's document in messages, with a trailing dot."""
+    complete: bool = True
+    """False if an entry could not be expanded: names may then be missing."""
     _renaming: Renaming = field(init=False)
     _blocks: Map = field(init=False)
-    _made: Seq = field(init=False)
+    _layers: Seq = field(init=False)
     _first: str | None = None
     """The first input of the net."""
     _count: int = 0
 
     def expand(self, tree: Map) -> None:
-        """Replace the layers of a net by what they stand for, evaluated, and the names that read them likewise."""
+        """Replace the layers of a net by their expansion, evaluated, and the names that refer to them accordingly."""
         layers, blocks, inputs = (tree.get(key) for key in ("layers", "blocks", "inputs"))
         if not isinstance(layers, Seq):
             return
         self._renaming = Renaming(self.evaluator)
         self._blocks = blocks if isinstance(blocks, Map) else Map(tree.origin)
-        self._made = Seq(layers.origin)
+        self._layers = Seq(layers.origin)
         self._check_names()
         names = Namespace.reading({name: name for name in inputs} if isinstance(inputs, Map) else {})
         self._first = names.above
         try:
-            self._list(layers, _Setting(self.variables, f"{self.path}layers"), names)
-        except _TooMuch:
-            names.broken()
-        tree["layers"] = self._made
-        self.whole = names.whole
-        if not self.whole and not self._made:
+            self._list(layers, _Context(self.variables, f"{self.path}layers"), names)
+        except _LimitExceeded:
+            names.mark_incomplete()
+        tree["layers"] = self._layers
+        self.complete = names.complete
+        if not self.complete and not self._layers:
             self.evaluator.failed.add(tree.value_at["layers"])
         self._renaming.net(tree, names, self.path)
 
     def _check_names(self) -> None:
         for name in self._blocks:
             layer = LAYERS.spelled(name)
-            fits = re.match(BLOCK_NAME, name) is not None
-            if not fits or layer != name:
-                message, expected = f"a block can't be called `{name}`", "a small letter, then letters, digits, _ and -"
+            is_valid = re.match(BLOCK_NAME, name) is not None
+            if not is_valid or layer != name:
+                message, expected = (
+                    f"a block cannot be called `{name}`",
+                    "a lower-case letter, then letters, digits, _ and -",
+                )
                 if layer != name or layer in LAYERS:
                     message, expected = f"{message}: that is the layer {layer}", "another name"
                 self._add(message, self._blocks.key_at[name], f"{self.path}blocks.{name}", expected=expected)
@@ -104,137 +107,138 @@ class Expander:
     def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
         self.evaluator.problems.append(Problem(message, place, path, **facts))
 
-    def _list(self, items: Seq, setting: _Setting, names: Namespace) -> None:
-        names.expect(items)
-        if setting.depth > MAX_DEPTH:
-            self._add("blocks and groups are nested too deeply", items.origin, setting.path,
+    def _list(self, items: Seq, context: _Context, names: Namespace) -> None:
+        names.reserve(items)
+        if context.depth > MAX_DEPTH:
+            self._add("blocks and groups are nested too deeply", items.origin, context.path,
                       expected=f"at most {MAX_DEPTH} levels")  # fmt: skip
-            raise _TooMuch
+            raise _LimitExceeded
         for index, (item, place) in enumerate(zip(items, items.value_at, strict=True)):
-            where = replace(setting, path=f"{setting.path}.{index}")
-            at = replace(place, calls=setting.calls)
+            where = replace(context, path=f"{context.path}.{index}")
+            at = replace(place, calls=context.calls)
             if isinstance(item, Map) and "repeat" in item:
                 self._repeated(item, at, where, names)
             else:
                 self._entry(item, at, where, names, _Turn())
 
-    def _repeated(self, item: Map, place: Location, setting: _Setting, names: Namespace) -> None:
-        """An entry as often as its `repeat` says, each turn reading the one before."""
+    def _repeated(self, item: Map, place: Location, context: _Context, names: Namespace) -> None:
+        """Expand an entry as often as its `repeat` says; each turn reads the one before."""
         body = copied(item)
-        given = body.remove("repeat")
-        at = replace(item.value_at["repeat"], calls=setting.calls)
-        found = turns(copied(given, setting.calls), at, setting.path, setting.scope, self.evaluator)
-        if found is None:
-            names.broken()
+        repeat = body.remove("repeat")
+        at = replace(item.value_at["repeat"], calls=context.calls)
+        values_by_turn = turns(copied(repeat, context.calls), at, context.path, context.scope, self.evaluator)
+        if values_by_turn is None:
+            names.mark_incomplete()
             return
-        variables = {INDEX, *(given if isinstance(given, Map) else ())}
-        named = isinstance(body.get("name"), str) and not uses(body, "name", variables)
-        chained = "from" in body and not uses(body, "from", variables)
-        made: str | None = None
-        for number, values in enumerate(found):
-            said = ", ".join(f"{name} = {value}" for name, value in values.items())
-            call = Call(f"in turn {number + 1} of {len(found)} ({said})", at)
-            inner = replace(setting, scope=setting.scope | values, calls=(call, *setting.calls))
-            turn = _Turn(f"/{number}" if named else "", names.above if number and chained else None)
-            made = self._entry(body, replace(place, calls=inner.calls), inner, names, turn) or made
-        if named and made is not None:
-            names.alias(made.rpartition("/")[0], made, at)
+        variables = {INDEX, *(repeat if isinstance(repeat, Map) else ())}
+        is_named = isinstance(body.get("name"), str) and not uses(body, "name", variables)
+        is_chained = "from" in body and not uses(body, "from", variables)
+        last_name: str | None = None
+        for number, values in enumerate(values_by_turn):
+            assignments = ", ".join(f"{name} = {value}" for name, value in values.items())
+            call = Call(f"in turn {number + 1} of {len(values_by_turn)} ({assignments})", at)
+            inner = replace(context, scope=context.scope | values, calls=(call, *context.calls))
+            turn = _Turn(f"/{number}" if is_named else "", names.above if number and is_chained else None)
+            name = self._entry(body, replace(place, calls=inner.calls), inner, names, turn)
+            last_name = name or last_name
+        if is_named and last_name is not None:
+            names.alias(last_name.rpartition("/")[0], last_name, at)
 
-    def _entry(self, item: Any, place: Location, setting: _Setting, names: Namespace, turn: _Turn) -> str | None:
-        """One layer, call or group, whose `repeat` has been dealt with; the name it has where it stands."""
+    def _entry(self, item: Any, place: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+        """Expand one layer, call or group without its `repeat`; return its local name."""
         self._count += 1
         if self._count > MAX_LAYERS:
-            self._add("the net is too large", place, setting.path, expected=f"at most {MAX_LAYERS} layers")
-            raise _TooMuch
-        entry = self._evaluated(item, place, setting)
+            self._add("the net is too large", place, context.path, expected=f"at most {MAX_LAYERS} layers")
+            raise _LimitExceeded
+        entry = self._evaluated(item, place, context)
         if not isinstance(entry, Map):
-            self._other(entry, place, setting, names)
+            self._invalid_or_python_layer(entry, place, context, names)
             return None
-        if "if" in entry and not self._is_there(entry, setting, names):
+        if "if" in entry and not self._condition(entry, context, names):
             return None
         kind = entry.get("type")
         if "layers" in entry and "type" not in entry:
-            return self._group(entry, place, setting, names, turn)
+            return self._group(entry, place, context, names, turn)
         if isinstance(kind, str) and kind in self._blocks:
-            return self._call(kind, entry, place, setting, names, turn)
-        return self._layer(entry, place, setting, names, turn)
+            return self._call(kind, entry, place, context, names, turn)
+        return self._layer(entry, place, context, names, turn)
 
-    def _evaluated(self, item: Any, place: Location, setting: _Setting) -> Any:
-        """A copy of an entry with its expressions evaluated, but for the layers of a group."""
+    def _evaluated(self, item: Any, place: Location, context: _Context) -> Any:
+        """Return a copy of an entry with its expressions evaluated, except for the layers of a group."""
         if isinstance(item, str):
             entry = Map(place)
-            entry.put("type", self.evaluator.text(item, setting.scope, place, setting.path), place, place)
+            entry.put("type", self.evaluator.text(item, context.scope, place, context.path), place, place)
             return entry
         if not isinstance(item, Map):
             return item
-        entry = copied(item, setting.calls)
-        self.evaluator.evaluate(entry, setting.scope, setting.path, ("layers",) if "type" not in entry else ())
+        entry = copied(item, context.calls)
+        self.evaluator.evaluate(entry, context.scope, context.path, ("layers",) if "type" not in entry else ())
         return entry
 
-    def _is_there(self, entry: Map, setting: _Setting, names: Namespace) -> bool:
+    def _condition(self, entry: Map, context: _Context, names: Namespace) -> bool:
         at = entry.value_at["if"]
         value = entry.remove("if")
         if isinstance(value, bool) and at not in self.evaluator.failed:
             if not value and isinstance(entry.get("name"), str):
                 names.left_out.add(entry["name"])
             return value
-        names.broken()
+        names.mark_incomplete()
         if at not in self.evaluator.failed:
-            self._add("`if` must be true or false", at, f"{setting.path}.if", got=describe(value),
+            self._add("`if` must be true or false", at, f"{context.path}.if", got=describe(value),
                       expected="true, false, or an expression such as ${depth > 2}")  # fmt: skip
         return False
 
-    def _other(self, entry: Any, place: Location, setting: _Setting, names: Namespace) -> None:
-        """Copy an entry that is not a mapping: a layer made in Python, or a value that validation refuses."""
+    def _invalid_or_python_layer(self, entry: Any, place: Location, context: _Context, names: Namespace) -> None:
+        """Copy an entry that is not a mapping: a layer created in Python, or a value that validation refuses."""
         if not isinstance(entry, LayerFields):
-            names.broken()
+            names.mark_incomplete()
         elif names.prefix:
-            self._add("a layer made in Python can't stand in a block or a named group", place, setting.path,
-                      expected="a mapping with what a file would say")  # fmt: skip
+            self._add("a layer created in Python cannot be part of a block or a named group", place, context.path,
+                      expected="a mapping with the fields of the layer")  # fmt: skip
         else:
-            name = entry.name or names.fresh(str(getattr(entry, "type", "")))
-            names.made(name, name)
-        self._made.add(entry, place)
+            name = entry.name or names.default_name(str(getattr(entry, "type", "")))
+            names.add_layer(name, name)
+        self._layers.add(entry, place)
 
-    def _layer(self, entry: Map, place: Location, setting: _Setting, names: Namespace, turn: _Turn) -> str | None:
+    def _layer(self, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
         kind = entry.get("type")
-        if isinstance(kind, str) and self._is_nearly_a_block(kind, entry, setting):
-            names.broken()
+        if isinstance(kind, str) and self._is_nearly_a_block(kind, entry, context):
+            names.mark_incomplete()
             return None
-        self._from(entry, place, setting, names, turn)
-        self._renaming.rename(entry, "share", names, f"{setting.path}.share")
+        self._from(entry, place, context, names, turn)
+        self._renaming.rename(entry, "share", names, f"{context.path}.share")
         local = self._name(entry, place, names, turn)
-        if local in names.calls and self._is_taken(local, entry, place, setting, names):
+        if local in names.calls and self._is_taken(local, entry, place, context, names):
             return None
-        self._made.add(entry, place)
+        self._layers.add(entry, place)
         if local is not None:
-            names.made(local, names.prefix + local)
+            names.add_layer(local, names.prefix + local)
         return local
 
-    def _is_nearly_a_block(self, kind: str, entry: Map, setting: _Setting) -> bool:
-        """Return whether an unknown type resembles the name of a block, which is then suggested."""
+    def _is_nearly_a_block(self, kind: str, entry: Map, context: _Context) -> bool:
+        """Whether an unknown type resembles the name of a block, which is then suggested."""
         hint, at = did_you_mean(kind, self._blocks), entry.value_at["type"]
         if hint is None or kind in LAYERS or at in self.evaluator.failed:
             return False
-        self._add(f"unknown layer or block {kind!r}", at, f"{setting.path}.type", hint=hint,
+        self._add(f"unknown layer or block {kind!r}", at, f"{context.path}.type", hint=hint,
                   expected=f"a type of layers, or one of the blocks {listing(list(self._blocks))}")  # fmt: skip
         return True
 
     def _name(self, entry: Map, place: Location, names: Namespace, turn: _Turn) -> str | None:
-        """The name that an entry has where it stands; in the entry it becomes the one that it has in the net."""
-        given, kind = entry.get("name"), entry.get("type")
+        """Return the local name of an entry; in the entry, replace it by its name in the net."""
+        name, kind = entry.get("name"), entry.get("type")
         if "name" not in entry and isinstance(kind, str) and kind:
-            local = names.fresh(kind)
+            local = names.default_name(kind)
             entry.put("name", names.prefix + local, place, place)
             return local
-        if not isinstance(given, str) or entry.value_at["name"] in self.evaluator.failed:
-            names.broken()
+        if not isinstance(name, str) or entry.value_at["name"] in self.evaluator.failed:
+            names.mark_incomplete()
             return None
-        entry["name"] = f"{names.prefix}{given}{turn.suffix}" if given else given
-        return given + turn.suffix
+        entry["name"] = f"{names.prefix}{name}{turn.suffix}" if name else name
+        return name + turn.suffix
 
-    def _is_taken(self, local: str, entry: Map, place: Location, setting: _Setting, names: Namespace) -> bool:
-        """Whether something else here has the name of a call or group, or the name of one: both could not be read."""
+    def _is_taken(self, local: str, entry: Map, place: Location, context: _Context, names: Namespace) -> bool:
+        """Report and return whether a name is already that of another layer, call, group or input."""
         if local not in names.names and local not in names.calls:
             return False
         message = f"two layers or calls are called `{names.prefix}{local}`"
@@ -242,16 +246,16 @@ class Expander:
             message = f"`{local}` is the name of an input"
         first = names.calls.get(local)
         at, notes = entry.value_at.get("name", place), () if first is None else (f"the first is at {first}",)
-        self._add(message, at, f"{setting.path}.name", expected="another name", notes=notes)
-        names.broken()
+        self._add(message, at, f"{context.path}.name", expected="another name", notes=notes)
+        names.mark_incomplete()
         return True
 
     def _from(
-        self, entry: Map, place: Location, setting: _Setting, names: Namespace, turn: _Turn
+        self, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn
     ) -> tuple[str, ...] | None:
-        """What an entry reads, by the net's names; they are written into it where they are not what it would read."""
+        """Return the net's names of what an entry reads, and write them into it if they are not the default."""
         if "from" in entry:
-            return self._renaming.rename(entry, "from", names, f"{setting.path}.from", turn.reads)
+            return self._renaming.rename(entry, "from", names, f"{context.path}.from", turn.first_source)
         if names.above is None:
             return ()
         if names.above != self._default():
@@ -259,132 +263,132 @@ class Expander:
         return (names.above,)
 
     def _default(self) -> str | None:
-        """What the next layer of the net would read without `from`."""
-        if not self._made:
+        """The layer or input that the next layer of the net would read without `from`."""
+        if not self._layers:
             return self._first
-        last = self._made[-1]
+        last = self._layers[-1]
         name = last.get("name") if isinstance(last, Map) else getattr(last, "name", None)
         return name if isinstance(name, str) else None
 
-    def _group(self, entry: Map, place: Location, setting: _Setting, names: Namespace, turn: _Turn) -> str | None:
-        """A list of layers under a name of its own, or among those around it."""
+    def _group(self, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+        """Expand a group, into a namespace of its own if it has a name."""
         for key in entry:
             if key not in GROUP_FIELDS:
                 known = list(GROUP_FIELDS)
-                self._add(f"a group of layers has no field `{key}`", entry.key_at[key], f"{setting.path}.{key}",
+                self._add(f"a group of layers has no field `{key}`", entry.key_at[key], f"{context.path}.{key}",
                           expected=f"one of {listing(known)}", hint=did_you_mean(key, known))  # fmt: skip
         layers, inside = entry["layers"], names
         if not isinstance(layers, Seq):
-            self._add("`layers` must be a list", entry.value_at["layers"], f"{setting.path}.layers",
+            self._add("`layers` must be a list", entry.value_at["layers"], f"{context.path}.layers",
                       expected="a list of layers", got=describe(layers))  # fmt: skip
-            names.broken()
+            names.mark_incomplete()
             return None
-        sources = self._from(entry, place, setting, names, turn)
+        sources = self._from(entry, place, context, names, turn)
         local = self._name(entry, place, names, turn) if "name" in entry else None
-        if local is not None and self._is_taken(local, entry, place, setting, names):
+        if local is not None and self._is_taken(local, entry, place, context, names):
             return None
         if local is not None:
             inside = Namespace(f"{names.prefix}{local}/", names.block, names, above=names.above)
         if sources is not None and len(sources) > 1:
-            self._add("a group of layers takes one input", entry.value_at["from"], f"{setting.path}.from",
+            self._add("a group of layers takes one input", entry.value_at["from"], f"{context.path}.from",
                       expected="one name", got=listing(list(sources)),
-                      hint="its layers can say more `from` each; a block has several `inputs`")  # fmt: skip
+                      hint="use a block, which can have several `inputs`, or `from` in the layers")  # fmt: skip
         inside.above = sources[0] if sources else inside.above
-        self._list(layers, replace(setting, path=f"{setting.path}.layers", depth=setting.depth + 1), inside)
+        self._list(layers, replace(context, path=f"{context.path}.layers", depth=context.depth + 1), inside)
         if local is not None:
             names.adopt(local, inside, {}, place)
         return local
 
     def _call(
-        self, block: str, entry: Map, place: Location, setting: _Setting, names: Namespace, turn: _Turn
+        self, block: str, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn
     ) -> str | None:
-        """The layers of a block, named after the call, reading what it reads."""
-        if block in setting.blocks:
-            chain = [*setting.blocks[setting.blocks.index(block) :], block]
-            self._add(f"the block `{block}` contains itself", entry.value_at["type"], f"{setting.path}.type",
+        """Expand a call of a block; names of its layers begin with the name of the call."""
+        if block in context.blocks:
+            chain = [*context.blocks[context.blocks.index(block) :], block]
+            self._add(f"the block `{block}` contains itself", entry.value_at["type"], f"{context.path}.type",
                       got=" → ".join(chain))  # fmt: skip
-            names.broken()
+            names.mark_incomplete()
             return None
-        sources = self._from(entry, place, setting, names, turn)
+        sources = self._from(entry, place, context, names, turn)
         local = self._name(entry, place, names, turn)
         definition = definition_of(self._blocks[block])
-        if local is not None and self._is_taken(local, entry, place, setting, names):
+        if local is not None and self._is_taken(local, entry, place, context, names):
             return None
         if definition is None or sources is None or local is None:
-            names.broken()
+            names.mark_incomplete()
             return None
         call = Call(f"in `{names.prefix}{local}`, a call of the block `{block}`", place)
         path = f"{self.path}blocks.{block}"
-        inner = _Setting(self.variables, path, (call, *setting.calls), (*setting.blocks, block), setting.depth + 1)
-        told = len(self.evaluator.problems)
+        inner = _Context(self.variables, path, (call, *context.calls), (*context.blocks, block), context.depth + 1)
+        problems_before = len(self.evaluator.problems)
         note = (f"the block is defined at {self._blocks.key_at[block]}",)
-        arguments = Arguments(definition, block, entry, call.place, note, self.evaluator, setting.scope)
-        scope = arguments.scope(self.variables, setting.path, f"{path}.params", inner.calls)
+        arguments = Arguments(definition, block, entry, call.place, note, self.evaluator, context.scope)
+        scope = arguments.scope(self.variables, context.path, f"{path}.params", inner.calls)
         if len(sources) != len(definition.inputs):
             count = len(definition.inputs)
             self._add(
                 f"the block `{block}` takes {count} {'input' if count == 1 else 'inputs'}, not {len(sources)}",
-                entry.value_at.get("from", place), f"{setting.path}.from", notes=note,
+                entry.value_at.get("from", place), f"{context.path}.from", notes=note,
                 expected=f"`from` with {'a name' if count == 1 else f'{count} names'}, for "
                 f"{', '.join(definition.inputs)}",
             )  # fmt: skip
-        if len(self.evaluator.problems) > told:
-            names.broken()
+        if len(self.evaluator.problems) > problems_before:
+            names.mark_incomplete()
             return None
         inside = Namespace.reading(dict(zip(definition.inputs, sources, strict=True)), f"{names.prefix}{local}/", block)
-        first = len(self._made)
+        first = len(self._layers)
         self._list(definition.layers, replace(inner, scope=scope, path=f"{path}.layers"), inside)
         outputs = self._outputs(definition, inside, replace(inner, scope=scope))
-        if not inside.whole:
-            names.broken()
-        self._pass_on(entry, names, self._made[first:], inside.prefix, setting)
+        if not inside.complete:
+            names.mark_incomplete()
+        self._apply_call_fields(entry, names, self._layers[first:], inside.prefix)
         names.adopt(local, inside, outputs, place)
         return local
 
-    def _outputs(self, definition: Definition, inside: Namespace, inner: _Setting) -> dict[str, str]:
-        """The outputs of a block by name, in order; `inside.above` becomes the first. Nothing where there is one."""
+    def _outputs(self, definition: Definition, inside: Namespace, inner: _Context) -> dict[str, str]:
+        """Return the outputs of a block by name, in order; empty if there is one. Sets `inside.above` to the first."""
         if definition.outputs is None:
             return {}
         holder = Map(inner.calls[0].place)
         value, place = definition.outputs
         holder.put("outputs", copied(value, inner.calls), place, replace(place, calls=inner.calls))
         self.evaluator.evaluate(holder, inner.scope, inner.path, ())
-        said = holder["outputs"]
-        if isinstance(said, Map):
-            for key in said:
-                self._renaming.rename(said, key, inside, f"{inner.path}.outputs.{key}")
-            found: dict[str, str] = dict(said)
+        outputs = holder["outputs"]
+        if isinstance(outputs, Map):
+            for key in outputs:
+                self._renaming.rename(outputs, key, inside, f"{inner.path}.outputs.{key}")
+            by_name: dict[str, str] = dict(outputs)
         else:
-            written = names_at(holder, "outputs")
-            globals_ = self._renaming.rename(holder, "outputs", inside, f"{inner.path}.outputs")
-            found = dict(zip(written.names, globals_, strict=True)) if written and globals_ else {}
-        inside.above = next(iter(found.values()), inside.above)
-        return found if len(found) > 1 or isinstance(said, Map) else {}
+            local = names_at(holder, "outputs")
+            in_net = self._renaming.rename(holder, "outputs", inside, f"{inner.path}.outputs")
+            by_name = dict(zip(local.names, in_net, strict=True)) if local and in_net else {}
+        inside.above = next(iter(by_name.values()), inside.above)
+        return by_name if len(by_name) > 1 or isinstance(outputs, Map) else {}
 
-    def _pass_on(self, entry: Map, names: Namespace, made: list[Any], prefix: str, setting: _Setting) -> None:
-        """What a call says of all of its layers: that they do not train, or whose parameters they use."""
+    def _apply_call_fields(self, entry: Map, names: Namespace, layers: list[Any], prefix: str) -> None:
+        """Copy `trainable` and `share` of a call to its layers."""
         if "trainable" in entry:
-            for layer in made:
+            for layer in layers:
                 if isinstance(layer, Map) and "trainable" not in layer:
                     layer.put("trainable", entry["trainable"], entry.key_at["trainable"], entry.value_at["trainable"])
         owner = entry.get("share")
         if not isinstance(owner, str):
             return
-        there = next((space.prefix for space in names.outward() if owner in space.names), None)
-        for layer in made:
+        owner_prefix = next((space.prefix for space in names.outward() if owner in space.names), "")
+        for layer in layers:
             if isinstance(layer, Map) and "share" not in layer and isinstance(layer.get("name"), str):
                 inner = layer["name"].removeprefix(prefix)
-                layer.put("share", f"{there if there is not None else ''}{owner}/{inner}", entry.key_at["share"],
+                layer.put("share", f"{owner_prefix}{owner}/{inner}", entry.key_at["share"],
                           entry.value_at["share"])  # fmt: skip
 
 
 def is_plain(tree: Map) -> bool:
-    """Whether the layers of a net stand for themselves."""
+    """Whether a net contains only layers: no blocks, groups, repetitions or conditions."""
     layers = tree.get("layers")
     entries = layers if isinstance(layers, Seq) else ()
     return "blocks" not in tree and not any(
-        isinstance(one, Map)
-        and not _MAKES_SEVERAL.isdisjoint(one)
-        and ("repeat" in one or "if" in one or "type" not in one)
-        for one in entries
+        isinstance(entry, Map)
+        and not _EXPANDABLE_FIELDS.isdisjoint(entry)
+        and ("repeat" in entry or "if" in entry or "type" not in entry)
+        for entry in entries
     )

@@ -6,13 +6,13 @@ a literal `${`. Variables may use each other in any order.
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterator
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from netspec.errors import Location, Problem
+from netspec.schema.language.blocks import is_variable
 from netspec.schema.language.expressions import MAX_TEXT, Expression, Poisoned, Unknown
 from netspec.schema.language.formula import ExpressionError
 from netspec.schema.yaml.tree import Map, Seq, copied
@@ -40,9 +40,9 @@ class Evaluator:
         several: dict[str, set[str]] = {}  # lists and mappings, and what the texts in them use
         for name, value in found.items():
             scope[name] = Unknown()
-            if not name.isidentifier() or keyword.iskeyword(name):
+            if not is_variable(name):
                 self._add(
-                    f"`{name}` can't be the name of a variable",
+                    f"`{name}` cannot be the name of a variable",
                     found.key_at[name],
                     f"vars.{name}",
                     expected="letters, digits and _, not starting with a digit",

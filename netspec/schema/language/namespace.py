@@ -1,4 +1,4 @@
-"""What names mean inside a net, a block that is called, or a group: the names that stand there → those in the net."""
+"""Local names in a net, a called block or a group, and the names in the net that they stand for."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from netspec.schema.yaml.tree import Map
 
 @dataclass
 class Namespace:
-    """The names that the layers of one list may use, as they come into being from top to bottom."""
+    """The names that layers of one list may use; each layer adds its own, from top to bottom."""
 
     prefix: str = ""
-    """What the names of layers made here begin with in the net."""
+    """The start of the names in the net of layers in this list."""
     block: str | None = None
-    """The block whose layers these are, directly or in a group; None for layers of the net itself."""
+    """The block that contains the list, directly or in a group; None for layers of the net itself."""
     parent: Namespace | None = None
-    """Of a group: where it stands, whose names it sees too."""
+    """The namespace around a group, whose names are visible in the group."""
     names: dict[str, str] = field(default_factory=dict)
-    """Names as they are written here → names in the net."""
+    """Local names → names in the net."""
     above: str | None = None
-    """The net's name of what a layer without `from` reads."""
+    """The name in the net of what a layer without `from` reads."""
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Of calls with several outputs: those by name."""
+    """For each call with several outputs, their names in the net by name."""
     calls: dict[str, Location] = field(default_factory=dict)
-    """Names of calls, groups and repetitions, and where these are."""
+    """Locations of calls, groups and repetitions by name."""
     left_out: set[str] = field(default_factory=set)
     """Names of layers whose condition is false."""
-    whole: bool = True
-    """False where something could not be made: then a name that is not found may be of that."""
+    complete: bool = True
+    """False if an entry could not be expanded: then unknown names are not reported, because they may be in it."""
     _taken: set[str] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=dict)
     _inputs: frozenset[str] = frozenset()
 
     @classmethod
     def reading(cls, inputs: Mapping[str, str], prefix: str = "", block: str | None = None) -> Namespace:
-        """The names in a net with these inputs, or in a block that is called with them."""
+        """The namespace of a net with these inputs, or of a block that is called with them."""
         first = next(iter(inputs.values()), None)
         return cls(prefix, block, names=dict(inputs), above=first, _taken=set(inputs), _inputs=frozenset(inputs))
 
-    def expect(self, items: Any) -> None:
-        """Keep default names off the names that these entries, and those of groups among them, will have."""
+    def reserve(self, items: Any) -> None:
+        """Reserve the names of these entries, and of entries of groups, so that default names differ from them."""
         for item in items:
             if isinstance(item, Map):
                 name = item.get("name")
                 if isinstance(name, str):
                     self._taken.add(name)
                 elif isinstance(item.get("layers"), list):
-                    self.expect(item["layers"])
+                    self.reserve(item["layers"])
 
-    def fresh(self, type_: str) -> str:
-        """The default name of a layer: its type in snake case, numbered from the second on."""
+    def default_name(self, type_: str) -> str:
+        """Return an unused default name: the type in snake case, numbered from the second on."""
         stem = snake_case(type_)
         while True:
             number = self._counts.get(stem, 0)
@@ -63,28 +63,28 @@ class Namespace:
             if name not in self._taken and name not in self.names:
                 return name
 
-    def made(self, local: str, name: str) -> None:
-        """A layer was made: `local` here is `name` in the net."""
+    def add_layer(self, local: str, name: str) -> None:
+        """Add a layer whose local name `local` is `name` in the net."""
         self.names.setdefault(local, name)
         self.above = name
         self.left_out.discard(local)
 
     def adopt(self, local: str, inner: Namespace, outputs: Mapping[str, str], place: Location) -> None:
-        """A call or a named group was made: what is in it goes by `local/…`, its outputs by `local` and `local.…`."""
-        for name, known in inner.names.items():
+        """Add a call or a named group: its layers are `local/…`, its outputs `local` and `local.…`."""
+        for name, name_in_net in inner.names.items():
             if name not in inner._inputs:
-                self.names.setdefault(f"{local}/{name}", known)
-        for name, several in inner.outputs.items():
-            self.outputs.setdefault(f"{local}/{name}", several)
+                self.names.setdefault(f"{local}/{name}", name_in_net)
+        for name, inner_outputs in inner.outputs.items():
+            self.outputs.setdefault(f"{local}/{name}", inner_outputs)
         self.calls.setdefault(local, place)
-        self._read(local, inner.above, outputs)
+        self._set_outputs(local, inner.above, outputs)
 
-    def alias(self, local: str, one: str, place: Location) -> None:
-        """`local` stands for what `one` stands for: a repetition for its last turn."""
+    def alias(self, local: str, target: str, place: Location) -> None:
+        """Let `local` stand for what `target` stands for: the name of a repetition for its last turn."""
         self.calls.setdefault(local, place)
-        self._read(local, self.names.get(one), self.outputs.get(one, {}))
+        self._set_outputs(local, self.names.get(target), self.outputs.get(target, {}))
 
-    def _read(self, local: str, first: str | None, outputs: Mapping[str, str]) -> None:
+    def _set_outputs(self, local: str, first: str | None, outputs: Mapping[str, str]) -> None:
         if first is not None:
             self.names.setdefault(local, first)
             self.above = first
@@ -92,41 +92,41 @@ class Namespace:
             self.outputs.setdefault(local, dict(outputs))
 
     def find(self, name: str) -> str | None:
-        """The net's name of `name`, which may say an output too (`call.skip`, `lstm.state_h`); None for an unknown."""
-        found = self._exact(name)
+        """Return the name in the net of `name`, which may be an output (`call.skip`, `lstm.state_h`), or None."""
+        name_in_net = self._exact(name)
         head, dot, output = name.rpartition(".")
-        while found is None and dot:
-            known = self._outputs(head)
-            if known:
-                return known.get(output)
+        while name_in_net is None and dot:
+            outputs = self._outputs(head)
+            if outputs:
+                return outputs.get(output)
             owner = self._exact(head)
-            found = f"{owner}.{output}" if owner is not None else None
+            name_in_net = f"{owner}.{output}" if owner is not None else None
             head, dot, rest = head.rpartition(".")
             output = f"{rest}.{output}"
-        return found
+        return name_in_net
 
     def readable(self) -> Iterator[str]:
-        """All names that may be read here."""
+        """Yield all names that may be read here."""
         for space in self.outward():
             yield from space.names
-            yield from (f"{name}.{output}" for name, known in space.outputs.items() for output in known)
+            yield from (f"{name}.{output}" for name, outputs in space.outputs.items() for output in outputs)
 
-    def near(self) -> list[str]:
-        """The names that were given here: what is inside of calls is left out."""
+    def direct_names(self) -> list[str]:
+        """The readable names of this list, without those inside calls and groups."""
         return [name for name in self.readable() if "/" not in name]
 
     def is_left_out(self, name: str) -> bool:
-        """Whether the name is that of a layer that is not there as its condition is false."""
+        """Whether a layer of that name is left out because its condition is false."""
         return any(name in space.left_out for space in self.outward())
 
     def is_input(self, name: str) -> bool:
-        """Whether the name is that of an input, of the net or of the block."""
+        """Whether an input of the net or of the block has that name."""
         return name in self._inputs
 
-    def broken(self) -> None:
-        """Something here could not be made."""
+    def mark_incomplete(self) -> None:
+        """Record that an entry of this list could not be expanded."""
         for space in self.outward():
-            space.whole = False
+            space.complete = False
 
     def _exact(self, name: str) -> str | None:
         return next((space.names[name] for space in self.outward() if name in space.names), None)
@@ -135,7 +135,7 @@ class Namespace:
         return next((space.outputs[name] for space in self.outward() if name in space.outputs), {})
 
     def outward(self) -> Iterator[Namespace]:
-        """This one, and those around it whose names it sees."""
+        """Yield this namespace and those around it, whose names are visible in it."""
         space: Namespace | None = self
         while space is not None:
             yield space

@@ -1,4 +1,4 @@
-"""The net's names in place of those that are written, which blocks and groups have to themselves."""
+"""Replaces local names of layers, as written in blocks and groups, by their names in the net."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from netspec.schema.yaml.tree import Map, Seq
 
 @dataclass(frozen=True)
 class Renaming:
-    """Renames in a document; `evaluator` collects what is wrong."""
+    """Renames in a document; `evaluator` collects the problems."""
 
     evaluator: Evaluator
 
     def net(self, tree: Map, names: Namespace, path: str) -> None:
-        """Parts of a net that refer to layers. `path` is the path of its document, with a trailing dot."""
+        """Rename in the parts of a net that refer to layers. `path` is that of its document, with a trailing dot."""
         self.rename(tree, "outputs", names, f"{path}outputs")
         for key in ("losses", "metrics"):
             entries = tree.get(key)
@@ -39,47 +39,49 @@ class Renaming:
                 continue
             place, at = outputs.key_at[key], outputs.value_at[key]
             if name in outputs:
-                self._add(f"`{key}` is `{name}`, whose shape is said already", place, f"{path}.{key}",
-                          notes=(f"that is at {outputs.key_at[name]}",))  # fmt: skip
+                self._add(f"`{key}` is `{name}`, which has an expected shape already", place, f"{path}.{key}",
+                          notes=(f"the other is at {outputs.key_at[name]}",))  # fmt: skip
                 continue
             outputs.put(name, outputs.remove(key), place, at)
 
     def rename(
-        self, holder: Map, key: str, names: Namespace, path: str, reads: str | None = None
+        self, holder: Map, key: str, names: Namespace, path: str, first_source: str | None = None
     ) -> tuple[str, ...] | None:
-        """Put the net's names in place of those written at `key`; None where they can't be read."""
-        written = names_at(holder, key)
-        if written is None or not self.evaluator.failed.isdisjoint(written.places):
+        """Replace the name or names at `key` by those in the net; None if they cannot be read."""
+        local = names_at(holder, key)
+        if local is None or not self.evaluator.failed.isdisjoint(local.locations):
             if key in holder:
-                names.broken()
+                names.mark_incomplete()
             return None
-        found = [self._found(name, at, names, path) for name, at in zip(written.names, written.places, strict=True)]
-        if reads is not None:
-            found[0] = reads
+        in_net = [
+            self._name_in_net(name, at, names, path) for name, at in zip(local.names, local.locations, strict=True)
+        ]
+        if first_source is not None:
+            in_net[0] = first_source
         value = holder[key]
         if isinstance(value, Seq):
-            value[:] = found
+            value[:] = in_net
         else:
-            holder[key] = found[0]
-        return tuple(found)
+            holder[key] = in_net[0]
+        return tuple(in_net)
 
-    def _found(self, name: str, place: Location, names: Namespace, path: str) -> str:
+    def _name_in_net(self, name: str, place: Location, names: Namespace, path: str) -> str:
         """Return the name in the net; if there is none, the name itself, with a problem inside a block."""
-        found = names.find(name)
-        if found is not None or not names.whole:
-            return name if found is None else found
+        name_in_net = names.find(name)
+        if name_in_net is not None or not names.complete:
+            return name if name_in_net is None else name_in_net
         if names.is_left_out(name):
-            self._add(f"`{name}` is left out, as its `if` is false", place, path,
-                      expected=f"one of {listing(names.near())}")  # fmt: skip
+            self._add(f"`{name}` is not in the net, because its `if` is false", place, path,
+                      expected=f"one of {listing(names.direct_names())}")  # fmt: skip
         elif names.block is not None or any(name.startswith(f"{call}.") for call in names.outputs):
-            what = f"the block `{names.block}` has no layer or input named `{name}`"
+            in_block = f"the block `{names.block}` has no layer or input named `{name}`"
             self._add(
-                what if names.block is not None else f"there is no output named `{name}`", place, path,
-                expected=f"one of {listing(names.near())}",
+                in_block if names.block is not None else f"there is no output named `{name}`", place, path,
+                expected=f"one of {listing(names.direct_names())}",
                 hint=did_you_mean(name, list(names.readable())),
             )  # fmt: skip
         else:
-            return name  # told with all the names of the net
+            return name  # reported by the check of all names of the net
         self.evaluator.failed.add(place)
         return name
 

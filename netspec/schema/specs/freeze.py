@@ -17,7 +17,7 @@ def freeze(tree: Map, net: Map) -> list[Problem]:
         return []
     problems: list[Problem] = []
     names = layer_names(net)
-    for text, location in zip(frozen.names, frozen.places, strict=True):
+    for text, location in zip(frozen.names, frozen.locations, strict=True):
         patterns = Pattern(text), Pattern(f"{text}/*")  # the second: the layers of a call or group
         indices = [
             index
