@@ -250,9 +250,6 @@ def test_every_folder_of_modules_is_a_package() -> None:
     assert not sorted({short(path.parent) for path in FILES if not (path.parent / "__init__.py").exists()})
 
 
-OPEN_CLASS_NAMES = {"Builder"}  # in `schema`, to be renamed
-
-
 @dataclass(frozen=True)
 class ClassName:
     """A public class of a module."""
@@ -303,8 +300,7 @@ def repeated_names(classes: Iterable[ClassName]) -> list[str]:
 
 
 def test_class_names_are_unique() -> None:
-    repeated = repeated_names(each for path in FILES for each in class_names(path))
-    assert not [pair for pair in repeated if pair.partition(":")[0] not in OPEN_CLASS_NAMES]
+    assert not repeated_names(each for path in FILES for each in class_names(path))
 
 
 @pytest.mark.parametrize(

@@ -82,24 +82,24 @@ REFUSED = {
     "number written otherwise as key": ("012: 2\n", "t:1:1", "the key `012` is a number"),
     "boolean as key": ("a: {true: 2}\n", "t:1:5", "the key `true` is a boolean"),
     "list as key": ("? [a]\n: 1\n", "t:1:3", "a key must be text"),
-    "python tag": ("a: !!python/name:os.system x\n", "t:1:4", "the tag `!!python/name:os.system` is refused"),
-    "local tag": ("a: !foo {b: 1}\n", "t:1:4", "the tag `!foo` is refused"),
+    "python tag": ("a: !!python/name:os.system x\n", "t:1:4", "the tag `!!python/name:os.system` is not allowed"),
+    "local tag": ("a: !foo {b: 1}\n", "t:1:4", "the tag `!foo` is not allowed"),
     "undeclared tag handle": ("a: !e!foo 1\n", "t:1:4", "this tag is unknown"),
     "wrong tag": ("a: !!int x\n", "t:1:4", "'x' is not of YAML's type `!!int`"),
-    "unknown alias": ("a: *b\n", "t:1:4", "no anchor `&b` comes before this alias"),
-    "recursive alias": ("a: &a [*a]\n", "t:1:8", "the alias `*a` stands inside the value it names"),
-    "merge of a scalar": ("a: {<<: 1}\n", "t:1:9", "`<<` merges mappings"),
+    "unknown alias": ("a: *b\n", "t:1:4", "there is no anchor `&b` before this alias"),
+    "recursive alias": ("a: &a [*a]\n", "t:1:8", "the alias `*a` is inside the value that it refers to"),
+    "merge of a scalar": ("a: {<<: 1}\n", "t:1:9", "`<<` can only merge mappings"),
     "two documents": ("a: 1\n---\nb: 2\n", "t:2:1", "a second document starts here"),
     "empty": ("# nothing\n", "t:1:1", "the file is empty"),
     "list": ("- a\n", "t:1:1", "the document is not a mapping"),
     "scalar": ("hello\n", "t:1:1", "the document is not a mapping"),
-    "tab": ("a:\n\tb: 1\n", "t:2:1", "a tab can't be used to indent"),
+    "tab": ("a:\n\tb: 1\n", "t:2:1", "tabs cannot be used for indentation"),
     "unclosed list": ("a: [1, 2\nb: 3\n", "t:2:2", "this list is not closed"),
     "unclosed mapping": ("a: {b: 1\n", "t:2:1", "this mapping is not closed"),
     "unclosed quote": ("a: 'b\n", "t:1:4", "a quoted text is not closed"),
     "colon in text": ("a: b: c\n", "t:1:5", "a second `:` in the line"),
-    "reserved character": ("a: @b\n", "t:1:4", "text can't start with `@`"),
-    "indentation": ("a:\n  b: 1\n c: 2\n", "t:3:2", "this line does not fit into the lines above"),
+    "reserved character": ("a: @b\n", "t:1:4", "text cannot start with `@`"),
+    "indentation": ("a:\n  b: 1\n c: 2\n", "t:3:2", "this line does not fit the lines above"),
     "control character": ("a: b\x07\n", "t:1:5", "the character U+0007 is not allowed"),
     "unknown escape": ('a: "\\q"\n', "t:1:6", "this escape is unknown"),
     "half a character": ('a: "\\ud83d"\n', "t:1:4", "a surrogate without its pair"),
@@ -144,7 +144,7 @@ def test_all_problems_of_a_file_at_once():
     with pytest.raises(SpecError) as caught:
         parse_yaml("a: 1\na: 2\n3.5: x\nb: !foo 1\nc: *d\n", "t")
     assert [str(problem.location) for problem in caught.value.problems] == ["t:2:1", "t:3:1", "t:4:4", "t:5:4"]
-    assert caught.value.problems[0].hint == "it is first given at t:1:1"
+    assert caught.value.problems[0].hint == "the first one is at t:1:1"
 
 
 def test_merge_keys_let_what_is_written_win():
@@ -184,7 +184,7 @@ def test_files_that_cannot_be_read(folder):
     assert caught.value.render() == "error: no such file: trian.yaml\n  hint: did you mean `train.yaml`?"
     with pytest.raises(InputError, match="is a directory") as caught:
         read_yaml(folder)
-    assert caught.value.problems[0].hint == "it holds large.yaml, latin.yaml, train.yaml"
+    assert caught.value.problems[0].hint == "it contains large.yaml, latin.yaml, train.yaml"
     with pytest.raises(InputError, match="not UTF-8") as caught:
         read_yaml("latin.yaml")
     assert str(caught.value.problems[0].location) == "latin.yaml:2:7"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netspec.errors import Location, Problem, SpecError, did_you_mean, listing
-from netspec.schema.yaml.python_data import located, python_place
+from netspec.schema.yaml.python_data import located, python_location
 from netspec.schema.yaml.reader import build
 from netspec.schema.yaml.scalars import DECIMAL
 from netspec.schema.yaml.tree import Map, Seq
@@ -95,7 +95,7 @@ def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
     for key, value in mapping.items():
         path = tuple(key.split("."))
         for below, leaf in _leaves(value, path):
-            place = python_place(".".join(below), leaf, len(found) + 1)
+            place = python_location(".".join(below), leaf, len(found) + 1)
             found.append(Override(below, located(leaf, place), place))
     return found
 

@@ -1,1 +1,1 @@
-"""The YAML reader: text → a tree of located values."""
+"""The YAML reader: converts text to a tree of values with their locations."""

@@ -1,4 +1,4 @@
-"""YAML events → located tree, with every problem that is not one of syntax collected on the way."""
+"""Converts YAML events to a tree with locations, and collects the problems that are not syntax errors."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ MAX_NODES = 1_000_000
 _CORE = "tag:yaml.org,2002:"
 _SCALAR_TAGS = frozenset(f"{_CORE}{word}" for word in ("str", "int", "float", "bool", "null"))
 _MERGE = object()
-"""Stands for the plain key `<<`."""
+"""Placeholder for the plain key `<<`."""
 _OPEN = object()
-"""Stands for the value of an anchor whose container is still being built."""
+"""Placeholder for the value of an anchor whose container is still being built."""
 
 
-class Builder:
+class TreeBuilder:
     """Builds the tree of one document from a parser's events.
 
-    `at(line, column)`, counted from 0, makes a location. `problems` holds what is wrong; parsing goes on after each
-    but the bounds, which raise.
+    `at(line, column)`, counted from 0, makes a location. Problems are added to `problems`, and parsing goes on; only a
+    document that exceeds a limit raises an error.
     """
 
     def __init__(self, at: Callable[[int, int], Location]) -> None:
         self.problems: list[Problem] = []
         self._locate = at
         self._anchors: dict[str, Any] = {}
-        self._sizes: dict[str, tuple[int, int]] = {}  # of each anchor: the values in it, the levels below it
+        self._sizes: dict[str, tuple[int, int]] = {}  # for each anchor: number of values, number of levels
         self._nodes = 0
         self._deepest = 0
         self._next: Callable[[], Any] = lambda: None
 
     def document(self, parser: Any) -> Any:
-        """The value of the only document; None for an empty one. Raises the parser's `MarkedYAMLError`."""
+        """Return the value of the only document, None if it is empty. Raises the parser's `MarkedYAMLError`."""
         self._next = parser.get_event
         self._next()  # the start of the stream
         event = self._next()
@@ -58,7 +58,7 @@ class Builder:
         self._next()  # the end of the document
         event = self._next()
         if isinstance(event, DocumentStartEvent):
-            self._add(event, "a second document starts here", expected="one document a file")
+            self._add(event, "a second document starts here", expected="one document per file")
         return value
 
     def _at(self, event: Any) -> Location:
@@ -68,23 +68,25 @@ class Builder:
     def _add(self, event: Any, message: str, **facts: Any) -> None:
         self.problems.append(Problem(message, self._at(event), **facts))
 
-    def _stop(self, event: Any, message: str, **facts: Any) -> SpecError:
-        """The error for a document beyond the bounds: reading on would cost what the bounds are to save."""
+    def _limit_error(self, event: Any, message: str, **facts: Any) -> SpecError:
+        """The error for a document that exceeds a limit, which ends the parsing."""
         self._add(event, message, **facts)
         return SpecError(self.problems)
 
     def _count(self, event: Any, number: int) -> None:
         self._nodes += number
         if self._nodes > MAX_NODES:
-            raise self._stop(event, "the document is too large", expected=f"at most {MAX_NODES} values with aliases")
+            raise self._limit_error(
+                event, "the document is too large", expected=f"at most {MAX_NODES} values with aliases"
+            )
 
     def _descend(self, event: Any, depth: int) -> None:
         self._deepest = max(self._deepest, depth)
         if depth > MAX_DEPTH:
-            raise self._stop(event, "the document is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
+            raise self._limit_error(event, "the document is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
 
     def _value(self, event: Any, depth: int) -> tuple[Any, Location]:
-        """The value that starts with `event`, and its place."""
+        """Return the value that starts with `event`, and its location."""
         if isinstance(event, AliasEvent):
             return self._alias(event, depth), self._at(event)
         self._count(event, 1)
@@ -110,13 +112,13 @@ class Builder:
     def _alias(self, event: Any, depth: int) -> Any:
         name = event.anchor
         if name not in self._anchors:
-            found = nearest(name, self._anchors)
-            hint = f"did you mean `*{found}`?" if found else None
-            self._add(event, f"no anchor `&{name}` comes before this alias", hint=hint)
+            similar = nearest(name, self._anchors)
+            hint = f"did you mean `*{similar}`?" if similar else None
+            self._add(event, f"there is no anchor `&{name}` before this alias", hint=hint)
             return None
         value = self._anchors[name]
         if value is _OPEN:
-            self._add(event, f"the alias `*{name}` stands inside the value it names")
+            self._add(event, f"the alias `*{name}` is inside the value that it refers to")
             return None
         size, height = self._sizes[name]
         self._count(event, size)
@@ -124,23 +126,23 @@ class Builder:
         return copied(value)
 
     def _tag(self, event: Any, plain: str) -> None:
-        """Refuse a container's tag unless it says what the container is anyway."""
+        """Refuse a tag of a container, except for the default tag of its kind."""
         if event.tag not in (None, "!", _CORE + plain):
             self._refuse_tag(event)
 
     def _refuse_tag(self, event: Any) -> None:
         tag = event.tag.replace(_CORE, "!!")
-        self._add(event, f"the tag `{tag}` is refused: a spec holds plain data only", hint="leave the tag out")
+        self._add(event, f"the tag `{tag}` is not allowed: a spec contains only plain data", hint="remove the tag")
 
     def _scalar(self, event: Any) -> Any:
         try:
-            text = _paired(event.value)
+            text = _join_surrogates(event.value)
             if event.tag in (None, "!"):
                 return resolve(text) if event.implicit[0] else text
             if event.tag in _SCALAR_TAGS:
                 return resolve_as(event.tag[len(_CORE) :], text)
         except ValueError as error:
-            self._add(event, str(error), hint="leave the tag out" if event.tag in _SCALAR_TAGS else None)
+            self._add(event, str(error), hint="remove the tag" if event.tag in _SCALAR_TAGS else None)
             return None
         self._refuse_tag(event)
         return None
@@ -154,7 +156,7 @@ class Builder:
 
     def _mapping(self, start: MappingStartEvent, place: Location, depth: int) -> Map:
         self._tag(start, "map")
-        found = Map(place)
+        mapping = Map(place)
         merged: list[Map] = []
         merge_at: Location | None = None
         while not isinstance(event := self._next(), MappingEndEvent):
@@ -162,22 +164,22 @@ class Builder:
             if key is None:
                 self._value(self._next(), depth + 1)
                 continue
-            first = merge_at if key is _MERGE else found.key_at.get(key)
+            first = merge_at if key is _MERGE else mapping.key_at.get(key)
             if first is not None:
-                word = "<<" if key is _MERGE else key
-                self._add(event, f"the key `{word}` is given twice", hint=f"it is first given at {first}")
+                shown = "<<" if key is _MERGE else key
+                self._add(event, f"the key `{shown}` is given twice", hint=f"the first one is at {first}")
             value_event = self._next()
             value, value_at = self._value(value_event, depth + 1)
             if key is _MERGE:
                 merge_at = key_at
                 merged += self._merge_sources(value_event, value)
             elif first is None:
-                found.put(key, value, key_at, value_at)
-        for source in merged:  # what is written out wins, then what is merged first
+                mapping.put(key, value, key_at, value_at)
+        for source in merged:  # written keys take precedence, then those of earlier sources
             for key in source:
-                if key not in found:
-                    found.put(key, source[key], source.key_at[key], source.value_at[key])
-        return found
+                if key not in mapping:
+                    mapping.put(key, source[key], source.key_at[key], source.value_at[key])
+        return mapping
 
     def _key(self, event: Any, depth: int) -> tuple[Any, Location]:
         """Return a key and its location; None, with a problem, if it is not text; `_MERGE` for a plain `<<`."""
@@ -187,7 +189,7 @@ class Builder:
         if isinstance(key, str):
             return key, place
         if isinstance(event, ScalarEvent) and type(key) is int and str(key) == event.value:
-            return event.value, place  # the number of a class: `{0: 1.0, 3: 5.0}`
+            return event.value, place  # an index of a class: `{0: 1.0, 3: 5.0}`
         if isinstance(event, ScalarEvent) and event.value:
             kind = {bool: "a boolean", type(None): "null"}.get(type(key), "a number")
             self._add(event, f"the key `{event.value}` is {kind}", expected="text", hint=f'write it as "{event.value}"')
@@ -197,22 +199,22 @@ class Builder:
 
     def _merge_sources(self, event: Any, value: Any) -> list[Map]:
         if value is None and isinstance(event, AliasEvent) and event.anchor not in self._sizes:
-            return []  # there is no such anchor, which is a problem already
+            return []  # the anchor is unknown, which has been reported
         sources = list(value) if isinstance(value, Seq) else [value]
         if all(isinstance(source, Map) for source in sources):
             return sources
-        self._add(event, "`<<` merges mappings", expected="an alias of a mapping, or a list of such aliases")
+        self._add(event, "`<<` can only merge mappings", expected="an alias of a mapping, or a list of such aliases")
         return []
 
 
-def _paired(text: str) -> str:
-    r"""The text with `"\ud83d\ude00"`, as JSON writes characters beyond U+FFFF, made one character.
+def _join_surrogates(text: str) -> str:
+    r"""Join surrogate pairs such as `"\ud83d\ude00"`, by which JSON writes characters beyond U+FFFF.
 
-    Raises `ValueError` for half of such a pair.
+    Raises `ValueError` for half a pair.
     """
     if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
         return text
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise ValueError("a surrogate without its pair is not a character") from None
+        raise ValueError("a surrogate without its pair is not a valid character") from None

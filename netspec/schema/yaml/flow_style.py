@@ -1,4 +1,4 @@
-"""Values as YAML on one line, as a person would write them: `{type: Conv2D, kernel_size: [3, 3]}`."""
+"""Formats values as YAML on one line, as a person would write them: `{type: Conv2D, kernel_size: [3, 3]}`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from netspec.schema.yaml.scalars import looks_quoted, number
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+(:[A-Za-z0-9_./-]+)*\Z")
-_OTHER_PARSERS = {"yes", "no", "on", "off"}  # booleans to YAML 1.1
+_OTHER_PARSERS = {"yes", "no", "on", "off"}  # booleans in YAML 1.1
 
 
 def flow(value: Any) -> str:
-    """Mappings, lists, texts, numbers, booleans and None, nested as they may be."""
+    """Format nested mappings, lists, texts, numbers, booleans and None."""
     match value:
         case None:
             return "null"
@@ -36,7 +36,7 @@ def _key(key: str | int) -> str:
 
 
 def plain(text: str) -> str:
-    """A text without quotes wherever every reader of YAML takes it for that text."""
+    """Format a text, without quotes if every YAML parser then reads the same text."""
     is_plain = _PLAIN.match(text) and text[0] != "-" and not looks_quoted(text) and text.lower() not in _OTHER_PARSERS
     return text if is_plain else json.dumps(text)
 
@@ -47,5 +47,5 @@ def item(value: Mapping[str, Any], indent: int, width: int) -> list[str]:
     line = f"{start}- {flow(value)}"
     if len(line) <= width:
         return [line]
-    first, *rest = (f"{key}: {flow(one)}" for key, one in value.items())
+    first, *rest = (f"{key}: {flow(field)}" for key, field in value.items())
     return [f"{start}- {first}", *(f"{start}  {text}" for text in rest)]

@@ -1,8 +1,8 @@
-"""The YAML reader: a file or a text → a tree of `Map` and `Seq` that knows where each value was written.
+"""The YAML reader: converts a file or a text to a tree of `Map` and `Seq` with the location of each value.
 
-One YAML 1.2 document of plain data: mappings with text keys (a whole number is its digits), sequences and the core
-schema's scalars; anchors, aliases and merge keys (`<<`) are taken, tags of other types are refused. Nothing in a file
-is ever executed. Size, depth and the number of values after alias expansion are bounded, so that a small file can't
+It accepts one YAML 1.2 document of plain data: mappings with text keys (an integer key becomes its digits), sequences
+and the core schema's scalars, with anchors, aliases and merge keys (`<<`). Tags of other types are refused. Nothing in
+a file is executed. Size, depth and the number of values after alias expansion are bounded, so that a small file cannot
 fill the memory.
 """
 
@@ -21,7 +21,7 @@ from yaml.scanner import Scanner
 
 from netspec.errors import InputError, Location, Problem, SpecError, kind_of_file, kind_of_path, near_path
 from netspec.schema.messages.foreign_files import refuse_by_name, refuse_prototxt
-from netspec.schema.yaml.builder import Builder
+from netspec.schema.yaml.builder import TreeBuilder
 from netspec.schema.yaml.syntax_errors import explain
 from netspec.schema.yaml.tree import Map
 
@@ -37,7 +37,7 @@ _LocateFn = Callable[[int, int], Location]
 
 
 class _PureParser(Reader, Scanner, Parser):
-    """PyYAML's parser in Python: slower, and its messages are the same on every machine."""
+    """PyYAML's parser in Python: slower than libyaml, with the same messages on every machine."""
 
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
@@ -46,10 +46,10 @@ class _PureParser(Reader, Scanner, Parser):
 
 
 def read_yaml(path: str | Path) -> Map:
-    """The document in a file, located under the name the user gave.
+    """Read the document in a file; locations contain the name given by the user.
 
-    Raises `InputError` where the file can't be read or is another program's, `SpecError` with all problems found where
-    it is not right YAML.
+    Raises `InputError` if the file cannot be read or belongs to another program, `SpecError` with all problems if it is
+    not valid YAML.
     """
     name = str(path)
     data = _read_bytes(Path(path))
@@ -63,7 +63,7 @@ def read_yaml(path: str | Path) -> Map:
 
 
 def parse_yaml(text: str, name: str) -> Map:
-    """The document in a text; `name` stands for the file in locations. Raises `SpecError`."""
+    """Parse the document in a text; `name` is the file name in locations. Raises `SpecError`."""
     text = text.removeprefix("\ufeff")
     lines = _BREAK.split(text)
 
@@ -77,23 +77,23 @@ def parse_yaml(text: str, name: str) -> Map:
             Problem(
                 "the file is empty" if empty else "the document is not a mapping",
                 tree.origin if isinstance(tree, list) and hasattr(tree, "origin") else at(0, 0),
-                expected="a mapping such as `netspec: 1`, one `key: value` a line",
+                expected="a mapping such as `netspec: 1`, one `key: value` per line",
             )
         )
     return tree
 
 
 def build(text: str, at: _LocateFn) -> Any:
-    """The tree of the one document in `text`; `at(line, column)`, from 0, makes its locations. Raises `SpecError`."""
-    refused = Reader.NON_PRINTABLE.search(text)
-    if refused:
-        raise SpecError(_unprintable(text, refused.start(), at))
-    builder = Builder(at)
+    """Build the tree of a document; `at(line, column)`, from 0, makes its locations. Raises `SpecError`."""
+    unprintable = Reader.NON_PRINTABLE.search(text)
+    if unprintable:
+        raise SpecError(_unprintable(text, unprintable.start(), at))
+    builder = TreeBuilder(at)
     try:
         try:
             tree = builder.document(_c_parser(text))
         except MarkedYAMLError:
-            builder = Builder(at)
+            builder = TreeBuilder(at)
             tree = builder.document(_PureParser(text))
     except MarkedYAMLError as error:
         raise SpecError([*builder.problems, explain(error, at)]) from None
@@ -103,7 +103,7 @@ def build(text: str, at: _LocateFn) -> Any:
 
 
 def _c_parser(text: str) -> Any:
-    """The parser of libyaml where PyYAML was built with it: about ten times as fast."""
+    """Return libyaml's parser, about ten times as fast, if PyYAML was built with it."""
     return cyaml.CParser(text) if cyaml else _PureParser(text)
 
 
@@ -125,20 +125,20 @@ def _read_bytes(path: Path) -> bytes:
         raise InputError(f"no such file: {path}", hint=near_path(path)) from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path} can't be read: {reason}") from None
+        raise InputError(f"{path} cannot be read: {reason}") from None
     if len(data) > MAX_BYTES:
         raise InputError(f"{path} is too large for a spec", expected=f"at most {MAX_BYTES // 2**20} MiB")
     return data
 
 
 def _refuse_irregular(path: Path) -> None:
-    there = kind_of_path(path)
-    if there is None:
+    kind = kind_of_path(path)
+    if kind is None:
         return
     if not path.is_dir():
-        raise InputError(f"{path} is {there}", expected="a YAML file")
+        raise InputError(f"{path} is {kind}", expected="a YAML file")
     specs = sorted(entry.name for entry in path.glob("*.yaml"))[:8]
-    hint = f"it holds {', '.join(specs)}" if specs else "give the path of a YAML file"
+    hint = f"it contains {', '.join(specs)}" if specs else "give the path of a YAML file"
     raise InputError(f"{path} is a directory", expected="a YAML file", hint=hint)
 
 

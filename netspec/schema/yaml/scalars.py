@@ -20,17 +20,14 @@ NAN = frozenset({".nan", ".NaN", ".NAN"})
 
 MAX_DIGITS = 400
 MAX_INT = 2**63 - 1
-"""Whole numbers are those of 64 bits: what arrays and counters hold."""
+"""The largest integer, of 64 bits, which arrays and counters can hold."""
 _NUMBER_START = frozenset("+-.0123456789")
 
 Scalar = None | bool | int | float | str
 
 
 def resolve(text: str) -> Scalar:
-    """The value of a plain (unquoted) scalar.
-
-    Raises `ValueError`, with the reason as its text, for a number that no machine number can hold.
-    """
+    """Return the value of a plain (unquoted) scalar. Raises `ValueError` for a number out of range."""
     if text[:1] not in _NUMBER_START:  # also the empty text
         if text in NULL:
             return None
@@ -58,28 +55,28 @@ def _integer(digits: str, base: int) -> int:
         raise ValueError(f"a number of {len(digits)} digits is too long")
     value = int(digits, base)
     if abs(value) > MAX_INT:
-        raise ValueError(f"{digits[:40]} is too large for a 64-bit whole number")
+        raise ValueError(f"{digits[:40]} is too large for a 64-bit integer")
     return value
 
 
 def resolve_as(tag: str, text: str) -> Scalar:
-    """The value of a scalar with one of YAML's own tags (`!!float 1`); `tag` is the tag's last word.
+    """Return the value of a scalar with one of YAML's own tags, such as `float` for `!!float 1`.
 
-    Raises `ValueError` where the text is not of that type.
+    Raises `ValueError` if the text is not of that type.
     """
     if tag == "str":
         return text
     value = resolve(text)
     if tag == "float" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    found = "null" if value is None else type(value).__name__
-    if found != tag:
+    actual = "null" if value is None else type(value).__name__
+    if actual != tag:
         raise ValueError(f"{text[:40]!r} is not of YAML's type `!!{tag}`")
     return value
 
 
 def looks_quoted(text: str) -> bool:
-    """Whether a text would be another type without its quotes: `"5"`, `"true"`."""
+    """Whether a text must be quoted, because it would otherwise have another type: `"5"`, `"true"`."""
     try:
         return not isinstance(resolve(text), str)
     except ValueError:
@@ -87,5 +84,5 @@ def looks_quoted(text: str) -> bool:
 
 
 def number(value: float) -> str:
-    """A float as YAML has it: infinity and NaN begin with a point."""
+    """Format a float for YAML, in which infinity and NaN begin with a point."""
     return repr(value) if math.isfinite(value) else repr(value).replace("inf", ".inf").replace("nan", ".nan")

@@ -1,8 +1,8 @@
-"""Located values: what the YAML reader returns, so that every value knows the place it came from.
+"""Trees with locations: the documents that the YAML reader returns.
 
 A document is plain Python data (dict, list, str, int, float, bool, None) whose containers are `Map` and `Seq`: a
-dict and a list that also hold the location of themselves, of each key and of each value. Validators see plain data;
-whoever reports an error walks the same containers to the place.
+dict and a list that also store the location of themselves, of each key and of each value. Validators see plain data;
+`locate` finds the location for an error by its path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Map(dict[str, Any]):
         self.value_at[key] = value_at
 
     def remove(self, key: str) -> Any:
-        """Take `key` out with its locations; its value."""
+        """Remove `key` with its locations; return its value."""
         del self.key_at[key], self.value_at[key]
         return self.pop(key)
 
@@ -57,50 +57,47 @@ class Seq(list[Any]):
 
 
 def copied(value: Any, calls: tuple[Call, ...] = ()) -> Any:
-    """A copy of a tree that shares no container with it, so that a change in one place stays there.
+    """Return a deep copy of a tree. With `calls`, its locations say that these calls led to them."""
 
-    With `calls` its places are those of the tree as it was come to by them.
-    """
-
-    def at(place: Location) -> Location:
-        return replace(place, calls=calls) if calls else place
+    def at(location: Location) -> Location:
+        return replace(location, calls=calls) if calls else location
 
     if isinstance(value, Map):
-        new = Map(at(value.origin))
+        mapping = Map(at(value.origin))
         for key, item in value.items():
-            new.put(key, copied(item, calls), at(value.key_at[key]), at(value.value_at[key]))
-        return new
+            mapping.put(key, copied(item, calls), at(value.key_at[key]), at(value.value_at[key]))
+        return mapping
     if isinstance(value, Seq):
-        fresh = Seq(at(value.origin))
-        for item, place in zip(value, value.value_at, strict=True):
-            fresh.add(copied(item, calls), at(place))
-        return fresh
+        sequence = Seq(at(value.origin))
+        for item, location in zip(value, value.value_at, strict=True):
+            sequence.add(copied(item, calls), at(location))
+        return sequence
     return copy(value) if isinstance(value, (dict, list)) else value
 
 
 def locate(tree: Any, path: Iterable[Any], *, key: bool = False) -> tuple[Location | None, Path]:
-    """The place of `path` in `tree`, as far as the path exists, and the part of the path that was walked.
+    """Return the location of `path` in `tree`, as far as the path exists, and the part of the path that exists.
 
-    Items of a sequence that have a `name` can go by it. Steps that name nothing in the tree (validators put union tags
-    in their paths) are skipped. With `key`, the place of the last key instead of its value.
+    A step into a sequence is an index or the `name` of an item. Steps that the tree does not contain, such as the union
+    tags of validators, are skipped. With `key`, returns the location of the last key instead of its value.
     """
-    place: Location | None = getattr(tree, "origin", None)
+    location: Location | None = getattr(tree, "origin", None)
     walked: list[str | int] = []
     for step in path:
         if isinstance(tree, Map) and step in tree:
-            place = tree.key_at[step] if key else tree.value_at[step]
+            location = tree.key_at[step] if key else tree.value_at[step]
             tree = tree[step]
         elif isinstance(tree, Seq) and (index := _index(tree, step)) is not None:
-            place, step = tree.value_at[index], index
+            location, step = tree.value_at[index], index
             tree = tree[index]
         else:
             continue
         walked.append(step)
-    return place, tuple(walked)
+    return location, tuple(walked)
 
 
 def _index(items: Seq, step: Any) -> int | None:
-    """The position of an item, given as it is or by the item's name."""
+    """Return the index of an item, given by the index or by the item's name."""
     if isinstance(step, int):
         return step if 0 <= step < len(items) else None
     named = (index for index, item in enumerate(items) if isinstance(item, dict) and item.get("name") == step)
@@ -108,13 +105,13 @@ def _index(items: Seq, step: Any) -> int | None:
 
 
 def dotted(root: Any, path: Path) -> str:
-    """The path as text; items of a sequence that have a `name` go by it: `layers.conv1.filters`."""
+    """Format a path; items of a sequence are shown by their `name` if they have one: `layers.conv1.filters`."""
     words: list[str] = []
     for step in path:
         inside: Any = root if isinstance(root, (dict, list)) else {}
         try:
             root = inside[step]
-        except (KeyError, IndexError, TypeError):  # a missing field, or a position given as text
+        except (KeyError, IndexError, TypeError):  # a missing field, or an index given as text
             root = None
         name = root.get("name") if isinstance(root, dict) and isinstance(step, int) else None
         words.append(name if isinstance(name, str) and name else str(step))
@@ -122,7 +119,7 @@ def dotted(root: Any, path: Path) -> str:
 
 
 def walk(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value in the tree with its path, containers before what they hold."""
+    """Yield each value in the tree with its path, containers before their items."""
     yield path, tree
     items: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, dict):
