@@ -104,5 +104,5 @@ def test_commands_to_copy_are_called_as_this_one_was(monkeypatch: pytest.MonkeyP
     assert program() == ["python", "-m", "netspec"]
     assert command("train", Path("a b.yaml")) == "python -m netspec train 'a b.yaml'"
     assert resume_hint("runs/a", ["--workers", "2"]) == (
-        "to go on: python -m netspec train runs/a/spec.yaml --resume --workers 2"
+        "to continue: python -m netspec train runs/a/spec.yaml --resume --workers 2"
     )

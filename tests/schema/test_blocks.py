@@ -296,7 +296,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "lengths of turns": ("layers: [{type: Flatten, repeat: {a: [1], b: 2}}]\n", "got: 1 for `a`, 2 for `b`"),
     "variable of turns": ("layers: [{type: Flatten, repeat: {a b: 2}}]\n", "`a b` cannot be the name of a variable"),
     "condition": ("layers: [{type: Flatten, if: 1}]\n", "`if` must be true or false"),
-    "false condition": ("layers: [{name: a, type: Add, if: false}, {type: ReLU, from: a}]\n", "`a` is not in the net"),
+    "if is false": ("layers: [{name: a, type: Add, if: false}, {type: Flatten, from: a}]\n", "`a` is not in the net"),
     "field of a group": ("layers: [{layer: 3, layers: [Flatten]}]\n", "a group of layers has no field `layer`"),
     "group of nothing": ("layers: [{layers: Flatten}]\n", "`layers` must be a list"),
     "two inputs of a group": ("layers: [{from: [image, label], layers: [Flatten]}]\n", "a group of layers takes one"),
