@@ -25,6 +25,7 @@ Train a net and use it:
     predict             answers and outputs for arrays, or for files of images, sounds, texts or rows
     predict_stream      the same batch by batch, in constant memory
     explain_picture     parts of a picture that its class depends on; `explain_columns`: columns of a table
+    serve               answer requests over HTTP
     generate            text that continues a prompt; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
     plot                charts of losses, metrics and learning rates
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from netspec.tools.predict import predict_stream as predict_stream
     from netspec.tools.predict import test as test
     from netspec.tools.scale import scale as scale
+    from netspec.tools.serving.server import serve as serve
     from netspec.tools.timing import time as time
     from netspec.tools.verify_parallel import verify_parallel as verify_parallel
     from netspec.tools.zoo import zoo as zoo
@@ -136,6 +138,7 @@ _MODULES = {
     "predict": "netspec.tools.predict",
     "predict_stream": "netspec.tools.predict",
     "scale": "netspec.tools.scale",
+    "serve": "netspec.tools.serving.server",
     "test": "netspec.tools.predict",
     "time": "netspec.tools.timing",
     "train": "netspec.training",
@@ -180,6 +183,7 @@ __all__ = [
     "predict",
     "predict_stream",
     "scale",
+    "serve",
     "test",
     "time",
     "train",

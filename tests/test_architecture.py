@@ -52,6 +52,8 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "numba": ("backends/numba", "data/imaging"),
     "tokenizers": "data/text",
     "pyarrow": "data/tabular",
+    "starlette": "tools/serving",
+    "uvicorn": "tools/serving",
     "torch": None,
     "tensorflow": None,
     "keras": None,
@@ -78,6 +80,8 @@ HEAVY = {
     "google",
     "tokenizers",
     "pyarrow",
+    "starlette",
+    "uvicorn",
 }
 EXECUTES = {"eval", "exec", "__import__"}
 UNSAFE_YAML = {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"}

@@ -23,6 +23,7 @@ COMMANDS = {
     "test": "netspec.cli.test",
     "predict": "netspec.cli.predict",
     "generate": "netspec.cli.generate",
+    "serve": "netspec.cli.serve",
     "explain": "netspec.cli.explain",
     "export": "netspec.cli.export",
     "import": "netspec.cli.import_",

@@ -156,7 +156,7 @@ def predict_stream(
         >>> for batch in netspec.predict_stream("runs/adult", "new.csv"):
         ...     print(batch.columns["class"])
     """
-    spec, model = _spec_and_model(source, weights, overrides, device, autotune)
+    spec, model = spec_and_model(source, weights, overrides, device, autotune)
     decoders = decoders_of(spec, model.preprocessing)
     predicted, transformed = _predicted(model, spec, inputs, batch_size)
     rows = _rows_to_keep(spec, inputs) if keep else None
@@ -187,9 +187,10 @@ def _predicted(
     return _predict_arrays(model, _read_arrays(paths), batch_size), False
 
 
-def _spec_and_model(
+def spec_and_model(
     source: Source, weights: str | Path | None, overrides: Overrides, device: str, autotune: str | None
 ) -> tuple[NetSpec | TrainSpec, Model]:
+    """Open what `predict` takes as `source`: the spec, and the model with its weights."""
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         if overrides:
             raise InputError("the settings of a model file cannot be changed", got=" ".join(map(str, overrides)))
@@ -267,13 +268,19 @@ def _answered(
 ) -> Iterator[AnsweredBatch]:
     """Decode the outputs of batches, and add the columns of their rows."""
     for batch in batches:
-        columns: dict[str, Column] = dict(batch.ids)
-        for name, output in batch.outputs.items():
-            for column, values in decoders[name](output, top).items():
-                columns[column if len(decoders) == 1 else f"{name}.{column}"] = values
+        columns: dict[str, Column] = {**batch.ids, **answers_of(batch.outputs, decoders, top)}
         if rows is not None:
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
         yield AnsweredBatch(columns, batch.outputs)
+
+
+def answers_of(outputs: Mapping[str, NDArray[Any]], decoders: Mapping[str, Decoder], top: int) -> dict[str, Column]:
+    """Return the columns of answers for outputs (N, …); if there are several, `OUTPUT.COLUMN`."""
+    return {
+        column if len(decoders) == 1 else f"{name}.{column}": values
+        for name, output in outputs.items()
+        for column, values in decoders[name](output, top).items()
+    }
 
 
 def _renamed(columns: Mapping[str, Column], taken: Sequence[str]) -> dict[str, Column]:

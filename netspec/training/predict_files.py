@@ -46,34 +46,47 @@ def predict_files(
     The transforms of that data are applied, with the values learned in training. The files do not need fields that
     only the loss reads. Raises `InputError` if the data has no such format, or with all problems of a file.
     """
-    for identities, batch in _batches(model, spec, paths, batch_size):
+    for identities, batch in FilePreparation(model, spec).batches(paths, batch_size):
         yield PredictedBatch(identities, model.predict(batch.inputs, len(batch)))
 
 
-def _batches(
-    model: Model, spec: TrainSpec, paths: Sequence[Path], batch_size: int | None
-) -> Iterator[tuple[dict[str, list[str | int]], Batch]]:
-    """Yield the samples of files in batches, with what tells them apart."""
-    inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
-    learned = learned_of(spec, model.compiler, model.preprocessing.learned)
-    for path, source in _sources(spec, paths, list(inputs)):
-        source = source.model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
-        known = model.compiler.spec.inputs
-        with open_loader(source, seed=spec.train.seed, wanted=inputs, known=known, learned=learned) as loader:
-            for batch in loader.one_pass():
-                origins = [loader.identify(index) for index in batch.indices.tolist()]
-                ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
-                ids[origins[0][0]] = [origin for _, origin in origins]
-                yield ids, batch
+class FilePreparation:
+    """Reads samples from files as inputs of a net, prepared like the data of its training."""
+
+    def __init__(self, model: Model, spec: TrainSpec) -> None:
+        self.split = inference_split(spec)
+        self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
+        """Class names, vocabularies and statistics of the training data."""
+        self._inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
+        self._known = model.compiler.spec.inputs
+        self._seed = spec.train.seed
+
+    def batches(
+        self, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None
+    ) -> Iterator[tuple[dict[str, list[str | int]], Batch]]:
+        """Yield the samples of files in batches, with what tells them apart.
+
+        `split` describes the format of the files, by default that of the data of the training.
+        """
+        for path, source in _sources(split or self.split, paths, list(self._inputs)):
+            source = source.model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
+            with open_loader(
+                source, seed=self._seed, wanted=self._inputs, known=self._known, learned=self.learned
+            ) as loader:
+                for batch in loader.one_pass():
+                    origins = [loader.identify(index) for index in batch.indices.tolist()]
+                    ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
+                    ids[origins[0][0]] = [origin for _, origin in origins]
+                    yield ids, batch
 
 
 def input_arrays(model: Model, spec: TrainSpec, path: Path) -> dict[str, NDArray[Any]]:
     """Return the samples of a file as arrays (N, …) by the names of the net's inputs, prepared as in the training."""
-    batches = [batch.inputs for _, batch in _batches(model, spec, [path], None)]
+    batches = [batch.inputs for _, batch in FilePreparation(model, spec).batches([path])]
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _inference_split(spec: TrainSpec) -> Source:
+def inference_split(spec: TrainSpec) -> Source:
     """Return the split whose format and transforms other samples have: that of the test data, if there is any."""
     split = spec.data.deployed
     assert isinstance(split, Source)
@@ -82,12 +95,11 @@ def _inference_split(spec: TrainSpec) -> Source:
 
 def input_suffix(spec: TrainSpec) -> str:
     """Return the suffix of a file of the kind that a training reads; that of an image if it reads arrays."""
-    return _inference_split(spec).file_suffix() or ".png"
+    return inference_split(spec).file_suffix() or ".png"
 
 
-def _sources(spec: TrainSpec, paths: Sequence[Path], inputs: Sequence[str]) -> Iterator[tuple[Path | None, Source]]:
+def _sources(split: Source, paths: Sequence[Path], inputs: Sequence[str]) -> Iterator[tuple[Path | None, Source]]:
     """Yield the sources that read the files, each with its file if there are several tables."""
-    split = _inference_split(spec)
     sources = split.with_files(paths, {split.inputs.get(name, name) for name in inputs}) or images_like(split, paths)
     if not sources:
         raise InputError(
@@ -127,7 +139,7 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
 
     Raises `InputError` if the tables have different columns.
     """
-    split = _inference_split(spec)
+    split = inference_split(spec)
     if not isinstance(split, TableSource):
         return None
     files = {str(path): split.file(path) for path in paths}

@@ -1,0 +1,232 @@
+"""Samples in the body of a request: a picture, rows of a table, texts or a sound, as inputs of a net."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.base import Source
+from netspec.data.sources.csv import Csv
+from netspec.data.sources.files import FileSource
+from netspec.data.sources.image_folder import images_like
+from netspec.data.tabular.declaration import NAMES
+from netspec.data.tabular.source import TableSource
+from netspec.errors import InputError
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.serving.batching import Arrays
+from netspec.tools.serving.errors import RequestError, as_request_error
+from netspec.tools.serving.open_inference import parse_json
+from netspec.training.model import Model
+from netspec.training.predict_files import FilePreparation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Row = Mapping[str, Any] | Sequence[Any]
+PICTURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp"}
+"""Suffixes of pictures by the first bytes of the file."""
+
+
+class BodyReader:
+    """Turns bodies of requests into inputs of a net, prepared like the data of its training."""
+
+    def __init__(self, model: Model, spec: TrainSpec) -> None:
+        self._preparation = FilePreparation(model, spec)
+        self._split = self._preparation.split
+        self.kind = _kind(self._split)
+        """`image`, `table`, `text`, `sound`; or `arrays` if the training reads no files of samples."""
+
+    def columns(self) -> list[dict[str, Any]]:
+        """Return name, type and known categories of the columns of a table, in order, without the label."""
+        split, learned = self._split, self._preparation.learned.source
+        if not isinstance(split, TableSource):
+            return []
+        if isinstance(split.columns, dict):
+            types = {name: str(getattr(column, "type", "numeric")) for name, column in split.columns.items()}
+        else:
+            types = dict.fromkeys(map(str, split.columns or learned.get(NAMES) or ()), "numeric")
+        columns = []
+        for name, kind in types.items():
+            known = learned.get(name)
+            words = known.get("vocabulary") if isinstance(known, Mapping) else known
+            values = {"values": [str(word) for word in words]} if isinstance(words, list) and kind != "numeric" else {}
+            if name != str(split.label):
+                columns.append({"name": name, "type": kind, **values})
+        return columns
+
+    def read(self, body: bytes, content_type: str) -> tuple[dict[str, list[Any]], Arrays]:
+        """Return the ids of the samples in a body, such as `{"row": [1, 2]}`, and the inputs of the net.
+
+        Raises `RequestError` 400 or 422 with what is wrong in the body.
+        """
+        if self.kind == "arrays":
+            raise RequestError(422, "the model takes arrays: send them to /v2/models/NAME/infer")
+        if content_type.startswith("multipart/"):
+            raise RequestError(415, "send the content itself as the body, for example by curl --data-binary @FILE")
+        with TemporaryDirectory(prefix="netspec-") as name:
+            folder = Path(name)
+            try:
+                paths, split = self._write(body, content_type, folder)
+                return self._prepare(paths, split)
+            except InputError as error:
+                raise as_request_error(error, 422, folder) from None
+
+    def _prepare(self, paths: Sequence[Path], split: Source) -> tuple[dict[str, list[Any]], Arrays]:
+        ids: dict[str, list[Any]] = {}
+        parts: list[Mapping[str, NDArray[Any]]] = []
+        for identities, batch in self._preparation.batches(paths, split=split):
+            for key, values in identities.items():
+                ids.setdefault(key, []).extend(values)
+            parts.append(batch.inputs)
+        if not parts:
+            raise RequestError(422, "there is no sample in the body")
+        ids.pop("file", None)
+        return ids, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:
+        """Write the samples of a body to files; return these and the source that describes their format."""
+        split = self._split
+        if isinstance(split, TableSource):
+            if _is_json(body, content_type):
+                rows = _rows(parse_json(body))
+                return _write_rows(rows, split, folder)
+            path = folder / f"rows{split.file_suffix()}"
+        elif self.kind == "text":
+            texts = _texts(parse_json(body)) if content_type == "application/json" else [_decoded(body)]
+            return list(_write_texts(texts, folder)), split
+        elif self.kind == "image":
+            path = folder / f"picture{_picture_suffix(body)}"
+        else:
+            path = folder / f"{self.kind}{split.file_suffix()}"
+        path.write_bytes(body)
+        return [path], split
+
+
+def _kind(split: Source) -> str:
+    if isinstance(split, TableSource):
+        return "table"
+    if isinstance(split, FileSource):
+        return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "sound")
+    try:
+        return "image" if images_like(split, [Path("picture.png")]) else "arrays"
+    except InputError:  # the data of the training is not there
+        return "arrays"
+
+
+def _is_json(body: bytes, content_type: str) -> bool:
+    return content_type == "application/json" or (content_type != "text/csv" and body.lstrip()[:1] in (b"{", b"["))
+
+
+def _rows(data: Any) -> list[Row]:
+    """Return the rows of a JSON body: one row, or a list of rows."""
+    if isinstance(data, dict) and isinstance(data.get("rows"), list) and len(data) == 1:
+        data = data["rows"]
+    rows = data if isinstance(data, list) and data and all(isinstance(row, (dict, list)) for row in data) else [data]
+    if not all(isinstance(row, (dict, list)) and row for row in rows):
+        raise RequestError(400, 'expected a row such as {"age": 39, "job": "clerk"}, or a list of rows')
+    return rows
+
+
+def _texts(data: Any) -> list[str]:
+    """Return the texts of a JSON body: a text, a list of texts, or either as `text`."""
+    if isinstance(data, dict) and "text" in data:
+        data = data["text"]
+    texts = data if isinstance(data, list) else [data]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise RequestError(400, 'expected {"text": "…"}, or a list of texts')
+    return texts
+
+
+def _decoded(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise RequestError(400, "the text is not UTF-8") from None
+
+
+def _write_texts(texts: Sequence[str], folder: Path) -> Iterator[Path]:
+    for number, text in enumerate(texts):
+        path = folder / f"text{number:06d}.txt"
+        path.write_text(text, encoding="utf-8")
+        yield path
+
+
+def _picture_suffix(body: bytes) -> str:
+    for start, suffix in PICTURES.items():
+        if body.startswith(start):
+            return suffix
+    raise RequestError(422, "the body is not a picture: expected a PNG, JPEG, WebP or BMP file")
+
+
+def _write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[list[Path], Source]:
+    """Write rows as a CSV file, or as a Parquet file if that is what the training reads."""
+    header = split.header if isinstance(split, Csv) else True
+    names = [str(name) for name in header] if isinstance(header, list) else []
+    if any(isinstance(row, list) for row in rows):
+        _check_lists(rows, header, len(names))
+    else:
+        names = list(dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row))
+        if header is False:  # the columns have numbers
+            names = [str(number + 1) for number in range(_most(names))]
+        rows = [[row.get(name) if isinstance(row, dict) else None for name in names] for row in rows]
+    if not isinstance(split, Csv):
+        return _write_parquet(names, rows, split, folder)
+    path = folder / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows(
+            [names, *([_cell(value) for value in row] for row in rows)]
+            if names
+            else [[_cell(value) for value in row] for row in rows]
+        )
+    changes = {
+        "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
+        "encoding": "utf-8",
+    }  # fmt: skip
+    return [path], split.model_copy(update=changes)
+
+
+def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> None:
+    if header is True:
+        raise RequestError(422, 'a row must be an object such as {"age": 39, "job": "clerk"}, got a list')
+    if not all(isinstance(row, list) and len(row) == (length or len(rows[0])) for row in rows):
+        raise RequestError(422, f"each row must be a list of {length or len(rows[0])} values")
+
+
+def _most(names: Sequence[str]) -> int:
+    """Return the largest of the column numbers that are keys of a row."""
+    wrong = [name for name in names if not (name.isascii() and name.isdigit() and 0 < int(name[:9]) <= 100_000)]
+    if wrong:
+        raise RequestError(422, f"the table has no names: columns are numbers counted from 1, got {wrong[0]!r}")
+    return max(map(int, names))
+
+
+def _cell(value: Any) -> str:
+    """Return a JSON value as the text of a cell; null is an empty cell."""
+    if isinstance(value, (dict, list)):
+        raise RequestError(
+            422, "a value of a row must be a number, a text, true, false or null, got a list or an object"
+        )
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _write_parquet(
+    names: Sequence[str], rows: Sequence[Row], split: TableSource, folder: Path
+) -> tuple[list[Path], Source]:
+    from netspec.data.tabular.parquet import write_parquet
+
+    columns: dict[str, list[Any]] = {}
+    for place, name in enumerate(names):
+        values = [[*row][place] for row in rows]
+        if any(isinstance(value, str) for value in values):
+            values = [None if value is None else _cell(value) for value in values]
+        columns[name] = values
+    path = folder / "rows.parquet"
+    write_parquet(path, [columns])
+    return [path], split

@@ -1,0 +1,103 @@
+"""`netspec serve`: a process that answers requests, and finishes them after SIGTERM."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start `netspec serve run` on a free port."""
+    command = [sys.executable, "-m", "netspec", "serve", "run", "--port", "0", "--device", "reference", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines = []
+            while not (lines and lines[-1].startswith("serving ")):
+                lines.append(process.stderr.readline())
+                assert lines[-1], "".join(lines)
+            found = re.fullmatch(r"serving run at http://127\.0\.0\.1:(\d+)\n", lines[-1])
+            assert found is not None, lines
+            yield process, int(found[1])
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_requests_under_way(trained, number):
+    body = json.dumps({"inputs": [{"name": "features", "shape": [1, 3], "datatype": "FP32", "data": [4, 4, 4]}]})
+    with serving() as (process, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.putrequest("POST", "/v2/models/run/infer")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body[:20].encode())
+        deadline = time.monotonic() + 10
+        while "in_progress 2" not in metrics(port):  # this request, and the one for metrics
+            assert time.monotonic() < deadline
+        process.send_signal(number)
+        while accepts(port):
+            assert time.monotonic() < deadline
+        assert process.poll() is None, "a request is under way"
+        connection.send(body[20:].encode())
+        answer = connection.getresponse()
+        logits = json.loads(answer.read())["outputs"][0]["data"]
+        assert (answer.status, logits[1] > logits[0]) == (200, True)
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def metrics(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", "/metrics", headers={"Connection": "close"})
+    return connection.getresponse().read().decode()
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_an_address_in_use_is_reported_before_the_model_is_loaded(netspec, trained):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = netspec("serve", "run", "--port", port)
+    assert found.status == 1
+    assert f"error: cannot listen on 127.0.0.1:{port}: address already in use\n" in found.err
+    assert "hint: `--port` chooses another" in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max-batch", "0"), "max_batch must be between 1 and 4,096"),
+        (("--timeout", "0"), "timeout must be between"),
+        (("--max-size", "0"), "max_body must be between"),
+        (("--port", "70000"), "the port must be between 0 and 65,535"),
+        (("--host", "no such host"), "no such host is not an address of this machine"),
+    ],
+)
+def test_a_wrong_setting_is_reported(netspec, trained, words, message):
+    found = netspec("serve", "run", *words)
+    assert (found.status, message in found.err) == (2, True)
+
+
+def test_missing_libraries_are_named(netspec, trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    found = netspec("serve", "run")
+    assert found.status == 2
+    assert "hint: pip install 'netspec[serve]'" in found.err

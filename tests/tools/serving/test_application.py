@@ -1,0 +1,315 @@
+"""The HTTP interface of a service: the Open Inference Protocol, `/predict`, limits, metrics and many clients."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import netspec
+from netspec.tools.serving.application import ServingLimits
+from tests.tools.serving.conftest import features
+
+INFER = "/v2/models/fruit/infer"
+HEADER = "Inference-Header-Content-Length"
+
+
+def tensor(array, **fields):
+    data = {} if "parameters" in fields else {"data": array.ravel().tolist()}
+    return {"name": "features", "shape": list(array.shape), "datatype": "FP32", **data, **fields}
+
+
+def expected(run, array):
+    return netspec.load(run, device="reference").predict({"features": array})["logits"]
+
+
+def test_health_and_metadata(fruit):
+    assert fruit.get("/v2/health/live")[0] == fruit.get("/v2/health/ready")[0] == 200
+    assert fruit.get("/v2") == (200, {"name": "netspec", "version": "0", "extensions": ["binary_tensor_data"]})
+    model = {
+        "name": "fruit",
+        "versions": ["1"],
+        "platform": "netspec",
+        "inputs": [{"name": "features", "datatype": "FP32", "shape": [-1, 4]}],
+        "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, 2]}],
+    }
+    assert fruit.get("/v2/models/fruit") == fruit.get("/v2/models/fruit/versions/1") == (200, model)
+    assert fruit.get("/v2/models/fruit/ready") == (200, {"name": "fruit", "ready": True})
+    for path in ("/v2/models/pear", "/v2/models/fruit/versions/2", "/v2/models/pear/ready", "/nowhere"):
+        status, answer = fruit.get(path)
+        assert (status, list(answer)) == (404, ["error"])
+    assert fruit.get(INFER) == (405, {"error": "GET is not allowed here"})
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_tensors_as_json(fruit, table_run, nested):
+    array = features(5)
+    sent = tensor(array, data=array.tolist()) if nested else tensor(array)
+    status, answer = fruit.post(INFER, {"id": "request 7", "inputs": [sent]})
+    assert status == 200
+    assert (answer["model_name"], answer["model_version"], answer["id"]) == ("fruit", "1", "request 7")
+    (logits,) = answer["outputs"]
+    assert (logits["name"], logits["datatype"], logits["shape"]) == ("logits", "FP32", [5, 2])
+    np.testing.assert_allclose(np.reshape(logits["data"], (5, 2)), expected(table_run, array), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("choice", ["each", "all"])
+def test_tensors_as_binary_data(fruit, table_run, choice):
+    array = features(4)
+    message = {"inputs": [tensor(array, parameters={"binary_data_size": array.nbytes})]}
+    if choice == "all":
+        message["parameters"] = {"binary_data_output": True}
+    else:
+        message["outputs"] = [{"name": "logits", "parameters": {"binary_data": True}}]
+    head = json.dumps(message).encode()
+    status, body, headers = fruit.request("POST", INFER, head + array.tobytes(), {HEADER: str(len(head))})
+    assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
+    length = int(headers[HEADER])
+    (logits,) = json.loads(body[:length])["outputs"]
+    assert logits["parameters"] == {"binary_data_size": 32}
+    found = np.frombuffer(body[length:], "<f4").reshape(logits["shape"])
+    np.testing.assert_allclose(found, expected(table_run, array), rtol=1e-5, atol=1e-6)
+
+
+ONE = np.zeros((1, 4), np.float32)
+MISTAKES = {
+    "not JSON": (b"{", "not valid JSON"),
+    "not an object": ([], "must be an object"),
+    "deep": (b"[" * 100_000, "nested too deeply"),
+    "NaN": (b'{"inputs": NaN}', "NaN is not a JSON value"),
+    "a huge number": (b'{"inputs": [' + b"9" * 5000 + b"]}", "not valid JSON"),
+    "no inputs": ({}, '"inputs" must be a list'),
+    "no name": ({"inputs": [{}]}, "has no name"),
+    "an unknown input": ({"inputs": [tensor(ONE, name="colour")]}, "the net has no input `colour`"),
+    "an input twice": ({"inputs": [tensor(ONE)] * 2}, "occurs twice"),
+    "an unknown output": ({"inputs": [tensor(ONE)], "outputs": [{"name": "x"}]}, "no output `x`; it has logits"),
+    "wrong outputs": ({"inputs": [tensor(ONE)], "outputs": ["logits"]}, '"outputs" must be a list of objects'),
+    "a wrong shape": ({"inputs": [tensor(ONE, shape=[4, 1])]}, "expected float32 of shape [N, 4] with N ≥ 1"),
+    "no samples": ({"inputs": [tensor(ONE[:0])]}, "with N ≥ 1; got [0, 4]"),
+    "a negative size": ({"inputs": [tensor(ONE, shape=[-1, 4])]}, "must be a list of sizes"),
+    "too few elements": ({"inputs": [tensor(ONE, data=[1, 2])]}, "has 2 elements, but its shape [1, 4] has 4"),
+    "ragged data": ({"inputs": [tensor(ONE, data=[[1], [1, 2]])]}, "rows of different lengths"),
+    "text": ({"inputs": [tensor(ONE, data=["1", "2", "3", "4"])]}, "not all of the datatype FP32"),
+    "null": ({"inputs": [tensor(ONE, data=[1, None, 3, 4])]}, "not all of the datatype FP32"),
+    "a type": ({"inputs": [tensor(ONE, datatype="BYTES")]}, "must be one of BOOL"),
+    "parameters": ({"inputs": [tensor(ONE)], "parameters": 3}, '"parameters" must be an object'),
+    "missing bytes": ({"inputs": [tensor(ONE, parameters={"binary_data_size": 16})]}, "0 bytes are left"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_inference_request_has_status_400(fruit, mistake):
+    body, message = MISTAKES[mistake]
+    status, error = fruit.error(INFER, body)
+    assert status == 400
+    assert message in error
+
+
+@pytest.mark.parametrize("length", ["-1", "9999", "x", "²"])
+def test_a_wrong_length_of_the_json_part_has_status_400(fruit, length):
+    status, body, _ = fruit.request("POST", INFER, b"{}", {HEADER: length.encode("utf-8").decode("latin-1")})
+    assert status == 400
+    assert HEADER in json.loads(body)["error"]
+
+
+def test_integers_out_of_range_are_refused_not_wrapped(fruit):
+    sent = tensor(ONE, datatype="UINT8", data=[1, 2, 3, 300])
+    assert fruit.error(INFER, {"inputs": [sent]}) == (400, "elements of `features` are outside the range of UINT8")
+
+
+def test_a_row_and_rows(fruit):
+    apple, grape = {"size": 9, "color": "red"}, {"size": 1.1, "color": "green"}
+    status, answer = fruit.post("/predict", apple)
+    assert (status, answer["model"]) == (200, "fruit")
+    (only,) = answer["answers"]
+    assert (only["row"], only["class"]) == (1, "apple")
+    assert only["probability"] > 0.9
+    for body in ([grape, apple], {"rows": [grape, apple]}, b"size,color\n1.1,green\n9,red\n"):
+        status, answer = fruit.post("/predict", body)
+        assert [row["class"] for row in answer["answers"]] == ["grape", "apple"]
+
+
+def test_rows_have_the_answers_of_netspec_predict(fruit, table_run, tmp_path):
+    (tmp_path / "new.csv").write_text("size,color\n4.5,red\n,green\n3,\n")
+    rows = [{"size": 4.5, "color": "red"}, {"size": None, "color": "green"}, {"size": "3"}]
+    answers = fruit.post("/predict?top=2", rows)[1]["answers"]
+    table = netspec.predict(table_run, tmp_path / "new.csv", top=2, device="reference").answers
+    assert [list(answer) for answer in answers] == [list(table)] * 3
+    for name, values in table.items():
+        found = [answer[name] for answer in answers]
+        assert found == (pytest.approx(values, rel=1e-5) if name.startswith("probability") else values)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"", 400, "the body is empty"),
+        (b'{"size": ', 400, "not valid JSON"),
+        ({"size": 1}, 422, "no column 'color'"),
+        ({"size": "big", "color": "red"}, 422, "column `size` holds text"),
+        ({"size": [1], "color": "red"}, 422, "a value of a row must be a number"),
+        ([[1, "red"]], 422, "a row must be an object"),
+        ([], 400, "expected a row"),
+        ({}, 400, "expected a row"),
+        (b"\x00\x01", 422, ""),
+    ],
+)
+def test_a_wrong_row(fruit, body, status, message):
+    found, error = fruit.error("/predict", body)
+    assert (found, message in error) == (status, True)
+    assert "/tmp" not in error
+
+
+@pytest.mark.parametrize("top", ["0", "x", "99999999999"])
+def test_a_wrong_number_of_classes(fruit, top):
+    assert fruit.error(f"/predict?top={top}", {"size": 1, "color": "red"})[0] == 400
+
+
+def test_a_form_is_refused_with_a_hint(fruit):
+    status, error = fruit.error("/predict", b"--x", **{"Content-Type": "multipart/form-data; boundary=x"})
+    assert (status, "--data-binary" in error) == (415, True)
+
+
+def png(gray):
+    file = BytesIO()
+    Image.new("L", (9, 7), gray).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_pictures(serve, picture_run):
+    client = serve(picture_run)
+    assert client.get("/predict")[1] == {
+        "model": "brightness", "kind": "image", "columns": [], "classes": {"logits": ["dark", "light"]},
+    }  # fmt: skip
+    for gray, name in ((10, "dark"), (250, "light")):
+        status, answer = client.post("/predict", png(gray))
+        assert (status, answer["answers"][0]["class"]) == (200, name)
+        assert list(answer["answers"][0]) == ["class", "probability"]
+    assert client.error("/predict", b"hello") == (
+        422, "the body is not a picture: expected a PNG, JPEG, WebP or BMP file"
+    )  # fmt: skip
+    status, error = client.error("/predict", png(10)[:40])
+    assert (status, "picture.png" in error, "/tmp" in error) == (422, True, False)
+
+
+def test_the_page_asks_for_the_columns_of_the_table(fruit):
+    status, page, headers = fruit.request("GET", "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert not re.search(rb"https?://|src=|<link", page), "the page loads nothing from elsewhere"
+    assert fruit.get("/predict")[1] == {
+        "model": "fruit",
+        "kind": "table",
+        "columns": [
+            {"name": "size", "type": "numeric"},
+            {"name": "color", "type": "categorical", "values": ["green", "red"]},
+        ],
+        "classes": {"logits": ["apple", "grape"]},
+    }
+
+
+def test_a_body_that_is_too_long_has_status_413(serve, table_run):
+    client = serve(table_run, ServingLimits(max_body=1000))
+    for size in (1001, 1900, 3000):
+        assert client.error("/predict", b"x" * size) == (413, "the body has more than 1000 bytes")
+    connection = socket.create_connection(("127.0.0.1", client.port))
+    with connection:  # without a length in the header
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall((b"%x\r\n" % 900 + b"x" * 900 + b"\r\n") * 2 + b"0\r\n\r\n")
+        assert b" 413 " in connection.recv(100)
+
+
+def test_a_request_without_its_body_has_status_504(serve, table_run):
+    client = serve(table_run, ServingLimits(timeout=0.2))
+    with socket.create_connection(("127.0.0.1", client.port), 10) as connection:
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += connection.recv(1000)
+    assert b" 504 " in answer
+    assert b"there was no answer within 0.2 s" in answer
+
+
+def test_too_many_requests_have_status_503(serve, table_run):
+    client = serve(table_run, ServingLimits(max_requests=2))
+    waiting = [socket.create_connection(("127.0.0.1", client.port), 10) for _ in range(2)]
+    try:
+        for connection in waiting:
+            connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        deadline = time.monotonic() + 10
+        while client.service.metrics.in_progress < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        status, error = client.error("/predict", {"size": 1, "color": "red"})
+        assert (status, error) == (503, "more than 2 requests at a time: try again later")
+        assert client.get("/v2/health/live")[0] == 200
+    finally:
+        for connection in waiting:
+            connection.close()
+
+
+def test_concurrent_requests_share_batches(serve, table_run):
+    client = serve(table_run, max_batch=8, max_delay=2.0)
+    together = threading.Barrier(8)
+
+    def ask(number):
+        together.wait(10)
+        return client.post(INFER, {"inputs": [tensor(np.full((1, 4), number, np.float32))]})[1]["outputs"][0]["data"]
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(ask, range(8)))
+    array = np.arange(8, dtype=np.float32)[:, None].repeat(4, axis=1)
+    np.testing.assert_allclose(found, expected(table_run, array), rtol=1e-5, atol=1e-6)
+    text = client.request("GET", "/metrics")[1].decode()
+    assert "netspec_batch_samples_sum 8\nnetspec_batch_samples_count 1\n" in text
+
+
+def test_many_clients_get_their_own_answers(serve, table_run):
+    client = serve(table_run)
+    inputs = [features(number % 5 + 1) + number for number in range(20)]
+    outputs = [expected(table_run, array) for array in inputs]
+    end = time.monotonic() + 2
+
+    def ask(number):
+        count = 0
+        while time.monotonic() < end:
+            status, answer = client.post(INFER, {"inputs": [tensor(inputs[number])]})
+            assert status == 200
+            found = np.reshape(answer["outputs"][0]["data"], outputs[number].shape)
+            np.testing.assert_allclose(found, outputs[number], rtol=1e-4, atol=1e-4)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(20) as threads:
+        counts = list(threads.map(ask, range(20)))
+    assert min(counts) > 0
+    text = client.request("GET", "/metrics")[1].decode()
+    number = re.search(
+        r'^netspec_requests_total\{route="POST /v2/models/\{model\}/infer",status="200"\} (\d+)$', text, re.MULTILINE
+    )
+    assert number is not None
+    assert int(number[1]) == sum(counts)
+
+
+SERIES = re.compile(r'^[a-z_]+(\{([a-z]+="[^"\\\n]*",?)*\})? [0-9.e+-]+$')
+
+
+def test_metrics_are_prometheus_text(fruit):
+    fruit.post("/predict", {"size": 9, "color": "red"})
+    fruit.post("/predict", b"{")
+    status, body, headers = fruit.request("GET", "/metrics")
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    lines = body.decode().splitlines()
+    assert not [line for line in lines if not line.startswith("# ") and not SERIES.match(line)]
+    assert 'netspec_requests_total{route="POST /predict",status="200"} 1' in lines
+    assert 'netspec_requests_total{route="POST /predict",status="400"} 1' in lines
+    assert 'netspec_request_seconds_count{route="POST /predict"} 2' in lines
+    assert 'netspec_batch_samples_bucket{le="+Inf"} 1' in lines
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+    assert len(names) == len(set(names))
