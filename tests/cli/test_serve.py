@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.request import urlopen
 
 import pytest
 
@@ -23,7 +24,7 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            lines = []
+            lines: list[str] = []
             while not (lines and lines[-1].startswith("serving ")):
                 lines.append(process.stderr.readline())
                 assert lines[-1], "".join(lines)
@@ -34,7 +35,7 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_finishes_requests_under_way(trained, number):
     body = json.dumps({"inputs": [{"name": "features", "shape": [1, 3], "datatype": "FP32", "data": [4, 4, 4]}]})
     with serving() as (process, port):
@@ -53,15 +54,16 @@ def test_a_signal_finishes_requests_under_way(trained, number):
         answer = connection.getresponse()
         logits = json.loads(answer.read())["outputs"][0]["data"]
         assert (answer.status, logits[1] > logits[0]) == (200, True)
+        connection.close()
         assert process.wait(20) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
 
 def metrics(port: int) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request("GET", "/metrics", headers={"Connection": "close"})
-    return connection.getresponse().read().decode()
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 def accepts(port: int) -> bool:

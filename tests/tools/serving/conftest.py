@@ -33,7 +33,10 @@ data:
     source: csv
     path: fruit.csv
     header: true
-    columns: {size: {type: numeric, missing: mean}, color: {type: categorical, missing: unknown, unknown: index}, fruit: categorical}
+    columns:
+      size: {type: numeric, missing: mean}
+      color: {type: categorical, missing: unknown, unknown: index}
+      fruit: categorical
     label: fruit
     batch_size: 8
 solver: {type: SGD, learning_rate: 0.5}

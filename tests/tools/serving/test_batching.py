@@ -9,14 +9,14 @@ from concurrent.futures import CancelledError
 import numpy as np
 import pytest
 
-from netspec.tools.serving.batching import Batcher, batch_sizes
+from netspec.tools.serving.batching import Arrays, Batcher, batch_sizes
 
 
-def double(arrays):
+def double(arrays: Arrays) -> Arrays:
     return {"y": 2 * arrays["x"]}
 
 
-def batch(*values):
+def batch(*values: float) -> Arrays:
     return {"x": np.array(values, np.float32)}
 
 
@@ -56,7 +56,12 @@ def test_a_batch_waits_no_longer_than_its_delay_and_is_padded():
 
 def test_more_samples_than_a_batch_are_computed_in_parts():
     sizes = []
-    batcher = Batcher(lambda arrays: sizes.append(len(arrays["x"])) or double(arrays), [1, 2, 4], max_delay=0.0)
+
+    def compute(arrays):
+        sizes.append(len(arrays["x"]))
+        return double(arrays)
+
+    batcher = Batcher(compute, [1, 2, 4], max_delay=0.0)
     assert batcher.submit(batch(*range(9)), 9).result(10)["y"].tolist() == [2 * number for number in range(9)]
     batcher.close()
     assert sizes == [4, 4, 1]
