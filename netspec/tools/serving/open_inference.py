@@ -46,7 +46,7 @@ class InferRequest:
 
 
 def parse_json(body: bytes) -> Any:
-    """Return the content of a JSON text. Raises `RequestError` 400 if it is none."""
+    """Return the content of a JSON text. Raises `RequestError` 400 if it is not valid."""
     try:
         return json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
