@@ -37,6 +37,7 @@ app = command_app()
     epilog=examples(
         "netspec export runs/lenet_mnist --output model.onnx",
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
+        "netspec export runs/lenet_mnist --output model.onnx --with-preprocessing",
         "netspec export runs/lenet_mnist --output model.keras",
         "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
     ),
@@ -74,6 +75,13 @@ def export(
             show_default=False,
         ),
     ] = None,
+    with_preprocessing: Annotated[
+        bool,
+        typer.Option(
+            "--with-preprocessing/--without-preprocessing",
+            help="Put transforms and probabilities into the ONNX model.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a net with its weights as ONNX, Keras or Caffe.
@@ -86,6 +94,9 @@ def export(
     relative to an output's largest magnitude. Transforms of the training data are not part of the model: they are
     listed, and recorded if the format allows it. A symbolic batch size accepts any number of samples.
 
+    With --with-preprocessing, an ONNX model takes samples as the data has them, such as pixels, and returns
+    probabilities. It is compared with `netspec predict` on samples of the test data. Lists what it does not contain.
+
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and
     variance of the batch, and losses and new moving averages are outputs.
     """
@@ -95,7 +106,7 @@ def export(
     spec, weights = find_weights(spec, weights)
     result = export_net(
         spec, target, weights=weights, overrides=overrides or (), batch_size=batch, opset=opset, form=form,
-        inputs=inputs, tolerance=tolerance,
+        inputs=inputs, tolerance=tolerance, with_preprocessing=with_preprocessing,
     )  # fmt: skip
     print_export(result, as_json=as_json)
 
@@ -107,10 +118,13 @@ def print_export(result: ExportResult, *, as_json: bool) -> None:
         files = [str(file) for file in result.files]
         facts = _onnx_facts(result.report) if result.report else _comparison(result.difference)
         print_json({"path": files[0], "files": files, "format": result.format, **counts, **facts,
-                    "notes": list(result.notes)})  # fmt: skip
+                    "notes": list(result.notes), "left_out": list(result.left_out)})  # fmt: skip
     else:
         _print_files(result)
     note_transforms(result.transforms)
+    if result.left_out:
+        print("note: the model does not contain:", file=sys.stderr)
+        print("".join(f"  {line}\n" for line in result.left_out), end="", file=sys.stderr)
 
 
 def _print_files(result: ExportResult) -> None:
@@ -121,7 +135,7 @@ def _print_files(result: ExportResult) -> None:
     statistics = f", {count(result.statistics)} moving statistics" if result.statistics else ""
     counts = f"{count(result.parameters)} parameters{statistics}"
     if result.report:
-        _print_onnx(result.report, counts)
+        _print_onnx(result, result.report, counts)
         return
     for file in result.files:
         print(f"{file}: {result.format}, {size(file.stat().st_size)}")
@@ -156,7 +170,7 @@ def _onnx_facts(report: ExportReport) -> dict[str, Any]:
     }
 
 
-def _print_onnx(report: ExportReport, counts: str) -> None:
+def _print_onnx(result: ExportResult, report: ExportReport, counts: str) -> None:
     def shapes(named: Any) -> str:
         return ", ".join(
             f"{name} [{', '.join('?' if dim is None else str(dim) for dim in dims)}]" for name, dims in named
@@ -165,7 +179,12 @@ def _print_onnx(report: ExportReport, counts: str) -> None:
     print(f"{report.path}: ONNX opset {report.opset} (--opset selects a different one), {size(report.nbytes)}")
     print(f"{count(report.nodes)} nodes, {counts}")
     print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
+    if result.deployed is not None:
+        print(f"in the model: {', '.join(result.deployed.steps) or 'no transforms'}")
     if report.comparison:
         print(_agreement("onnxruntime", report.comparison.whole))
     if report.on_user_inputs:
-        print(_agreement("on your samples, onnxruntime", report.on_user_inputs.whole))
+        samples = "your samples"
+        if result.deployed is not None:
+            samples = f"{count(result.deployed.sample_count)} samples of the data"
+        print(_agreement(f"on {samples}, onnxruntime", report.on_user_inputs.whole))

@@ -27,7 +27,7 @@ from netspec.schema.specs.data import ShuffleWindow, SplitFields
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from netspec.data.base import Array
+    from netspec.data.base import Array, Samples
 
 LABEL = "label"
 """The field whose classes `sampler: balanced` draws equally often."""
@@ -167,6 +167,16 @@ class Loader:
         """The transforms in order, with learned values, each with an input of the net that it affects."""
         steps = self._pipeline.transforms
         return [(binding.name, step) for field, step in steps for binding in self._bindings if binding.field == field]
+
+    @property
+    def source_fields(self) -> dict[str, FieldType]:
+        """The types of the inputs before all transforms, by name."""
+        return {binding.name: self._pipeline.source_fields[binding.field] for binding in self._bindings}
+
+    def source_samples(self, indices: Array) -> dict[str, Samples]:
+        """Return the samples at `indices` (N,) as the source returns them, before all transforms, by input."""
+        fields = self._pipeline.raw(indices)
+        return {binding.name: fields[binding.field] for binding in self._bindings}
 
     @property
     def classes(self) -> dict[str, Sequence[str]]:

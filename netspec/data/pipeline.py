@@ -199,6 +199,11 @@ class TransformPipeline:
         return [(step.name, step.transform) for step in steps]
 
     @property
+    def source_fields(self) -> Mapping[str, FieldType]:
+        """The fields before all transforms, by name."""
+        return self._raw
+
+    @property
     def mixes(self) -> bool:
         """Whether samples of a batch are mixed, so that transforms can only be finished for whole batches."""
         return bool(self._mixed)

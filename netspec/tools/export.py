@@ -38,6 +38,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools.check import TRAINING
+from netspec.tools.deployed_model import DeployedModel, deployed_model
 from netspec.tools.diff import compare_models
 from netspec.tools.model_inputs import import_options, open_any, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.specs import load_spec, net_of, precision_of
@@ -73,6 +74,13 @@ class ExportResult:
     """Difference between the results of the file, read again, and of the model; None if they were not compared."""
     transforms: tuple[str, ...] = ()
     """Transforms of the training that the exported model does not contain, each as a line."""
+    deployed: DeployedModel | None = None
+    """The model with preprocessing that was written; None if the file contains the net alone."""
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What a model with preprocessing does not contain, each as a line."""
+        return () if self.deployed is None else self.deployed.left_out
 
 
 def export(
@@ -86,6 +94,7 @@ def export(
     form: str = "inference",
     inputs: str | Path | Mapping[str, Any] | None = None,
     tolerance: float | None = None,
+    with_preprocessing: bool = False,
 ) -> ExportResult:
     """Export a net with weights to ONNX, Keras, Caffe or another format, chosen by the suffix of `path`.
 
@@ -94,6 +103,10 @@ def export(
     operator set and `form="training"` the form with losses, both of ONNX. The file is compared with the model: an
     ONNX file in onnxruntime, on random inputs and on `inputs` (arrays by name, or an `.npz` file), any other file by
     reading it back; the largest relative difference allowed is `tolerance` (0.0001).
+
+    `with_preprocessing` adds the transforms of the data and the function that `predict` applies to the outputs to an
+    ONNX model: it takes pixels as the files have them, and gives probabilities. It is compared with `predict` on
+    samples of the test data. `left_out` of the result lists what it does not contain.
 
     Raises `InputError` if the format cannot express the net, `RunError` if the results differ. Nothing is written then.
 
@@ -107,13 +120,29 @@ def export(
     target = Path(path)
     format_to_write(target)  # before anything is compiled
     spec = load_spec(spec_file, overrides)
+    if with_preprocessing:
+        _check_with_preprocessing(target, form, inputs)
     precision = precision_of(spec).compute_dtype  # a file stores the type of the computation
     model = load(net_of(spec), weights_file, device="cpu", precision=str(precision))
     samples = read_npz(Path(inputs)) if isinstance(inputs, (str, Path)) else inputs
     return write_model(
         model, spec, target, model.preprocessing.or_declared_in(spec), checkpoint=checkpoint_in(weights_file),
         batch=batch_size, opset=opset, form=TRAINING if form == TRAINING else None, given=samples, tolerance=tolerance,
+        deployed=deployed_model(model, spec, batch_size) if with_preprocessing else None,
     )  # fmt: skip
+
+
+def _check_with_preprocessing(target: Path, form: str, inputs: object) -> None:
+    """Raise `InputError` for options that preprocessing in the model excludes."""
+    if format_to_write(target).name != ONNX:
+        raise InputError("only ONNX models can contain preprocessing", expected="an output file that ends in .onnx")
+    if form == TRAINING:
+        raise InputError("the training form of a model does not contain preprocessing", expected="--form inference")
+    if inputs is not None:
+        raise InputError(
+            "--inputs are inputs of the net, which a model with preprocessing does not take",
+            hint="leave it out: the model is compared with the net on samples of the test data",
+        )
 
 
 def convert(
@@ -159,9 +188,11 @@ def write_model(
     given: Mapping[str, Any] | None = None,
     tolerance: float | None = None,
     notes: Sequence[str] = (),
+    deployed: DeployedModel | None = None,
 ) -> ExportResult:
     """Write a model in the format of the suffix of `target`, and compare it.
 
+    `deployed` is the form of the model with preprocessing, to write in place of the net alone, as ONNX.
     `checkpoint` is the file of the weights, for formats that store the state of a solver; `notes` are returned with
     those of the writer.
     Raises `InputError` if the format cannot express the net, `RunError` if results differ; nothing is written then.
@@ -175,7 +206,9 @@ def write_model(
         )
     report, difference = None, None
     if chosen.name == ONNX:
-        report = export_model(
+        report = export_deployed(
+            deployed, spec, target, preparation, batch=batch, opset=opset, tolerance=tolerance
+        ) if deployed is not None else export_model(
             model, spec, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=given,
             tolerance=tolerance,
         )  # fmt: skip
@@ -190,7 +223,8 @@ def write_model(
         all_notes += written_notes
     return ExportResult(
         files, chosen.name, count_elements(model.compiler, "parameter"), count_elements(model.compiler, "statistic"),
-        tuple(all_notes), report, difference, tuple(unapplied_transforms(model, preparation)),
+        tuple(all_notes), report, difference,
+        () if deployed is not None else tuple(unapplied_transforms(model, preparation)), deployed,
     )  # fmt: skip
 
 
@@ -329,6 +363,37 @@ def export_model(
         name=model.spec.name,
         doc=model.spec.description,
         metadata=_metadata(model, spec, preparation) | (_of_training(compiler) if training else {}),
+    )
+
+
+def export_deployed(
+    deployed: DeployedModel,
+    spec: NetSpec | TrainSpec,
+    path: Path,
+    preparation: PreprocessingRecord,
+    *,
+    batch: int | None,
+    opset: int | None,
+    tolerance: float | None = None,
+) -> ExportReport:
+    """Export a model with preprocessing, compared in onnxruntime with `predict`: on random inputs and on test data.
+
+    Raises `InputError` if the net has no ONNX form, `RunError` if the results differ.
+    """
+    model = deployed.model
+    return export_verified(
+        deployed.graph_for,
+        dict(model.parameters),
+        path,
+        deployed.predict,
+        domains=deployed.domains,
+        user_inputs=deployed.samples or None,
+        tolerance=TOLERANCE if tolerance is None else tolerance,
+        batch=batch,
+        opset=opset,
+        name=model.spec.name,
+        doc=model.spec.description,
+        metadata=_metadata(model, spec, preparation) | deployed.metadata(),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,18 @@ MAX_COLUMNS = 1000
 
 
 @dataclass(frozen=True)
+class Postprocessing:
+    """Function that turns a raw output into the values of the answers."""
+
+    function: Literal["softmax", "sigmoid", "restore"]
+    """`restore` converts to the units of the data, by a factor and an offset for each element."""
+    compute: Callable[[Array], Array]
+    """The function, of an output (N, …)."""
+    axis: int = -1
+    """The axis of a softmax."""
+
+
+@dataclass(frozen=True)
 class Decoder:
     """Turns one output of a net into columns of answers."""
 
@@ -41,6 +53,10 @@ class Decoder:
     """`decode(output, top)` returns the columns for an output (N, …); `top` is the number of classes to name."""
     classes: tuple[str, ...] = ()
     """Names of the classes, if the output is about classes with names."""
+    postprocessing: Postprocessing | None = None
+    """How `decode` computes its values; None if it takes them from the output as they are."""
+    not_in_graph: str = ""
+    """Step of `decode` that has no form in a graph."""
 
     def __call__(self, output: Array, top: int = 1) -> dict[str, Column]:
         """Return the columns of answers for an output (N, …)."""
@@ -111,7 +127,10 @@ def _for_loss(loss: LossLink, labels: _Labels, *, activated: bool) -> Decoder:
         case "frames":
             return _frame_decoder(classes, int(getattr(fields, "mask_index", 0)), labels.text(target))
     restore = labels.restore(target)
-    return Decoder(lambda array, _: _value_columns(restore(array)))
+    return Decoder(
+        lambda array, _: _value_columns(restore(array)),
+        postprocessing=Postprocessing("restore", restore) if labels.is_changed(target) else None,
+    )
 
 
 class _Labels:
@@ -149,6 +168,10 @@ class _Labels:
             return values
 
         return restored
+
+    def is_changed(self, target: str) -> bool:
+        """Return whether the net learned a target in other units than those of the data."""
+        return bool(self._steps(target)) or self._learned_column(target) is not None
 
     def _steps(self, target: str) -> list[dict[str, Any]]:
         """Return the transforms of a target that can be undone."""
@@ -203,7 +226,8 @@ def _class_decoder(
             return {"tags": [[_named(classes, index) for index in row] for row in best.tolist()]}
         return {"mask": list(best.astype(np.uint8 if output.shape[axis] <= 256 else np.int32))}
 
-    return Decoder(decode, classes)
+    softmax = Postprocessing("softmax", lambda output: _softmax(output, axis), axis)
+    return Decoder(decode, classes, softmax if scores is _softmax else None)
 
 
 def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Array]) -> Decoder:
@@ -224,7 +248,7 @@ def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Arr
             "probability": np.where(yes > 0.5, yes, 1 - yes).tolist(),
         }
 
-    return Decoder(decode, classes)
+    return Decoder(decode, classes, Postprocessing("sigmoid", _sigmoid) if probability is _sigmoid else None)
 
 
 def _frame_decoder(classes: tuple[str, ...], blank: int, text: Callable[[Sequence[int]], str] | None) -> Decoder:
@@ -239,7 +263,7 @@ def _frame_decoder(classes: tuple[str, ...], blank: int, text: Callable[[Sequenc
             return {"text": [text(row) for row in labels]}
         return {"labels": [[_named(classes, index) for index in row] for row in labels]}
 
-    return Decoder(decode, classes)
+    return Decoder(decode, classes, not_in_graph="greedy CTC decoding")
 
 
 def _value_columns(array: Array) -> dict[str, Column]:

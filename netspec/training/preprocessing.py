@@ -27,7 +27,7 @@ class PreprocessingRecord:
     @classmethod
     def of(cls, loader: Loader) -> Self:
         """Return the record of a loader."""
-        return cls(tuple({"input": name, **_fields(step)} for name, step in loader.transforms), loader.learned)
+        return cls(tuple(record_of(name, step) for name, step in loader.transforms), loader.learned)
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> Self:
@@ -51,9 +51,7 @@ class PreprocessingRecord:
         fed = {field: name for name, field in split.inputs.items()}
         fields = [str(getattr(step, "apply_to", None) or "") for step in split.transforms]  # "": the source's first
         steps = zip(fields, split.transforms, strict=True)
-        return PreprocessingRecord(
-            tuple({"input": fed.get(name, name), **_fields(step)} for name, step in steps), self.learned
-        )
+        return PreprocessingRecord(tuple(record_of(fed.get(name, name), step) for name, step in steps), self.learned)
 
     def of_inputs(self, inputs: Collection[str]) -> list[dict[str, Any]]:
         """Return the transforms of these inputs, and those whose input is unknown."""
@@ -64,8 +62,9 @@ class PreprocessingRecord:
         return [_line(step) for step in self.of_inputs(inputs)]
 
 
-def _fields(transform: Spec) -> dict[str, Any]:
-    return transform.model_dump(exclude={"apply_to"}, exclude_none=True)
+def record_of(name: str, transform: Spec) -> dict[str, Any]:
+    """Return a transform of an input as plain data."""
+    return {"input": name, **transform.model_dump(exclude={"apply_to"}, exclude_none=True)}
 
 
 def _line(step: Mapping[str, Any]) -> str:

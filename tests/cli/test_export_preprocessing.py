@@ -1,0 +1,159 @@
+"""`netspec export --with-preprocessing`: models that take pixels and give the probabilities of `netspec predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from netspec.tools.predict import predict
+from tests.cli.conftest import Netspec, Outcome
+
+IMAGES = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {image: {shape: [3, 4, 6]}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Conv2D, name: conv, from: image, filters: 2, kernel_size: 3}
+    - {type: Flatten, name: flat}
+    - {type: Dense, name: scores, units: UNITS}
+  losses:
+    - LOSS
+solver: {type: SGD, learning_rate: 0.01}
+train: {max_epochs: 1}
+data:
+  train:
+    {source: image_folder, path: photos, channels: 3, batch_size: 4, transforms: [STEPS]}
+  test:
+    {source: image_folder, path: photos, channels: 3, batch_size: 4, transforms: [STEPS]}
+"""
+SOFTMAX = "{type: SparseCategoricalCrossentropy, from: [scores, label], from_logits: true}"
+SIGMOID = "{type: BinaryCrossentropy, from: [scores, label], from_logits: true}"
+STEPS = (
+    "{type: CenterCrop, height: 4, width: 6}, {type: ReverseChannels}, {type: Rescaling, scale: 0.0039}, "
+    "{type: Normalization, adapt: true}"
+)
+
+
+@pytest.fixture
+def pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NDArray[np.uint8]:
+    """Six images in two folders, in the order in which the source reads them: (6, 3, 5, 9) of uint8."""
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(1).integers(0, 256, (6, 5, 9, 3), np.uint8)
+    for index, image in enumerate(pixels):
+        Path(f"photos/{index // 3}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(f"photos/{index // 3}/{index}.png")
+    return pixels.transpose(0, 3, 1, 2)
+
+
+def train(netspec: Netspec, units: int = 2, loss: str = SOFTMAX, steps: str = STEPS) -> None:
+    text = IMAGES.replace("UNITS", str(units)).replace("LOSS", loss).replace("STEPS", steps)
+    Path("train.yaml").write_text(text)
+    result = netspec("train", "train.yaml", "--run-dir", "run")
+    assert result.status == 0, result.err
+
+
+def export(netspec: Netspec, *words: str) -> Outcome:
+    return netspec("export", "run", "--output", "net.onnx", "--with-preprocessing", *words)
+
+
+def session() -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
+
+
+def test_the_model_takes_pixels_and_gives_the_probabilities_of_predict(netspec, pixels):
+    train(netspec)
+    result = export(netspec)
+    assert result.status == 0, result.err
+    assert "image [N, 3, 5, 9] → probabilities [N, 2]" in result.out
+    assert "in the model: CenterCrop, ReverseChannels, Rescaling, Normalization, softmax" in result.out
+    assert "on 6 samples of the data, onnxruntime gives the same results: largest difference" in result.out
+    assert "transformed first" not in result.err
+    assert "does not contain" not in result.err
+    (probabilities,) = session().run(["probabilities"], {"image": pixels})
+    answers = predict("run", "photos").answers
+    metadata = session().get_modelmeta().custom_metadata_map
+    names = json.loads(metadata["netspec_classes"])["probabilities"]
+    assert [names[index] for index in probabilities.argmax(1)] == answers["class"]
+    # float32 against float64 after the net.
+    np.testing.assert_allclose(probabilities.max(1), answers["probability"], rtol=1e-4)
+    assert json.loads(metadata["netspec_transforms"]) == []
+    inside = json.loads(metadata["netspec_included_transforms"])
+    assert [step["type"] for step in inside] == ["CenterCrop", "ReverseChannels", "Rescaling", "Normalization"]
+
+
+def test_a_binary_model_gives_the_probability_of_the_second_class(netspec, pixels):
+    train(netspec, 1, SIGMOID)
+    assert export(netspec).status == 0
+    (probabilities,) = session().run(["probabilities"], {"image": pixels})
+    answers = predict("run", "photos").answers
+    second = probabilities[:, 0] > 0.5
+    assert [str(int(is_second)) for is_second in second] == answers["class"]
+    expected = np.where(second, probabilities[:, 0], 1 - probabilities[:, 0])
+    np.testing.assert_allclose(expected, answers["probability"], rtol=1e-4)
+
+
+def test_transforms_without_an_exact_form_are_listed_and_come_first(netspec, pixels):
+    train(netspec, steps=f"{{type: Resizing, height: 5, width: 9}}, {STEPS}")
+    result = export(netspec)
+    assert result.status == 0, result.err
+    assert "`image`: Resizing, which ONNX cannot compute exactly" in result.err
+    told = export(netspec, "--json").json
+    assert told["left_out"] == ["`image`: Resizing, which ONNX cannot compute exactly"]
+    assert told["inputs"] == {"image": ["N", 3, 5, 9]}
+    metadata = session().get_modelmeta().custom_metadata_map
+    assert [step["type"] for step in json.loads(metadata["netspec_transforms"])] == ["Resizing"]
+
+
+def test_a_normalized_target_comes_back_in_the_units_of_the_data(netspec, work):
+    rows = [f"{index}.5,1.5,{100 + 7 * index}.0" for index in range(8)]
+    Path("prices.csv").write_text("\n".join(["x,y,price", *rows]))
+    Path("train.yaml").write_text("""
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [2]}, label: {shape: []}}
+  layers: [{type: Dense, name: price, units: 1}]
+  losses: [{type: MeanSquaredError, from: [price, label]}]
+data:
+  train: {source: csv, path: prices.csv, header: true, label: price, batch_size: 8,
+    columns:
+    {x: {type: numeric, normalization: standard}, y: numeric, price: {type: numeric, normalization: standard}}}
+solver: {type: SGD, learning_rate: 0.01}
+train: {max_steps: 2}
+""")
+    trained = netspec("train", "train.yaml", "--run-dir", "run")
+    assert trained.status == 0, trained.err
+    result = export(netspec)
+    assert result.status == 0, result.err
+    assert "in the model: restore" in result.out
+    assert "`source: csv` prepares its values: x\n" in result.err
+    x = np.arange(8) + 0.5
+    features = np.stack([(x - x.mean()) / x.std(), np.full(8, 1.5)], axis=1).astype(np.float32)
+    (prediction,) = session().run(["prediction"], {"features": features})
+    np.testing.assert_allclose(prediction[:, 0], predict("run", "prices.csv").answers["prediction"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("export", "run", "--output", "a.keras", "--with-preprocessing"), "only ONNX models can contain"),
+        (("export", "run", "--output", "a.onnx", "--with-preprocessing", "--form", "training"), "the training form"),
+        (("export", "run", "--output", "a.onnx", "--with-preprocessing", "--inputs", "x.npz"), "--inputs are inputs"),
+        (
+            ("export", "net.yaml", "--weights", "run/weights.h5", "--output", "a.onnx", "--with-preprocessing"),
+            "a net without its training has no preprocessing",
+        ),
+    ],
+)
+def test_other_exports_cannot_contain_preprocessing(netspec, trained, words, message):
+    result = netspec(*words)
+    assert result.status == 2
+    assert message in result.err
+    assert not Path(words[-1]).with_suffix(".onnx").exists()
