@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,7 +99,7 @@ class BodyReader:
                 return _write_rows(rows, split, folder)
             path = folder / f"rows{split.file_suffix()}"
         elif self.kind == "text":
-            texts = _texts(parse_json(body)) if content_type == "application/json" else [_decoded(body)]
+            texts = _texts(parse_json(body)) if _is_json_text(body, content_type) else [_decoded(body)]
             return list(_write_texts(texts, folder)), split
         elif self.kind == "image":
             path = folder / f"picture{_picture_suffix(body)}"
@@ -121,6 +122,12 @@ def _kind(split: Source) -> str:
 
 def _is_json(body: bytes, content_type: str) -> bool:
     return content_type == "application/json" or (content_type != "text/csv" and body.lstrip()[:1] in (b"{", b"["))
+
+
+def _is_json_text(body: bytes, content_type: str) -> bool:
+    """Return whether texts are sent as JSON. curl sends everything as a form, so an object with `text` is JSON too."""
+    stated = content_type in ("application/json", "text/plain")
+    return content_type == "application/json" if stated else re.match(rb'\s*\{\s*"text"\s*:', body) is not None
 
 
 def _rows(data: Any) -> list[Row]:

@@ -59,6 +59,39 @@ data:
 solver: {type: SGD, learning_rate: 0.5}
 train: {max_steps: 10, seed: 1}
 """
+TEXTS = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {text: {shape: [4], dtype: int32}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Embedding, input_dim: 20, output_dim: 4}
+    - {type: Flatten}
+    - {name: logits, type: Dense, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+data:
+  train:
+    source: documents
+    path: reviews
+    tokenizer: {type: words, padding: true, unknown: true, size: 20}
+    transforms: [{type: Padding, length: 4}]
+    batch_size: 4
+solver: {type: SGD, learning_rate: 0.5}
+train: {max_steps: 30, seed: 1}
+"""
+
+
+@pytest.fixture(scope="session")
+def text_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run named `reviews` that tells good words from bad ones."""
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "train.yaml").write_text(TEXTS)
+    for name, text in (("bad", "awful poor"), ("good", "nice great")):
+        (folder / "reviews" / name).mkdir(parents=True)
+        for number in range(4):
+            (folder / "reviews" / name / f"{number}.txt").write_text(text)
+    netspec.train(folder / "train.yaml", run_dir=folder / "run" / "reviews", device="reference")
+    return folder / "run" / "reviews"
 
 
 @pytest.fixture(scope="session")

@@ -202,6 +202,27 @@ def test_pictures(serve, picture_run):
     assert (status, "picture.png" in error, "/tmp" in error) == (422, True, False)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "classes"),
+    [
+        (b"nice", "text/plain", ["good"]),
+        (b"awful", "application/x-www-form-urlencoded", ["bad"]),
+        (b'{"text": "nice great"}', "application/json", ["good"]),
+        (b'{"text": "awful"}', "application/x-www-form-urlencoded", ["bad"]),
+        (b'["awful", "nice"]', "application/json; charset=utf-8", ["bad", "good"]),
+    ],
+)
+def test_texts(serve, text_run, body, kind, classes):
+    status, answer = serve(text_run, max_batch=2).post("/predict", body, **{"Content-Type": kind})
+    assert (status, [each["class"] for each in answer["answers"]]) == (200, classes)
+
+
+def test_wrong_texts(serve, text_run):
+    client = serve(text_run, max_batch=2)
+    assert client.error("/predict", b"\xff") == (400, "the text is not UTF-8")
+    assert client.error("/predict", {"text": 3}) == (400, 'expected {"text": "…"}, or a list of texts')
+
+
 def test_the_page_asks_for_the_columns_of_the_table(fruit):
     status, page, headers = fruit.request("GET", "/")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
