@@ -6,9 +6,9 @@ takes it is tested too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from netspec.backends.openmp import using_threads
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Kernel, kernel_candidates, kernels_for, registered_kernels
 from netspec.graph.layout import PLAIN, LayoutSignature
+from netspec.graph.op import Op
 from tests.interpret import evaluate
 from tests.registry.kernel_calls import (
     agree,
@@ -37,7 +38,11 @@ from tests.registry.kernel_calls import (
     repacking,
     signatures,
 )
-from tests.registry.op_calls import Call, name
+from tests.registry.op_calls import Call, name, op_classes
+from tests.registry.parametrize import named_like, run_all
+
+Case: TypeAlias = tuple[str, Kernel, Call]
+"""A device, a kernel, and a call that the kernel accepts."""
 
 
 @cache
@@ -53,52 +58,85 @@ def devices() -> dict[str, Device]:
     return found
 
 
-@cache
-def accepting() -> list[tuple[str, Kernel, Call]]:
-    """Every (device, kernel, call) that the kernel takes; of devices with arrays of one library, one tries a kernel."""
-    found: dict[tuple[Any, Kernel, Call], str] = {}
-    every = list(all_calls())
+def kernels_by_op() -> list[tuple[str, Kernel, type[Op]]]:
+    """Every (device, kernel, op class) with a registered kernel; devices that share an array library, once."""
+    found: dict[tuple[Any, Kernel, type[Op]], str] = {}
     for label, device in devices().items():
         library = getattr(device, "xp", label)
-        tried = [(one, made) for made in every for one in kernels_for(type(made.op), device.kernels)]
-        tried += [(one, made) for one in registered_kernels(device.kernels) for made in own_calls(one)]
-        for one, made in tried:
-            if one.reject_reason(made.op, *(value.type for value in made.node.inputs)) is None:
-                found.setdefault((library, one, made), label)
-    return [(label, one, made) for (_, one, made), label in found.items()]
+        for op in op_classes():
+            for kernel in kernels_for(op, device.kernels):
+                found.setdefault((library, kernel, op), label)
+    return [(label, kernel, op) for (_, kernel, op), label in found.items()]
 
 
-def case_id(case: tuple[str, Kernel, Call]) -> str:
+@cache
+def calls_by_op() -> dict[type[Op], list[Call]]:
+    """The calls that kernels are tried on, by op class."""
+    found: dict[type[Op], list[Call]] = {}
+    for made in all_calls():
+        found.setdefault(type(made.op), []).append(made)
+    return found
+
+
+@cache
+def accepted(kernel: Kernel, op: type[Op]) -> list[Call]:
+    """The calls of an op that the kernel accepts."""
+    candidates = calls_by_op().get(op, []) + [made for made in own_calls(kernel) if type(made.op) is op]
+    return [
+        made
+        for made in candidates
+        if kernel.reject_reason(made.op, *(value.type for value in made.node.inputs)) is None
+    ]
+
+
+@cache
+def accepting() -> list[Case]:
+    """Every (device, kernel, call) that the kernel accepts."""
+    return [(label, kernel, made) for label, kernel, op in kernels_by_op() for made in accepted(kernel, op)]
+
+
+def case_id(case: Case) -> str:
     label, one, made = case
     float_type = next((value.dtype for value in (*made.node.inputs, *made.node.outputs) if value.dtype.is_float), "")
     return f"{label}-{one.backend}-{type(one).__name__}-{name(made)}-{float_type}"
 
 
-def with_several_results() -> list[tuple[str, Kernel, Call]]:
+def has_several_results(case: Case) -> bool:
     """Which results are left out is decided alike in both precisions."""
-    return [case for case in accepting() if len(case[2].node.outputs) > 1 and not is_double(case[2])]
+    return len(case[2].node.outputs) > 1 and not is_double(case[2])
 
 
 @cache
-def exemplars() -> list[tuple[str, Kernel, Call]]:
+def exemplars() -> frozenset[Case]:
     """A case for each kernel and kind of code, in one precision: for what does not depend on what is computed, since
     each way in which that is done has to be compiled.
     """
-    found: dict[Any, tuple[str, Kernel, Call]] = {}
+    found: dict[Any, Case] = {}
     for label, one, made in accepting():
         if not is_double(made):
             found.setdefault((label, one, code_of(made), over(made)), (label, one, made))
-    return list(found.values())
+    return frozenset(found.values())
 
 
-def on_devices(cases: Sequence[tuple[str, Kernel, Call]]) -> pytest.MarkDecorator:
-    """A test for each case; those on a GPU carry the marker."""
-    marks = {"cuda": [pytest.mark.gpu]}
-    params = [pytest.param(case, marks=marks.get(case[0], []), id=case_id(case)) for case in cases]
-    return pytest.mark.parametrize("case", params)
+def each_kernel(*, applies: Callable[[Case], bool] = lambda _: True) -> Callable[[Callable[[Case], None]], Any]:
+    """Turn a check of a case into a test per kernel and op class, which calls it for every case that it applies to.
 
+    Calls are built when the first test runs: that takes long. Tests on a GPU carry the marker.
+    """
+    params = []
+    for label, kernel, op in kernels_by_op():
+        test_id = f"{label}-{kernel.backend}-{type(kernel).__name__}-{op.__name__}"
+        params.append(pytest.param(label, kernel, op, marks=pytest.mark.gpu if label == "cuda" else (), id=test_id))
 
-every_kernel = on_devices(accepting())
+    def decorate(check: Callable[[Case], None]) -> Any:
+        @pytest.mark.parametrize(("label", "kernel", "op"), params)
+        def test(label: str, kernel: Kernel, op: type[Op]) -> None:
+            cases = [(label, kernel, made) for made in accepted(kernel, op)]
+            run_all(check, [(case_id(case), (case,)) for case in cases if applies(case)])
+
+        return named_like(check, test)
+
+    return decorate
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -108,8 +146,8 @@ def two_threads() -> Iterator[None]:
         yield
 
 
-@every_kernel
-def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: tuple[str, Kernel, Call]) -> None:
+@each_kernel()
+def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: Case) -> None:
     device, one = devices()[case[0]], case[1]
     for signature in signatures(device, one, case[2]):
         if is_narrow(signature) and case not in exemplars():
@@ -142,8 +180,8 @@ def runs_right(
         np.testing.assert_array_equal(device.fetch(x), before)
 
 
-@every_kernel
-def test_what_is_not_a_number_stays_so(case: tuple[str, Kernel, Call]) -> None:
+@each_kernel()
+def test_what_is_not_a_number_stays_so(case: Case) -> None:
     """A kernel that hid NaN (a ReLU that makes 0 of it) would keep the guard from seeing it."""
     device, one, made = devices()[case[0]], case[1], case[2]
     spoiled = tuple(
@@ -167,8 +205,8 @@ def test_what_is_not_a_number_stays_so(case: tuple[str, Kernel, Call]) -> None:
                 assert np.isnan(fetch(device, y, value.type, layout))[np.isnan(right)].all()
 
 
-@on_devices(with_several_results())
-def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None:
+@each_kernel(applies=has_several_results)
+def test_computes_any_one_of_its_results(case: Case) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
     expected = evaluate(made.node.outputs, made.feeds)
     for wanted, right in enumerate(expected):
@@ -182,8 +220,8 @@ def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None
         agree(fetch(device, outputs[wanted], made.node.types[wanted], signature.outputs[wanted]), right)
 
 
-@on_devices([case for case in exemplars() if any(over(case[2]))])
-def test_may_write_over_an_operand_where_the_op_says_so(case: tuple[str, Kernel, Call]) -> None:
+@each_kernel(applies=lambda case: any(over(case[2])) and case in exemplars())
+def test_may_write_over_an_operand_where_the_op_says_so(case: Case) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
     for signature in {is_narrow(found): found for found in signatures(device, one, made)}.values():
         given = for_signature(made, signature)
