@@ -50,6 +50,7 @@ def test_testing_the_weights_gives_what_the_training_said(run: Path) -> None:
     assert found == said
 
 
+@pytest.mark.slow
 def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run: Path, tmp_path: Path) -> None:
     images = read_idx(zoo_root() / "data" / "mnist" / "t10k-images-idx3-ubyte.gz")[0][:501, None]
     labels = read_idx(zoo_root() / "data" / "mnist" / "t10k-labels-idx1-ubyte.gz")[0][:501]
@@ -72,6 +73,7 @@ def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run:
     assert (ours.argmax(1) == labels).mean() == said
 
 
+@pytest.mark.slow
 def test_an_imported_export_is_the_same_net(run: Path, tmp_path: Path) -> None:
     netspec_command("export", run / "spec.yaml", "--weights", run / "weights.h5", "--output", tmp_path / "net.onnx")
     netspec_command("import", tmp_path / "net.onnx", "--output", tmp_path / "imported")

@@ -78,6 +78,7 @@ def test_the_loss_curve_in_bfloat16_is_near_that_in_float32(name: str) -> None:
     bitwise_the_same(path, batch, rate, DType.BFLOAT16)
 
 
+@pytest.mark.slow
 def test_the_reference_kernels_train_in_bfloat16_as_the_others_do() -> None:
     path, batch, _, rate = NETS["lenet"]
     expected = losses(path, batch, 5, rate, "reference", DType.BFLOAT16)

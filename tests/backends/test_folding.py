@@ -23,6 +23,7 @@ def per_run(plan: ExecutionPlan) -> int:
     return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
 
 
+@pytest.mark.slow
 def test_a_folded_net_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     random, batch = np.random.default_rng(3), 4
     compiler = Compiler(load_net(NET))

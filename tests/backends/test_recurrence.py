@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,11 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 
 
+def one_is_fast(cases: Iterable[str], fast: str) -> list[Any]:
+    """Parameters of a test that compiles with every set of kernels: all cases but one are slow."""
+    return [pytest.param(name, marks=() if name == fast else pytest.mark.slow) for name in cases]
+
+
 def losses(compiler: Compiler, steps: int = 5) -> list[float]:
     program, random = compiler.program(ProgramKind.TRAIN, BATCH), np.random.default_rng(3)
     text = random.integers(0, VOCABULARY, (2, BATCH, STEPS)).astype(np.int32)
@@ -59,7 +65,7 @@ def losses(compiler: Compiler, steps: int = 5) -> list[float]:
     return actual
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", one_is_fast(LAYERS, "LSTM"))
 def test_all_kernels_train_equally(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = {"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]}
     actual = {}
@@ -85,7 +91,7 @@ MASKED: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("name", one_is_fast(MASKED, "backwards"))
 def test_all_kernels_train_equally_with_masks_and_states(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [{"units": 6, **fields} for fields in MASKED[name]]
     actual = {}

@@ -160,6 +160,7 @@ def test_kernels_race_on_real_layouts_with_a_time_per_variant() -> None:
     assert len(data) == 2 * 3
 
 
+@pytest.mark.slow
 def test_cached_winners_train_the_same(tmp_path: Path) -> None:
     spec = net(CLASSIFIER, tmp_path)
     results = []

@@ -191,6 +191,7 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in compiler.states.value
 """
 
 
+@pytest.mark.slow
 def test_processes_with_equal_threads_are_bit_identical() -> None:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "random"}
     runs = [

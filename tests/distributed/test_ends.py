@@ -22,7 +22,7 @@ from tests.distributed.conftest import QUICK
 AGAIN = "to continue: netspec train 'runs/a b/spec.yaml' --resume"
 WITH = {"netspec": " --workers 3", "mpiexec": ""}
 """What more the command that goes on has, by what started the workers."""
-BOTH = pytest.mark.parametrize("by", ["netspec", "mpiexec"])
+BOTH = pytest.mark.parametrize("by", ["netspec", pytest.param("mpiexec", marks=pytest.mark.slow)])
 
 
 def test_finished_workers_exit_with_0(jobs) -> None:
@@ -32,6 +32,7 @@ def test_finished_workers_exit_with_0(jobs) -> None:
 
 
 @BOTH
+@pytest.mark.slow
 def test_error_of_all_workers_is_reported_once(jobs, by: str) -> None:
     job = jobs(3, "ends.py", "agree", "--json", by=by).begun()
     assert job.end() == 2
@@ -39,6 +40,7 @@ def test_error_of_all_workers_is_reported_once(jobs, by: str) -> None:
     assert json.loads(job.out)["problems"][0]["message"] == "the spec is wrong"
 
 
+@pytest.mark.slow
 def test_gpu_that_waits_forever_is_aborted(jobs) -> None:
     """Each group of GPUs is aborted, even if the library takes long."""
     job = jobs(2, "ends.py", "stuck", variables=QUICK).begun()
@@ -48,6 +50,7 @@ def test_gpu_that_waits_forever_is_aborted(jobs) -> None:
     )
 
 
+@pytest.mark.slow
 def test_nccl_errors_are_reported(jobs) -> None:
     job = jobs(2, "ends.py", "lost").begun()
     assert job.end() == 1
@@ -55,6 +58,7 @@ def test_nccl_errors_are_reported(jobs) -> None:
     assert re.search(words, job.err)
 
 
+@pytest.mark.slow
 def test_gpu_failure_is_reported(jobs) -> None:
     """CUDA's answer about an event is neither that it is done nor that it is not yet."""
     job = jobs(2, "ends.py", "broken").begun()
@@ -85,6 +89,7 @@ def test_error_of_one_worker_is_reported_with_its_rank(jobs, by: str) -> None:
         ("SIGBUS", r": the shared memory may have been full, .*\n(?:  got: .*\n)?  hint: .*--shm-size 4g`; "),
     ],
 )
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
     job = jobs(3, "ends.py", name).begun()
     shared = [line.split(maxsplit=5)[5] for line in Path(f"/proc/{job.pids[2]}/maps").read_text().splitlines()
@@ -130,6 +135,7 @@ def test_a_bus_error_is_told_with_what_is_likely() -> None:
 
 
 @BOTH
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_ends_the_job(jobs, by: str) -> None:
     job = jobs(3, "ends.py", "SIGSTOP", by=by, variables=QUICK).begun()
     began = time.monotonic()
@@ -141,12 +147,14 @@ def test_a_worker_that_is_stopped_ends_the_job(jobs, by: str) -> None:
     assert f"{AGAIN}{WITH[by]}\n" in job.err
 
 
+@pytest.mark.slow
 def test_hanging_worker_ends_the_job(jobs) -> None:
     job = jobs(3, "ends.py", "hang", variables=QUICK).begun()
     assert job.end() == 1
     assert re.search(r"error: rank 0 .* has waited for \d s, for rank 1 .*last known: step 8, sleeping\)", job.err)
 
 
+@pytest.mark.slow
 def test_uncaught_error_ends_the_job_at_once(jobs) -> None:
     """Such as an error in a program that calls `netspec.train`, or a failed assertion of a test."""
     job = jobs(3, "ends.py", "raise").begun()
@@ -158,19 +166,21 @@ def test_uncaught_error_ends_the_job_at_once(jobs) -> None:
     assert job.err.count("Traceback") == 1
 
 
+@pytest.mark.slow
 def test_finished_worker_is_given_up_like_a_silent_one(jobs) -> None:
     job = jobs(3, "ends.py", "leave", variables={"PATIENCE": "3 600"}).begun()
     assert job.end() == 1
     assert re.search(r"error: rank \d .* has waited for \d s, for rank 1 .*last known: step 7, done\)", job.err)
 
 
+@pytest.mark.slow
 def test_workers_that_wait_for_different_things_end_the_job(jobs) -> None:
     job = jobs(2, "ends.py", "part", variables=QUICK).begun()
     assert job.end() == 1
     assert "for no worker: each waits for something else" in job.err
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_the_first_request_to_stop_ends_the_step_on_all(jobs, name: str) -> None:
     job = jobs(2, "ends.py", "steps").begun()
     assert job.line() == "steps"
@@ -181,6 +191,7 @@ def test_the_first_request_to_stop_ends_the_step_on_all(jobs, name: str) -> None
     assert job.err == f"finishing this step, then saving; {again} again stops now\n"
 
 
+@pytest.mark.slow
 def test_the_second_request_to_stop_ends_at_once(jobs) -> None:
     job = jobs(2, "ends.py", "steps", "slowly").begun()
     assert job.line() == "steps"
@@ -191,6 +202,7 @@ def test_the_second_request_to_stop_ends_at_once(jobs) -> None:
     assert (job.out, job.err) == ("at once\n", "")
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_command_that_started_them(jobs) -> None:
     job = jobs(2, "ends.py", "steps").begun()
     assert job.line() == "steps"
@@ -198,6 +210,7 @@ def test_workers_end_with_the_command_that_started_them(jobs) -> None:
     assert job.end() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_terminal_stays_one(jobs) -> None:
     parent_end, child_end = pty.openpty()
     job = jobs(2, "ends.py", "well", stdout=child_end)

@@ -143,6 +143,7 @@ def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
     assert predicted.between_hosts == pytest.approx(sent.between_hosts)
 
 
+@pytest.mark.slow
 def test_workers_and_servers_agree_in_every_mode(jobs) -> None:
     job = jobs(5, "servers.py")
     assert job.end() == 0, job.err

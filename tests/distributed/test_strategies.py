@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +43,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_sums_in_every_encoding(jobs, workers: int) -> None:
     job = jobs(workers, "sums.py")
     assert job.end() == 0, job.err
@@ -166,15 +166,25 @@ def test_16_bits_are_not_deterministic() -> None:
     assert not list(STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16"}).conflicts(BATCH_OF_8))
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("workers", "ways"),
+    [
+        pytest.param(2, WAYS[:1], id="2"),
+        pytest.param(2, WAYS[1:], id="2 in other ways", marks=pytest.mark.slow),
+        pytest.param(3, WAYS[-1:], id="3", marks=pytest.mark.slow),
+    ],
+)
 def test_all_train_and_go_on_exactly(
-    jobs: Any, spec: Callable[..., dict[str, Any]], tmp_path: Path, workers: int
+    jobs: Any,
+    spec: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    workers: int,
+    ways: Sequence[dict[str, Any]],
 ) -> None:
     given = spec()
     given["solver"] = {"type": "Adam", "learning_rate": 0.01}
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(given, sort_keys=False))
-    ways = WAYS if workers == 2 else WAYS[-1:]
     job = jobs(workers, "train.py", str(path), *map(json.dumps, ways))
     assert job.end() == 0, job.err
     for way, line in zip(ways, job.out.splitlines(), strict=True):

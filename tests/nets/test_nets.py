@@ -30,6 +30,8 @@ SMALL: Mapping[str, tuple[float, list[str]]] = {
     "lenet": (0.003, []),
 }
 """A learning rate, and what makes a net of a size that trains in a second."""
+SLOW = {"resnet50", "googlenet"}
+"""Nets of many layers: compiling them takes seconds."""
 
 
 def structure(spec: NetSpec) -> list[tuple[object, ...]]:
@@ -73,7 +75,7 @@ def test_the_u_net_has_the_parameters_of_the_paper_s():
     assert sum(info.value.type.size for info in states) == down + up + 64 * 2 + 2
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FILES])
 def test_a_net_learns_a_batch_by_heart(name):
     """Made-up samples: noise, and labels by chance; of pixels, whether they are bright."""
     rate, changes = SMALL[name]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from netspec.exchange.formats.keras.exporting import write_keras, write_keras_weights
-from tests.exchange.formats.keras.nets import Written, nets, samples
+from tests.exchange.formats.keras.nets import NETS, SAMPLES, Written, written
 
 UNABLE = {
     "not supported by the PyTorch backend": "Keras has it on TensorFlow and JAX alone",
@@ -19,9 +19,9 @@ UNABLE = {
 """What Keras on PyTorch says of what it can't run, and what that means."""
 
 
-def written() -> list[Written]:
+def all_written() -> list[Written]:
     """All that is written."""
-    return [*nets(), *samples()]
+    return [written(name) for name in (*NETS, *SAMPLES)]
 
 
 def record(keras: Any) -> dict[str, np.ndarray]:
@@ -30,7 +30,7 @@ def record(keras: Any) -> dict[str, np.ndarray]:
     keras.config.set_image_data_format("channels_last")
     recorded: dict[str, np.ndarray] = {"operations": np.array(sorted(operations()))}
     with TemporaryDirectory() as folder:
-        for case in written():
+        for case in all_written():
             recorded[f"{case.name}/of"] = np.array(case.digest)
             outputs = _outputs(keras, case, Path(folder) / "model.keras")
             if isinstance(outputs, str):

@@ -24,13 +24,13 @@ ALL = [
 ]
 
 
-def label(value: Case | bool) -> str:
-    return value.id if isinstance(value, Case) else "training" if value else "inference"
+def label(training: bool) -> str:
+    return "training" if training else "inference"
 
 
 def recorded(case: Case, training: bool, *names: str) -> dict[str, np.ndarray]:
     """What was written down of a case, by name; `names`, or all of it."""
-    prefix = f"{case.number}/{'training' if training else 'inference'}/"
+    prefix = f"{case.number}/{label(training)}/"
     answers = load_answers(f"{case.kind}_{case.type}")
     selected = {key.removeprefix(prefix): array for key, array in answers.items() if key.startswith(prefix)}
     return {name: array for name, array in selected.items() if not names or name in names}
@@ -50,7 +50,13 @@ def test_where_keras_is_another_it_says_why() -> None:
         assert str(found["unlike"]), case.id
 
 
-@pytest.mark.parametrize(("case", "training"), ALIKE, ids=label)
+@pytest.mark.parametrize(
+    ("case", "training"),
+    [
+        pytest.param(case, training, marks=pytest.mark.slow if case.number else (), id=f"{case.id}-{label(training)}")
+        for case, training in ALIKE
+    ],
+)
 def test_agrees_with_keras(case: Case, training: bool) -> None:
     found = recorded(case, training)
     assert str(found.pop("of", "")) == described(case), RECORD_AGAIN.format(names=case.type)

@@ -48,8 +48,12 @@ def saved(folder: Path, name: str) -> Path:
     return path
 
 
+FAST = {("adam", "reference"), ("sgd_momentum", "reference")}
+RUNS = [*((name, "reference") for name in CASES), ("sgd_momentum", "cpu"), ("adamw", "cpu")]
+
+
 @pytest.mark.parametrize(
-    ("name", "device"), [*((name, "reference") for name in CASES), ("sgd_momentum", "cpu"), ("adamw", "cpu")]
+    ("name", "device"), [pytest.param(*run, marks=() if run in FAST else pytest.mark.slow) for run in RUNS]
 )
 def test_steps_of_both_are_the_steps_of_pytorch(name: str, device: str, folder: Path) -> None:
     run = netspec.train(

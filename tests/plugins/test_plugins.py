@@ -91,6 +91,7 @@ def netspec(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
 
 
+@pytest.mark.slow
 def test_a_package_adds_a_layer_a_loss_a_solver_and_a_source(site):
     shutil.copy(PACKAGE, site)
     install(site, "shiny", GROUPS)

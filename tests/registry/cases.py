@@ -5,13 +5,14 @@ Nothing here knows a class by its name. A class is found by its registration, it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pytest
 
 import netspec.layers  # noqa: F401  registers the classes
 from netspec.graph.autodiff import gradients
@@ -62,6 +63,17 @@ def cases(*kinds: str, only: str | None = None) -> list[Case]:
         for name in ([only] if only else KINDS[kind].names())
         for number, sample in enumerate(KINDS[kind][name].samples)
     ]
+
+
+def first_is_fast(cases: Iterable[Case]) -> list[Any]:
+    """Parameters of a costly test of samples: all but the first sample of each class are slow."""
+    classes = set[tuple[str, str]]()
+    params = []
+    for case in cases:
+        is_first = (case.kind, case.type) not in classes
+        classes.add((case.kind, case.type))
+        params.append(pytest.param(case, marks=() if is_first else pytest.mark.slow, id=case.id))
+    return params
 
 
 def spread(

@@ -5,7 +5,7 @@ A test per sample would be tens of thousands, and pytest spends more time on eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,19 +17,34 @@ TRAINING_AND_INFERENCE = ((True,), (False,))
 """Arguments `training` of a check that runs in both forms."""
 
 
-def each_class(*kinds: str, arguments: Sequence[tuple[Any, ...]] = ((),)) -> Callable[[Callable[..., None]], Any]:
-    """Turn a check of a case into a test per class, which calls it for every sample and all `arguments`."""
-    classes = [(kind, type_) for kind in kinds for type_ in KINDS[kind].names()]
+def each_class(
+    *kinds: str, arguments: Sequence[tuple[Any, ...]] = ((),), costly: bool = False
+) -> Callable[[Callable[..., None]], Any]:
+    """Turn a check of a case into a test per class, which calls it for every sample and all `arguments`.
+
+    If it is costly, a test calls it for the first sample, and a slow one for the others.
+    """
+    params = [param for kind in kinds for type_ in KINDS[kind].names() for param in _params(kind, type_, costly)]
 
     def decorate(check: Callable[..., None]) -> Any:
-        @pytest.mark.parametrize(("kind", "type_"), classes)
-        def test(kind: str, type_: str) -> None:
-            runs = [(case.id, (case, *more)) for case in cases(kind, only=type_) for more in arguments]
+        @pytest.mark.parametrize(("kind", "type_", "samples"), params)
+        def test(kind: str, type_: str, samples: slice) -> None:
+            runs = [(case.id, (case, *more)) for case in cases(kind, only=type_)[samples] for more in arguments]
             run_all(check, runs)
 
         return named_like(check, test)
 
     return decorate
+
+
+def _params(kind: str, type_: str, costly: bool) -> Iterator[Any]:
+    """Yield a class with the samples of one test."""
+    label = f"{kind}-{type_}"
+    if not costly or len(KINDS[kind][type_].samples) <= 1:
+        yield pytest.param(kind, type_, slice(None), id=label)
+        return
+    yield pytest.param(kind, type_, slice(0, 1), id=label)
+    yield pytest.param(kind, type_, slice(1, None), id=f"{label}-others", marks=pytest.mark.slow)
 
 
 def each_op(*, dtypes: Iterable[Any], applies: Callable[[Call], bool] = lambda _: True) -> Callable[..., Any]:

@@ -30,9 +30,9 @@ CLASSES = [(kind, name) for kind, registry in KINDS.items() for name in registry
 
 
 every = each_class(*KINDS)
-every_form = each_class(*KINDS, arguments=TRAINING_AND_INFERENCE)
-every_layer = each_class("layer")
-every_differentiable_form = each_class("layer", "loss", arguments=TRAINING_AND_INFERENCE)
+every_form = each_class(*KINDS, arguments=TRAINING_AND_INFERENCE, costly=True)
+every_layer = each_class("layer", costly=True)
+every_differentiable_form = each_class("layer", "loss", arguments=TRAINING_AND_INFERENCE, costly=True)
 
 
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
@@ -78,7 +78,7 @@ def planning_device() -> Device:
     return open_device("null")
 
 
-@each_class(*KINDS, arguments=((DType.FLOAT32,), (DType.BFLOAT16,)))
+@each_class(*KINDS, arguments=((DType.FLOAT32,), (DType.BFLOAT16,)), costly=True)
 def test_passes_and_layouts_keep_the_graph_valid(case: Case, stored: DType) -> None:
     """With gradients, and gradients of gradients: the kernels of the CPU choose the layouts of all of it."""
     if stored == DType.BFLOAT16 and case.number > 0:
@@ -105,7 +105,7 @@ def test_second_gradient_matches_central_differences(case: Case, training: bool)
     assert by_rule == pytest.approx(by_differences, rel=1e-6, abs=1e-7)
 
 
-@each_class("layer", "loss")
+@each_class("layer", "loss", costly=True)
 def test_every_trainable_parameter_has_a_gradient(case: Case) -> None:
     net = built(case, True)
     trainable = [name for name, state in net.builder.states.items() if state.trainable]

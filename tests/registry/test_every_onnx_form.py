@@ -45,7 +45,7 @@ def inference(case: Case, size: int) -> Graph:
     return Graph({f"y{index}": y for index, y in enumerate(outputs)})
 
 
-@each_class("layer")
+@each_class("layer", costly=True)
 def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
     net = built(case, False, DType.FLOAT32)
     states = {label: net.feeds[label] for label in net.builder.states}
@@ -62,7 +62,7 @@ def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
             agree(got, expected)
 
 
-@each_class("layer")
+@each_class("layer", costly=True)
 def test_layer_computes_the_same_in_the_oldest_opset(case: Case) -> None:
     net = built(case, False, DType.FLOAT32)
     states = {label: net.feeds[label] for label in net.builder.states}

@@ -72,7 +72,7 @@ def solver(type_: str, **fields: Any) -> SolverSpec:
     return spec
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("clipping", "multipliers"),
     [*((clipping, PLAIN) for clipping in CLIPPING), ({}, MULTIPLIERS)],

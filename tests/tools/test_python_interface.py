@@ -71,6 +71,7 @@ def training(folder):
     return folder
 
 
+@pytest.mark.slow
 def test_commands_are_functions_with_typed_results(training):
     report = netspec.scale("train.yaml", workers=[4, 1], step_time=0.08, strategies=["all_reduce"])
     assert (report.workers, len(report.predictions["all_reduce"])) == ([1, 4], 2)

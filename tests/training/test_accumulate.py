@@ -30,6 +30,7 @@ def plain_net(train_spec: dict[str, Any]) -> dict[str, Any]:
     return {**train_spec, "net": net}
 
 
+@pytest.mark.slow
 def test_two_batches_per_step_equal_batches_of_twice_the_size(spec: Make, tmp_path: Path) -> None:
     """230 samples in batches of 16, two a step, are steps of 32 and one of 6, epoch after epoch; dropout too."""
     runs, logs = [], []
@@ -51,6 +52,7 @@ def test_two_batches_per_step_equal_batches_of_twice_the_size(spec: Make, tmp_pa
         np.testing.assert_allclose(array, weights(runs[1])[name], rtol=1e-10, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_between_steps_of_several_batches(spec: Make, tmp_path: Path) -> None:
     scaling = {"initial": 1024.0, "growth_steps": 5}
 

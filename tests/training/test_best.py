@@ -90,7 +90,7 @@ def test_losses_that_are_never_finite_save_no_best_weights(
     assert resumed.test.non_finite == ["loss"]
 
 
-@pytest.mark.parametrize("checkpoint_every", [0, 8])
+@pytest.mark.parametrize("checkpoint_every", [0, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_damaged_test_sample_loses_no_step_of_the_epoch(
     spec: Make, points: Path, tmp_path: Path, checkpoint_every: int
 ) -> None:

@@ -165,6 +165,7 @@ def test_cpu_only_strategy_does_not_use_the_gpu(install: Install) -> None:
     assert open_device("cuda", host_only="a reason that nobody asked for").name == "cuda"
 
 
+@pytest.mark.slow
 def test_a_training_says_where_it_computes(
     install: Install, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,8 +108,23 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("small", [False, True], ids=["whole", "in blocks"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+FAST = {(SHAPES[0], True), (SHAPES[2], False)}
+"""Shapes, in blocks or not, that are tested in `make test` too."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "small"),
+    [
+        pytest.param(
+            shape,
+            small,
+            marks=() if (shape, small) in FAST else pytest.mark.slow,
+            id=f"{shape}-{'in blocks' if small else 'whole'}",
+        )
+        for shape in SHAPES
+        for small in (False, True)
+    ],
+)
 def test_agrees_with_exact_sums(
     shape: tuple[int, int, int, int, int, int, Any], small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

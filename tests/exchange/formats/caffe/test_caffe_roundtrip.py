@@ -17,7 +17,7 @@ from netspec.schema.specs.links import resolve_names
 from tests.exchange.formats.caffe.catalogue import excluded, exportable, reason
 from tests.exchange.nets import Net, net_data
 from tests.exchange.samples import inputs_of, one_layer
-from tests.registry.cases import Case, cases
+from tests.registry.cases import Case, cases, first_is_fast
 
 
 def again(net: Net, folder: Path, weights: str = "model.caffemodel") -> tuple[Net, tuple[str, ...]]:
@@ -43,7 +43,7 @@ NO_FORM = excluded()
 """Why samples have no form in Caffe; all others come back."""
 
 
-@pytest.mark.parametrize("case", cases("layer"), ids=lambda case: case.id)
+@pytest.mark.parametrize("case", first_is_fast(cases("layer")))
 def test_every_layer_comes_back_or_is_refused_with_its_reason(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     try:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+import pytest
 
 from netspec.exchange.formats.keras.exporting import keras_model
 from netspec.exchange.formats.keras.exporting.model import KerasModel
 from netspec.exchange.formats.registry import Exportable
 from tests.exchange.nets import Arrays, Net, net_data
-from tests.registry.cases import cases, generator
+from tests.registry.cases import Case, cases, first_is_fast, generator
 
 CONV: dict[str, Any] = {"type": "Conv2D", "filters": 4, "kernel_size": 3}
 CONV_LSTM: dict[str, Any] = {"type": "ConvLSTM2D", "filters": 2, "kernel_size": 2}
@@ -264,27 +265,37 @@ class Written:
         ]  # fmt: skip
 
 
-def nets() -> Iterator[Written]:
-    """The nets of `NETS`."""
-    for name, (inputs, layers, more) in NETS.items():
-        net = Net.of(net_data(*layers, inputs=inputs, **more))
-        yield Written(name, net, drawn(name, net))
+SAMPLES = {case.id: case for case in cases("layer") if not case.sample.masks}  # masks come from layers
+"""Samples of layers, each a net."""
 
 
-def samples() -> Iterator[Written]:
-    """A net of each sample of a layer."""
-    for case in cases("layer"):
-        sample = case.sample
-        if sample.masks:
-            continue  # masks come from layers
-        inputs = {
-            f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
-            for index, (shape, dtype) in enumerate(zip(sample.shapes, sample.dtypes, strict=True))
-        }
-        fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
-        net = Net.of(net_data({**fields, "from": list(inputs)}, inputs=inputs))
-        ranges = dict(zip(inputs, sample.ranges, strict=False))
-        yield Written(case.id, net, drawn(case.id, net, sample.shapes[0][0], sample.high, ranges))
+@cache
+def written(name: str) -> Written:
+    """The net of `NETS` or `SAMPLES` with this name."""
+    if name in SAMPLES:
+        return _written_sample(SAMPLES[name])
+    inputs, layers, more = NETS[name]
+    net = Net.of(net_data(*layers, inputs=inputs, **more))
+    return Written(name, net, drawn(name, net))
+
+
+def _written_sample(case: Case) -> Written:
+    sample = case.sample
+    inputs = {
+        f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
+        for index, (shape, dtype) in enumerate(zip(sample.shapes, sample.dtypes, strict=True))
+    }
+    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in case.fields.items()}
+    net = Net.of(net_data({**fields, "from": list(inputs)}, inputs=inputs))
+    ranges = dict(zip(inputs, sample.ranges, strict=False))
+    return Written(case.id, net, drawn(case.id, net, sample.shapes[0][0], sample.high, ranges))
+
+
+def names_of_nets(excluded: Collection[str] = ()) -> list[Any]:
+    """Parameters of a test of all nets: all but the first sample of each layer are slow."""
+    cases = [case for name, case in SAMPLES.items() if name not in excluded]
+    samples = [pytest.param(param.values[0].id, marks=param.marks, id=param.id) for param in first_is_fast(cases)]
+    return [*(name for name in NETS if name not in excluded), *samples]
 
 
 def drawn(

@@ -19,7 +19,7 @@ from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.yaml.reader import parse_yaml
 from tests.exchange.nets import LENET, Net
 from tests.exchange.samples import Ranges, inputs_of, one_layer
-from tests.registry.cases import Case, cases
+from tests.registry.cases import Case, cases, first_is_fast
 
 
 def again(net: Net, folder: Path) -> tuple[Net, str]:
@@ -68,7 +68,7 @@ def has_no_roundtrip(case: Case) -> bool:
     return cls.onnx_roundtrip_blocker is not None or case.sample.no_onnx_roundtrip
 
 
-@pytest.mark.parametrize("case", [c for c in cases("layer") if has_no_roundtrip(c)], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", first_is_fast(c for c in cases("layer") if has_no_roundtrip(c)))
 def test_layers_without_a_roundtrip_are_refused_or_compute_the_same(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     try:
@@ -80,7 +80,7 @@ def test_layers_without_a_roundtrip_are_refused_or_compute_the_same(case: Case, 
         computes_in_onnx(before, after, case.sample.ranges)
 
 
-@pytest.mark.parametrize("case", [c for c in cases("layer") if not has_no_roundtrip(c)], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", first_is_fast(c for c in cases("layer") if not has_no_roundtrip(c)))
 def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     after, text = again(before, tmp_path)
