@@ -79,9 +79,14 @@ def calls_by_op() -> dict[type[Op], list[Call]]:
 
 
 @cache
+def samples_of(kernel: Kernel) -> list[Call]:
+    """The samples of a kernel, each time the same objects."""
+    return list(own_calls(kernel))
+
+
 def accepted(kernel: Kernel, op: type[Op]) -> list[Call]:
     """The calls of an op that the kernel accepts."""
-    candidates = calls_by_op().get(op, []) + [made for made in own_calls(kernel) if type(made.op) is op]
+    candidates = calls_by_op().get(op, []) + [made for made in samples_of(kernel) if type(made.op) is op]
     return [
         made
         for made in candidates

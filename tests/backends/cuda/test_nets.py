@@ -18,7 +18,7 @@ from netspec.solvers.sgd import SGD
 from tests.backends.cuda.calls import EmulatedDevice
 from tests.backends.cuda.checks import few_blocks
 from tests.backends.cuda.emulator import Emulator, compiler
-from tests.made_up import losses_of
+from tests.synthetic import losses_of
 
 ROOT = Path(__file__).parents[3]
 FILES = {*ROOT.glob("model_zoo/*/net.yaml"), ROOT / "tests/nets/unet.yaml", *(net.file for net in NETS.values())}

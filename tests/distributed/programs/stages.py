@@ -71,7 +71,7 @@ losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logit
 """
 
 
-def made_up(net: NetSpec, samples: int) -> dict[str, Any]:
+def synthetic_inputs(net: NetSpec, samples: int) -> dict[str, Any]:
     """Inputs of a batch."""
     random = np.random.default_rng(5)
     return {
@@ -129,7 +129,7 @@ def apart(text: str, samples: int, *, interleaved: bool) -> float:
     how = PipelineConfig(
         workers.size, workers.rank, PARTS, interleaved, balance_stages(net, workers.size, 2, DType.FLOAT64)
     )
-    inputs = made_up(net, samples)
+    inputs = synthetic_inputs(net, samples)
     many = Compiler(net, solver=solver, dtype=DType.FLOAT64, distribution=PipelinePlan(how), device="cpu")
     actual = pipeline_config(many, inputs, samples)
     if not workers.is_first:

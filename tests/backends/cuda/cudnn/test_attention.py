@@ -27,7 +27,7 @@ from tests.backends.cuda.cudnn.fake import forget
 from tests.backends.cuda.emulator import compiler as cxx
 from tests.backends.cuda.fake import Machine, StreamEngine
 from tests.backends.cuda.library import LibraryDevice
-from tests.made_up import losses_of
+from tests.synthetic import losses_of
 
 ROOT = Path(__file__).parents[4]
 SOLVER = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.1})

@@ -1,4 +1,4 @@
-"""A training on made-up samples."""
+"""A training run on synthetic samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netspec.graph.ops.random import RNG_INPUT
 
 
 def losses_of(program: Program, steps: int, rate: float, classes: int) -> list[float]:
-    """The losses of a training program; samples are drawn anew for each step, whole numbers below `classes`."""
+    """The losses of a training program; samples are drawn for each step, integers below `classes`."""
     random, found = np.random.default_rng(1), []
     for step in range(steps):
         feeds: dict[str, Any] = {
