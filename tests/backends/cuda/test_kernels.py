@@ -15,14 +15,16 @@ from netspec.backends.common.reduction_loops import reduction_loops
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.kernels.elementwise import copy
 from netspec.backends.cuda.kernels.reduction import ReduceKernel, ReductionSplit
+from netspec.graph.kernel import Kernel
 from netspec.graph.layout import PLAIN
-from tests.backends.cuda.calls import KERNELS
+from tests.backends.cuda.calls import KERNELS, taken
 from tests.backends.cuda.check import errors, random_cases
 from tests.backends.cuda.checks import CHECKS, Check, agrees, cases, checked
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.cuda.gaps import gaps
 from tests.backends.cuda.random_calls import FAMILIES, Family
-from tests.registry.kernel_calls import own_calls
+from tests.registry.kernel_calls import is_double, own_calls
+from tests.registry.op_calls import Call
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 
@@ -35,10 +37,24 @@ def emulator() -> Iterator[Emulator]:
     launch.use(before)
 
 
-@pytest.fixture(scope="module", params=KERNELS, ids=lambda one: one.label)
+def first_calls(kernel: Kernel) -> list[Call]:
+    """The first call of each op that a kernel accepts, in float32 if there is one."""
+    calls = sorted(taken(kernel), key=is_double)
+    return list({type(call.op): call for call in reversed(calls)}.values())
+
+
+CALLS = [
+    *(pytest.param((kernel, first_calls), id=kernel.label) for kernel in KERNELS),
+    *(pytest.param((kernel, taken), id=f"{kernel.label}-all", marks=pytest.mark.slow) for kernel in KERNELS),
+]
+"""Kernels, each with the first call of each op, and with all calls, which takes minutes."""
+
+
+@pytest.fixture(scope="module", params=CALLS)
 def bound(request: pytest.FixtureRequest, emulator: Emulator) -> dict[Any, list[Check]]:
     """All checks of a kernel, with everything bound, so that the compiler is called once."""
-    actual = cases(request.param)
+    kernel, calls = request.param
+    actual = cases(kernel, calls(kernel))
     assert actual, "no layer, op or sample reaches it: give the kernel `samples`"
     result = {check: [check(emulator, case) for case in checked(check, actual)] for check in CHECKS}
     for one in chain.from_iterable(result.values()):
