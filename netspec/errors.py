@@ -29,10 +29,10 @@ MAX_SHOWN = 50
 
 @dataclass(frozen=True)
 class Call:
-    """What a place was come to by, where it is written once and stands for several: a call of a block, a repetition."""
+    """A call of a block or a turn of a repetition that led to a location."""
 
     what: str
-    """What it is, as a message says it: "in `res1`, a call of the block `residual`"."""
+    """The call as described in a message: "in `res1`, a call of the block `residual`"."""
     place: Location
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Location:
-    """A place in a file, or in a command-line override. Lines and columns count from 1."""
+    """A position in a file or in a command-line override. Lines and columns count from 1."""
 
     file: str
     line: int
@@ -49,7 +49,7 @@ class Location:
     text: str = ""
     """The line itself, quoted under the message."""
     calls: tuple[Call, ...] = field(default=(), compare=False, repr=False)
-    """The calls and repetitions that the place was come to by, the innermost first; the place is the same without."""
+    """The calls and repetitions that led to the location, innermost first; they do not affect equality."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
@@ -57,7 +57,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, told so that its reader can mend it."""
+    """One problem, with what its reader needs to fix it."""
 
     message: str
     location: Location | None = None
@@ -70,12 +70,12 @@ class Problem:
     """Further lines, e.g. the chain of layers that led to a shape."""
 
     def at(self, location: Location | None, path: str = "") -> Problem:
-        """The same problem with its place filled in where it had none."""
+        """Return the problem with the location and the path filled in if it has none."""
         return replace(self, location=self.location or location, path=self.path or path)
 
     @property
     def brief(self) -> str:
-        """The message and what was found, in one line."""
+        """The message and the actual value, in one line."""
         return f"{self.message}: {self.got}" if self.got else self.message
 
     def render(self, severity: str = "error") -> str:
@@ -94,7 +94,7 @@ class Problem:
         return [("expected", self.expected), ("got", self.got), ("hint", self.hint)]
 
     def _notes(self) -> list[str]:
-        """The notes, and the calls that led to the place."""
+        """The notes, and the calls that led to the location."""
         return [*self.notes, *map(str, self.location.calls if self.location else ())]
 
     def as_json(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _quote(where: Location) -> list[str]:
 
 
 def by_place(problem: Problem) -> tuple[str, int, int]:
-    """The key that problems are sorted by: file, line, column."""
+    """Return the sort key of a problem: file, line, column."""
     place = problem.location
     return (place.file, place.line, place.column) if place else ("", 0, 0)
 
@@ -164,17 +164,17 @@ class NetspecError(Exception):
 
 
 class InputError(NetspecError):
-    """What the user gave is wrong: a spec, a data file, a weights file, an option. Exit status 2."""
+    """An input of the user is invalid: a spec, a data file, a weights file, an option. Exit status 2."""
 
     exit_status = 2
 
 
 class SpecError(InputError):
-    """A spec is wrong; every problem has a location in a file or on the command line."""
+    """A spec is invalid; each problem has a location in a file or on the command line."""
 
 
 class RunError(NetspecError):
-    """The input was right, and the run failed all the same: a non-finite loss, a full disk. Exit status 1."""
+    """A run with valid input failed: a non-finite loss, a full disk. Exit status 1."""
 
 
 _FUNCTIONS = {
@@ -239,7 +239,7 @@ def _as_argument(option: str, value: str | None) -> str:
 
 
 def folded(name: str) -> str:
-    """A name without what people spell in different ways: case, underscores and hyphens."""
+    """Normalize a name: without case, underscores and hyphens."""
     return name.replace("_", "").replace("-", "").lower()
 
 
@@ -247,11 +247,11 @@ ELSEWHERE = {
     "fp64": "float64", "double": "float64", "fp32": "float32", "single": "float32", "fp16": "float16",
     "half": "float16", "bf16": "bfloat16", "gpu": "cuda", "nvidia": "cuda",
 }  # fmt: skip
-"""What other tools call things that have another name here."""
+"""Names in other tools → names in netspec."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that means `name`, or is most like it, ignoring case and underscores, or None."""
+    """Return the known name that is equivalent or most similar to `name`, ignoring case and underscores, or None."""
     by_fold: dict[str, str] = {}
     for candidate in known:
         by_fold.setdefault(folded(candidate), candidate)
@@ -268,7 +268,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def listing(names: Sequence[str], most: int = 30, hint: str | None = None) -> str:
-    """Names for a message, sorted, cut after `most`: then those that the `hint` speaks of come first."""
+    """Format names for a message, sorted and cut after `most`; if cut, names in the `hint` come first."""
     spoken_of = set(re.findall(r"\w+", hint or "")) if len(names) > most else ()
     shown = sorted(names, key=lambda name: (name not in spoken_of and f"`{name}`" not in (hint or ""), name))
     rest = len(shown) - most

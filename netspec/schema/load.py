@@ -1,4 +1,4 @@
-"""Files (or Python data) → `NetSpec` and `TrainSpec`: read, change, evaluate, validate, and report all at once."""
+"""Loads `NetSpec` and `TrainSpec` from files or Python data, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ SpecT = TypeVar("SpecT", bound=Spec)
 
 NET_DEFINITIONS = ("vars", "blocks", "layers")
 TRAIN_DEFINITIONS = ("vars",)
-"""What files that a net or a training includes may define."""
+"""Sections that files included by a net or a training may define."""
 
 _NET_KEYS = frozenset({"inputs", "layers", "outputs", "losses", "metrics"})
 _TRAIN_KEYS = frozenset({"net", "data", "solver", "train"})
 
 
 def load_net(source: Source, overrides: Overrides = ()) -> NetSpec:
-    """The net in a net file. Raises `SpecError` with every problem found, `InputError` if the file does not exist."""
+    """Load a net file. Raises `SpecError` with all problems, `InputError` if the file does not exist."""
     spec = _load(source, overrides, "net")
     assert isinstance(spec, NetSpec)
     return spec
 
 
 def load_train(source: Source, overrides: Overrides = ()) -> TrainSpec:
-    """The training in a training file, with the net it names. Raises `SpecError` with every problem of both files."""
+    """Load a training file with the net that it names. Raises `SpecError` with all problems of both files."""
     spec = _load(source, overrides, "train")
     assert isinstance(spec, TrainSpec)
     return spec
 
 
 def load_spec(source: Source, overrides: Overrides = ()) -> NetSpec | TrainSpec:
-    """The net or the training in a file, whichever it holds. Raises as `load_net` and `load_train`."""
+    """Load a net file or a training file. Raises the errors of `load_net` and `load_train`."""
     return _load(source, overrides, None)
 
 
@@ -75,12 +75,12 @@ def _load(source: Source, overrides: Overrides, wanted: Kind | None) -> NetSpec 
     changes = load.overrides(overrides)
     spec = load.train(tree, changes) if kind == "train" else load.net(tree, changes)
     if load.problems or spec is None:
-        raise SpecError(_told_once(load.problems))
+        raise SpecError(_without_duplicates(load.problems))
     return spec
 
 
 def _read(source: object) -> Map:
-    if isinstance(source, Map):  # read already: each value knows its place in the text
+    if isinstance(source, Map):  # parsed already, with the location of each value
         return source
     if isinstance(source, Mapping):
         return from_python(source)
@@ -93,7 +93,7 @@ def _read(source: object) -> Map:
 
 
 def _kind(tree: Map, wanted: Kind | None) -> Kind:
-    """What the document is by its keys; an error where that is not what is wanted."""
+    """Return the kind of a document, decided by its keys. Raises `SpecError` if it is not the `wanted` kind."""
     net, train = len(_NET_KEYS & tree.keys()), len(_TRAIN_KEYS & tree.keys())
     found: Kind | None = None if net == train == 0 else "train" if train >= net else "net"
     if found is None and wanted is None:
@@ -119,7 +119,7 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
     )
 
 
-def _told_once(problems: Sequence[Problem]) -> list[Problem]:
+def _without_duplicates(problems: Sequence[Problem]) -> list[Problem]:
     """Sort problems by file and line, and drop duplicates, which aliases cause."""
     unique: dict[tuple[object, str], Problem] = {}
     for problem in problems:
@@ -129,7 +129,7 @@ def _told_once(problems: Sequence[Problem]) -> list[Problem]:
 
 @dataclass
 class _Loading:
-    """The problems met so far, and the evaluator that knows which values are unknown because of them."""
+    """The problems found so far, and the evaluator, which knows the values that are unknown because of them."""
 
     problems: list[Problem] = field(default_factory=list)
     evaluator: Evaluator = field(default_factory=Evaluator)
@@ -150,7 +150,7 @@ class _Loading:
         return changes
 
     def net(self, tree: Map, changes: Sequence[Override]) -> NetSpec | None:
-        """The net in its own document."""
+        """Load a net from its own document."""
         if not self._included(tree, NET_DEFINITIONS):
             return None
         declared = _variables(tree)
@@ -163,7 +163,7 @@ class _Loading:
         return self._validated(NetSpec, tree, links)
 
     def _included(self, tree: Map, sections: tuple[str, ...]) -> bool:
-        """Take what the document includes; False where a file can't be taken, so that nothing more can be said."""
+        """Add the definitions of included files; return whether all files could be read."""
         includes = Includes(sections)
         includes.resolve(tree)
         self.problems += includes.problems
@@ -172,7 +172,7 @@ class _Loading:
     def _linked(
         self, net: Map, root: Map, prefix: tuple[str, ...], scope: Scope, late: Sequence[Override]
     ) -> list[Problem]:
-        """Evaluate a net's document, write out its layers, make the changes that name one of these, check its names."""
+        """Evaluate a net's document, expand its layers, apply the `late` overrides of expanded layers, check names."""
         path, complete = ".".join(prefix), True
         if is_plain(net):
             self.evaluator.evaluate(net, scope, path)
@@ -186,7 +186,7 @@ class _Loading:
         return link_problems(net, root, prefix, self.evaluator.failed, complete)
 
     def train(self, tree: Map, changes: Sequence[Override]) -> TrainSpec | None:
-        """The training, with its net read from the file it names or written inside it."""
+        """Load a training, with its net from the file that it names or from the same document."""
         if not self._included(tree, TRAIN_DEFINITIONS):
             return None
         declared = _variables(tree)
@@ -225,7 +225,7 @@ class _Loading:
         path = self.evaluator.text(named, scope, place, "net")
         if self._failed(place):
             return None
-        if not isinstance(path, str):  # an expression with another value: told as any other wrong type
+        if not isinstance(path, str):  # an expression with a value that is not text; validation reports it
             tree["net"] = path
             return None
         try:
@@ -239,7 +239,7 @@ class _Loading:
         return self._whole(tree, net, place)
 
     def _whole(self, tree: Map, net: Map, place: Location) -> Map | None:
-        """The net's document with what it includes; None, and nothing said of the net, where that can't be had."""
+        """Add included definitions to the net's document; None, and no further checks of the net, if that fails."""
         if self._included(net, NET_DEFINITIONS):
             return net
         tree.put("net", None, tree.key_at["net"], place)
@@ -255,11 +255,11 @@ class _Loading:
         if isinstance(mine, Map) and isinstance(its, Map):
             for name in mine.keys() & its.keys():
                 value, place = mine[name], mine.value_at[name]
-                known = not isinstance(self.evaluator.known(value, place), Unknown)  # then it is to mean itself
+                known = not isinstance(self.evaluator.known(value, place), Unknown)  # evaluated already
                 its.put(name, escaped(value) if known else value, its.key_at[name], place)
 
     def _undeclared(self, changes: Sequence[Override], declared: set[str]) -> None:
-        """A variable set from outside must be one that a file declares: another would change nothing."""
+        """Report overrides of variables that no file declares, because they would have no effect."""
         for change in changes:
             if change.path[0] == "vars" and len(change.path) > 1 and not change.remove:
                 name = ".".join(change.path[1:])
@@ -277,7 +277,7 @@ class _Loading:
                     )
 
     def _validated(self, cls: type[SpecT], tree: Map, links: list[Problem]) -> SpecT | None:
-        """The spec; None where something is wrong with it. What follows from an unknown value is not reported."""
+        """Validate the document; None if it is invalid. Problems that follow from an unknown value are not reported."""
         made: SpecT | None = None
         found: list[Problem] = list(links)
         try:
@@ -306,6 +306,6 @@ def _variables(tree: Map) -> set[str]:
 
 
 def _beside(path: str, written: Location) -> str:
-    """A path written in a file as it is from the current folder, kept as short as the user wrote it."""
+    """Return a path that is relative to the file of `written` as seen from the current folder."""
     folder = Path() if written.file.startswith("<") else Path(written.file).parent
     return str(folder / Path(path).expanduser())

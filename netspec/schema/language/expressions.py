@@ -1,4 +1,4 @@
-"""The expressions of `${…}`: arithmetic over declared variables, by a walk over a parsed tree that can do nothing else.
+"""The expressions in `${…}`: arithmetic with declared variables, interpreted on the syntax tree without `eval`.
 
 Numbers, texts, `+ - * / // % **`, comparisons, `and or not`, `a if condition else b`, `list[0]`, `mapping['key']`,
 `x in list`, and the functions of `FUNCTIONS`. There are no attributes, slices or calls of anything else, and the sizes
@@ -20,17 +20,17 @@ from netspec.schema.yaml.scalars import MAX_INT
 
 Plain = bool | int | float | str
 Value = Plain | Sequence[Any] | Mapping[str, Any] | None
-"""Lists and mappings are what variables may be; arithmetic takes their items."""
+"""Variables may be lists and mappings; arithmetic is possible with their items only."""
 
 MAX_TEXT = 10_000
 
 
 class Unknown:
-    """Stands in the scope for a variable whose own value is wrong, and has been reported."""
+    """Placeholder in the scope for a variable with an invalid value, which has been reported."""
 
 
 class Poisoned(Exception):
-    """An expression uses an `Unknown` variable; no error of its own, as the cause has been reported."""
+    """An expression uses an `Unknown` variable; it is not reported, because the cause has been."""
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, Function] = {
     "len": Function(len, 1, 1),
 }
 _TAKES_MORE = frozenset({"int", "float", "len"})
-"""Functions of other things than numbers."""
+"""Functions that accept arguments other than numbers."""
 
 CONSTANTS: dict[str, Plain] = {"true": True, "false": False}
 

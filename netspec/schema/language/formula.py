@@ -1,4 +1,4 @@
-"""Formulas: texts in the grammar of arithmetic, walked over a parsed tree that can do nothing else.
+"""Formulas: texts in the grammar of arithmetic, interpreted on the syntax tree without `eval`.
 
 Numbers, texts, names, `+ - * / // % **`, comparisons, `and or not`, `a if condition else b`, `list[0]`, and calls of
 functions by their names. There are no attributes, slices or calls of anything else, and the sizes of a text and of its
@@ -46,7 +46,7 @@ SIGNS: dict[type[ast.operator] | type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
-"""How operators are written."""
+"""The symbol of each operator."""
 
 
 class Formula(ABC):
@@ -131,7 +131,7 @@ class Formula(ABC):
 
     @abstractmethod
     def variable(self, node: ast.Name, name: str, scope: Mapping[str, Any]) -> Any:
-        """What a name stands for."""
+        """The value of a name."""
 
     @abstractmethod
     def opposite(self, node: ast.expr, value: Any) -> Any:
@@ -163,7 +163,7 @@ class Formula(ABC):
 
     @abstractmethod
     def called(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
-        """A known function of as many values as it takes."""
+        """A call of a known function with a valid number of values."""
 
     def _call(self, node: ast.Call, name: str, values: list[Any]) -> Any:
         function = self.functions.get(name)
@@ -182,7 +182,7 @@ class Formula(ABC):
         return self.called(node, name, function, values)
 
     def fail(self, node: ast.AST, message: str, **facts: str | None) -> ExpressionError:
-        """The error that is at a node."""
+        """Return an error at the position of a node."""
         column = getattr(node, "col_offset", 0)  # in bytes, and of the last of several lines
         return ExpressionError(message, self._shift + len(self._body[:column].decode(errors="replace")), **facts)
 

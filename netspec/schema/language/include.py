@@ -1,7 +1,8 @@
-"""`include`: what other files say of variables, blocks and layers, put where it is asked for.
+"""`include`: adds variables, blocks and layers of other files to a document.
 
-`include: parts.yaml` at the top of a file takes the `vars` and `blocks` of that file; `- {include: stem.yaml}` in a
-list of layers also puts its layers there. Paths are relative to the file that names them. All values keep their places.
+`include: parts.yaml` at the top of a file adds the `vars` and `blocks` of that file; `- {include: stem.yaml}` in a
+list of layers also inserts its layers there. Paths are relative to the file that names them. All values
+keep their locations.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _DEFINITIONS = ("vars", "blocks", "layers")
 
 
 def _anything(value: Any) -> Any:
-    """What is validated where it is put."""
+    """Accept any value; it is validated in the document that includes it."""
     return value
 
 
@@ -61,18 +62,18 @@ class _Document:
 
 @dataclass
 class Includes:
-    """Reads the files that documents include, each once; `problems` holds what is wrong with them."""
+    """Reads the files that documents include, each once, and collects their problems."""
 
     sections: tuple[str, ...]
     """The definitions that the document may have: `vars`, `blocks`, `layers`."""
     problems: list[Problem] = field(default_factory=list)
     complete: bool = True
-    """False where a file could not be taken: what is not found later may be in it."""
+    """False if a file could not be read: it may contain what is not found later."""
     _read: dict[Path, Map | None] = field(default_factory=dict)
     _bytes: int = 0
 
     def resolve(self, tree: Map) -> None:
-        """Put what is included into a document, in place."""
+        """Add the included definitions and layers to a document, in place."""
         self._resolve(tree, (_file_of(tree.origin),))
 
     def _resolve(self, tree: Map, chain: tuple[Path, ...]) -> None:
@@ -87,7 +88,7 @@ class Includes:
             self._lists(tree, inside)
 
     def _lists(self, holder: Map, inside: _Document) -> None:
-        """Put included layers into every list below `holder`: of the net, of groups, of blocks."""
+        """Insert included layers into every list below `holder`: of the net, of groups, of blocks."""
         layers, blocks = holder.get("layers"), holder.get("blocks")
         if isinstance(layers, Seq):
             holder["layers"] = self._spliced(layers, inside)
@@ -119,7 +120,7 @@ class Includes:
         return found
 
     def _part(self, name: str, place: Location, inside: _Document) -> Map | None:
-        """The document in a file, its definitions merged; None, and a problem, where it can't be taken."""
+        """Return the document in a file and merge its definitions; None, with a problem, if it cannot be read."""
         key = absolute(name, place).resolve()
         if key in inside.chain:
             turn = [*(one.name for one in inside.chain[inside.chain.index(key) :]), key.name]
@@ -162,7 +163,7 @@ class Includes:
         return tree
 
     def _merge(self, part: Map, inside: _Document) -> None:
-        """Take the definitions of a file that are not there yet. The variables of a file itself go before."""
+        """Add the definitions of a file that are missing. Variables of the including file take precedence."""
         tree = inside.tree
         for section in ("vars", "blocks"):
             found, there = part.get(section), tree.get(section)
@@ -182,7 +183,7 @@ class Includes:
                               hint=why, notes=(f"the other is at {place}",))  # fmt: skip
 
     def _lost(self, message: str, place: Location, **facts: Any) -> None:
-        """A problem that leaves a file out."""
+        """Report a problem because of which a file is not included."""
         self.complete = False
         self._add(message, place, **facts)
 
@@ -195,7 +196,7 @@ def _file_of(place: Location) -> Path:
 
 
 def _paths(holder: Map) -> list[tuple[str, Location]]:
-    """The paths at `include`; nothing where it holds something else."""
+    """Return the paths at `include`; empty if the value is not a path or a list of paths."""
     value = holder.get("include")
     if isinstance(value, str):
         return [(value, holder.value_at["include"])]

@@ -1,4 +1,4 @@
-"""`${…}` in the texts of a document: found, evaluated over the document's `vars`, and put in place.
+"""Evaluates `${…}` in the texts of a document with its `vars`, and inserts the values.
 
 A text that is exactly one `${…}` takes the value's type; otherwise values are written into the text. `$${` stands for
 a literal `${`. Variables may use each other in any order.
@@ -24,7 +24,7 @@ Scope = dict[str, Any]
 
 
 class Evaluator:
-    """Evaluates documents and collects what is wrong; `failed` holds the places whose value is therefore unknown."""
+    """Evaluates documents and collects problems; `failed` contains the locations of values that are unknown."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -70,7 +70,7 @@ class Evaluator:
         return scope
 
     def known(self, value: Any, place: Location) -> Any:
-        """The value that is written at `place`; `Unknown` where it, or anything in it, has none."""
+        """Return the value at `place`; `Unknown` if it, or anything in it, could not be evaluated."""
         if place in self.failed:
             return Unknown()
         inner = value.values() if isinstance(value, Map) else value if isinstance(value, Seq) else ()
@@ -92,7 +92,7 @@ class Evaluator:
                 tree[step] = self.text(value, scope, place, below)  # type: ignore[index]  # likewise
 
     def text(self, text: str, scope: Scope, place: Location, path: str) -> Any:
-        """The value of one text; the text itself where it has none, and a problem."""
+        """Evaluate one text; if that fails, return the text itself and add a problem."""
         parts = self._split(text, place, path)
         if parts is None:
             return text
@@ -100,7 +100,7 @@ class Evaluator:
         return text if isinstance(value, Unknown) else value
 
     def value(self, value: Any, scope: Scope, place: Location, path: str) -> Any:
-        """A value with all texts in it evaluated; what is given stays as it is."""
+        """Return a copy of a value with all texts in it evaluated."""
         holder = Seq(place)
         holder.add(copied(value), place)
         self.evaluate(holder, scope, path, ())
@@ -190,7 +190,7 @@ class Evaluator:
 
 
 def variables_in(text: str, place: Location) -> set[str]:
-    """The variables that a text uses; none where it can't be read, which its evaluation tells."""
+    """Return the variables that a text uses; empty if it is invalid, which its evaluation reports."""
     parts = Evaluator()._split(text, place, "") or []
     return {name for part in parts if not isinstance(part, str) for name in part[1].names()}
 

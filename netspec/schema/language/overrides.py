@@ -1,8 +1,8 @@
 """Changes to a document from the command line (`solver.learning_rate=0.1`, `~train.max_epochs`) or from Python.
 
-They are made on the tree before expressions are evaluated, so that `vars.width=64` changes all that uses it. A path
-goes through mappings by key and through lists by an item's `name` or its position; where a key or a name has dots
-itself, the longest that exists is taken.
+They are applied before expressions are evaluated, so that `vars.width=64` changes all values that use it. A path
+consists of keys of mappings and, for lists, of the `name` or index of an item; if keys or names contain dots, the
+longest that exists is used.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _TAGS = ("type", "source", "strategy")
 
 @dataclass(frozen=True)
 class Override:
-    """One change: the words of the path, and the new value (or that the key is to go)."""
+    """One change: the keys of the path, and the new value or that the key is removed."""
 
     path: tuple[str, ...]
     value: Any
     place: Location
-    """Where the value is written; `place.text` is the override as a whole."""
+    """The location of the value; `place.text` is the whole override."""
     remove: bool = False
 
     @property
     def key_place(self) -> Location:
-        """Where the path is written."""
+        """The location of the path."""
         return Location(self.place.file, self.place.line, 1, self.place.text)
 
 
 def parse_overrides(arguments: Sequence[str], first: int = 1) -> list[Override]:
-    """The overrides of a command line, numbered from `first`. Raises `SpecError` with all that are wrong."""
+    """Parse the overrides of a command line, numbered from `first`. Raises `SpecError` with all problems."""
     found: list[Override] = []
     problems: list[Problem] = []
     for line, argument in enumerate(arguments, first):
@@ -86,7 +86,7 @@ def _value(text: str, place: Location) -> Any:
 
 
 def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
-    """Overrides given in Python: `{"solver": {"learning_rate": 0.1}}` or `{"solver.learning_rate": 0.1}`.
+    """Convert overrides given in Python: `{"solver": {"learning_rate": 0.1}}` or `{"solver.learning_rate": 0.1}`.
 
     A mapping changes the keys it names and leaves the others; one that says its `type` (`source`, `strategy`)
     replaces the whole. Keys inside a mapping are taken as they are, dots and all.
@@ -109,7 +109,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def apply_overrides(tree: Map, overrides: Sequence[str | Override], blocks: Collection[str] = ()) -> list[Problem]:
-    """Make the changes in `tree`, in order; the problems of those that can't be made.
+    """Apply the changes to `tree`, in order; return the problems of those that are invalid.
 
     `blocks` are the keys of mappings that the document may leave out: one that a path goes into is made.
     Takes command-line texts as well as parsed overrides; texts that are not overrides raise `SpecError`.
@@ -126,7 +126,7 @@ def apply_overrides(tree: Map, overrides: Sequence[str | Override], blocks: Coll
 
 
 def is_of_none(net: Map, path: Sequence[str]) -> bool:
-    """Whether a path is that of a layer which the document of a net, as it is written, does not have."""
+    """Whether a path names a layer that the document of a net, before expansion, does not contain."""
     layers = net.get("layers")
     return (
         len(path) > 1 and path[0] == "layers" and isinstance(layers, Seq) and _step(layers, tuple(path[1:]))[0] is None
@@ -174,7 +174,7 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
 
 
 def _step(holder: Any, words: tuple[str, ...]) -> tuple[str | int | None, int]:
-    """The key or position in `holder` that the most words at the start of the path name, and how many they are."""
+    """Return the key or index in `holder` named by the longest start of the path, and the number of words in it."""
     if isinstance(holder, Map):
         known: dict[str, str | int] = {key: key for key in holder}
     elif isinstance(holder, Seq):

@@ -24,11 +24,11 @@ _MARK = "  # "
 
 
 def _nothing(_: Location) -> None:
-    """No origin is known but the place itself."""
+    """Return None: no origin is known other than the location itself."""
 
 
 def origin(spec: Spec, field: str) -> str:
-    """Where a field's value (by its YAML name) comes from: `default`, `train.yaml:12`, `command line`, `python`."""
+    """Return the origin of a field, by its YAML name: `default`, `train.yaml:12`, `command line` or `python`."""
     name = next(name for name, info in type(spec).model_fields.items() if field in (name, info.alias))
     if name not in spec.model_fields_set:
         return DEFAULT
@@ -46,10 +46,10 @@ def _words(place: Location | None) -> str:
 
 
 def resolved_yaml(spec: Spec, told: Callable[[Location], str | None] = _nothing) -> str:
-    """The spec as one YAML document: the net inline, expressions evaluated, defaults filled in, absolute file paths.
+    """Format the spec as one YAML document: net inline, expressions evaluated, defaults filled in, absolute paths.
 
-    Each line ends with a comment that says where its value comes from: what `told` knows of the place of its key, else
-    the place of its value. Reading it gives an equal spec.
+    Each line ends with a comment that names the origin of its value: what `told` returns for the location of its key,
+    else the location of its value. Loading the document gives an equal spec.
     """
     writer = _Writer(told)
     writer.spec(spec, 0, None)
@@ -57,31 +57,31 @@ def resolved_yaml(spec: Spec, told: Callable[[Location], str | None] = _nothing)
 
 
 def told_origin(place: Location) -> str | None:
-    """What the line of a resolved spec says of where its value comes from; None where it says nothing."""
+    """Return the origin that a line of a resolved spec names for its value; None if it names none."""
     return place.text.rpartition(_MARK)[2].strip() if _MARK in place.text else None
 
 
 def canonical_yaml(spec: Spec) -> str:
-    """As `resolved_yaml`, without the comments: the same text wherever and however the spec was written."""
+    """Format like `resolved_yaml` without comments: equal specs give the same text."""
     writer = _Writer()
     writer.spec(spec, 0, None)
     return "".join(f"{text}\n" for text, _ in writer.lines)
 
 
 def spec_sha256(spec: Spec) -> str:
-    """A fingerprint of what a spec says: of its `canonical_yaml`."""
+    """Return the SHA-256 of the `canonical_yaml` of a spec."""
     return hashlib.sha256(canonical_yaml(spec).encode()).hexdigest()
 
 
 class _Writer:
-    """Collects lines and the comment of each. `place` is where the value was written; None for none."""
+    """Collects lines and the comment of each. `place` is the location of the value, None if it has none."""
 
     def __init__(self, told: Callable[[Location], str | None] = _nothing) -> None:
         self.lines: list[tuple[str, str]] = []
         self._told = told
 
     def _origin(self, tree: Map | Seq, step: Any) -> str:
-        """Where a value of a document comes from."""
+        """Return the origin of a value of a document."""
         key_at: Mapping[Any, Location] = tree.key_at if isinstance(tree, Map) else {}
         at = tree.value_at[step]
         return self._told(key_at.get(step, at)) or _words(at)
