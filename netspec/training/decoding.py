@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -57,6 +58,8 @@ class Decoder:
     """How `decode` computes its values; None if it takes them from the output as they are."""
     not_in_graph: str = ""
     """Step of `decode` that has no form in a graph."""
+    probabilities: Callable[[Array], Array] | None = None
+    """Returns the probabilities of the classes (N, C) for an output (N, …); None if the output does not have them."""
 
     def __call__(self, output: Array, top: int = 1) -> dict[str, Column]:
         """Return the columns of answers for an output (N, …)."""
@@ -192,7 +195,7 @@ class _Labels:
 
 
 def _class_decoder(
-    classes: tuple[str, ...], axis: int, scores: Callable[[Array, int], Array] | None,
+    classes: tuple[str, ...], axis: int, scores: Callable[..., Array] | None,
     text: Callable[[Sequence[int]], str] | None = None,
 ) -> Decoder:  # fmt: skip
     """Classes along an axis: one per sample, a tag or token per step, or a mask of pixels.
@@ -227,7 +230,12 @@ def _class_decoder(
         return {"mask": list(best.astype(np.uint8 if output.shape[axis] <= 256 else np.int32))}
 
     softmax = Postprocessing("softmax", lambda output: _softmax(output, axis), axis)
-    return Decoder(decode, classes, softmax if scores is _softmax else None)
+    return Decoder(
+        decode,
+        classes,
+        softmax if scores is _softmax else None,
+        probabilities=None if scores is None else partial(scores, axis=1),
+    )
 
 
 def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Array]) -> Decoder:
@@ -248,7 +256,12 @@ def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Arr
             "probability": np.where(yes > 0.5, yes, 1 - yes).tolist(),
         }
 
-    return Decoder(decode, classes, Postprocessing("sigmoid", _sigmoid) if probability is _sigmoid else None)
+    def probabilities(output: Array) -> Array:
+        yes = probability(output.astype(np.float64)).reshape(len(output), -1)
+        return np.concatenate([1 - yes, yes], axis=1) if yes.shape[1] == 1 else yes
+
+    sigmoid = Postprocessing("sigmoid", _sigmoid) if probability is _sigmoid else None
+    return Decoder(decode, classes, sigmoid, probabilities=probabilities)
 
 
 def _frame_decoder(classes: tuple[str, ...], blank: int, text: Callable[[Sequence[int]], str] | None) -> Decoder:
