@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "distributed": LOW | {"training"},
     "tools": LOW | {"training", "distributed"},
     "cli": LOW | {"training", "distributed", "tools", PUBLIC},
+    "sklearn": LOW | {"training", "distributed", "tools", PUBLIC},
     PUBLIC: LOW | {"training", "distributed", "tools"},
     "__main__": {"cli"},
 }
@@ -54,6 +55,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "pyarrow": "data/tabular",
     "starlette": "tools/serving",
     "uvicorn": "tools/serving",
+    "sklearn": "sklearn",
     "torch": None,
     "tensorflow": None,
     "keras": None,
