@@ -142,8 +142,8 @@ def _remember(facts: Mapping[str, Any]) -> None:
     path = home() / REMEMBERED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{hashlib.sha256(repr(newest).encode()).hexdigest()[:8]}.new")
-        beside.write_text(json.dumps(newest))
-        beside.replace(path)
+        temporary = path.with_name(f"{path.name}.{hashlib.sha256(repr(newest).encode()).hexdigest()[:8]}.new")
+        temporary.write_text(json.dumps(newest))
+        temporary.replace(path)
     except OSError as error:
         _log.debug("%s cannot be written: %s", path, error)

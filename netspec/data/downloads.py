@@ -65,7 +65,7 @@ def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False
         raise InputError(f"{folder} is not a folder", expected=f"a folder for the files of {known.name}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder, known), _told():
+        with _lock_folder(folder, known), _log_to_stderr():
             for download in missing:
                 _bring(known, download, folder, offline=offline)
     except OSError as error:
@@ -106,13 +106,13 @@ def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) 
 def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
     """Download the file to `archive` from the first mirror that has it."""
     part = archive.with_name(f"{archive.name}.part")
-    tried = []
+    attempts = []
     for address in _addresses(known, download):
         try:
             _fetch_from(address, download, part)
         except _Failed as error:
-            tried.append(f"{address}: {error}")
-            _log.info("%s", tried[-1])
+            attempts.append(f"{address}: {error}")
+            _log.info("%s", attempts[-1])
             continue
         part.replace(archive)
         return
@@ -120,7 +120,7 @@ def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
         f"cannot download {known.name}",
         expected=f"{download.name} from one of its mirrors",
         hint=_by_hand(known, archive.parent, download),
-        notes=tuple(f"tried {attempt}" for attempt in tried),
+        notes=tuple(f"tried {attempt}" for attempt in attempts),
     )
 
 
@@ -263,9 +263,9 @@ def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, PublishedFile], fol
 def _keep(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path) -> None:
     """Write a part to a temporary file, and rename it once its checksum is right."""
     path = folder / part.name
-    beside = path.with_name(f"{path.name}.new")
+    temporary = path.with_name(f"{path.name}.new")
     digest, limit = hashlib.sha256(), part.size + 1
-    with beside.open("wb") as file:
+    with temporary.open("wb") as file:
         while limit and (piece := content.read(min(_PIECE, limit))):
             limit -= len(piece)
             digest.update(piece)
@@ -273,9 +273,9 @@ def _keep(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path)
         file.flush()
         os.fsync(file.fileno())
     if limit != 1 or digest.hexdigest() != part.sha256:
-        beside.unlink()
+        temporary.unlink()
         raise RunError(f"{part.name} in the archive is not the published file", expected=f"SHA-256 {part.sha256}")
-    beside.replace(path)
+    temporary.replace(path)
 
 
 def _digest(path: Path) -> str:
@@ -287,7 +287,7 @@ def _digest(path: Path) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _log_to_stderr() -> Iterator[None]:
     """Write log messages to the standard error, unless the program has configured its logs."""
     if _log.hasHandlers() or _log.level != logging.NOTSET:
         yield
@@ -303,7 +303,7 @@ def _told() -> Iterator[None]:
 
 
 @contextmanager
-def _alone(folder: Path, known: KnownSet) -> Iterator[None]:
+def _lock_folder(folder: Path, known: KnownSet) -> Iterator[None]:
     """Hold the folder for one downloading process at a time. Raises `RunError` if another process holds it."""
     try:
         import fcntl

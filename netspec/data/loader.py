@@ -133,8 +133,8 @@ class Loader:
         """Return fields as uint8 if exactly one input reads them and only the conversion to float32 is left."""
         bindings = list[InputBinding]()
         for binding in self._bindings:
-            alone = sum(other_binding.field == binding.field for other_binding in self._bindings) == 1
-            can_defer = alone and binding.range is None and binding.dtype == "float32"
+            is_only_use = sum(other_binding.field == binding.field for other_binding in self._bindings) == 1
+            can_defer = is_only_use and binding.range is None and binding.dtype == "float32"
             late = self._pipeline.defer_decode(binding.field) if can_defer else None
             if late is not None:
                 self.deferred[binding.name] = late

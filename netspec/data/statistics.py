@@ -54,8 +54,8 @@ class FieldStatistics:
         """
         shape = self.kind.shape
         row = len(shape) == 1 and np.dtype(self.kind.dtype).kind == "f"
-        apart = len(shape) == 3 or (row and (shape[0] or MOST_COLUMNS + 1) <= MOST_COLUMNS)
-        return int(shape[0] or 1) if apart else 1
+        per_channel = len(shape) == 3 or (row and (shape[0] or MOST_COLUMNS + 1) <= MOST_COLUMNS)
+        return int(shape[0] or 1) if per_channel else 1
 
     @property
     def mean(self) -> Array:

@@ -25,7 +25,7 @@ MOST_BYTES = 2**30
 _MOST_CHANNELS, _MOST_RATE, _MOST_CHUNKS = 64, 2**22, 2**12
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _GUID = bytes.fromhex("0000 0000 1000 8000 00aa 0038 9b71")
-"""What stands behind the format's number in the GUID of an extensible header."""
+"""Bytes that follow the format number in the GUID of an extensible header."""
 _NAMES = {2: "Microsoft ADPCM", 6: "A-law", 7: "µ-law", 17: "IMA ADPCM", 49: "GSM 6.10", 85: "MP3"}
 _BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
 
@@ -147,7 +147,7 @@ def _sound(path: Path, form: tuple[int, int, int, int], start: int, length: int,
 def _numbers(sound: Sound, raw: bytes) -> Array:
     """The samples as they follow each other, of float32: whole numbers divided by the largest power of two."""
     if sound.kind == _FLOAT:
-        with np.errstate(over="ignore"):  # infinite then, and told by whoever feeds the net
+        with np.errstate(over="ignore"):  # overflows to infinity, which the input check reports
             return np.frombuffer(raw, f"<f{sound.bits // 8}").astype(np.float32)
     if sound.bits == 8:  # these alone have no sign
         return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / 128

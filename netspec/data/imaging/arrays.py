@@ -80,7 +80,7 @@ def batched(images: Sequence[Array], *, ragged: bool) -> Samples:
 
 
 def through_pillow(image: Array | Picture, change: Callable[[Image.Image], Image.Image]) -> Array:
-    """What `change` makes of an image (H, W, C), whose bands it treats alike.
+    """Apply `change`, which treats all bands alike, to an image (H, W, C).
 
     One of uint8 goes in one piece if it has 1, 3 or 4 channels; else channel by channel, floats as float32.
     """

@@ -46,7 +46,7 @@ class Draw:
 
 
 class ImageShape(NamedTuple):
-    """What is known of the images of a field; None: they differ."""
+    """Known sizes of the images of a field; None if images differ."""
 
     channels: int
     height: int | None

@@ -1,4 +1,4 @@
-"""What becomes of the values of an image (H, W, C), by Keras's formulas; results have the type of the image.
+"""Color operations on an image (H, W, C), by Keras's formulas; results have the type of the image.
 
 Values are computed in float32 (in float64 for images of that) and rounded to the nearest for images of uint8.
 """

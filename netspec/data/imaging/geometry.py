@@ -1,4 +1,4 @@
-"""Where pixels come from: windows of images, resizing, affine and perspective maps; on (H, W, C) of any type.
+"""Geometric operations: windows of images, resizing, affine and perspective maps; on (H, W, C) of any type.
 
 Maps are eight coefficients as Keras and TensorFlow have them: the result's pixel (x, y) is the image's at
 ((a·x + b·y + c) / k, (d·x + e·y + f) / k) with k = g·x + h·y + 1, in pixels from the centre of the first.

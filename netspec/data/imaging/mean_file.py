@@ -36,11 +36,11 @@ def _read_numpy(path: Path) -> Array:
     return mean
 
 
-def _checked(path: Path, found: Array) -> Array:
-    if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
-        got = str(found.dtype) if found.dtype.kind not in "iuf" else "values that are not finite"
+def _checked(path: Path, mean_image: Array) -> Array:
+    if mean_image.dtype.kind not in "iuf" or not np.isfinite(mean_image).all():
+        got = str(mean_image.dtype) if mean_image.dtype.kind not in "iuf" else "values that are not finite"
         raise InputError(f"{path} is not a mean image", expected="finite numbers", got=got)
-    mean: Array = found.astype(np.float32)
+    mean: Array = mean_image.astype(np.float32)
     return mean[0] if mean.ndim > 1 and mean.shape[0] == 1 and mean.ndim != 3 else mean
 
 

@@ -57,16 +57,16 @@ def resized_photo(
     if image.mode != "RGB" or not hasattr(image, "__arrow_c_array__"):
         return None
     try:
-        _, held = image.__arrow_c_array__()  # it keeps the memory, and this name keeps it
+        _, capsule = image.__arrow_c_array__()  # it keeps the memory, and this name keeps it
     except ValueError:
         return None
-    pixels = _ArrowArray.from_address(_pointer(held, b"arrow_array")).children[0].contents
+    pixels = _ArrowArray.from_address(_pointer(capsule, b"arrow_array")).children[0].contents
     columns, rows = image.size
     memory: Any = (ctypes.c_uint8 * (4 * rows * columns)).from_address(pixels.buffers[1])
-    whole = np.frombuffer(memory, np.uint8).reshape(rows, 4 * columns)
+    pixel_rows = np.frombuffer(memory, np.uint8).reshape(rows, 4 * columns)
     left, top, right, bottom = box
     result = np.empty((height, width, 3), np.uint8)
-    _resize(whole, top, left, bottom - top, right - left, REACH[interpolation], result)
+    _resize(pixel_rows, top, left, bottom - top, right - left, REACH[interpolation], result)
     return result
 
 

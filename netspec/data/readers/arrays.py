@@ -51,7 +51,7 @@ class ArrayDataset(Dataset):
         return self._arrays[name]
 
     def describe(self, index: int) -> str:
-        """Where sample `index` comes from."""
+        """Return the origin of sample `index`."""
         return self._describe(index)
 
     def identify(self, index: int) -> tuple[str, str | int]:

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
 
 
-def joined(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
-    """The samples of all parts, in their order. Raises InputError where their fields or classes differ.
+def concatenate(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
+    """Concatenate the samples of all parts. Raises InputError if their fields or classes differ.
 
-    `names` are what messages call the parts.
+    `names` identify the parts in messages.
     """
     first = parts[0]
     problems = []
     for part, name in zip(parts[1:], names[1:], strict=True):
-        for what in ("fields", "classes"):
-            expected, got = dict(getattr(first, what)), dict(getattr(part, what))
+        for attribute in ("fields", "classes"):
+            expected, got = dict(getattr(first, attribute)), dict(getattr(part, attribute))
             if expected != got:
                 text = f"those of {names[0]}: {_listed(expected)}"
-                problems.append(Problem(f"{name} has different {what}", expected=text, got=_listed(got)))
+                problems.append(Problem(f"{name} has different {attribute}", expected=text, got=_listed(got)))
     if problems:
         raise InputError(problems)
-    return first if len(parts) == 1 else _Joined(parts)
+    return first if len(parts) == 1 else _Concatenated(parts)
 
 
 def open_each(paths: Sequence[Path], open_one: Callable[[Path], Dataset]) -> Dataset:
@@ -47,14 +47,14 @@ def open_each(paths: Sequence[Path], open_one: Callable[[Path], Dataset]) -> Dat
             problems += error.problems
     if problems:
         raise InputError(problems)
-    return joined(parts, [str(path) for path in paths])
+    return concatenate(parts, [str(path) for path in paths])
 
 
 def _listed(kinds: Mapping[str, object]) -> str:
     return ", ".join(f"`{name}`: {kind}" for name, kind in kinds.items()) or "none"
 
 
-class _Joined(Dataset):
+class _Concatenated(Dataset):
     def __init__(self, parts: Sequence[Dataset]) -> None:
         self._parts = tuple(parts)
         self._ends = np.cumsum([len(part) for part in parts])
@@ -82,27 +82,27 @@ class _Joined(Dataset):
             raise DamagedSamples(damaged)
         if len(pieces) == 1:
             return pieces[0][1]
-        return {name: _together(len(indices), [(rows, part[name]) for rows, part in pieces]) for name in self.fields}
+        return {name: _stack(len(indices), [(rows, part[name]) for rows, part in pieces]) for name in self.fields}
 
     def values_of(self, name: str) -> Array:
         """Return the values of all parts."""
         return np.concatenate([part.values_of(name) for part in self._parts])
 
     def describe(self, index: int) -> str:
-        """Where sample `index` comes from."""
+        """Return the origin of sample `index`."""
         number = int(np.searchsorted(self._ends, index, side="right"))
         return self._parts[number].describe(index - int(self._ends[number] - len(self._parts[number])))
 
 
-def _together(count: int, parts: Sequence[tuple[Array, Samples]]) -> Samples:
+def _stack(count: int, parts: Sequence[tuple[Array, Samples]]) -> Samples:
     """The samples of the parts at their rows among `count`."""
     first = parts[0][1]
     if isinstance(first, list):
-        several: list[Array] = [np.empty(0)] * count
+        stacked: list[Array] = [np.empty(0)] * count
         for rows, samples in parts:
             for row, sample in zip(rows, samples, strict=True):
-                several[row] = sample
-        return several
+                stacked[row] = sample
+        return stacked
     joined_array = np.empty((count, *first.shape[1:]), first.dtype)
     for rows, samples in parts:
         joined_array[rows] = samples

@@ -23,7 +23,7 @@ Batch = TypeVar("Batch")
 
 
 class FileKind(NamedTuple):
-    """What the files are."""
+    """Kind of file: its name in messages and its suffixes."""
 
     name: str
     """As messages call one: `image`."""
@@ -39,9 +39,9 @@ class Listing:
     labels: list[int] | None
     classes: tuple[str, ...] = ()
     places: list[str] = field(default_factory=list)
-    """Where each file was named, of a list."""
+    """Location of each file's entry in the list, if the files come from a list."""
     left_out: list[str] = field(default_factory=list)
-    """Of lines that are left out, since a file is not there or a label is wrong, what there is to say."""
+    """Messages about lines left out because the file is missing or the label is wrong."""
 
     def only(self, indices: Sequence[int]) -> Listing:
         """Return the files at `indices`, in this order, with the same classes."""
@@ -50,14 +50,14 @@ class Listing:
         return replace(self, files=[self.files[index] for index in indices], labels=labels, places=places)
 
     def name(self, index: int) -> str:
-        """What messages call a sample."""
+        """Return the name of a sample in messages."""
         return f"{self.files[index]} ({self.places[index]})" if self.places else str(self.files[index])
 
 
 class ListedFiles(Dataset, Generic[Item]):
     """The files of a listing as samples of one field, and `label`, if there are labels.
 
-    Raises InputError with the files that are not there; with `skip`, these are left for `read` to tell.
+    Raises InputError with the missing files; with `skip`, `read` reports them instead.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class ListedFiles(Dataset, Generic[Item]):
         return self._labels if name == "label" and self._labels is not None else super().values_of(name)
 
     def read_one(self, file: Path, name: str) -> Item:
-        """What is in a file, which messages call `name`. Raises InputError where it cannot be used."""
+        """Read one file, named `name` in messages. Raises InputError if it cannot be used."""
         raise NotImplementedError(f"{type(self).__name__} does not say how a file is read")
 
     def batch_of(self, values: list[Item]) -> Samples:
-        """What was read of several files as a batch; arrays, if nothing else is said."""
+        """Combine the values read from several files into a batch; arrays by default."""
         return cast("Samples", values)
 
     def _check(self, index: int) -> None:
@@ -136,7 +136,7 @@ class ListedFiles(Dataset, Generic[Item]):
 
 
 def _marks(listing: Listing, *, skip: bool) -> Array:
-    """Size and time of change of each file, (files, 2); -1 where it is not there. Raises InputError without `skip`."""
+    """Size and time of change of each file, (files, 2); -1 if it is missing. Raises InputError without `skip`."""
     marks, problems = np.full((len(listing.files), 2), -1, np.int64), []
     for index, file in enumerate(listing.files):
         try:
@@ -158,9 +158,9 @@ def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind) -> 
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        found = _files(root / name, kind)
-        files += found
-        labels += [label] * len(found)
+        class_files = _files(root / name, kind)
+        files += class_files
+        labels += [label] * len(class_files)
     _check_not_empty(root, names, labels, kind, declared=classes is not None)
     return Listing(kind, files, labels, tuple(names))
 

@@ -76,7 +76,7 @@ def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[
             hint = "list those to read in `arrays`" if wanted is None else None
             problems += [replace(problem, hint=hint or problem.hint) for problem in error.problems]
             continue
-        others = [_beside(path, other) for other in array.sources if other != "." and "%b" not in other]
+        others = [_resolve_sibling(path, other) for other in array.sources if other != "." and "%b" not in other]
         sources.update(others)
         if lost := [other for other in others if not has_signature(other)]:
             message = f"array `{name}` of {path} is stored in other files, some of which are missing"
@@ -180,10 +180,10 @@ def listed_files(path: Path) -> list[Path]:
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise InputError(f"{path} names no file", expected="the name of an HDF5 file in each line")
-    return [_beside(path, name) for name in names]
+    return [_resolve_sibling(path, name) for name in names]
 
 
-def _beside(path: Path, name: str) -> Path:
+def _resolve_sibling(path: Path, name: str) -> Path:
     """The file of that name in the folder that `path` is in; or, where there is none, from the current folder."""
     sibling = path.parent / name
     return sibling if sibling.is_file() or not Path(name).is_file() else Path(name).absolute()

@@ -1,4 +1,4 @@
-"""What the labels of a list of files are: whole numbers, or names of classes; and which of them cannot be one."""
+"""Labels of a list of files: integers or names of classes; and which of them are invalid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from netspec.errors import Problem, did_you_mean, listing
 
 CLASSES = "classes"
-"""What the training split learns: the names of its classes; none where its labels are numbers without names."""
+"""Key of the class names that the training split learns; empty if its labels are numbers without names."""
 
 _MOST = 2**31
 
@@ -22,7 +22,7 @@ class Line(NamedTuple):
     number: int
     path: str
     label: str | None
-    """Empty where there is none, None where no line has one."""
+    """Empty if this line has no label, None if no line has one."""
     name: str | None = None
     """The name of the class, where the label is its number."""
 
@@ -32,9 +32,9 @@ class ListLabels:
     """The labels of all lines."""
 
     numbers: list[int] | None
-    """The label of each line, 0 where it is wrong; None where there are no labels."""
+    """The label of each line, 0 if it is wrong; None if there are no labels."""
     classes: tuple[str, ...] = ()
-    """What they mean, where they have names."""
+    """Names of the classes, if the labels have names."""
     wrong: dict[int, Problem] = field(default_factory=dict)
     """Lines that have no label, or one that cannot be, by their place."""
 
@@ -54,7 +54,7 @@ def list_labels(
     classes = known if declared is None else tuple(declared)
     reader = _Labels(path, lines, texts)
     if classes == () or reader.are_numbers(classes):
-        numbers = reader.numbers(classes or None, given=declared is not None)
+        numbers = reader.numbers(classes or None, are_declared=declared is not None)
         names = tuple(declared) if declared is not None else reader.names_beside(numbers, classes or ())
         return ListLabels(numbers, names, reader.wrong)
     names = classes or reader.names()
@@ -84,25 +84,25 @@ class _Labels:
     def are_numbers(self, classes: Sequence[str] | None) -> bool:
         """Whether most labels are numbers, those that are names of classes aside."""
         present = [text for text in self._texts if text]
-        if all(map(_whole, present)):
+        if all(map(_is_integer, present)):
             return True
         names = frozenset(classes or ())
         return 2 * sum(_number(text) and text not in names for text in present) >= len(present)
 
-    def numbers(self, classes: Sequence[str] | None, *, given: bool) -> list[int]:
-        """The labels as whole numbers."""
+    def numbers(self, classes: Sequence[str] | None, *, are_declared: bool) -> list[int]:
+        """Return the labels as integers."""
         most = _MOST if classes is None else len(classes)
         whose = "" if classes is None else f", since there are {most} `classes`"
-        if classes is not None and not given:
+        if classes is not None and not are_declared:
             whose = f", since the training split has {most} classes"
         numbers = []
         for index, text in enumerate(self._texts):
-            number = int(text) if _whole(text) and len(text) < len(str(_MOST)) + 1 else None
+            number = int(text) if _is_integer(text) and len(text) < len(str(_MOST)) + 1 else None
             numbers.append(number if number is not None and number < most else 0)
             if index in self.wrong:
                 continue
             where = self._where(index)
-            if not _whole(text):
+            if not _is_integer(text):
                 self.wrong[index] = Problem(
                     f"{where}: the label `{text}` is not an integer ≥ 0", expected="a number, as in other lines",
                     hint="if the labels are names, declare them in `classes`",
@@ -141,16 +141,16 @@ class _Labels:
     def places(self, names: Sequence[str]) -> list[int]:
         """The place of each label among the names."""
         index = {name: number for number, name in enumerate(names)}
-        for place, text in enumerate(self._texts):
-            if text not in index and place not in self.wrong:
-                self.wrong[place] = Problem(
-                    f"{self._where(place)}: there is no class `{text}`", expected=f"one of {listing(names)}",
+        for label_index, text in enumerate(self._texts):
+            if text not in index and label_index not in self.wrong:
+                self.wrong[label_index] = Problem(
+                    f"{self._where(label_index)}: there is no class `{text}`", expected=f"one of {listing(names)}",
                     hint=did_you_mean(text, names),
                 )  # fmt: skip
         return [index.get(text, 0) for text in self._texts]
 
 
-def _whole(text: str) -> bool:
+def _is_integer(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 

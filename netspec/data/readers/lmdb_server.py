@@ -60,8 +60,8 @@ def _open(folder: Path, output: IO[bytes]) -> tuple[Any, list[bytes]] | None:
         return None
     try:
         with environment.begin() as transaction:
-            found = transaction.cursor().iternext(keys=True, values=False)
-            keys = list(islice(found, facts[1]["entries"] + 1))  # pages that form a cycle have endless keys
+            entries = transaction.cursor().iternext(keys=True, values=False)
+            keys = list(islice(entries, facts[1]["entries"] + 1))  # pages that form a cycle have endless keys
         if len(keys) > facts[1]["entries"]:
             raise lmdb.CorruptedError(f"more keys than the {facts[1]['entries']:,} that its header states")
     except lmdb.Error as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 from netspec.data.base import Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
-from netspec.data.readers.concatenation import joined
+from netspec.data.readers.concatenation import concatenate
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.data.readers.row_arrays import ColumnDataset, InMemory, RowArray, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
@@ -51,14 +51,14 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
     names: list[str] = []
     for together in zip(*files.values(), strict=True):
         fields = {name: columns[path] for name, path in zip(files, together, strict=True)}
-        told = " and ".join(dict.fromkeys(path.name for path in together))
-        problems += unequal(told, {name: len(column) for name, column in fields.items()})
+        file_names = " and ".join(dict.fromkeys(path.name for path in together))
+        problems += unequal(file_names, {name: len(column) for name, column in fields.items()})
         digest = fingerprint(*(file_fingerprint(path) for path in together))
-        parts.append(ColumnDataset(fields, digest=digest, describe=_Place(told)))
-        names.append(told)
+        parts.append(ColumnDataset(fields, digest=digest, describe=_Place(file_names)))
+        names.append(file_names)
     if problems:
         raise InputError(problems)
-    return joined(parts, names)
+    return concatenate(parts, names)
 
 
 class _Place:

@@ -53,10 +53,10 @@ def open_samples(
     return StreamDataset(samples, names, window=window, limit=limit, skip=skip)
 
 
-def _arrays(given: Mapping[Any, Any]) -> ArrayDataset:
+def _arrays(columns: Mapping[Any, Any]) -> ArrayDataset:
     arrays: dict[str, Array] = {}
     problems: list[Problem] = []
-    for name, value in given.items():
+    for name, value in columns.items():
         try:
             arrays[str(name)] = array = np.asarray(value)
         except ValueError:
@@ -69,7 +69,7 @@ def _arrays(given: Mapping[Any, Any]) -> ArrayDataset:
     if len(set(lengths.values())) > 1:
         got = ", ".join(f"`{name}` has {length:,}" for name, length in lengths.items())
         problems.append(Problem("the arrays differ in their number of samples", got=got))
-    if not given:
+    if not columns:
         problems.append(Problem("there are no arrays", expected=EXPECTED))
     if problems:
         raise InputError(problems)
@@ -151,9 +151,9 @@ class _Kind:
         if damaged:
             raise DamagedSamples(damaged)
         fields = {name: np.empty((len(samples), *_sizes(kind)), kind.dtype) for name, kind in self.fields.items()}
-        for row, one in enumerate(checked):
-            assert not isinstance(one, Problem)
-            for name, value in one.items():
+        for row, sample_arrays in enumerate(checked):
+            assert not isinstance(sample_arrays, Problem)
+            for name, value in sample_arrays.items():
                 fields[name][row] = value
         return fields
 

@@ -31,9 +31,9 @@ def _as_header(value: Any) -> Any:
             expected="true (the first line holds the names of the columns), false, or a list of the names",
             got=describe(value),
         )
-    twice = sorted({name for name in value if value.count(name) > 1}) if names else []
-    if twice:
-        raise problem("two columns have the same name", expected="each name once", got=", ".join(map(repr, twice)))
+    duplicates = sorted({name for name in value if value.count(name) > 1}) if names else []
+    if duplicates:
+        raise problem("two columns have the same name", expected="each name once", got=", ".join(map(repr, duplicates)))
     return value
 
 

@@ -59,8 +59,8 @@ class Documents(FileSource):
 
     def class_folder(self) -> Path | None:
         """Return the folder of the class folders, if there are any."""
-        one = self.documents == "files" and not isinstance(self.path, list)
-        return resolve_path(self, "path") if one else None
+        is_single_folder = self.documents == "files" and not isinstance(self.path, list)
+        return resolve_path(self, "path") if is_single_folder else None
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the documents. The training split reads them once to learn the vocabulary."""

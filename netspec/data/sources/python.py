@@ -17,9 +17,9 @@ WINDOW = 10_000
 
 
 def _distinct(names: list[str]) -> list[str]:
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise problem("a field is named twice", expected="distinct names", got=twice[0])
+    duplicates = [name for name in names if names.count(name) > 1]
+    if duplicates:
+        raise problem("a field is named twice", expected="distinct names", got=duplicates[0])
     return names
 
 

@@ -148,4 +148,7 @@ class Synthetic(Source):
 
     def known_fields(self) -> Mapping[str, FieldType]:
         """Return all fields."""
-        return {name: FieldType(one.shape, one.type_name) for name, one in self.fields.items()}
+        return {
+            name: FieldType(declared_field.shape, declared_field.type_name)
+            for name, declared_field in self.fields.items()
+        }

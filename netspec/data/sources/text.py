@@ -104,8 +104,8 @@ def text_files(source: Source, written: FilePath | list[FilePath]) -> Iterator[P
     """Return the files that the field `path` of a source lists, and all `.txt` below folders, sorted."""
     from netspec.data.text.files import text_files_below
 
-    several = isinstance(written, list)
-    paths = [resolve_path(source, "path", at) for at in range(len(written))] if several else []
+    is_list = isinstance(written, list)
+    paths = [resolve_path(source, "path", at) for at in range(len(written))] if is_list else []
     for path in paths or [resolve_path(source, "path")]:
         if path.is_dir():
             yield from text_files_below(path)

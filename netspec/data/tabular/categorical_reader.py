@@ -41,7 +41,7 @@ class CategoricalColumn(Column):
             known = self.known(*names) or {}
             self._vocabulary = self._vocabulary if fixed else tuple(known["vocabulary"])
             self._fill = known.get("fill")
-        self._settled = fixed or setting.learned is not None
+        self._finished_learning = fixed or setting.learned is not None
         self._index = {name: self._other + index for index, name in enumerate(self._vocabulary)}
         self._final = np.zeros(0, np.int32)
         """Index in the vocabulary of each name seen."""
@@ -60,17 +60,17 @@ class CategoricalColumn(Column):
             expected = "a label in every row" if self.setting.is_label else "a category"
             self.add_absent(faults, np.flatnonzero(np.isin(text_indices, lost)), cells, expected=expected, hint=hint)
         for row in np.flatnonzero(values == _BAD).tolist():
-            self._tell_unknown(names[row], np.flatnonzero(text_indices == row), faults)
+            self._report_unknown(names[row], np.flatnonzero(text_indices == row), faults)
         return values[text_indices]
 
     def _value(self, name: str) -> int:
         if (not name or name.lower() in self.setting.absent) and name not in self._index:
             return _ABSENT
-        if self._settled and not self._other and name not in self._index:
+        if self._finished_learning and not self._other and name not in self._index:
             return _BAD
         return self._places.setdefault(name, len(self._places))
 
-    def _tell_unknown(self, name: str, rows: Array, faults: BlockFaults) -> None:
+    def _report_unknown(self, name: str, rows: Array, faults: BlockFaults) -> None:
         kind = "class" if self.setting.is_label else "category"
         whose = f"a declared {kind}" if self._spec.vocabulary is not None else f"a {kind} of the training split"
         hint = did_you_mean(name, self._vocabulary)
@@ -89,10 +89,10 @@ class CategoricalColumn(Column):
             counts[: len(self._counts)] += self._counts
             self._counts = counts
 
-    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+    def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if self.setting.learned is None:
             self._learn()
-        self._settled = True
+        self._finished_learning = True
         self._index = {name: self._other + index for index, name in enumerate(self._vocabulary)}
         self._remap()
 
@@ -179,8 +179,8 @@ class PlainLabelColumn(Column):
     def tally(self, values: Array) -> None:
         self.inner.tally(values)
 
-    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
-        self.inner.settle(again)
+    def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
+        self.inner.finish_learning(reread)
 
     @property
     def learned(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class Column:
     """Base of readers of a column: first as compact values, from which it learns, then as the values of a field.
 
     The values of a block are an array (N,) in which missing ones are marked. One pass over the training split calls
-    `parse` and `tally` for every block, then `settle`; afterwards `encode` returns the values of samples.
+    `parse` and `tally` for every block, then `finish_learning`; afterwards `encode` returns the values of samples.
     """
 
     vector: bool = False
@@ -52,10 +52,10 @@ class Column:
         """Return the memory that values take, in bytes."""
         return values.nbytes
 
-    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+    def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         """Finish learning after the last row; splits other than the training split learn nothing.
 
-        `again` yields the values of all used rows once more, block by block.
+        `reread` yields the values of all used rows once more, block by block.
         """
 
     @property

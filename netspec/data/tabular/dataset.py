@@ -53,16 +53,22 @@ def open_table(
     `window` needs them, since pages would otherwise be read for every batch. Raises `InputError` with all problems of
     its rows; with `skip`, such rows are left out.
     """
-    columns = [column for several in fields.values() for column in several]
+    columns = [column for field_columns in fields.values() for column in field_columns]
     scanned = _Scan(file, columns, Faults(file.path, skip), limit, cache, rows)
     table = _Table(file, columns, fields, scanned.dropped, scanned.samples)
     learned = {**learned, **{column.name: column.learned for column in columns if column.learned}}
-    classes = {name: several[0].classes for name, several in fields.items() if len(several) == 1 and several[0].classes}
+    classes = {
+        name: field_columns[0].classes
+        for name, field_columns in fields.items()
+        if len(field_columns) == 1 and field_columns[0].classes
+    }
     digest = file.digest if rows is None else fingerprint(file.digest, np.packbits(rows).tobytes())
     facts: dict[str, Any] = {"classes": classes, "learned": learned}
     facts |= {"skipped": scanned.skipped, "damaged": scanned.damaged}
     facts["non_integer_labels"] = {
-        name: several[0].non_integer_labels for name, several in fields.items() if several[0].non_integer_labels
+        name: field_columns[0].non_integer_labels
+        for name, field_columns in fields.items()
+        if field_columns[0].non_integer_labels
     }
     sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
     page = int(np.diff(file.pages()).max())
@@ -110,8 +116,8 @@ class _Scan:
                 kept_bytes += sum(column.bytes_of(cells) for column, cells in zip(columns, values, strict=True))
                 if kept_bytes > cache:
                     self.kept = None
-                for kept, cells in zip(self.kept or [], values, strict=False):
-                    kept.append(cells)
+                for column_blocks, cells in zip(self.kept or [], values, strict=False):
+                    column_blocks.append(cells)
                 if faults.full or self.samples == limit:
                     break
         faults.raise_found()
@@ -128,9 +134,9 @@ class _Scan:
             )
         self.dropped = np.concatenate(dropped)
         for at, column in enumerate(columns):
-            column.settle(partial(self._again, at))
+            column.finish_learning(partial(self._reread, at))
 
-    def _again(self, at: int) -> Iterator[Array]:
+    def _reread(self, at: int) -> Iterator[Array]:
         """Yield the values of a column in the used rows, from memory or from the file."""
         if self.kept is not None:
             yield from self.kept[at]
@@ -138,7 +144,9 @@ class _Scan:
         column, pages = self._columns[at], self._file.pages()
         for start, stop in pairwise(pages.tolist()):
             block = self._file.read(start, stop, [column.place])
-            faults = BlockFaults(Faults(self._file.path, skip=True), len(block), block.place)  # told at the first time
+            faults = BlockFaults(
+                Faults(self._file.path, skip=True), len(block), block.place
+            )  # reported in the first pass
             used = ~np.isin(np.arange(start, stop), self.dropped)
             yield column.parse(block.cells[0], faults)[used]
 
@@ -152,16 +160,16 @@ class _Scan:
         self.skipped += int(block_faults.bad[slice(None) if wanted is None else wanted].sum())
         if wanted is not None:
             used &= wanted
-        for column, one in zip(self._columns, values, strict=True):
-            out = column.drops(one)
+        for column, column_values in zip(self._columns, values, strict=True):
+            out = column.drops(column_values)
             if out is not None:
                 used &= ~out
         if self._limit is not None:
             used[np.flatnonzero(used)[self._limit - self.samples :]] = False
         self.samples += int(used.sum())
         values = [cells[used] for cells in values]
-        for column, one in zip(self._columns, values, strict=True):
-            column.tally(one)
+        for column, column_values in zip(self._columns, values, strict=True):
+            column.tally(column_values)
         return used, values
 
 
@@ -206,9 +214,9 @@ class _Table:
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Return the shape of a field: a vector for `features`, several columns, or a column of vectors."""
-        several = self._fields[name]
-        width = sum(column.width for column in several)
-        vector = name == FEATURES or len(several) > 1 or several[0].vector or width > 1
+        field_columns = self._fields[name]
+        width = sum(column.width for column in field_columns)
+        vector = name == FEATURES or len(field_columns) > 1 or field_columns[0].vector or width > 1
         return (width,) if vector else ()
 
     @property
@@ -220,8 +228,8 @@ class _Table:
         """Return the fields of rows, from the values (N,) of each column."""
         of = dict(zip(map(id, self.columns), values, strict=True))
         fields = {}
-        for name, several in self._fields.items():
-            parts = [column.encode(of[id(column)]) for column in several]
+        for name, field_columns in self._fields.items():
+            parts = [column.encode(of[id(column)]) for column in field_columns]
             joined = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
             fields[name] = joined.reshape(len(joined), *self.shape_of(name))
         return fields
@@ -285,7 +293,9 @@ class PagedDataset(Dataset):
         file, columns = self._table.file, self._table.columns
         start, stop = self._starts[page : page + 2].tolist()
         block = file.read(start, stop, [column.place for column in columns])
-        faults = BlockFaults(Faults(file.path, skip=True), len(block), block.place)  # told, or left out, at opening
+        faults = BlockFaults(
+            Faults(file.path, skip=True), len(block), block.place
+        )  # reported or left out when the table was opened
         values = [column.parse(cells, faults) for column, cells in zip(columns, block.cells, strict=True)]
         fields = self._table.encoded(values)
         self._pages[page] = fields

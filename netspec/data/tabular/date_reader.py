@@ -71,7 +71,7 @@ class DateColumn(Column):
         if self.setting.learned is None and self._spec.normalization != "none":
             self._figures.add(self._numbers(values))
 
-    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+    def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if self._spec.normalization == "none":
             return
         known = self.known("offset", "scale")

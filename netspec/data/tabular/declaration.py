@@ -65,11 +65,11 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
             if index != label:
                 requested.append((index, spec, False))
     else:
-        for number, one in enumerate(columns):
-            index = search.place(one, f"columns.{number}")
-            if index == label and search.has(one):
+        for number, column_name in enumerate(columns):
+            index = search.place(column_name, f"columns.{number}")
+            if index == label and search.has(column_name):
                 problem = Problem(
-                    f"column {one!r} cannot be both the label and an input", path=f"columns.{number}",
+                    f"column {column_name!r} cannot be both the label and an input", path=f"columns.{number}",
                     expected="columns other than the label", got=f"`label: {declared.label}`",
                 )  # fmt: skip
                 search.problems.append(problem)
@@ -82,11 +82,11 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     if search.problems:
         raise InputError(search.problems)
     fields: dict[str, list[Column]] = {}
-    for index, said, is_label in requested:
+    for index, declared_column, is_label in requested:
         setting = declared.setting(file, index, is_label=is_label)
-        column = PlainLabelColumn(setting) if said is None else said.reader(setting)
+        column = PlainLabelColumn(setting) if declared_column is None else declared_column.reader(setting)
         column.place = index
-        field = LABEL if said is None else said.field_of(setting.name, is_label=is_label)
+        field = LABEL if declared_column is None else declared_column.field_of(setting.name, is_label=is_label)
         fields.setdefault(field, []).append(column)
     return fields
 
@@ -110,7 +110,7 @@ def _as_trained(
         by_name.setdefault(file.names[column], []).append(column)
     matched = [by_name[name].pop(0) for name in names if by_name.get(name)]
     missing = list((Counter(names) - Counter(file.names[column] for column in matched)).elements())
-    unknown = [file.names[column] for several in by_name.values() for column in several]
+    unknown = [file.names[column] for indices in by_name.values() for column in indices]
     if missing or unknown:
         facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"also has {listing(unknown, 5)}"] * bool(unknown)
         problems.append(

@@ -34,14 +34,14 @@ class NumericColumn(Column):
         self._missing = "error" if label else setting.missing if spec.missing is None else spec.missing
         self._figures = ColumnStatistics()
         self._median = Median()
-        self._may_be_whole = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
+        self._may_be_integer = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
         self._known = self._fractions = self._great = 0
         """Number of labels, of labels that are not integers, and of labels too large for 32 bits."""
         self._exact = True
         """Whether float32 represents all labels exactly."""
-        self._unwhole: list[Problem] = []
+        self._non_integers: list[Problem] = []
         self._holds_text = False
-        self._seen = self._settled = False
+        self._seen = self._finished_learning = False
         self._fill: float | None = float(self._missing) if isinstance(self._missing, (int, float)) else None
         self._normalization: dict[str, list[float]] = {}
 
@@ -53,10 +53,10 @@ class NumericColumn(Column):
             if self._missing == "error":
                 self.add_absent(faults, absent, cells, expected=self._expected, hint=self._absent_hint)
             if not self._seen and not self.setting.is_label and len(bad) and bad[0] == 0:
-                self._tell_text(cells, faults)
+                self._report_text(cells, faults)
                 bad = bad[1:]
             if len(bad) and not self._holds_text:
-                self._tell_bad(cells, bad, faults)
+                self._report_unparsable(cells, bad, faults)
             faults.bad[bad] = True
         self._seen = True
         great = np.flatnonzero(np.abs(values) > _FLOAT32_MAX)
@@ -64,11 +64,11 @@ class NumericColumn(Column):
             message = f"{self.what} has a number that float32 cannot hold"
             faults.add(great, self.place, message, got=cells.text)
             values[great] = np.nan
-        if self._may_be_whole and not self._settled:
-            self._note_unwhole(values, cells, faults)
+        if self._may_be_integer and not self._finished_learning:
+            self._note_non_integers(values, cells, faults)
         return values
 
-    def _note_unwhole(self, values: Array, cells: Cells, faults: BlockFaults) -> None:
+    def _note_non_integers(self, values: Array, cells: Cells, faults: BlockFaults) -> None:
         """Count the labels that are not 32-bit integers, and record the first ones."""
         known = ~np.isnan(values)
         is_integer = known & (values == np.trunc(values))
@@ -77,7 +77,7 @@ class NumericColumn(Column):
         self._fractions += int((known & ~is_integer).sum())
         self._great += int((is_integer & ~within).sum())
         self._exact &= bool((np.abs(values[within]) <= _EXACT).all())
-        for row in np.flatnonzero(known & ~within)[: MOST_ALIKE - len(self._unwhole)].tolist():
+        for row in np.flatnonzero(known & ~within)[: MOST_ALIKE - len(self._non_integers)].tolist():
             great = bool(is_integer[row])
             problem = faults.problem(
                 row, self.place, f"{self.what} is {'out of range' if great else 'not an integer'} here",
@@ -86,21 +86,21 @@ class NumericColumn(Column):
                 hint="number the classes from 0 on" if great else "labels that are not classes need an input with "
                 "`dtype: float32` and a loss for real numbers such as MeanSquaredError",
             )  # fmt: skip
-            self._unwhole.append(problem)
+            self._non_integers.append(problem)
 
     @property
-    def _whole(self) -> bool:
+    def _all_integers(self) -> bool:
         """Whether all values so far are integers, in which case labels are too."""
-        return self._may_be_whole and not self._fractions and not self._great
+        return self._may_be_integer and not self._fractions and not self._great
 
     @property
     def non_integer_labels(self) -> Sequence[Problem]:
         odd = self._fractions + self._great
         if not self._exact or (self._fractions and 2 * odd > self._known):
             return ()
-        more = odd - len(self._unwhole)
+        more = odd - len(self._non_integers)
         return [
-            *self._unwhole,
+            *self._non_integers,
             *([Problem(f"{counted(more, 'more row')}: {self.what} has the same problem")] if more else []),
         ]
 
@@ -114,22 +114,24 @@ class NumericColumn(Column):
             return None
         return "`missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median"
 
-    def _tell_text(self, cells: Cells, faults: BlockFaults) -> None:
+    def _report_text(self, cells: Cells, faults: BlockFaults) -> None:
         """Report a column that begins with text once, not for every row."""
         self._holds_text = True
-        text, alone = cells.text(0), self.setting.alone
-        ways = f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
+        text, single_column_hint = cells.text(0), self.setting.alone
+        declaration_hint = (
+            f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
+        )
         faults.add(
             [0],
             self.place,
             f"{self.what} holds text",
             expected="numbers",
             got=quoted(text),
-            hint=(alone(text) if alone else None) or ways,
+            hint=(single_column_hint(text) if single_column_hint else None) or declaration_hint,
         )
 
-    def _tell_bad(self, cells: Cells, rows: Array, faults: BlockFaults) -> None:
-        def got(row: int) -> str:
+    def _report_unparsable(self, cells: Cells, rows: Array, faults: BlockFaults) -> None:
+        def cell_text(row: int) -> str:
             return repr(cells.text(row))
 
         if self.setting.is_label:
@@ -140,7 +142,7 @@ class NumericColumn(Column):
             )
         else:
             message = f"{self.what} has text here"
-            faults.add(rows, self.place, message, expected="a number", got=got)
+            faults.add(rows, self.place, message, expected="a number", got=cell_text)
 
     def drops(self, values: Array) -> Array | None:
         return np.isnan(values) if self._missing == "drop" else None
@@ -153,8 +155,8 @@ class NumericColumn(Column):
         if self._missing == "median":
             self._median.add(values)
 
-    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
-        self._settled = True
+    def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
+        self._finished_learning = True
         fills = self._missing in ("mean", "median")
         keys = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
         known = self.known(*keys)
@@ -187,12 +189,12 @@ class NumericColumn(Column):
 
     @property
     def dtype(self) -> str:
-        return "int32" if self._whole else "float32"
+        return "int32" if self._all_integers else "float32"
 
     def encode(self, values: Array) -> Array:
         lost = np.isnan(values)
         filled = values if self._fill is None else np.where(lost, self._fill, values)
-        if self._whole:
+        if self._all_integers:
             return np.where(lost, 0, filled)[:, None].astype(np.int32)  # rows that are left out may have no value
         numbers = normalized(filled[:, None], self._normalization)
         return (

@@ -55,7 +55,7 @@ class BlockFaults:
         self._faults = faults
         self._place = first
         self.bad = np.zeros(rows, bool)
-        self._whole = np.zeros(rows, bool)
+        self._failed_rows = np.zeros(rows, bool)
         """Rows that are wrong as a whole: their cells are not reported."""
 
     def add(
@@ -71,9 +71,9 @@ class BlockFaults:
         """Record the same problem for rows of the block, in a column or as a whole; `got` may depend on the row."""
         rows_at_fault = np.asarray(rows, np.intp)
         if column is None:
-            self._whole[rows_at_fault] = True
+            self._failed_rows[rows_at_fault] = True
         else:
-            rows_at_fault = rows_at_fault[~self._whole[rows_at_fault]]
+            rows_at_fault = rows_at_fault[~self._failed_rows[rows_at_fault]]
         self.bad[rows_at_fault] = True
         before = len(self._faults.problems) if self._faults.skip else self._faults.alike[message]
         self._faults.alike[message] += len(rows_at_fault)

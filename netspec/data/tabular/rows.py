@@ -57,10 +57,10 @@ class _Rows:
         return self._values
 
 
-def _column(file: TableFile, place: int) -> Array:
+def _column(file: TableFile, index: int) -> Array:
     """Return the cells of a column: dates if the file stores dates, else texts."""
     parts: list[Array] = []
-    for block in file.blocks([place]):
+    for block in file.blocks([index]):
         cells = block.cells[0]
         moments = cells.moments()
         if moments is None:

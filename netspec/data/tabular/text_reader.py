@@ -44,10 +44,10 @@ class TextColumn(Column):
             self.add_absent(faults, rows, cells, expected="a text", hint="`missing: empty` reads it as an empty text")
         usable = ["" if index in set(lost) else text for index, text in enumerate(texts)] if lost else texts
         if self._tokenizer is not None and self._tokenizer.unknown is None:
-            self._tell_unknown(self._tokenizer, usable, text_indices, faults)
+            self._report_unknown(self._tokenizer, usable, text_indices, faults)
         return np.array(usable, object)[text_indices]
 
-    def _tell_unknown(self, tokenizer: Tokenizer, texts: list[str], text_indices: Array, faults: BlockFaults) -> None:
+    def _report_unknown(self, tokenizer: Tokenizer, texts: list[str], text_indices: Array, faults: BlockFaults) -> None:
         try:
             tokenizer.encode_all(texts)
         except UnknownText:
@@ -65,9 +65,9 @@ class TextColumn(Column):
     def bytes_of(self, values: Array) -> int:
         return values.nbytes + sum(map(len, values.tolist()))
 
-    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+    def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if self._tokenizer is None:
-            texts = (text for values in again() for text in values.tolist())
+            texts = (text for values in reread() for text in values.tolist())
             self._tokenizer, self._told = learned_tokenizer(self._spec.tokenizer, texts)
         if self._tokenizer.padding is None:
             raise InputError(

@@ -93,7 +93,7 @@ def learn_byte_pairs(spec: BytePairs, texts: Iterable[str]) -> Any:
 
 
 def read_tokenizer_json(path: Path) -> Any:
-    """What a `tokenizer.json` holds. Raises InputError where the file is another, or would drop text unseen."""
+    """Read a `tokenizer.json`. Raises InputError for any other file, or if the tokenizer would silently drop text."""
     raw = read_bytes(path)
     expected = "a tokenizer.json as the library `tokenizers` writes it"
     try:
@@ -110,8 +110,8 @@ def read_tokenizer_json(path: Path) -> Any:
     except Exception as error:  # the library raises plain Exception
         raise InputError(f"{path} holds no tokenizer", expected=expected, got=str(error)) from None
     model = description["model"]
-    whole = model.get("byte_fallback") or "ByteLevel" in json.dumps(description.get("pre_tokenizer"))
-    if model.get("type") == "BPE" and not model.get("unk_token") and not whole:
+    is_byte_level = model.get("byte_fallback") or "ByteLevel" in json.dumps(description.get("pre_tokenizer"))
+    if model.get("type") == "BPE" and not model.get("unk_token") and not is_byte_level:
         raise InputError(
             f"the tokenizer in {path} drops unknown characters",
             expected="one with an `unk_token`, with `byte_fallback`, or of bytes (ByteLevel)",

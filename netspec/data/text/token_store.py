@@ -60,7 +60,7 @@ def token_store(texts: Sequence[Iterator[Array]], size: int, key: str) -> TokenS
                 held_bytes += small.nbytes
                 written += len(small)
                 if held_bytes > IN_MEMORY:
-                    file = file or _begun(stack)
+                    file = file or _create_file(stack)
                     _put(file, parts)
                     parts, held_bytes = [], 0
             bounds.append(written)
@@ -70,7 +70,7 @@ def token_store(texts: Sequence[Iterator[Array]], size: int, key: str) -> TokenS
         return _kept(file, name, dtype, len(texts))
 
 
-def _begun(stack: contextlib.ExitStack) -> _File:
+def _create_file(stack: contextlib.ExitStack) -> _File:
     descriptor, path = tempfile.mkstemp(prefix=".making-", dir=make_folder(cache_folder(_FOLDER)))
     stack.callback(Path(path).unlink, missing_ok=True)  # where it did not get its name
     return _File(stack.enter_context(os.fdopen(descriptor, "wb")), Path(path))

@@ -68,12 +68,14 @@ class Mixing(Transform):
                 )
             )  # fmt: skip
             raise InputError(problems)
-        whole = not label.shape and not label.dtype.startswith("float")
-        if whole and self.num_classes is None:
+        is_class_index = not label.shape and not label.dtype.startswith("float")
+        if is_class_index and self.num_classes is None:
             problems.append(
                 Problem("the number of classes is missing", expected=f"`num_classes`, since `{self.label}` is {label}")
             )
-        elif not whole and (len(label.shape) != 1 or not label.dtype.startswith("float") or self._other(label)):
+        elif not is_class_index and (
+            len(label.shape) != 1 or not label.dtype.startswith("float") or self._other(label)
+        ):
             classes = "" if self.num_classes is None else f" of {self.num_classes}"
             expected = f"a class number, or the probabilities{classes}"
             problems.append(Problem(f"`{self.label}` cannot be mixed as a label", expected=expected, got=str(label)))

@@ -85,7 +85,7 @@ class Normalization(Transform):
         count = 0
         mean: Any = 0.0  # an array (C,) from the first chunk on, like the next variable
         squares: Any = 0.0
-        for chunk in chain.from_iterable(_whole(chunk) for chunk in chunks):
+        for chunk in chain.from_iterable(_as_arrays(chunk) for chunk in chunks):
             values = chunk.reshape(len(chunk), channels, -1).astype("float64")
             size = values.size // channels
             chunk_mean = values.mean(axis=(0, 2))
@@ -137,9 +137,9 @@ class Normalization(Transform):
         deviation = np.maximum(np.sqrt(np.asarray(self.variance, np.float64)), EPSILON)
         deviation = deviation.astype(exact).reshape(over_channels)
         normal: Array = np.empty(batch.shape, np.float32)
-        several = max(1, NEAR * len(batch) // max(1, batch.size))
-        for start in range(0, len(batch), several):  # few enough to stay in the cache between the two operations
-            rows = slice(start, start + several)
+        block_rows = max(1, NEAR * len(batch) // max(1, batch.size))
+        for start in range(0, len(batch), block_rows):  # few enough to stay in the cache between the two operations
+            rows = slice(start, start + block_rows)
             if exact == np.float32:
                 np.subtract(batch[rows], mean, out=normal[rows], dtype=exact)
                 np.divide(normal[rows], deviation, out=normal[rows])
@@ -156,6 +156,6 @@ def _channels(field: FieldType) -> int:
     return channels
 
 
-def _whole(chunk: Samples) -> list[Array]:
+def _as_arrays(chunk: Samples) -> list[Array]:
     """Return a chunk as arrays (N, …): one, or one for each sample if they differ in size."""
     return [sample[None] for sample in chunk] if isinstance(chunk, list) else [chunk]

@@ -38,7 +38,7 @@ class Padding(Transform):
     value: float = 0.0
     """The value that pads short sequences."""
     padding: Literal["pre", "post"] = "post"
-    """Where short sequences are padded: before the first value or after the last."""
+    """Side on which short sequences are padded: before the first value or after the last."""
     truncating: Literal["pre", "post", "random"] = "post"
     """The part of long sequences that is removed: the beginning (`pre`), the end (`post`), or both, so that a random
     part remains, another one in every epoch (`random`)."""

@@ -19,8 +19,8 @@ FEATURES, LABEL = "features", "label"
 
 
 def _as_missing(value: Any) -> Any:
-    ways = ("error", "mean", "median", "drop")
-    if value not in ways and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    choices = ("error", "mean", "median", "drop")
+    if value not in choices and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise problem(
             "not a way to treat missing values",
             expected="`error`, `mean`, `median`, `drop`, or a number to use instead",

@@ -19,9 +19,9 @@ PARTS: tuple[str, ...] = get_args(Part)
 
 
 def _distinct(parts: list[Part]) -> list[Part]:
-    twice = sorted({part for part in parts if parts.count(part) > 1})
-    if twice:
-        raise problem("a part is named twice", expected="each part once", got=", ".join(twice))
+    duplicates = sorted({part for part in parts if parts.count(part) > 1})
+    if duplicates:
+        raise problem("a part is named twice", expected="each part once", got=", ".join(duplicates))
     return parts
 
 
