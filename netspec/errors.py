@@ -177,6 +177,25 @@ class RunError(NetspecError):
     """A run with valid input failed: a non-finite loss, a full disk. Exit status 1."""
 
 
+def as_netspec_error(error: BaseException) -> NetspecError:
+    """Convert any exception to an error for the user."""
+    if isinstance(error, NetspecError):
+        return error
+    if isinstance(error, MemoryError):
+        return RunError(
+            "out of memory",
+            hint="`netspec plan` prints the memory that a batch needs; a smaller `batch_size` needs less",
+        )
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        return RunError(f"{error.strerror[:1].lower()}{error.strerror[1:]}{where}")
+    message = " ".join(str(error).split())
+    return RunError(
+        f"internal error: {type(error).__name__}" + (f": {message}" if message else ""),
+        hint="this is a bug in netspec: please report it; --debug shows the traceback",
+    )
+
+
 _FUNCTIONS = {
     "train": "train", "test": "test", "predict": "predict", "export": "export", "import": "import_model",
     "convert": "convert", "check": "check", "plan": "plan", "time": "time", "diff": "diff", "scale": "scale",

@@ -10,13 +10,13 @@ from typing import Any
 from netspec.cli.app import COMMANDS, USAGE_ERROR
 from netspec.cli.streams import tell
 from netspec.cli.workers import end_job, told_by_another
-from netspec.errors import InputError, NetspecError, Problem, RunError, did_you_mean
+from netspec.errors import InputError, Problem, as_netspec_error, did_you_mean
 from netspec.schema.plain_json import json_text
 
 
 def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     """Tell what went wrong on stderr, and as JSON on stdout where `words` ask for it; the exit status."""
-    reported = as_netspec_error(error)
+    reported = InputError(_usage_problem(error)) if isinstance(error, USAGE_ERROR) else as_netspec_error(error)
     trace = "".join(traceback.format_exception(error)) if debug else ""
     command = next((word for word in words if word in COMMANDS), "")
     text, output = trace + reported.render(), _output(reported.problems, command) if "--json" in words else ""
@@ -43,27 +43,6 @@ def as_json(command: str, problems: Sequence[Problem]) -> Any:
         case "train":
             return {"event": "error", "problems": data}
     return {"problems": data}
-
-
-def as_netspec_error(error: Exception) -> NetspecError:
-    """Convert any exception to an error for the user."""
-    if isinstance(error, NetspecError):
-        return error
-    if isinstance(error, USAGE_ERROR):
-        return InputError(_usage_problem(error))
-    if isinstance(error, MemoryError):
-        return RunError(
-            "out of memory",
-            hint="`netspec plan` prints the memory that a batch needs; a smaller `batch_size` needs less",
-        )
-    if isinstance(error, OSError) and error.strerror:
-        where = f": {error.filename}" if error.filename else ""
-        return RunError(f"{error.strerror[:1].lower()}{error.strerror[1:]}{where}")
-    message = " ".join(str(error).split())
-    return RunError(
-        f"internal error: {type(error).__name__}" + (f": {message}" if message else ""),
-        hint="this is a bug in netspec: please report it; --debug shows the traceback",
-    )
 
 
 def _usage_problem(error: Any) -> Problem:

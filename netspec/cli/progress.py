@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 REDRAW_EVERY = 0.2
 """Seconds between two drawings of the bar, so that it takes no time from the training."""
 
+MAX_NAME = 12
+"""Longest name of a metric next to the bar, in characters."""
+
 
 def json_lines(event: Event) -> None:
     """Print an event as one line of JSON; the frequent `progress` is left out, as in the log."""
@@ -51,11 +54,12 @@ def _bar() -> Progress:
     return Progress(
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=16),
+        TextColumn("step"),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]}"),
         TextColumn("{task.fields[test]}", style="green"),
         TextColumn("{task.fields[rate]}/s", style="dim"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True),
         auto_refresh=False,  # redrawn by events alone: no second thread next to the training
         transient=True,
     )
@@ -102,6 +106,7 @@ class Bar:
 
 
 def _figure(test: dict[str, Any]) -> str:
-    """The first metric of an evaluation, or its loss; without its name, so that the bar fits 80 columns."""
-    value = next(iter(test["metrics"].values()), test["loss"])
-    return "" if value is None else f"{test.get('split', 'test')} {value:.4f}"
+    """The first metric of an evaluation, or its loss. Long names are cut, so that the bar fits 80 columns."""
+    name, value = next(iter(test["metrics"].items()), ("loss", test["loss"]))
+    name = name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
+    return "" if value is None else f"{test.get('split', 'test')} {name} {value:.4f}"

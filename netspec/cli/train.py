@@ -28,6 +28,7 @@ app = command_app()
         "netspec train train.yaml",
         "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
         "netspec train runs/fast/spec.yaml --resume",
+        "netspec train train.yaml --run-dir runs/long --resume auto",
         "netspec train train.yaml --workers 4",
         "netspec train train.yaml --workers 64 --dry-run",
     ),
@@ -43,7 +44,7 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Continue the run, or start one from the FILE that follows.",
+            help="Continue the run (auto: or start one), or from FILE.",
         ),
     ] = False,
     weights: Annotated[
@@ -74,7 +75,8 @@ def train(
     machine; on a cluster, use its launcher, such as srun.
 
     --resume continues a run: SPEC is the spec.yaml of the run, or a training file whose newest run continues. --resume
-    FILE starts a new run from a netspec checkpoint, or from a PyTorch model with its optimizer (.safetensors).
+    auto starts a run if there is none. --resume FILE starts a new run from a netspec checkpoint, or from a PyTorch
+    model with its optimizer (.safetensors).
 
     With --json, prints one object per event and line; the last is `done` or `error`.
     """
@@ -154,6 +156,8 @@ def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
 def _told(stopped: Interrupted) -> str:
     """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
     again = command("train", stopped.run_dir / "spec.yaml", "--resume", *stopped.options)
+    if not (stopped.run_dir / "spec.yaml").is_file():
+        return "stopped at once, before the first step; nothing was written"
     if stopped.step is None:
         return f"stopped at once, before the first checkpoint; to start again: {again}"
     if stopped.at_once:

@@ -173,7 +173,8 @@ def train(
 
     - `run_dir`: folder to write the run to; by default the next free of `runs/NAME`, `runs/NAME-2`, …
     - `resume`: `True` continues the run in `run_dir` (or the run whose `spec.yaml` `spec` is) from its newest
-      checkpoint; the path of a checkpoint starts a new run from it.
+      checkpoint; `"auto"` does so if there is a run, and starts one otherwise; the path of a checkpoint starts a new
+      run from it.
     - `weights`: file to start from; parameters that match by name and shape are loaded.
     - `samples`: the data of splits with `source: python`, such as `{"train": arrays, "test": function}`.
     - `device`: `"auto"`, or a name that `netspec.devices()` lists.

@@ -6,7 +6,7 @@ The log files, the progress display and `--json` all listen to the same stream.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from netspec.schema.plain_json import json_text
 
 Event: TypeAlias = dict[str, Any]
 """`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `init_from`, `warning`,
-`note`, `skipped`, `done`."""
+`note`, `skipped`, `done`; in the log files also `error` (with the problems and the exit status) and `stopped`."""
 Listener: TypeAlias = Callable[[Event], None]
 
 
@@ -123,6 +123,10 @@ def format_event(event: Event) -> str:
             examples = f" ({'; '.join(event['examples'])})" if event["examples"] else ""
             left_out = f"{counted(event['samples'], 'damaged sample')} of the {SPLITS[event['split']]} data left out"
             return f"skipped: {left_out}{when}{examples}"
+        case "error":
+            return "\n".join(map(_format_problem, event["problems"])) + f" (exit status {event['exit_status']})"
+        case "stopped":
+            return f"stopped after step {event['step']:,}"
         case "done":
             splits = [split for split in ("validation", "test") if event.get(split)]
             results = "".join(f", {split} {format_evaluation(event[split])}" for split in splits)
@@ -130,6 +134,14 @@ def format_event(event: Event) -> str:
             best = f", {describe_best(event)}" if event.get("best") else ""
             return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{best}{results}{skipped}"
     return json_text(event)
+
+
+def _format_problem(problem: Mapping[str, Any]) -> str:
+    """Return a problem in one line, with its location."""
+    file, line, column = (problem[key] for key in ("file", "line", "column"))
+    place = f"{file}:{line}:{column}: " if file else ""
+    details = "".join(f"; {key}: {problem[key]}" for key in ("expected", "got", "hint") if problem[key])
+    return f"{place}error: {problem['message']}{details}"
 
 
 def describe_best(done: Event) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from os import PathLike
@@ -13,7 +13,7 @@ from typing import Any
 
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Location
+from netspec.errors import InputError, Location, NetspecError, as_netspec_error
 from netspec.schema.language.provenance import resolved_yaml, told_origin
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.specs.monitor import set_modes
@@ -30,11 +30,14 @@ from netspec.training.loop import TrainingLoop
 from netspec.training.model import count_elements, load_weights
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint, restore_run, start_from_checkpoint
-from netspec.training.run_directory import RunDir, open_run_dir, run_of
+from netspec.training.run_directory import RunDir, find_run, open_run_dir, run_of
 from netspec.training.samples import with_samples
 from netspec.training.session import Session, open_session
 from netspec.training.signals import Signals
 from netspec.training.transfer import init_from
+
+AUTO = "auto"
+"""Value of `resume`: continue the run if there is one, otherwise start one."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,11 @@ def run(
     """Run the training that the spec describes.
 
     `resume=True` continues from the newest intact checkpoint of the run directory (of the run that `source` is the
-    `spec.yaml` of), and reaches bit-identical weights; the path of a checkpoint starts a new run from it. `weights`
-    starts from the parameters of a file that match by name and shape. `samples` is the data of splits with
-    `source: python`. Each of `listeners` is called with every event; the hooks of `callbacks` run after those of the
-    callbacks in the spec.
+    `spec.yaml` of), and reaches bit-identical weights; `"auto"` does so if there is a run, and starts one otherwise;
+    the path of a checkpoint starts a new run from it. `weights` starts from the parameters of a file that match by name
+    and shape. `samples` is the data of splits with `source: python`. Each of `listeners` is called with every event;
+    the hooks of `callbacks` run after those of the callbacks in the spec. A run that fails before its first step is
+    removed; later failures are recorded in its log.
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
     began = time.perf_counter()
@@ -143,13 +147,37 @@ def run(
         compiler = training_compiler(spec, device, session)
         if session.is_server:
             return _serve(session, compiler, began)
-        path = Path(run_dir) if run_dir else _own_run(source) if resume is True else None
+        path = Path(run_dir) if run_dir else _own_run(source) if resume in (True, AUTO) else None
+        if resume == AUTO:
+            found = session.is_root and find_run(spec.name or spec.net.name, path) is not None
+            resume = bool(session.gather(found)[0])
         training = _prepare(stack, spec, session, compiler, path, resume=resume is True)
         start = _restore(training, resume) if resume else _initialize(training, weights)
-        loop = _align(stack, training, start, listeners, [*spec.callbacks, *_early_stopping(spec), *callbacks])
-        _report_start(loop, start, resume)
-        _train(loop, start, resumed=bool(resume))
-        return _finish(loop, time.perf_counter() - began)
+        log = [stack.enter_context(LogFiles(training.folder.folder))] if session.is_root else []
+        loop = _align(stack, training, start, [*log, *listeners], [*spec.callbacks, *_early_stopping(spec), *callbacks])
+        with _recorded_failure(loop, log):
+            _report_start(loop, start, resume)
+            _train(loop, start, resumed=bool(resume))
+            return _finish(loop, time.perf_counter() - began)
+
+
+@contextmanager
+def _recorded_failure(loop: TrainingLoop, log: Sequence[Listener]) -> Iterator[None]:
+    """Record in the log why a run ends before its last step; discard a run that ends before its first."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt):
+            event: Event = {"event": "stopped", "step": loop.step}
+        else:
+            failure = as_netspec_error(error)
+            problems = [problem.as_json() for problem in failure.problems]
+            event = {"event": "error", "step": loop.step, "problems": problems, "exit_status": failure.exit_status}
+        loop.folder.discarded = loop.step == 0 and loop.folder.newest_step() is None
+        for listener in log:
+            with suppress(NetspecError, OSError):  # the error to report is the one that ended the run
+                listener(event)
+        raise
 
 
 def _checked(
@@ -161,7 +189,7 @@ def _checked(
     weights: str | Path | None,
 ) -> TrainSpec:
     """Read the spec. Raises `InputError` for arguments that exclude each other."""
-    if resume and weights is not None:
+    if resume and resume != AUTO and weights is not None:
         raise InputError("--resume and --weights exclude each other: a checkpoint holds the weights")
     spec = with_samples(source if isinstance(source, TrainSpec) else load_train(source, overrides), samples)
     if weights is not None and spec.init_from is not None:
@@ -181,10 +209,11 @@ def _prepare(
         if split != "train"
     }
     compiler.program(compiler.batch_program, loader.batch_sizes[0])  # raise its errors before creating a folder
-    path = None
+    folder = None
     if session.is_root:
-        path = str(stack.enter_context(open_run_dir(spec.name or spec.net.name, run_dir, resume=resume)).folder)
-    folder = RunDir(Path(session.broadcast(path)))
+        folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, run_dir, resume=resume))
+    path = Path(session.broadcast(None if folder is None else str(folder.folder)))
+    folder = folder or RunDir(path)
     session.report_run_dir(folder.folder)
     return PreparedTraining(spec, session, compiler, loader, evaluation_loaders, folder)
 
@@ -233,18 +262,16 @@ def _align(
     listeners: Sequence[Listener],
     callbacks: Sequence[object],
 ) -> TrainingLoop:
-    """Give all workers the root's states, open the log, and set up the loop."""
+    """Give all workers the root's states, write the spec, and set up the loop."""
     spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
     progress = session.align(compiler, loader, start)
     progress.resume_losses(session)
-    log: list[Listener] = []
     if session.is_root:
         training.folder.write_spec(resolved_yaml(spec, _origin_in_run(training.folder, start.changed)))
-        log = [stack.enter_context(LogFiles(training.folder.folder))]
     signals = stack.enter_context(Signals())
     loop = TrainingLoop(
         spec, compiler, loader, training.evaluation_loaders, training.folder, signals, progress, session,
-        listeners=[EventListener(listener) for listener in (*log, *listeners)],
+        listeners=[EventListener(listener) for listener in listeners],
         callbacks=[built_callback(callback, spec) for callback in callbacks],
     )  # fmt: skip
     session.expect_traffic(compiler, loader, spec.train.accumulate, range(progress.step, loop.total))

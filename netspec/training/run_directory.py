@@ -20,6 +20,8 @@ class RunDir:
     """Paths of the files of a run."""
 
     folder: Path
+    discarded: bool = field(default=False, init=False)
+    """Whether the run did nothing, so that its files are removed when the directory is closed."""
     _spec_text: str | None = field(default=None, init=False)
 
     @property
@@ -102,7 +104,8 @@ def open_run_dir(name: str, path: Path | None, *, resume: bool) -> Iterator[RunD
 
     It is `path`, or the next free of `runs/NAME`, `runs/NAME-2`, …; with `resume` it is `path`, or the newest of these.
     Raises `InputError` if a new run would overwrite another, if there is no run to resume, or if another process writes
-    it. If a new run fails before it writes its spec, the folders that it created are removed.
+    it. If a new run fails before it writes its spec, or is `discarded`, the folders and files that it created are
+    removed.
     """
     target = Path("runs", "any") if path is None else path
     missing_parents = [folder for folder in target.parents if not folder.is_dir()]
@@ -118,8 +121,17 @@ def open_run_dir(name: str, path: Path | None, *, resume: bool) -> Iterator[RunD
         try:
             yield opened
         finally:
+            if not resume and opened.discarded:
+                for file in (opened.spec, opened.log, opened.log.with_suffix(".txt")):
+                    file.unlink(missing_ok=True)
             if not resume and not opened.spec.exists() and not opened.log.exists():
                 _remove_empty(opened, [] if existed else [opened.folder, *missing_parents])
+
+
+def find_run(name: str, path: Path | None) -> Path | None:
+    """Return the run that `resume` continues, in `path` or the newest of the name; None if there is none."""
+    folders = _candidates(name)[-1:] if path is None else [path]
+    return next((folder for folder in folders if (folder / SPEC).is_file()), None)
 
 
 def _remove_empty(opened: RunDir, folders: Sequence[Path]) -> None:

@@ -136,6 +136,8 @@ def test_a_second_ctrl_c_prints_the_resume_command_in_one_line(netspec, work, mo
     def run(*given: Any, **options: Any) -> Any:
         raise Interrupted(Path("a"), step, at_once=True)
 
+    (work / "a").mkdir()
+    (work / "a" / "spec.yaml").touch()
     monkeypatch.setattr("netspec.training.run.run", run)
     found = netspec("train", "train.yaml")
     assert (found.status, found.out, found.err) == (130, "", line + "\n")
@@ -222,7 +224,7 @@ def test_the_bar_fits_80_columns(monkeypatch):
     text = out.getvalue()
     assert "warning: mind [this]" in text
     last = [line for line in text.replace("\x1b[2K", "\n").splitlines() if line.startswith("epoch 2.00")][-1]
-    for part in ("6/6", "loss 0.1250", "test 0.7500", "10,000/s"):
+    for part in ("step", "6/6", "loss 0.1250", "test accuracy 0.7500", "10,000/s"):
         assert part in last
     assert "…" not in last
 

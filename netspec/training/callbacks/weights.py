@@ -114,6 +114,8 @@ class Checkpoints(Callback):
         Devices with collectives of their own may leave states half written: then no checkpoint is possible.
         """
         session, compiler = training.session, training.compiler
+        if training.step == 0 and session.alone:
+            return  # nothing is lost
         if self._gave_up or (session.joint_steps and compiler.device.has_collectives):
             return
         training.settle()
