@@ -357,7 +357,7 @@ def kind_of_path(path: str | Path) -> str | None:
 def near_path(path: Path, *, folders: bool | None = None) -> str | None:
     """A hint for a path where nothing is: the nearest name (of `folders`, or of files alone), or what else is wrong."""
     if path.is_symlink():
-        return f"it is a link to {path.readlink()}, which is not there"
+        return f"it is a link to {path.readlink()}, which does not exist"
     try:
         names = [entry.name for entry in path.parent.iterdir() if folders is None or entry.is_dir() == folders]
     except OSError:

@@ -100,7 +100,7 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
         unknown = [key for key in tree if key not in NetSpec.model_fields | TrainSpec.model_fields]
         near = next(filter(None, (did_you_mean(key, _NET_KEYS | _TRAIN_KEYS) for key in unknown)), None)
         raise SpecError(
-            "this is neither a net nor a training",
+            "this is neither a net file nor a training file",
             location=tree.origin,
             expected="a net (`inputs`, `layers`) or a training (`net`, `data`, `solver`, `train`)",
             got=f"keys {listing(list(tree))}" if tree else "an empty mapping",
@@ -111,7 +111,7 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
     names = {"net": "a net", "train": "a training"}
     other = tree.get("net")
     raise SpecError(
-        f"this is {names[found]}, where {names[wanted]} is wanted",
+        f"this is {names[found]} file, expected {names[wanted]} file",
         location=tree.origin,
         expected="`inputs` and `layers`" if wanted == "net" else "`net`, `data`, `solver` and `train`",
         got=f"keys {listing(list(tree))}",

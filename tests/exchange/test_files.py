@@ -90,7 +90,7 @@ def test_a_link_to_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "w.h5").symlink_to("gone.h5")
     with pytest.raises(InputError) as caught, reading(tmp_path / "w.h5", "weights"):
         pass
-    assert caught.value.problems[0].hint == "it is a link to gone.h5, which is not there"
+    assert caught.value.problems[0].hint == "it is a link to gone.h5, which does not exist"
 
 
 def test_only_files_that_a_killed_writer_left_are_removed(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ net.yaml:8:31: error: `rate` is too large
   expected: less than 1
   got: 1.5
   in `one/0`, a call of the block `fully`, at net.yaml:10:5
-  in turn 1 of 3 (index = 0), at net.yaml:10:48
+  in repetition 1 of 3 (index = 0), at net.yaml:10:48
 """
     )
 
@@ -312,13 +312,13 @@ WRONG: dict[str, tuple[str, str]] = {
         "layers: [{name: r, type: Flatten, repeat: 2}, {name: r, type: Flatten}]\n",
         "the first is at net.yaml:3:43",
     ),
-    "turns beyond bounds": ("layers: [{type: Flatten, repeat: 1000000000}]\n", "expected: at most 100000 turns"),
+    "turns beyond bounds": ("layers: [{type: Flatten, repeat: 1000000000}]\n", "expected: at most 100000 repetitions"),
     "variable that could be the parameter": (
         DENSE + "layers: [{type: fully, repeat: {units: [1, 2]}}]\n",
         'hint: to pass on the variable `units`: `units: "${units}"`',
     ),
-    "list in arithmetic": (LISTED.format("${n + 1}"), "`n` is a list, which no arithmetic takes"),
-    "list in a text": (LISTED.format("x${n}"), "a list can't be part of a text"),
+    "list in arithmetic": (LISTED.format("${n + 1}"), "`n` is a list, which cannot be used here"),
+    "list in a text": (LISTED.format("x${n}"), "a list cannot be inserted into text"),
 }  # fmt: skip
 
 

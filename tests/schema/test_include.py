@@ -161,10 +161,10 @@ def test_names_that_clash(put):
 def test_where_files_may_not_be(put):
     put(net="layers: [{include: a.yaml, repeat: 2}, {include: 3}]\n", a="layers: [Flatten]\n")
     told = complaint()
-    assert "net.yaml:3:28: error: an included file has no `repeat`" in told
+    assert "net.yaml:3:28: error: `repeat` cannot be used with `include`" in told
     assert "net.yaml:3:50: error: `include` needs the path of a file" in told
     put(net="include: a.yaml\nlayers: [Flatten]\n")
-    assert "these layers go nowhere" in complaint()
+    assert "a file included at the top level cannot contain `layers`" in complaint()
     put(net="include: {a: 1}\nlayers: [Flatten]\n")
     assert "`include` is not a name or a list of names" in complaint()
 

@@ -255,13 +255,13 @@ parallel, solver, train, vars
 
 def test_which_kind_of_file(folder):
     write(folder, odd="netspec: 1\nlayres: []\n")
-    with pytest.raises(SpecError, match="neither a net nor a training") as caught:
+    with pytest.raises(SpecError, match="neither a net file nor a training file") as caught:
         load_spec("odd.yaml")
     assert caught.value.problems[0].hint == "did you mean `layers`?"
-    with pytest.raises(SpecError, match="this is a training, where a net is wanted") as caught:
+    with pytest.raises(SpecError, match="this is a training file, expected a net file") as caught:
         load_net("train.yaml")
     assert caught.value.problems[0].hint == "its net is `net.yaml`"
-    with pytest.raises(SpecError, match="this is a net, where a training is wanted"):
+    with pytest.raises(SpecError, match="this is a net file, expected a training file"):
         load_train("net.yaml")
 
 

@@ -100,7 +100,7 @@ MISTAKES = [
     (
         "train.max_steps.x=3",
         "`train.max_steps` has no keys: it is the value 5",
-        "set the whole: `train.max_steps={x: …}`",
+        "replace the value: `train.max_steps={x: …}`",
     ),
     ("trian.max_steps=3", "no key `trian`", "did you mean `train`?"),
     ("other.thing=3", "no key `other`", "a new mapping is set as a whole: `other={…}`"),

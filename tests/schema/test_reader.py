@@ -99,7 +99,7 @@ REFUSED = {
     "unclosed quote": ("a: 'b\n", "t:1:4", "a quoted text is not closed"),
     "colon in text": ("a: b: c\n", "t:1:5", "a second `:` in the line"),
     "reserved character": ("a: @b\n", "t:1:4", "text cannot start with `@`"),
-    "indentation": ("a:\n  b: 1\n c: 2\n", "t:3:2", "this line does not fit the lines above"),
+    "indentation": ("a:\n  b: 1\n c: 2\n", "t:3:2", "unexpected indentation"),
     "control character": ("a: b\x07\n", "t:1:5", "the character U+0007 is not allowed"),
     "unknown escape": ('a: "\\q"\n', "t:1:6", "this escape is unknown"),
     "half a character": ('a: "\\ud83d"\n', "t:1:4", "a surrogate without its pair"),

@@ -98,7 +98,7 @@ class Expander:
             if not is_valid or layer != name:
                 message, expected = (
                     f"a block cannot be called `{name}`",
-                    "a lower-case letter, then letters, digits, _ and -",
+                    "a lowercase letter, then letters, digits, _ and -",
                 )
                 if layer != name or layer in LAYERS:
                     message, expected = f"{message}: that is the layer {layer}", "another name"
@@ -136,7 +136,7 @@ class Expander:
         last_name: str | None = None
         for number, values in enumerate(values_by_turn):
             assignments = ", ".join(f"{name} = {value}" for name, value in values.items())
-            call = Call(f"in turn {number + 1} of {len(values_by_turn)} ({assignments})", at)
+            call = Call(f"in repetition {number + 1} of {len(values_by_turn)} ({assignments})", at)
             inner = replace(context, scope=context.scope | values, calls=(call, *context.calls))
             turn = _Turn(f"/{number}" if is_named else "", names.above if number and is_chained else None)
             name = self._entry(body, replace(place, calls=inner.calls), inner, names, turn)

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from netspec.errors import did_you_mean, listing
+from netspec.errors import counted, did_you_mean, listing
 from netspec.schema.language.formula import Formula, Function
 from netspec.schema.yaml.scalars import MAX_INT
 
@@ -147,9 +147,12 @@ class Expression(Formula):
     def _plain(self, node: ast.expr, value: Value) -> Plain:
         if isinstance(value, (bool, int, float, str)):
             return value
-        source, items = self.source(node), f", and {self.source(node)}[0] its first item" if _is_list(value) else ""
+        source = self.source(node)
         raise self.fail(
-            node, f"`{source}` is {_kind(value)}, which no arithmetic takes", hint=f"`${{{source}}}` alone is it{items}"
+            node,
+            f"`{source}` is {_kind(value)}, which cannot be used here",
+            expected="a number, text or boolean",
+            hint=f"{source}[0] is its first item" if _is_list(value) and value else None,
         )
 
     def _number(self, node: ast.expr, value: Value, sign: str) -> int | float:
@@ -193,10 +196,14 @@ class Expression(Formula):
         if not _is_list(value):
             raise self.fail(node, f"`{source}` is {_kind(value)}, which has no items", expected="a list or a mapping")
         if isinstance(index, (bool, float, str)):
-            raise self.fail(node.slice, f"a position in a list is a whole number, not {_shown(index)}")
+            raise self.fail(node.slice, f"a list index must be an integer, not {_shown(index)}")
         if not -len(value) <= index < len(value):
-            last = f"a position from 0 to {len(value) - 1}" if value else "a list with items"
-            raise self.fail(node.slice, f"`{source}` has {len(value)} items, and none at {index}", expected=last)
+            last = f"an index from 0 to {len(value) - 1}" if value else "a list with items"
+            raise self.fail(
+                node.slice,
+                f"index {index} is out of range: `{source}` has {counted(len(value), 'item')}",
+                expected=last,
+            )
         return value[index]  # type: ignore[no-any-return]  # likewise
 
     def called(self, node: ast.Call, name: str, function: Function, values: list[Value]) -> Plain:
@@ -214,8 +221,7 @@ class Expression(Formula):
         except OverflowError:
             raise self.fail(node, f"the number is too large: {self.source(node)}") from None
         except (ValueError, TypeError):
-            given = ", ".join(_shown(value) for value in values)
-            raise self.fail(node, f"{self.source(node)} has no value for {given}") from None
+            raise self.fail(node, f"{self.source(node)} cannot be computed") from None
         if isinstance(value, complex):
             raise self.fail(node, f"{self.source(node)} is not a real number")
         return self._bounded(node, value)

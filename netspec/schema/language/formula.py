@@ -170,7 +170,7 @@ class Formula(ABC):
         if function is None:
             raise self.fail(
                 node,
-                f"no function `{name}` is known",
+                f"unknown function `{name}`",
                 expected=f"one of {listing(list(self.functions))}",
                 hint=did_you_mean(name, self.functions),
             )
@@ -178,7 +178,7 @@ class Formula(ABC):
             most = "or more" if function.most is None else f"to {function.most}"
             least = str(function.least)
             wanted = least if function.least == function.most else f"{least} {most}"
-            raise self.fail(node, f"`{name}` takes {wanted} value{'' if wanted == '1' else 's'}, not {len(values)}")
+            raise self.fail(node, f"`{name}` takes {wanted} argument{'' if wanted == '1' else 's'}, got {len(values)}")
         return self.called(node, name, function, values)
 
     def fail(self, node: ast.AST, message: str, **facts: str | None) -> ExpressionError:

@@ -82,7 +82,7 @@ class Includes:
         for name, place in _paths(tree):
             part = self._part(name, place, inside)
             if part is not None and part.get("layers"):
-                self._add("these layers go nowhere", place, got=f"`layers` in {name}",
+                self._add("a file included at the top level cannot contain `layers`", place, got=f"`layers` in {name}",
                           hint=f"in a list of layers write `- {{include: {name}}}`")  # fmt: skip
         if "layers" in self.sections:
             self._lists(tree, inside)
@@ -106,7 +106,8 @@ class Includes:
                 continue
             if len(item) > 1:
                 other = next(key for key in item if key != "include")
-                self._add(f"an included file has no `{other}`", item.key_at[other], expected="`- {include: FILE}`",
+                self._add(f"`{other}` cannot be used with `include`", item.key_at[other],
+                          expected="`- {include: FILE}`",
                           hint="put it into a group: `{name: …, repeat: …, layers: [{include: …}]}`")  # fmt: skip
             if not _paths(item):
                 self._add("`include` needs the path of a file", item.value_at["include"], got=describe(item["include"]),

@@ -123,7 +123,7 @@ class Evaluator:
                 self.failed.add(found.value_at[start])
                 itself = len(chain) == 2
                 self._add(
-                    "a variable is defined by itself" if itself else "these variables are defined by each other",
+                    "a variable depends on itself" if itself else "these variables depend on each other",
                     found.value_at[start],
                     f"vars.{start}",
                     got=" → ".join(chain),
@@ -175,7 +175,7 @@ class Evaluator:
             if not isinstance(value, (bool, int, float, str)):
                 offset = part[0] if isinstance(part, tuple) else 0
                 kind = "nothing (null)" if value is None else "a mapping" if isinstance(value, Map) else "a list"
-                self._fail(ExpressionError(f"{kind} can't be part of a text"), text, offset, place, path)
+                self._fail(ExpressionError(f"{kind} cannot be inserted into text"), text, offset, place, path)
                 return Unknown()
         joined = "".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
         if len(joined) > max(MAX_TEXT, 2 * len(text)):

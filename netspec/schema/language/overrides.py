@@ -169,7 +169,7 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
             location=override.key_place,
             path=".".join(override.path),
             expected="a path to a value in a mapping or a list",
-            hint=f"set the whole: `{'.'.join(walked)}={{{name}: …}}`" if not override.remove else None,
+            hint=f"replace the value: `{'.'.join(walked)}={{{name}: …}}`" if not override.remove else None,
         )
 
 
@@ -217,8 +217,8 @@ def _missing(
 
 def _positions(count: int) -> str:
     if count > 1:
-        return f"a position from 0 to {count - 1}"
-    return "position 0" if count else "nothing: the list is empty"
+        return f"an index from 0 to {count - 1}"
+    return "index 0" if count else "nothing: the list is empty"
 
 
 def _kind(value: Any) -> str:

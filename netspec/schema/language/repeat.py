@@ -42,15 +42,15 @@ def turns(repeat: Any, place: Location, path: str, scope: Scope, evaluator: Eval
         elif isinstance(values, int) and not isinstance(values, bool) and 0 <= values <= MAX_TURNS:
             counts[name] = values
         else:
-            expected = "a whole number of 0 or more, or variables with their values, such as `{width: [64, 128]}`"
+            expected = "an integer of 0 or more, or variables with their values, such as `{width: [64, 128]}`"
             if isinstance(values, int) and values > MAX_TURNS:
-                expected = f"at most {MAX_TURNS} turns"
+                expected = f"at most {MAX_TURNS} repetitions"
             message = "`repeat` must be a number or lists of values"
             problems.append(Problem(message, at, path, expected=expected, got=describe(values)))
     if not problems and not unknown and len(set(counts.values())) != 1:
         got = listing([f"{count} for `{name}`" for name, count in counts.items()]) or "no variable"
-        message = "all variables of a `repeat` must have the same number of values"
-        problems.append(Problem(message, place, path, expected="lists of one length, or that number", got=got))
+        message = "the lists of a `repeat` differ in length"
+        problems.append(Problem(message, place, path, expected="lists of equal length, or that number", got=got))
     evaluator.problems += problems
     if problems or unknown:
         return None

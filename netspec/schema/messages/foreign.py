@@ -61,10 +61,19 @@ def _foreign(kind: str, entry: str, name: str, known: Container[str]) -> Suggest
         names, _, how = here.partition(" | ")
         names_here = [candidate for candidate in names.split(", ") if candidate in known and candidate != name]
         if names_here:
-            owner = tool if "'" in tool else "another tool's" if tool == "another" else f"{tool}'s"
-            hint = f"{name} is {owner} name: here it is {' or '.join(names_here)}" + (f" {how}" if how else "")
+            alternatives = " or ".join(filter(None, (", ".join(names_here[:-1]), names_here[-1])))
+            separator = ", " if how.startswith("which ") else " "
+            replacement = f"{alternatives}{separator}{how}" if how else alternatives
+            hint = f"use {replacement}" if tool == "another" else f"{name} is {_owner(tool)}: here it is {replacement}"
             return Suggestion(hint, names_here[0])
     return None
+
+
+def _owner(tool: str) -> str:
+    """Describe whose name it is: `Caffe's name`, `Keras's short name`, `an alias in Keras`."""
+    if tool.startswith("an alias"):
+        return tool
+    return f"{tool} name" if "'" in tool else f"{tool}'s name"
 
 
 def number_replacement(kind: str, value: object) -> str | None:

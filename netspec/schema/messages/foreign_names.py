@@ -15,7 +15,7 @@ _LAYERS = {
         Convolution: Conv2D
         Deconvolution: Conv2DTranspose
         Pooling: MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, StochasticPooling2D
-        BatchNorm: BatchNormalization | in place of BatchNorm and Scale
+        BatchNorm: BatchNormalization | which replaces BatchNorm and Scale
         Eltwise: Add, WeightedSum, Multiply, Maximum
         Concat: Concatenate
         Embed: Embedding
@@ -116,7 +116,7 @@ _LAYERS = {
         SmoothL1Loss, HuberLoss: !a loss belongs under `losses`: Huber
         TripletMarginLoss: !a loss belongs under `losses`: Triplet
     """,
-    "Keras's other": """
+    "an alias in Keras": """
         Convolution1D: Conv1D
         Convolution2D: Conv2D
         Convolution3D: Conv3D
@@ -140,14 +140,14 @@ _LAYERS = {
         InputLayer: !the net's inputs are declared under `inputs`
     """,
     "Keras": f"""
-        Rescaling: Power | with `scale` and `shift`; data may pass the transform Rescaling instead
+        Rescaling: Power | with `scale` and `shift`; or rescale the data with the transform Rescaling
         Lambda: Expression | with a formula in `expr`; a spec contains no code
         AugMix, AutoContrast, CategoryEncoding, CutMix, Equalization, MelSpectrogram, MixUp: {_TRANSFORM}
         RandAugment, RandomBrightness, RandomColorDegeneration, RandomColorJitter, RandomContrast: {_TRANSFORM}
         RandomCrop, RandomErasing, RandomFlip, RandomGaussianBlur, RandomGrayscale, RandomHue: {_TRANSFORM}
         RandomInvert, RandomPerspective, RandomPosterization, RandomRotation, RandomSaturation: {_TRANSFORM}
         RandomSharpness, RandomShear, RandomTranslation, RandomZoom, Solarization: {_TRANSFORM}
-        STFTSpectrogram: Conv1D | with `kernel_initializer: STFT`, for each part; data may pass MelSpectrogram instead
+        STFTSpectrogram: Conv1D | with `kernel_initializer: STFT`, for each part; or use the transform MelSpectrogram
         Discretization, Hashing, HashedCrossing, IntegerLookup, StringLookup: {_COLUMN}
         TextVectorization: !text is converted to numbers when it is read: by `tokenizer` of its source
         SimpleRNNCell, LSTMCell, GRUCell, StackedRNNCells: !a cell belongs in the field `cell` of an RNN

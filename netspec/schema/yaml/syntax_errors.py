@@ -45,7 +45,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str | None], ...] = (
     ),
     (
         r"expected <block end>",
-        "this line does not fit the lines above",
+        "unexpected indentation",
         "align it with the keys above, or close an open bracket or quote there",
     ),
     (r"found unknown escape character", "this escape is unknown inside double quotes", "use single quotes, or `\\\\`"),
@@ -89,7 +89,7 @@ def _explain_from_lines(reason: str, location: Location, above: Location | None)
             return "invalid comment", "a comment begins with `#`", replace(line, column=slashes.start(2) + 1)
     if "mapping values are not allowed" in reason:
         if ": " in before:
-            return "a second `:` in the line", "quote a text that contains `: `", location
+            return "a second `:` in the line", "put text that contains `: ` in quotes", location
         if above and _OTHER_LINE.match(above.text):
             start = len(above.text) - len(above.text.lstrip()) + 1
             return "this line is not `key: value`", "is its `:` missing?", replace(above, column=start)
