@@ -43,19 +43,19 @@ def net(text: str, folder: Path) -> NetSpec:
 
 
 def solver(type_: str = "SGD", **fields: object) -> SolverSpec:
-    made = SOLVERS.parse({"type": type_, **fields})
-    assert isinstance(made, SolverSpec)
-    return made
+    spec = SOLVERS.parse({"type": type_, **fields})
+    assert isinstance(spec, SolverSpec)
+    return spec
 
 
 def batch(compiler: Compiler, size: int, step: int = 0, purpose: ProgramKind = ProgramKind.TRAIN) -> Arrays:
     """Numbers for every input of a program; whole numbers are 0, 1 or 2."""
     random = np.random.default_rng([size, step])
-    found: Arrays = {}
+    arrays: Arrays = {}
     for name, value in compiler.graph(purpose, size).inputs().items():
         if value.dtype.is_float:
-            found[name] = random.normal(size=value.shape).astype(str(value.dtype))
+            arrays[name] = random.normal(size=value.shape).astype(str(value.dtype))
         else:
-            found[name] = random.integers(0, 3, value.shape).astype(str(value.dtype))
+            arrays[name] = random.integers(0, 3, value.shape).astype(str(value.dtype))
     special = {RNG_INPUT: np.array([5, step, 0]), LEARNING_RATE: np.array(0.1), STEP: np.array(step + 1.0)}
-    return found | {name: array.astype(found[name].dtype) for name, array in special.items() if name in found}
+    return arrays | {name: array.astype(arrays[name].dtype) for name, array in special.items() if name in arrays}

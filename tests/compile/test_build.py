@@ -38,8 +38,10 @@ def test_all_shape_errors_are_reported_but_not_their_consequences(tmp_path: Path
     """
     with pytest.raises(SpecError) as caught:
         build(net(text, tmp_path), 4, training=True)
-    found = [(one.location, one.path, one.notes) for one in caught.value.problems]
-    assert [(place and place.line, place and place.column, path, *notes) for place, path, notes in found] == [
+    problems = [(problem.location, problem.path, problem.notes) for problem in caught.value.problems]
+    assert [
+        (location and location.line, location and location.column, path, *notes) for location, path, notes in problems
+    ] == [
         (7, 5, "layers.conv2", OF_CONV1, FROM_CONV1),
         (9, 5, "layers.shape", OF_CONV1, FROM_CONV1),
         (10, 5, "layers.sum", f"{OF_CONV1}, float32[4, 1, 6, 6]", FROM_CONV1, "came from: image [4, 1, 6, 6]"),
@@ -228,24 +230,24 @@ def gradients(text: str, folder: Path) -> tuple[Compiler, dict[str, np.ndarray]]
 
 
 def test_losses_are_weighted_and_include_penalties(tmp_path: Path) -> None:
-    compiler, found = gradients(LINEAR % "", tmp_path)
+    compiler, actual = gradients(LINEAR % "", tmp_path)
     data = batch(compiler, 5, purpose=ProgramKind.GRADIENTS)
     w, v = compiler.states["a/kernel"], compiler.states["b/kernel"]
     a = data["x"] @ w + 1
     first, second = (np.mean((value - data["y"]) ** 2) for value in (a, a @ v))
-    assert found["loss/first"] == pytest.approx(first, rel=1e-12)
-    assert found["loss/second"] == pytest.approx(0.25 * second, rel=1e-12)
-    assert found[f"loss/{REGULARIZATION}"] == pytest.approx(0.1 * np.abs(w).sum(), rel=1e-12)
-    assert found[LOSS] == pytest.approx(first + 0.25 * second + 0.1 * np.abs(w).sum(), rel=1e-12)
+    assert actual["loss/first"] == pytest.approx(first, rel=1e-12)
+    assert actual["loss/second"] == pytest.approx(0.25 * second, rel=1e-12)
+    assert actual[f"loss/{REGULARIZATION}"] == pytest.approx(0.1 * np.abs(w).sum(), rel=1e-12)
+    assert actual[LOSS] == pytest.approx(first + 0.25 * second + 0.1 * np.abs(w).sum(), rel=1e-12)
     tested = compiler.program(ProgramKind.TEST, 5)(data)
     assert set(tested) == {LOSS, "loss/first", "loss/second"}, "penalties are a matter of training"
 
 
 def test_gradients_of_shared_parameters_are_summed(tmp_path: Path) -> None:
-    _, apart = gradients(LINEAR % ", kernel_regularizer: {type: L1, l1: 0.1}", tmp_path)
+    _, separate = gradients(LINEAR % ", kernel_regularizer: {type: L1, l1: 0.1}", tmp_path)
     compiler, shared = gradients(LINEAR % ", share: a", tmp_path)
     assert sorted(compiler.info) == ["a/bias", "a/kernel"]
-    assert set(shared) == set(apart) - {"gradient/b/kernel", "gradient/b/bias"}
+    assert set(shared) == set(separate) - {"gradient/b/kernel", "gradient/b/bias"}
     data = batch(compiler, 5, purpose=ProgramKind.GRADIENTS)
     w, one = compiler.states["a/kernel"], 1e-6
 
@@ -253,11 +255,11 @@ def test_gradients_of_shared_parameters_are_summed(tmp_path: Path) -> None:
         compiler.states.assign("a/kernel", kernel)
         return float(compiler.program(ProgramKind.GRADIENTS, 5)(data)[LOSS])
 
-    for place in np.ndindex(*w.shape):
+    for index in np.ndindex(*w.shape):
         step = np.zeros_like(w)
-        step[place] = one
+        step[index] = one
         by_differences = (loss(w + step) - loss(w - step)) / (2 * one)  # good to 1e-9 in float64
-        assert shared["gradient/a/kernel"][place] == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
+        assert shared["gradient/a/kernel"][index] == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
 
 
 def test_frozen_layers_and_learning_rate_multipliers(tmp_path: Path) -> None:
@@ -275,9 +277,9 @@ def test_frozen_layers_and_learning_rate_multipliers(tmp_path: Path) -> None:
         (", learning_rate_multiplier: {bias: 0}", {"b/bias": 0}),
         (", learning_rate_multiplier: {bias: 3, kernel: 0.5}", {"b/kernel": 0.5, "b/bias": 3}),
     ):
-        found = change(fields)
+        changed = change(fields)
         for name, step in plain.items():
-            np.testing.assert_allclose(found[name], factors.get(name, 1) * step, rtol=1e-9, atol=1e-15)
+            np.testing.assert_allclose(changed[name], factors.get(name, 1) * step, rtol=1e-9, atol=1e-15)
 
 
 def test_nodes_know_their_layer_and_phase(tmp_path: Path) -> None:
@@ -334,6 +336,6 @@ def test_gradient_flows_through_the_output_that_is_read(tmp_path: Path) -> None:
     moved = (compiler.states["dense/kernel"] != before).any(axis=0)
     assert moved.tolist() == [False, False, False, False, True, True]
     fed = batch(compiler, 4, purpose=ProgramKind.PREDICT)
-    found = compiler.program(ProgramKind.PREDICT, 4)(fed)["parts.2"]
+    actual = compiler.program(ProgramKind.PREDICT, 4)(fed)["parts.2"]
     expected = fed["x"] @ compiler.states["dense/kernel"] + compiler.states["dense/bias"]
-    np.testing.assert_allclose(found, expected[:, 4:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual, expected[:, 4:], rtol=1e-5, atol=1e-6)

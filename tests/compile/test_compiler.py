@@ -51,11 +51,11 @@ def test_training_matches_the_interpreter_bit_for_bit(name: str, dtype: DType, t
     for purpose in (ProgramKind.TEST, ProgramKind.PREDICT, ProgramKind.GRADIENTS):
         data = batch(compiler, 4, 9, purpose)
         outputs, after = run(compiler.graph(purpose, 4), data, states)
-        got = compiler.program(purpose, 4)(data)
+        actual = compiler.program(purpose, 4)(data)
         # Batch normalization at inference is simplified to x · scale + shift, which rounds otherwise: a few ulps.
         tolerance = 2e-6 if dtype == DType.FLOAT32 else 1e-14
         for name, expected in outputs.items():
-            np.testing.assert_allclose(got[name], expected, rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(actual[name], expected, rtol=tolerance, atol=tolerance)
         same_bits(dict(compiler.states), after)
         same_bits(after, states)
 
@@ -125,10 +125,10 @@ def test_evaluation_between_steps_uses_current_weights(tmp_path: Path) -> None:
         for _ in range(2):
             compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3, step))
         for _ in range(2):  # the second run makes nothing anew
-            got = compiler.program(ProgramKind.TEST, 4)(data)
+            actual = compiler.program(ProgramKind.TEST, 4)(data)
             expected, _ = run(compiler.graph(ProgramKind.TEST, 4), data, dict(compiler.states))
             for name, right in expected.items():
-                np.testing.assert_allclose(got[name], right, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(actual[name], right, rtol=1e-5, atol=1e-5)
         for name in compiler.names("parameter"):
             compiler.states.assign(name, compiler.states[name] * np.float32(1.01))
 
@@ -140,23 +140,23 @@ def test_only_recent_programs_are_kept(tmp_path: Path) -> None:
         compiler.program(ProgramKind.PREDICT, size)
     for size in range(1, KEPT_VARIANTS):  # what is used stays, in the order of use
         compiler.program(ProgramKind.PREDICT, size)
-    kept = compiler.program(ProgramKind.PREDICT, KEPT_VARIANTS)
+    program = compiler.program(ProgramKind.PREDICT, KEPT_VARIANTS)
     for size in range(50, 50 + KEPT_VARIANTS - 1):
         compiler.program(ProgramKind.PREDICT, size)
     gc.collect()
     assert first() is None
-    assert compiler.program(ProgramKind.PREDICT, KEPT_VARIANTS) is kept
+    assert compiler.program(ProgramKind.PREDICT, KEPT_VARIANTS) is program
     assert len(compiler._variants) == KEPT_VARIANTS
 
 
 def test_initial_values_depend_only_on_the_seed(tmp_path: Path) -> None:
     spec = net(CLASSIFIER, tmp_path)
-    one, again, other = (Compiler(spec, seed=seed, solver=solver()) for seed in (3, 3, 4))
-    same_bits(dict(one.states), dict(again.states))
-    assert not np.array_equal(one.states["conv/kernel"], other.states["conv/kernel"])
-    one.program(ProgramKind.TRAIN, 3)(batch(one, 3))
-    one.reset()
-    same_bits(dict(one.states), dict(again.states))
+    first, repeated, other = (Compiler(spec, seed=seed, solver=solver()) for seed in (3, 3, 4))
+    same_bits(dict(first.states), dict(repeated.states))
+    assert not np.array_equal(first.states["conv/kernel"], other.states["conv/kernel"])
+    first.program(ProgramKind.TRAIN, 3)(batch(first, 3))
+    first.reset()
+    same_bits(dict(first.states), dict(repeated.states))
 
 
 def test_roles_of_states(tmp_path: Path) -> None:

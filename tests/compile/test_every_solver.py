@@ -40,20 +40,20 @@ def compiler(
     folder: Path, type_: str, fields: dict[str, Any], device: str, dtype: DType = DType.FLOAT64, text: str = CLASSIFIER
 ) -> Compiler:
     """A net with a solver whose patterns are of its layers."""
-    given = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
-    return Compiler(net(text, folder), solver=solver(type_, **given), dtype=dtype, device=device)
+    settings = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
+    return Compiler(net(text, folder), solver=solver(type_, **settings), dtype=dtype, device=device)
 
 
-def train(one: Compiler, steps: range) -> dict[str, bytes]:
+def train(solver_compiler: Compiler, steps: range) -> dict[str, bytes]:
     """Every state after these steps."""
     for step in steps:
-        one.program(ProgramKind.TRAIN, 5)(batch(one, 5, step))
-    return {name: one.states[name].tobytes() for name in one.info}
+        solver_compiler.program(ProgramKind.TRAIN, 5)(batch(solver_compiler, 5, step))
+    return {name: solver_compiler.states[name].tobytes() for name in solver_compiler.info}
 
 
 @pytest.mark.parametrize(("type_", "fields"), [*SAMPLES, *AVERAGED], ids=str)
 def test_checkpoint_contains_all_states_of_a_step(type_, fields, tmp_path):
-    whole = train(compiler(tmp_path, type_, fields, "reference"), range(4))
+    uninterrupted = train(compiler(tmp_path, type_, fields, "reference"), range(4))
     first, second = (compiler(tmp_path, type_, fields, "reference") for _ in range(2))
     train(first, range(2))
     roles = {name: info.role for name, info in first.info.items()}
@@ -61,7 +61,7 @@ def test_checkpoint_contains_all_states_of_a_step(type_, fields, tmp_path):
     write_checkpoint(tmp_path / "made.h5", states, roles, {"step": 2}, "", first.evaluated)
     for name, array in read_checkpoint(tmp_path / "made.h5").states.items():
         second.states.assign(name, array)
-    assert train(second, range(2, 4)) == whole
+    assert train(second, range(2, 4)) == uninterrupted
 
 
 @pytest.mark.parametrize(("type_", "fields"), [*SAMPLES, *AVERAGED], ids=str)
@@ -93,15 +93,15 @@ def test_fast_kernels_agree_with_the_reference(type_, fields, tmp_path):
 
 @pytest.mark.parametrize("type_", BY_STEPS)
 def test_evaluation_uses_the_solvers_weights(type_, tmp_path):
-    made = compiler(tmp_path, type_, {}, "reference")
-    train(made, range(3))
-    weights = made.weights()
+    averaged = compiler(tmp_path, type_, {}, "reference")
+    train(averaged, range(3))
+    weights = averaged.weights()
     plain = Compiler(net(CLASSIFIER, tmp_path), dtype=DType.FLOAT64, device="reference")
     for name, array in weights.items():
-        np.testing.assert_array_equal(array, made.states[made.evaluated.get(name, name)])
+        np.testing.assert_array_equal(array, averaged.states[averaged.evaluated.get(name, name)])
         plain.states.assign(name, array)
-    given = batch(made, 4, purpose=ProgramKind.TEST)
-    found, expected = (one.program(ProgramKind.TEST, 4)(given) for one in (made, plain))
-    assert found.keys() == expected.keys()
+    feeds = batch(averaged, 4, purpose=ProgramKind.TEST)
+    actual, expected = (one.program(ProgramKind.TEST, 4)(feeds) for one in (averaged, plain))
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
+        np.testing.assert_array_equal(actual[name], value)

@@ -40,12 +40,12 @@ def test_sample_weight_input_of_losses_and_metrics(tmp_path: Path) -> None:
         "label": np.array([0, 1, 2, 0, 2], "int32"),
         "importance": np.array([1.0, 0.0, 2.0, 0.5, 1.5], "float32"),
     }
-    found = compiler.program(ProgramKind.TEST, 5)(feeds)
+    actual = compiler.program(ProgramKind.TEST, 5)(feeds)
     scores = feeds["x"] @ compiler.states["logits/kernel"] + compiler.states["logits/bias"]
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[range(5), feeds["label"]]
     weights = feeds["importance"] * np.array([2.0, 1.0, 0.5])[feeds["label"]]
-    assert found[LOSS] == pytest.approx(3 * (losses * weights).sum() / weights.sum(), rel=1e-5)
-    hits, total = (float(found[f"sparse_categorical_accuracy/{index}"]) for index in (0, 1))
+    assert actual[LOSS] == pytest.approx(3 * (losses * weights).sum() / weights.sum(), rel=1e-5)
+    hits, total = (float(actual[f"sparse_categorical_accuracy/{index}"]) for index in (0, 1))
     assert total == 5.0
     assert hits == pytest.approx(feeds["importance"][scores.argmax(axis=1) == feeds["label"]].sum())
 
@@ -67,5 +67,5 @@ def test_steps_of_common_losses_run_on_fast_kernels_alone(tmp_path: Path, loss: 
     """
     compiler = Compiler(net(text, tmp_path), solver=solver(), device=open_device("null"))
     choices = compiler.plan(ProgramKind.TRAIN, 8).choices
-    slow = [node.op for node, one in choices.items() if isinstance(one.kernel, ForwardKernel)]
+    slow = [node.op for node, choice in choices.items() if isinstance(choice.kernel, ForwardKernel)]
     assert [op.name for op in slow if not op.traits.is_contraction] == []  # products are the layer's, and oneDNN's work

@@ -33,8 +33,8 @@ SOLVERS = {
 
 
 def compiled(folder: Path, rule: SolverSpec, dtype: DType = DType.FLOAT64, **loop: Any) -> Compiler:
-    made = LoopSpec.model_validate({"max_steps": 1, **loop})
-    return Compiler(net(NET, folder), solver=rule, dtype=dtype, device="cpu", loop=made)
+    loop_spec = LoopSpec.model_validate({"max_steps": 1, **loop})
+    return Compiler(net(NET, folder), solver=rule, dtype=dtype, device="cpu", loop=loop_spec)
 
 
 def samples(count: int, step: int) -> dict[str, np.ndarray]:
@@ -47,7 +47,7 @@ def common(step: int) -> dict[str, np.ndarray]:
     return {**rates, STEP: np.array(step + 1.0)}
 
 
-def whole(compiler: Compiler, data: dict[str, np.ndarray], step: int) -> float:
+def training_step(compiler: Compiler, data: dict[str, np.ndarray], step: int) -> float:
     program = compiler.program(ProgramKind.TRAIN, len(data["x"]))
     program({**data, **common(step), RNG_INPUT: np.array([7, step, 0])})
     return program.guard
@@ -57,19 +57,19 @@ def in_parts(compiler: Compiler, data: dict[str, np.ndarray], step: int, size: i
     total, count = 0.0, len(data["x"])
     for start in range(0, count, size):
         part = {name: array[start : start + size] for name, array in data.items()}
-        here = len(part["x"])
-        program = compiler.program(ProgramKind.ACCUMULATE, here)
-        weight = {WEIGHT: np.array(here / size), FIRST: np.array(start == 0)}
+        samples = len(part["x"])
+        program = compiler.program(ProgramKind.ACCUMULATE, samples)
+        weight = {WEIGHT: np.array(samples / size), FIRST: np.array(start == 0)}
         program({**part, **weight, RNG_INPUT: np.array([7, step, start])})
-        total += program.guard * here
+        total += program.guard * samples
     compiler.program(ProgramKind.UPDATE, 1)({**common(step), SHARE: np.array(size / count)})
     return total / count
 
 
-def alike(one: Compiler, other: Compiler, rtol: float) -> None:
-    for name, info in one.info.items():
+def alike(compiler: Compiler, other: Compiler, rtol: float) -> None:
+    for name, info in compiler.info.items():
         if info.role != "gradient" and name in other.info:
-            np.testing.assert_allclose(one.states[name], other.states[name], rtol=rtol, atol=rtol, err_msg=name)
+            np.testing.assert_allclose(compiler.states[name], other.states[name], rtol=rtol, atol=rtol, err_msg=name)
 
 
 @pytest.mark.parametrize("rule", SOLVERS)
@@ -79,11 +79,11 @@ def test_accumulated_batches_match_one_large_batch(rule, dtype, rtol, tmp_path):
 
     Adam divides by roots of squares: rounding errors of 6e-8 grow where gradients nearly cancel.
     """
-    one, parts = compiled(tmp_path, SOLVERS[rule], dtype), compiled(tmp_path, SOLVERS[rule], dtype, accumulate=3)
+    single, parts = compiled(tmp_path, SOLVERS[rule], dtype), compiled(tmp_path, SOLVERS[rule], dtype, accumulate=3)
     for step in range(10):
         data = samples(11, step)
-        assert in_parts(parts, data, step, 4) == pytest.approx(whole(one, data, step), rel=rtol)
-    alike(one, parts, rtol)
+        assert in_parts(parts, data, step, 4) == pytest.approx(training_step(single, data, step), rel=rtol)
+    alike(single, parts, rtol)
 
 
 def test_accumulation_graphs_are_valid_and_planned(tmp_path):
@@ -101,30 +101,30 @@ def test_accumulation_graphs_are_valid_and_planned(tmp_path):
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_power_of_two_loss_scale_is_bit_identical(scaling, accumulate, tmp_path):
     rule = SOLVERS["momentum, decay, clipping"]
-    one = compiled(tmp_path, rule, DType.FLOAT32, accumulate=accumulate)
+    single = compiled(tmp_path, rule, DType.FLOAT32, accumulate=accumulate)
     scaled = compiled(tmp_path, rule, DType.FLOAT32, accumulate=accumulate, **scaling)
     for step in range(5):
-        for compiler in (one, scaled):
+        for compiler in (single, scaled):
             if accumulate == 1:
-                whole(compiler, samples(6, step), step)
+                training_step(compiler, samples(6, step), step)
             else:
                 in_parts(compiler, samples(6, step), step, 3)
-    for name in one.info:
-        if one.info[name].role != "gradient":
-            np.testing.assert_array_equal(one.states[name], scaled.states[name], err_msg=name)
+    for name in single.info:
+        if single.info[name].role != "gradient":
+            np.testing.assert_array_equal(single.states[name], scaled.states[name], err_msg=name)
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_step_with_overflowing_gradients_is_skipped(device, tmp_path):
     scaling = {"initial": 2.0**126, "growth_steps": 3}
-    made = LoopSpec.model_validate({"max_steps": 1, "loss_scale": scaling})
-    compiler = Compiler(net(NET, tmp_path), solver=SOLVERS["Adam, average"], device=device, loop=made)
+    loop_spec = LoopSpec.model_validate({"max_steps": 1, "loss_scale": scaling})
+    compiler = Compiler(net(NET, tmp_path), solver=SOLVERS["Adam, average"], device=device, loop=loop_spec)
     plain = Compiler(net(NET, tmp_path), solver=SOLVERS["Adam, average"], device=device)
     before = {name: compiler.states[name] for name in compiler.info if not name.startswith("loss_scale/")}
     data = {name: 100.0 * array for name, array in samples(6, 0).items()}
     skipped = 0
     while True:  # the loss of some thousands is scaled by nearly the largest float
-        whole(compiler, data, skipped)
+        training_step(compiler, data, skipped)
         if compiler.states[SKIPPED] == skipped:
             break
         skipped += 1
@@ -139,10 +139,10 @@ def test_step_with_overflowing_gradients_is_skipped(device, tmp_path):
     alike(plain, compiler, 0.0)
     for step in range(2):
         assert compiler.states["loss_scale/good_steps"] == 1 + step
-        whole(compiler, samples(6, step), skipped + 1 + step)
+        training_step(compiler, samples(6, step), skipped + 1 + step)
     assert compiler.states[SCALE] == 2.0 ** (127 - skipped), "doubled after three good steps"
     assert compiler.states["loss_scale/good_steps"] == 0
 
     compiler.states.assign("loss_scale/good_steps", 2.25)  # the mean of workers, some of which skipped a step
-    whole(compiler, samples(6, 3), skipped + 3)
+    training_step(compiler, samples(6, 3), skipped + 3)
     assert compiler.states["loss_scale/good_steps"] == 0

@@ -64,21 +64,27 @@ def _varint(data: bytes, at: int, random: np.random.Generator) -> bytes:
 
 def _digits(data: bytes, at: int, random: np.random.Generator) -> bytes:
     """A number in a text becomes another one."""
-    digits = [place for place, byte in enumerate(data[:100_000]) if 0x30 <= byte <= 0x39]
+    digits = [position for position, byte in enumerate(data[:100_000]) if 0x30 <= byte <= 0x39]
     if not digits:
         return _flip(data, at, random)
-    place = digits[int(random.integers(len(digits)))]
+    position = digits[int(random.integers(len(digits)))]
     numbers = (b"0", b"-1", b"99999999999", b"1e999", b"true", b'"x"', b"[]")
     text = numbers[int(random.integers(len(numbers)))]
-    return data[:place] + text + data[place + 1 :]
+    return data[:position] + text + data[position + 1 :]
 
 
 def _swap(data: bytes, at: int, random: np.random.Generator) -> bytes:
     other, size = int(random.integers(len(data))), int(random.integers(1, 32))
-    one, two = sorted((at, other))
-    if one + size > two:
+    first, two = sorted((at, other))
+    if first + size > two:
         return _flip(data, at, random)
-    return data[:one] + data[two : two + size] + data[one + size : two] + data[one : one + size] + data[two + size :]
+    return (
+        data[:first]
+        + data[two : two + size]
+        + data[first + size : two]
+        + data[first : first + size]
+        + data[two + size :]
+    )
 
 
 _CHANGES: tuple[Callable[[bytes, int, np.random.Generator], bytes], ...] = (

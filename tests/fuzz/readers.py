@@ -242,7 +242,7 @@ def write_parquet(folder: Path) -> None:
     import pyarrow.parquet as pq
 
     number, color, size, day = zip(*rows(), strict=True)
-    columns = {"id": number, "color": color, "size": [float(one) for one in size], "day": day}
+    columns = {"id": number, "color": color, "size": [float(value) for value in size], "day": day}
     pq.write_table(pa.table(columns), folder / "a.parquet", row_group_size=20, compression="snappy")
 
 
@@ -308,8 +308,10 @@ def write_tokenizer(folder: Path) -> None:
 
     write_text(folder)
     learned = learned_tokenizer(spec_of("byte_pairs", size=280), [TEXT])[1]
-    held = learned["vocabulary"]
-    (folder / "tokenizer.json").write_text(held if isinstance(held, str) else json.dumps(held), encoding="utf-8")
+    vocabulary = learned["vocabulary"]
+    (folder / "tokenizer.json").write_text(
+        vocabulary if isinstance(vocabulary, str) else json.dumps(vocabulary), encoding="utf-8"
+    )
 
 
 def write_mean(folder: Path, suffix: str) -> None:

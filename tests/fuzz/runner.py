@@ -51,27 +51,27 @@ class Fuzzer:
             assert process.stdin is not None
             process.stdin.write(json.dumps([reader, number, stop - number]) + "\n")
             process.stdin.flush()
-            begun = number - 1
+            last_number = number - 1
             while (outcome := self._outcome()) is not None and outcome["state"] != "done":
                 if outcome["state"] == "begun":
-                    begun = outcome["number"]
+                    last_number = outcome["number"]
                     continue
-                number = begun + 1
-                self._count(tally, reader, begun, outcome["state"], outcome["what"])
+                number = last_number + 1
+                self._count(tally, reader, last_number, outcome["state"], outcome["what"])
             if outcome is None:
-                if begun < number:
+                if last_number < number:
                     raise RuntimeError(f"{reader}: the intact files are not read\n{self._end()}")
                 hangs = process.poll() is None
-                what = f"nothing after {WAIT} seconds" if hangs else ""
-                what += self._end()
-                self._count(tally, reader, begun, "hang" if hangs else "crash", what)
-                number = begun + 1
+                event = f"nothing after {WAIT} seconds" if hangs else ""
+                event += self._end()
+                self._count(tally, reader, last_number, "hang" if hangs else "crash", event)
+                number = last_number + 1
         return tally
 
-    def _count(self, tally: Tally, reader: str, number: int, state: str, what: str) -> None:
+    def _count(self, tally: Tally, reader: str, number: int, state: str, event: str) -> None:
         tally.counts[state] += 1
         if state not in ("accepted", "refused"):
-            tally.failures.append(f"{state}: --reader {reader!r} --seed {self.seed} --only {number}: {what}")
+            tally.failures.append(f"{state}: --reader {reader!r} --seed {self.seed} --only {number}: {event}")
 
     def _started(self) -> subprocess.Popen[str]:
         if self.process is None:
@@ -92,8 +92,8 @@ class Fuzzer:
             line = self.lines.get(timeout=WAIT)
         except Empty:
             return None
-        found: dict[str, Any] | None = None if line is None else json.loads(line)
-        return found
+        outcome: dict[str, Any] | None = None if line is None else json.loads(line)
+        return outcome
 
     def _end(self) -> str:
         """End the process; returns its exit status and the end of its error output."""

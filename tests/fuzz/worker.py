@@ -64,7 +64,7 @@ def outcomes(reader: Reader, name: str, numbers: range, seed: int) -> Iterator[d
             yield {"number": number, "state": "begun"}
             (folder / file).unlink()  # a library may still have the one before open
             (folder / file).write_bytes(content)
-            start, what = time.monotonic(), ""
+            start, message = time.monotonic(), ""
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 with warnings.catch_warnings():
@@ -72,15 +72,15 @@ def outcomes(reader: Reader, name: str, numbers: range, seed: int) -> Iterator[d
                     reader.read(folder)
                 state = "accepted"
             except NetspecError as error:
-                state, what = "refused", str(error)
+                state, message = "refused", str(error)
             except TooSlow:
-                state, what = "hang", f"took more than {SECONDS} seconds of processor time"
+                state, message = "hang", f"took more than {SECONDS} seconds of processor time"
             except BaseException as error:
-                state, what = "traceback", f"{type(error).__name__}: {error}"
+                state, message = "traceback", f"{type(error).__name__}: {error}"
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
             seconds = round(time.monotonic() - start, 3)
-            yield {"number": number, "state": state, "what": what[:300], "file": file, "seconds": seconds}
+            yield {"number": number, "state": state, "what": message[:300], "file": file, "seconds": seconds}
             (folder / file).unlink()
             (folder / file).write_bytes(originals[file])
 

@@ -98,10 +98,10 @@ def feeds(graph: Graph, seed: int = 0) -> tuple[Arrays, dict[str, TensorType], A
     return inputs, types, {name: numbers(kind) for name, kind in sorted(types.items())}
 
 
-def same_bits(one: Arrays, other: Arrays) -> None:
+def same_bits(actual: Arrays, other: Arrays) -> None:
     """Both hold the same arrays to the last bit; NaN is equal to NaN, 0.0 is not -0.0."""
-    assert one.keys() == other.keys()
-    for name, array in one.items():
+    assert actual.keys() == other.keys()
+    for name, array in actual.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
         finite = ~np.isnan(array)
         assert (np.signbit(array)[finite] == np.signbit(other[name])[finite]).all(), name

@@ -43,16 +43,16 @@ def pooled(window: Window) -> Value:
 def test_relu_sinks_below_max_pooling() -> None:
     assert ops(Graph({"y": pooled(HALVES)})) == ["Relu", "MaxPool"]
     assert ops(sunk(Graph({"y": pooled(HALVES)}))) == ["MaxPool", "Relu"]
-    twice = MaxPool(HALVES).call_multi(pooled(THIRDS))[0]
-    assert ops(sunk(Graph({"y": twice}))) == ["MaxPool", "MaxPool", "Relu"]
+    stacked = MaxPool(HALVES).call_multi(pooled(THIRDS))[0]
+    assert ops(sunk(Graph({"y": stacked}))) == ["MaxPool", "MaxPool", "Relu"]
 
 
 def test_clamps_that_must_not_sink() -> None:
     relu = Relu()(X)
-    y, places = MaxPool(HALVES).call_multi(relu)
+    y, indices = MaxPool(HALVES).call_multi(relu)
     read_elsewhere = Graph({"y": y, "z": Tanh()(relu)})
     fetched = Graph({"y": y, "z": relu})
-    with_places = Graph({"y": y, "places": places + places})
+    with_places = Graph({"y": y, "places": indices + indices})
     of_padding = Graph({"y": pooled(SCATTERED)})
     no_clamp = Graph({"y": MaxPool(HALVES).call_multi(Tanh()(X))[0]})
     for graph in (read_elsewhere, fetched, with_places, of_padding, no_clamp):
@@ -71,16 +71,16 @@ def test_values_and_gradients_keep_their_bits(window: Window) -> None:
         return run(Graph({**graph.outputs, "dx": gradient}), {"x": x}, {"w": weights})[0]
 
     graph = Graph({"y": pooled(window)})
-    expected, got = results(graph), results(sunk(graph))
+    expected, actual = results(graph), results(sunk(graph))
     assert np.count_nonzero(expected["dx"]) > 10
-    same_bits(got, expected)
+    same_bits(actual, expected)
 
 
 def test_pooled_activation_is_not_stored() -> None:
     """The gradient needs the places and the small result; before, the large one for its signs."""
     x, w = Input("x", typed((8, 8, 32, 32)))(), State("w", typed((8, 8, 32, 32)))()
 
-    def kept(graph: Graph) -> int:
+    def stored_activations(graph: Graph) -> int:
         """Bytes alive when the guard is looked at."""
         loss = ReduceSum()(graph.outputs["y"])
         (gradient,) = gradients(loss, [w])
@@ -89,5 +89,5 @@ def test_pooled_activation_is_not_stored() -> None:
 
     graph = Graph({"y": MaxPool(HALVES).call_multi(Relu()(x * w))[0]})
     large, small = x.type.nbytes, x.type.nbytes // 4
-    assert kept(graph) >= large + large + small, "x, for the gradient; ReLU's result; the places"
-    assert kept(sunk(graph)) < large + 3 * small
+    assert stored_activations(graph) >= large + large + small, "x, for the gradient; ReLU's result; the places"
+    assert stored_activations(sunk(graph)) < large + 3 * small

@@ -101,19 +101,19 @@ def test_limits_of_epilogues() -> None:
     a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
     biased = conv(a) + bias
     assert names(optimized(Graph({"y": Relu()(biased), "z": biased}))) == ["Conv+Add", "Relu"]
-    made = conv(a)
+    product = conv(a)
     with in_scope(Scope(phase="update")):
-        assert names(optimized(Graph({"y": Relu()(made)}))) == ["Conv", "Relu"]
+        assert names(optimized(Graph({"y": Relu()(product)}))) == ["Conv", "Relu"]
 
     def no_tanh(op: Op, types: Sequence[TensorType]) -> bool:
         return not (isinstance(op, EpilogueFused) and any(isinstance(step.op, Tanh) for step in op.body))
 
-    found = run_passes(
+    fused = run_passes(
         Graph({"y": Tanh()(conv(a) + bias)}),
         (FoldConstants(), CommonSubexpressions(), FuseEpilogues(no_tanh)),
         check=True,
     )
-    assert names(found) == ["Conv+Add", "Tanh"]
+    assert names(fused) == ["Conv+Add", "Tanh"]
 
 
 def normalized(a: Value, name: str = "") -> tuple[Value, Value, Value]:
@@ -127,23 +127,23 @@ def test_epilogue_of_a_normalization_keeps_its_statistics() -> None:
     y, mean, variance = normalized(a)
     moving = State("moving", typed((4,)))()
     graph = Graph({"y": Relu()(y + a), "mean": mean}, {"moving": moving * 0.9 + variance * 0.1})
-    found = optimized(graph)
-    assert names(found).count("BatchNormalizationTraining+Add+Relu") == 1
-    assert "Relu" not in names(found)
-    assert found.outputs["mean"].node is found.outputs["y"].node
+    fused = optimized(graph)
+    assert names(fused).count("BatchNormalizationTraining+Add+Relu") == 1
+    assert "Relu" not in names(fused)
+    assert fused.outputs["mean"].node is fused.outputs["y"].node
 
 
 def test_ops_that_read_statistics_are_not_in_the_epilogue() -> None:
     a = x(2, 4, 5, 5)
     y, mean, _ = normalized(a)
-    found = optimized(Graph({"y": y * Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(mean))}))
-    assert "BatchNormalizationTraining" in names(found)
+    fused = optimized(Graph({"y": y * Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(mean))}))
+    assert "BatchNormalizationTraining" in names(fused)
 
 
 def test_normalizations_that_read_each_others_statistics_do_not_deadlock() -> None:
     a = x(2, 4, 5, 5)
     (y, mean, _), (z, other, _) = normalized(a), normalized(a * 2.0, "2")
-    spread = [Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(one)) for one in (mean, other)]
+    spread = [Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(statistic)) for statistic in (mean, other)]
     verify(optimized(Graph({"y": y * spread[1], "z": z * spread[0]})))
 
 
@@ -163,9 +163,9 @@ def test_normalization_gradient_after_a_sum_reads_the_relu_result() -> None:
     a, b = x(2, 4, 5, 5), x(2, 4, 5, 5, name="b")
     y = Relu()(normalized(a)[0] + b)
     (dx,) = gradients(ReduceSum()(y * x(2, 4, 5, 5, name="flow")), [a])
-    found = optimized(Graph({"y": y, "dx": dx}))
-    (node,) = kinds(found, PrologueFused)
-    assert found.outputs["y"] in node.inputs
+    fused = optimized(Graph({"y": y, "dx": dx}))
+    (node,) = kinds(fused, PrologueFused)
+    assert fused.outputs["y"] in node.inputs
 
 
 def test_gradient_with_other_readers_is_stored() -> None:
@@ -182,9 +182,9 @@ def test_fully_fused_normalization_is_bit_identical() -> None:
     graph = Graph({"z": z, "da": gradients(ReduceSum()(z * z), [a])[0]})
     inputs, _, states = feeds(graph)
     expected, _ = run(graph, inputs, states)
-    got, _ = run(optimized(graph), inputs, states)
+    actual, _ = run(optimized(graph), inputs, states)
     for name, right in expected.items():
-        np.testing.assert_array_equal(got[name], right)
+        np.testing.assert_array_equal(actual[name], right)
 
 
 def test_neighbors_of_one_shape_fuse_into_one_op() -> None:
@@ -202,17 +202,17 @@ def test_fusion_creates_no_cycle() -> None:
     a = x(3, 2)
     first = a * 2.0
     through = Broadcast((3, 2))(ReduceSum((0,))(first))  # leaves the group and comes back
-    found = optimized(Graph({"y": (first + 1.0) * through}))
-    verify(found)
-    assert names(found).count("Fused") <= 2
+    fused = optimized(Graph({"y": (first + 1.0) * through}))
+    verify(fused)
+    assert names(fused).count("Fused") <= 2
 
 
 def test_fusion_does_not_cross_the_guard() -> None:
     a, s = x(3, 2), State("s", typed((3, 2)))()
     hidden = Exp()(a * 2.0)
-    found = optimized(Graph({}, {"s": s + hidden * 3.0}, guard=ReduceSum()(hidden)))
-    made = schedule(found)
-    parts = made.order[: made.before_guard_count], made.order[made.before_guard_count :]
+    fused = optimized(Graph({}, {"s": s + hidden * 3.0}, guard=ReduceSum()(hidden)))
+    scheduled = schedule(fused)
+    parts = scheduled.order[: scheduled.before_guard_count], scheduled.order[scheduled.before_guard_count :]
     computing = [[node.op.name for node in part if node.inputs] for part in parts]
     assert computing == [["Fused", "ReduceSum"], ["Fused"]]
 
@@ -228,8 +228,8 @@ def test_fused_graphs_compute_equal_results(graph: Graph) -> None:
     inputs, _, states = feeds(graph)
     with np.errstate(all="ignore"):
         expected = run(graph, inputs, states)
-        got = run(optimized(graph), inputs, states)
-    for mine, right in zip(got, expected, strict=True):
+        actual = run(optimized(graph), inputs, states)
+    for mine, right in zip(actual, expected, strict=True):
         assert mine.keys() == right.keys()
         for name, array in mine.items():
             np.testing.assert_array_equal(array, right[name])  # the same ops in the same order: equal numbers

@@ -49,8 +49,8 @@ def test_view_of_an_invariant_result_keeps_it() -> None:
 
 def test_invariant_results_are_never_overwritten() -> None:
     """Both would be lost in the next run, which does not make it anew."""
-    kept = Exp()(frozen)
-    plan = planned(Graph({"y": Relu()(kept + x)}, {"moving": kept}))
+    frozen_result = Exp()(frozen)
+    plan = planned(Graph({"y": Relu()(frozen_result + x)}, {"moving": frozen_result}))
     check(plan)
     assert kinds(plan) == {"moving": "invariant"}
     assert [name for _, name in plan.memory.copies] == ["moving"]

@@ -43,16 +43,16 @@ class Known:
         return KernelCandidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())
 
     def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
-        return None if self.times is None else [self.times[one.kernel] for one in offers]
+        return None if self.times is None else [self.times[offer.kernel] for offer in offers]
 
 
 def assigned(graph: Graph, known: Known, narrow: NarrowedValues | None = None) -> LayoutAssignment:
-    found = assign_layouts(graph, known, narrow)
-    verify_layouts(verify(found.graph), found.layouts)
-    assert found.choices.keys() == {
-        node for node in found.graph.nodes() if not (node.op.traits.source or node.op.traits.view)
+    assignment = assign_layouts(graph, known, narrow)
+    verify_layouts(verify(assignment.graph), assignment.layouts)
+    assert assignment.choices.keys() == {
+        node for node in assignment.graph.nodes() if not (node.op.traits.source or node.op.traits.view)
     }
-    return found
+    return assignment
 
 
 def x(*shape: int, name: str = "x") -> Value:
@@ -77,7 +77,7 @@ class MadeUp(Kernel):
 class ChannelsLast(MadeUp):
     """Wants every operand with four axes channels-last, and gives such results."""
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def layouts(self, node: Node, input_layouts: Sequence[Layout]) -> LayoutSignature:
         def wanted(value: Value) -> Layout:
             return LAST if len(value.shape) == 4 else PLAIN
 
@@ -93,11 +93,11 @@ def test_values_have_preferred_layouts_and_are_copied_once() -> None:
     first = conv(a)
     second = conv(Relu()(first), name="w2")
     flat = Reshape((2, 120))(second)
-    found = assigned(
+    assignment = assigned(
         Graph({"y": MatMul()(flat, x(120, 3, name="m")), "z": ReduceSum((1,))(second)}),
         Known({Conv: [ChannelsLast()]}),
     )
-    graph, layouts = found.graph, found.layouts
+    graph, layouts = assignment.graph, assignment.layouts
     assert names(graph).count("Reorder") == 1  # for the flattening and the sum together
     for node in graph.nodes():
         for value in node.outputs:
@@ -106,15 +106,15 @@ def test_values_have_preferred_layouts_and_are_copied_once() -> None:
 
 
 def test_equivalent_layouts_are_not_copied() -> None:
-    found = assigned(Graph({"y": Reshape((2, 4))(conv(x(2, 1, 1, 1)))}), Known({Conv: [ChannelsLast()]}))
-    assert "Reorder" not in names(found.graph)
+    assignment = assigned(Graph({"y": Reshape((2, 4))(conv(x(2, 1, 1, 1)))}), Known({Conv: [ChannelsLast()]}))
+    assert "Reorder" not in names(assignment.graph)
 
 
 def test_states_stay_plain() -> None:
     state = State("s", typed((2, 4, 5, 6)))()
-    found = assigned(Graph({}, {"s": conv(state)}), Known({Conv: [ChannelsLast()]}))
-    assert isinstance(found.graph.updates["s"].op, Reorder)
-    assert found.layouts[found.graph.updates["s"]] == PLAIN
+    assignment = assigned(Graph({}, {"s": conv(state)}), Known({Conv: [ChannelsLast()]}))
+    assert isinstance(assignment.graph.updates["s"].op, Reorder)
+    assert assignment.layouts[assignment.graph.updates["s"]] == PLAIN
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ class Blocks:
 class OwnWeights(ChannelsLast):
     """Reads its second operand in a form of its own, and makes gradients by it so."""
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
-        assert all(layout.opaque is None for layout in given), "only its maker could read that"
-        inputs, outputs = super().layouts(node, given).inputs, super().layouts(node, given).outputs
+    def layouts(self, node: Node, input_layouts: Sequence[Layout]) -> LayoutSignature:
+        assert all(layout.opaque is None for layout in input_layouts), "only its maker could read that"
+        inputs, outputs = super().layouts(node, input_layouts).inputs, super().layouts(node, input_layouts).outputs
         if isinstance(node.op, ConvWeightGrad):
             return LayoutSignature(inputs, (Layout(opaque=Blocks(8)),))
-        own = Layout(opaque=Blocks(8 if isinstance(node.op, Conv) else 16))
-        return LayoutSignature((inputs[0], own), outputs)
+        opaque = Layout(opaque=Blocks(8 if isinstance(node.op, Conv) else 16))
+        return LayoutSignature((inputs[0], opaque), outputs)
 
 
 OWN = OwnWeights()
@@ -148,9 +148,9 @@ def test_opaque_layout_is_converted_once_and_hidden_from_others() -> None:
     z = Conv(window)(Relu()(y), w)
     dw, da = ConvWeightGrad(Conv(window), w.type)(z, a), ConvInputGrad(Conv(window), a.type)(z, w)
     ends = Graph({"da": da, "dw": dw, "w": Relu()(w)}, {"w": w - dw * 0.1, "v": v + dw}, guard=ReduceSum()(dw))
-    found = assigned(ends, CONVOLVING)
-    made = [node.op for node in found.graph.nodes() if isinstance(node.op, Reorder) and node.op.opaque]
-    assert [(str(op.source), str(op.target)) for op in made] == [
+    assignment = assigned(ends, CONVOLVING)
+    reorders = [node.op for node in assignment.graph.nodes() if isinstance(node.op, Reorder) and node.op.opaque]
+    assert [(str(op.source), str(op.target)) for op in reorders] == [
         ("plain", str(Blocks(8))),  # for both convolutions
         ("plain", str(Blocks(16))),
         (str(Blocks(8)), "plain"),  # the gradient, for all that read it
@@ -160,9 +160,9 @@ def test_opaque_layout_is_converted_once_and_hidden_from_others() -> None:
 def test_inputs_and_results_are_plain() -> None:
     a, w = x(2, 4, 5, 6), x(4, 4, 3, 3, name="w")
     conv = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
-    found = assigned(Graph({"dw": ConvWeightGrad(conv, w.type)(conv(a, w), a)}), CONVOLVING)
-    assert found.layouts[found.graph.outputs["dw"]] == PLAIN
-    assert found.layouts[found.graph.inputs()["w"]] == PLAIN
+    assignment = assigned(Graph({"dw": ConvWeightGrad(conv, w.type)(conv(a, w), a)}), CONVOLVING)
+    assert assignment.layouts[assignment.graph.outputs["dw"]] == PLAIN
+    assert assignment.layouts[assignment.graph.inputs()["w"]] == PLAIN
 
 
 class Rated(MadeUp):
@@ -171,15 +171,15 @@ class Rated(MadeUp):
     def __init__(self, seconds: float, first: Layout = PLAIN, second: Layout = PLAIN, result: Layout = PLAIN) -> None:
         self.lying, self.taken = LayoutSignature((first, second), (result,)), seconds
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def layouts(self, node: Node, input_layouts: Sequence[Layout]) -> LayoutSignature:
         return self.lying
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return self.taken
 
 
-def chosen(found: LayoutAssignment, kind: type[Op]) -> list[Kernel]:
-    return [choice.kernel for node, choice in found.choices.items() if isinstance(node.op, kind)]
+def chosen(assignment: LayoutAssignment, kind: type[Op]) -> list[Kernel]:
+    return [choice.kernel for node, choice in assignment.choices.items() if isinstance(node.op, kind)]
 
 
 def test_layout_is_chosen_if_it_gains_more_than_its_copies_cost() -> None:
@@ -206,8 +206,8 @@ def test_small_estimated_advantage_is_ignored() -> None:
 
 def test_measured_times_replace_estimates() -> None:
     usual, other = Rated(MILLISECOND), Rated(2 * MILLISECOND)
-    found = assigned(Graph({"y": conv(x(2, 4, 5, 6))}), Known({Conv: [usual, other]}, {usual: 3e-6, other: 2e-6}))
-    (choice,) = (choice for node, choice in found.choices.items() if isinstance(node.op, Conv))
+    assignment = assigned(Graph({"y": conv(x(2, 4, 5, 6))}), Known({Conv: [usual, other]}, {usual: 3e-6, other: 2e-6}))
+    (choice,) = (choice for node, choice in assignment.choices.items() if isinstance(node.op, Conv))
     assert choice.kernel is other
     assert choice.seconds == 2e-6
     assert choice.rejected == (("made up:Rated", "lost the race: 3.0 µs to 2.0 µs"),)
@@ -220,7 +220,7 @@ class Packing(Rated):
         super().__init__(plain, PLAIN, usual)
         self.own, self.packed = Layout(opaque=Blocks(form, 1 << 22)), packed
 
-    def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[LayoutSignature]:
+    def alternatives(self, node: Node, input_layouts: Sequence[Layout]) -> Sequence[LayoutSignature]:
         return (LayoutSignature((PLAIN, self.own), (PLAIN,)),)
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
@@ -249,21 +249,21 @@ def test_shared_copies_are_weighed_over_the_graph() -> None:
     class Either(Packing):
         """Has another form for transposed weights."""
 
-        def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[LayoutSignature]:
+        def alternatives(self, node: Node, input_layouts: Sequence[Layout]) -> Sequence[LayoutSignature]:
             transposed = node.op == MatMul(transpose_b=True)
             return (LayoutSignature((PLAIN, Layout(opaque=Blocks(2 if transposed else 1, 1 << 22))), (PLAIN,)),)
 
-    found = assigned(ends, Known({MatMul: [Either(1, 1.0 * MILLISECOND, 1.4 * MILLISECOND, turned)]}))
-    assert [str(node.op.target) for node in found.graph.nodes() if isinstance(node.op, Reorder)] == [str(turned)]
+    assignment = assigned(ends, Known({MatMul: [Either(1, 1.0 * MILLISECOND, 1.4 * MILLISECOND, turned)]}))
+    assert [str(node.op.target) for node in assignment.graph.nodes() if isinstance(node.op, Reorder)] == [str(turned)]
 
 
 def test_elementwise_ops_take_the_layout_with_least_copies() -> None:
     known = Known({Conv: [ChannelsLast()]})
     left, right = conv(x(2, 4, 5, 6)), Reshape((2, 4, 5, 6))(x(240, name="flat"))
-    found = assigned(Graph({"y": conv(Add()(left, right), name="v")}), known)
-    assert names(found.graph).count("Reorder") == 1  # of the plain operand, not of the other and of the sum
-    found = assigned(Graph({"y": Reshape((240,))(Add()(left, right))}), known)
-    assert names(found.graph).count("Reorder") == 1  # of one operand, or of the sum
+    assignment = assigned(Graph({"y": conv(Add()(left, right), name="v")}), known)
+    assert names(assignment.graph).count("Reorder") == 1  # of the plain operand, not of the other and of the sum
+    assignment = assigned(Graph({"y": Reshape((240,))(Add()(left, right))}), known)
+    assert names(assignment.graph).count("Reorder") == 1  # of one operand, or of the sum
 
 
 class Narrowing(Rated):
@@ -288,20 +288,20 @@ def test_float32_kernel_competes_with_16_bit_kernel() -> None:
 
 
 def test_verify_layouts_rejects_invalid_layouts() -> None:
-    own = Layout(opaque=Blocks(8))
+    opaque = Layout(opaque=Blocks(8))
     state = State("s", typed((2, 3)))()
-    packed = Reorder(PLAIN, own)(state)
-    back = Reorder(own, PLAIN)(packed)
-    verify_layouts(Graph({"y": back}), {state: PLAIN, packed: own, back: PLAIN})
-    for graph, layouts, said in (
-        (Graph({"y": packed}), {state: PLAIN, packed: own}, "the result .* has an opaque layout"),
-        (Graph({"y": Relu()(packed)}), {state: PLAIN, packed: own}, "has an operand or result in an opaque layout"),
-        (Graph({"y": packed}), {state: own, packed: own}, "must be plain"),
+    packed = Reorder(PLAIN, opaque)(state)
+    back = Reorder(opaque, PLAIN)(packed)
+    verify_layouts(Graph({"y": back}), {state: PLAIN, packed: opaque, back: PLAIN})
+    for graph, layouts, message in (
+        (Graph({"y": packed}), {state: PLAIN, packed: opaque}, "the result .* has an opaque layout"),
+        (Graph({"y": Relu()(packed)}), {state: PLAIN, packed: opaque}, "has an operand or result in an opaque layout"),
+        (Graph({"y": packed}), {state: opaque, packed: opaque}, "must be plain"),
         (Graph({"y": packed}), {state: PLAIN, packed: PLAIN}, "but names plain and"),
         (Graph({}, {"s": state}), {state: Layout((1, 0))}, "the update of 's' has the layout 1-0"),
     ):
         known = {value: PLAIN for node in graph.nodes() for value in node.outputs} | layouts
-        with pytest.raises(InvalidGraphError, match=said):
+        with pytest.raises(InvalidGraphError, match=message):
             verify_layouts(graph, known)
 
 
@@ -309,6 +309,6 @@ def test_verify_layouts_rejects_invalid_layouts() -> None:
 def test_layout_strides_match_numpy(order: tuple[int, ...] | None) -> None:
     shape = (2, 3, 4, 5)
     axes = order or (0, 1, 2, 3)
-    seen = np.zeros([shape[axis] for axis in axes]).transpose([axes.index(axis) for axis in range(4)])
-    assert seen.shape == shape
-    assert Layout(order).strides(typed(shape)) == tuple(step // 8 for step in seen.strides)
+    strided = np.zeros([shape[axis] for axis in axes]).transpose([axes.index(axis) for axis in range(4)])
+    assert strided.shape == shape
+    assert Layout(order).strides(typed(shape)) == tuple(step // 8 for step in strided.strides)

@@ -42,10 +42,14 @@ def planned(graph: Graph, workspace: int = 0, *, fused: bool = False) -> Executi
     """The plan of a graph whose kernels all want so many bytes of workspace."""
     fusing = (FuseElementwise(everything), GroupMultiTensor(everything)) if fused else ()
     graph = run_passes(graph, (*PASSES, *fusing), check=True)
-    made = schedule(graph)
-    scratch = {node: workspace for node in made.order if not node.op.traits.source and not node.op.traits.view}
-    memory = plan_memory(graph, made.order, scratch, made.before_guard_count, invariant_count=made.invariant_count)
-    return ExecutionPlan(graph, made.order, made.invariant_count, made.before_guard_count, {}, {}, memory)
+    scheduled = schedule(graph)
+    scratch = {node: workspace for node in scheduled.order if not node.op.traits.source and not node.op.traits.view}
+    memory = plan_memory(
+        graph, scheduled.order, scratch, scheduled.before_guard_count, invariant_count=scheduled.invariant_count
+    )
+    return ExecutionPlan(
+        graph, scheduled.order, scheduled.invariant_count, scheduled.before_guard_count, {}, {}, memory
+    )
 
 
 def place_of(storage: Storage, size: int) -> tuple[str, int, int]:
@@ -53,8 +57,8 @@ def place_of(storage: Storage, size: int) -> tuple[str, int, int]:
     return (storage.kind, storage.offset, storage.offset + size)
 
 
-def overlap(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
-    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+def overlap(piece: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
+    return piece[0] == other[0] and piece[1] < other[2] and other[1] < piece[2]
 
 
 def base(value: Value) -> Value:
@@ -98,7 +102,7 @@ def check(plan: ExecutionPlan) -> None:
                 assert last[other] <= index, f"{node} writes over {other}"
                 assert other not in node.outputs, f"two results of {node} share memory"
                 allowed = node.op.inplace_operands(value.index, node.inputs)
-                over = [one for one in allowed if one.type == value.type and where[one] == where[value]]
+                over = [operand for operand in allowed if operand.type == value.type and where[operand] == where[value]]
                 used = base(other) in map(base, node.inputs)
                 assert not used or over, f"{node} writes over what it reads"
         if scratch is not None:
@@ -113,7 +117,9 @@ def check(plan: ExecutionPlan) -> None:
     copied = {name for _, name in memory.copies}
     for name, value in plan.graph.updates.items():
         assert (name in copied) != (memory.storage[value].kind == f"state:{name}")
-    for storage in {id(one): one for one in (*memory.storage.values(), *memory.workspace.values())}.values():
+    for storage in {
+        id(operand): operand for operand in (*memory.storage.values(), *memory.workspace.values())
+    }.values():
         limits = {"arena": memory.arena_bytes, "constant": memory.constant_bytes, "invariant": memory.invariant_bytes}
         limit = limits.get(storage.kind)
         assert limit is None or (storage.offset % ALIGNMENT == 0 and storage.offset + storage.size <= limit)
@@ -152,12 +158,12 @@ pieces = st.lists(
 @given(pieces=pieces)
 def test_live_storages_do_not_overlap(pieces: list[Storage]) -> None:
     total = assign_offsets(pieces)
-    for index, one in enumerate(pieces):
-        assert one.offset + one.size <= total
+    for index, piece in enumerate(pieces):
+        assert piece.offset + piece.size <= total
         for other in pieces[:index]:
-            if one.first_use <= other.last_use and other.first_use <= one.last_use:
-                assert one.offset + one.size <= other.offset or other.offset + other.size <= one.offset
-    alive = [sum(one.size for one in pieces if one.first_use <= step <= one.last_use) for step in range(20)]
+            if piece.first_use <= other.last_use and other.first_use <= piece.last_use:
+                assert piece.offset + piece.size <= other.offset or other.offset + other.size <= piece.offset
+    alive = [sum(piece.size for piece in pieces if piece.first_use <= step <= piece.last_use) for step in range(20)]
     assert max(alive) <= total
 
 

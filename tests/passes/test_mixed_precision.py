@@ -66,17 +66,17 @@ def x(*shape: int) -> Value:
 
 
 def test_values_around_products_may_be_narrowed() -> None:
-    given = x(4, 6)
-    product = MatMul()(given, State("w", typed((6, 5)))())
+    operand = x(4, 6)
+    product = MatMul()(operand, State("w", typed((6, 5)))())
     flat = Reshape((20,))(Relu()(product))
     last = MatMul()(Reshape((1, 20))(flat), State("v", typed((20, 5)))())
-    assert narrowable_values(Graph({"y": last})) == {given, product, *flat.inputs, flat, *last.inputs[:1]}
+    assert narrowable_values(Graph({"y": last})) == {operand, product, *flat.inputs, flat, *last.inputs[:1]}
 
 
 def test_input_with_other_readers_is_not_narrowed() -> None:
-    given = x(5, 5)
-    product = MatMul()(given, given)
-    assert narrowable_values(Graph({"y": MatMul()(product, product), "z": ReduceSum()(given)})) == {product}
+    operand = x(5, 5)
+    product = MatMul()(operand, operand)
+    assert narrowable_values(Graph({"y": MatMul()(product, product), "z": ReduceSum()(operand)})) == {product}
 
 
 def test_operands_of_exact_ops_are_not_narrowed() -> None:
@@ -95,17 +95,17 @@ def test_losses_updates_and_their_operands_are_not_narrowed(scope: Scope) -> Non
     product = MatMul()(x(5, 5), State("w", typed((5, 5)))())
     with in_scope(scope):
         other = MatMul()(Relu()(product), State("v", typed((5, 5)))())
-    found = narrowable_values(Graph({"y": ReduceSum()(other)}))
-    assert found.isdisjoint({product, other, other.inputs[0]})
+    narrowable = narrowable_values(Graph({"y": ReduceSum()(other)}))
+    assert narrowable.isdisjoint({product, other, other.inputs[0]})
 
 
 def test_row_statistics_are_not_narrowed() -> None:
     rows = MatMul()(x(4, 6), State("w", typed((6, 5)))())
     gamma = State("gamma", typed((5,)))()
     y, mean, variance = LayerNormalization().call_multi(rows, gamma, gamma)
-    found = narrowable_values(Graph({"y": MatMul()(y, State("v", typed((5, 5)))()), "m": -mean, "v": -variance}))
-    assert y in found
-    assert found.isdisjoint({mean, variance})
+    narrowable = narrowable_values(Graph({"y": MatMul()(y, State("v", typed((5, 5)))()), "m": -mean, "v": -variance}))
+    assert y in narrowable
+    assert narrowable.isdisjoint({mean, variance})
 
 
 def test_states_stay_float32(plan: ExecutionPlan) -> None:
@@ -114,14 +114,16 @@ def test_states_stay_float32(plan: ExecutionPlan) -> None:
 
 
 def test_activations_and_gradients_are_stored_in_16_bits_but_not_the_loss(plan: ExecutionPlan) -> None:
-    large = [one for node in plan.order for one in node.outputs if one.dtype == DType.FLOAT32 and len(one.shape) == 4]
-    large = [one for one in large if one.shape[0] == 4 and not one.op.traits.source]
-    wide = [one for one in large if plan.layouts[one].dtype is None]
-    assert {one.op.name for one in wide if not isinstance(one.op, Reorder)} <= {"RandomUniform"}
-    losses = [one for node in plan.order if node.scope.noun == "loss" for one in node.outputs]
+    large = [
+        value for node in plan.order for value in node.outputs if value.dtype == DType.FLOAT32 and len(value.shape) == 4
+    ]
+    large = [value for value in large if value.shape[0] == 4 and not value.op.traits.source]
+    wide = [value for value in large if plan.layouts[value].dtype is None]
+    assert {value.op.name for value in wide if not isinstance(value.op, Reorder)} <= {"RandomUniform"}
+    losses = [value for node in plan.order if node.scope.noun == "loss" for value in node.outputs]
     assert losses
-    reread = {one for node in plan.order if isinstance(node.op, Reorder) for one in node.outputs}
-    assert all(plan.layouts[one].dtype is None for one in losses if one not in reread)
+    reread = {value for node in plan.order if isinstance(node.op, Reorder) for value in node.outputs}
+    assert all(plan.layouts[value].dtype is None for value in losses if value not in reread)
 
 
 def test_operands_of_float32_kernels_are_not_narrowed(plan: ExecutionPlan) -> None:
@@ -132,8 +134,10 @@ def test_operands_of_float32_kernels_are_not_narrowed(plan: ExecutionPlan) -> No
 
 
 def test_readers_share_a_conversion(plan: ExecutionPlan) -> None:
-    seen = [(node.inputs[0], plan.layouts[node.outputs[0]]) for node in plan.order if isinstance(node.op, Reorder)]
-    assert len(seen) == len(set(seen))
+    conversions = [
+        (node.inputs[0], plan.layouts[node.outputs[0]]) for node in plan.order if isinstance(node.op, Reorder)
+    ]
+    assert len(conversions) == len(set(conversions))
 
 
 def test_memory_plan_uses_stored_types(plan: ExecutionPlan) -> None:
@@ -157,10 +161,10 @@ def test_fused_ops_compute_in_float32() -> None:
     states = States({"w": w.type, "far": far.type}, device)
     states.assign("w", np.ones((1, 1)))
     states.assign("far", np.full((8, 1), -1024.0))
-    (found,) = Program(plan, device, states)({"x": np.arange(8) + 1024.0 + 0.0}).values()
+    (actual,) = Program(plan, device, states)({"x": np.arange(8) + 1024.0 + 0.0}).values()
     exact = np.array([1024.0 + k for k in range(8)], np.float32)
     rounded = exact.astype("bfloat16").astype(np.float32)  # the operand is rounded, the product is not
-    np.testing.assert_array_equal(found[:, 0], rounded - 1024.0)
+    np.testing.assert_array_equal(actual[:, 0], rounded - 1024.0)
 
 
 def test_device_without_the_type_rejects_the_precision() -> None:

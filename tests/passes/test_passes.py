@@ -36,18 +36,20 @@ def cse(graph: Graph) -> Graph:
     return run_passes(graph, [CommonSubexpressions()], check=True)
 
 
-@pytest.mark.parametrize("one", [*PASSES, None], ids=lambda one: one.name if one else "all")
+@pytest.mark.parametrize(
+    "single_pass", [*PASSES, None], ids=lambda single_pass: single_pass.name if single_pass else "all"
+)
 @given(graph=graphs())
-def test_results_stay_the_same(one: Pass | None, graph: Graph) -> None:
-    passes = PASSES if one is None else (one,)
+def test_results_stay_the_same(single_pass: Pass | None, graph: Graph) -> None:
+    passes = PASSES if single_pass is None else (single_pass,)
     inputs, _, states = feeds(graph)
     with np.errstate(all="ignore"):
         expected = run(graph, inputs, states)
-        got = run(run_passes(graph, passes, check=True), inputs, states)
+        actual = run(run_passes(graph, passes, check=True), inputs, states)
     if all(each.exact for each in passes):
-        same_bits(got[0], expected[0])
-        same_bits(got[1], expected[1])
-    for mine, right in zip(got, expected, strict=True):  # of passes that are not exact, equal numbers: -0.0 is 0.0
+        same_bits(actual[0], expected[0])
+        same_bits(actual[1], expected[1])
+    for mine, right in zip(actual, expected, strict=True):  # of passes that are not exact, equal numbers: -0.0 is 0.0
         assert mine.keys() == right.keys()
         for name, array in mine.items():
             np.testing.assert_array_equal(array, right[name])

@@ -31,14 +31,18 @@ NETS = Path(__file__).parents[2] / "benchmarks" / "nets"
 def before_and_after(graph: Graph, workspace: int = 0) -> tuple[ExecutionPlan, ExecutionPlan]:
     """The plan in the order of `schedule`, and in that of `lower_peak`."""
     graph = run_passes(graph, PASSES)
-    made = schedule(graph)
-    scratch = {node: workspace for node in made.order if not node.op.traits.source and not node.op.traits.view}
+    scheduled = schedule(graph)
+    scratch = {node: workspace for node in scheduled.order if not node.op.traits.source and not node.op.traits.view}
 
-    def plan(made: Schedule) -> ExecutionPlan:
-        memory = plan_memory(graph, made.order, scratch, made.before_guard_count, invariant_count=made.invariant_count)
-        return ExecutionPlan(graph, made.order, made.invariant_count, made.before_guard_count, {}, {}, memory)
+    def plan(scheduled: Schedule) -> ExecutionPlan:
+        memory = plan_memory(
+            graph, scheduled.order, scratch, scheduled.before_guard_count, invariant_count=scheduled.invariant_count
+        )
+        return ExecutionPlan(
+            graph, scheduled.order, scheduled.invariant_count, scheduled.before_guard_count, {}, {}, memory
+        )
 
-    return plan(made), plan(lower_peak(graph, made, scratch))
+    return plan(scheduled), plan(lower_peak(graph, scheduled, scratch))
 
 
 @given(graph=graphs(), workspace=st.sampled_from([0, 1, 500]))
@@ -57,14 +61,14 @@ def test_lower_peak_order_is_valid_and_never_worse(graph: Graph, workspace: int)
 def chain_with_a_large_last_weight(depth: int) -> Graph:
     """Wide activations, kept for the way back; then a weight far larger than all of them."""
     x = Input("x", typed((100, 100)))()
-    kept: list[Value] = [x]
+    activations: list[Value] = [x]
     for _ in range(depth):
-        kept.append(Tanh()(kept[-1] * 2.0))
-    narrow = ReduceSum((0,), True)(kept[-1])
+        activations.append(Tanh()(activations[-1] * 2.0))
+    narrow = ReduceSum((0,), True)(activations[-1])
     weight, flow = State("w", typed((100, 4000)))(), State("dy", typed((1, 4000)))()
     loss = ReduceSum()(Relu()(MatMul()(narrow, weight)))
-    back: Value = MatMul(False, True)(flow, weight) * kept[-1]
-    for value in reversed(kept[:-1]):
+    back: Value = MatMul(False, True)(flow, weight) * activations[-1]
+    for value in reversed(activations[:-1]):
         back = back * value
     gradient = MatMul(True, False)(narrow, flow)
     return Graph({"dx": ReduceSum()(back)}, {"w": weight + gradient * -0.1}, guard=loss)
@@ -80,8 +84,8 @@ def test_large_gradient_is_computed_after_activations_are_freed() -> None:
 
 def test_order_that_saves_little_is_not_changed() -> None:
     graph = run_passes(chain_with_a_large_last_weight(0), PASSES)
-    made = schedule(graph)
-    assert lower_peak(graph, made) == made
+    scheduled = schedule(graph)
+    assert lower_peak(graph, scheduled) == scheduled
 
 
 def memory_of(net: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
@@ -90,9 +94,11 @@ def memory_of(net: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
     assert isinstance(spec, NetSpec)
     compiler = Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device="null")
     plan = compiler.plan(ProgramKind.TRAIN, batch_size)
-    made = schedule(plan.graph)
-    scratch = {node: one.size for node, one in plan.memory.workspace.items()}
-    before = plan_memory(plan.graph, made.order, scratch, made.before_guard_count, plan.layouts, made.invariant_count)
+    scheduled = schedule(plan.graph)
+    scratch = {node: workspace.size for node, workspace in plan.memory.workspace.items()}
+    before = plan_memory(
+        plan.graph, scheduled.order, scratch, scheduled.before_guard_count, plan.layouts, scheduled.invariant_count
+    )
     return plan.memory, before
 
 

@@ -43,9 +43,13 @@ BYTES = 4 * 64 * 64
 @cache
 def planned(variant: RecomputeVariant) -> ExecutionPlan:
     graph = variant.graph
-    made = schedule(graph)
-    memory = plan_memory(graph, made.order, {}, made.before_guard_count, variant.layouts, made.invariant_count)
-    return ExecutionPlan(graph, made.order, made.invariant_count, made.before_guard_count, {}, variant.layouts, memory)
+    scheduled = schedule(graph)
+    memory = plan_memory(
+        graph, scheduled.order, {}, scheduled.before_guard_count, variant.layouts, scheduled.invariant_count
+    )
+    return ExecutionPlan(
+        graph, scheduled.order, scheduled.invariant_count, scheduled.before_guard_count, {}, variant.layouts, memory
+    )
 
 
 def plain(graph: Graph) -> RecomputeVariant:
@@ -54,10 +58,10 @@ def plain(graph: Graph) -> RecomputeVariant:
 
 
 def within(graph: Graph, limit: int) -> RecomputeVariant:
-    found = recompute(plain(graph), lambda one: planned(one).memory.nbytes, limit)
-    verify(found.graph)
-    verify_layouts(found.graph, found.layouts)
-    return found
+    recomputed = recompute(plain(graph), lambda candidate: planned(candidate).memory.nbytes, limit)
+    verify(recomputed.graph)
+    verify_layouts(recomputed.graph, recomputed.layouts)
+    return recomputed
 
 
 def tower(depth: int, *, products: bool, skips: bool = False) -> Graph:
@@ -69,8 +73,8 @@ def tower(depth: int, *, products: bool, skips: bool = False) -> Graph:
         flow = Tanh()(flow)
         flow = flow + before if skips else flow
     loss = ReduceSum()(flow)
-    found = zip(weights.items(), gradients(loss, list(weights.values())), strict=True)
-    return Graph({"loss": loss}, {name: weight - gradient for (name, weight), gradient in found}, guard=loss)
+    updates = zip(weights.items(), gradients(loss, list(weights.values())), strict=True)
+    return Graph({"loss": loss}, {name: weight - gradient for (name, weight), gradient in updates}, guard=loss)
 
 
 def peak(variant: RecomputeVariant) -> int:
@@ -85,33 +89,33 @@ def test_nothing_is_recomputed_if_all_fits() -> None:
 @pytest.mark.parametrize("skips", [False, True])
 def test_cheap_results_are_recomputed_only_as_needed(skips: bool) -> None:
     graph = tower(12, products=False, skips=skips)
-    whole = peak(plain(graph))
-    some, more = within(graph, whole - 2 * BYTES), within(graph, whole - 4 * BYTES)
-    assert peak(some) <= whole - 2 * BYTES
-    assert peak(more) <= whole - 4 * BYTES
+    full_peak = peak(plain(graph))
+    some, more = within(graph, full_peak - 2 * BYTES), within(graph, full_peak - 4 * BYTES)
+    assert peak(some) <= full_peak - 2 * BYTES
+    assert peak(more) <= full_peak - 4 * BYTES
     assert 0 < some.flops < more.flops
     assert all(node.scope.phase == "backward" for node in more.recomputed)
 
 
 def test_products_are_recomputed_only_if_cheap_results_do_not_suffice() -> None:
     graph = tower(16, products=True)
-    whole = peak(plain(graph))
+    full_peak = peak(plain(graph))
 
     def products(variant: RecomputeVariant) -> int:
         return sum(node.op.name == "MatMul" for node in variant.recomputed)
 
-    few, least = within(graph, whole - 2 * BYTES), within(graph, 0)
+    few, least = within(graph, full_peak - 2 * BYTES), within(graph, 0)
     assert 0 < products(least) < 16
-    assert peak(least) < 0.6 * whole, "about two roots of the depth instead of the depth"
-    assert peak(few) <= whole - 2 * BYTES
+    assert peak(least) < 0.6 * full_peak, "about two roots of the depth instead of the depth"
+    assert peak(few) <= full_peak - 2 * BYTES
     assert few.flops <= least.flops
 
 
 def test_recomputation_runs_as_late_as_possible() -> None:
     """Behind the guard, and not all at its beginning: the last layers' gradients need the last results alone."""
     plan = planned(within(tower(16, products=True), 0))
-    again = [index for index, node in enumerate(plan.order) if node.scope.phase == "backward" and node.op == Tanh()]
-    first, last = again[0], again[-1]
+    repeated = [index for index, node in enumerate(plan.order) if node.scope.phase == "backward" and node.op == Tanh()]
+    first, last = repeated[0], repeated[-1]
     assert first >= plan.before_guard_count
     assert last - first > (len(plan.order) - plan.before_guard_count) / 4
 
@@ -123,9 +127,9 @@ def test_recomputation_keeps_results_bit_identical(graph: Graph, limit: int) -> 
     check(planned(after))
     inputs, _, states = feeds(graph)
     with np.errstate(all="ignore"):
-        expected, got = run(before.graph, inputs, states), run(after.graph, inputs, states)
-    same_bits(got[0], expected[0])
-    same_bits(got[1], expected[1])
+        expected, actual = run(before.graph, inputs, states), run(after.graph, inputs, states)
+    same_bits(actual[0], expected[0])
+    same_bits(actual[1], expected[1])
 
 
 class Impure(Tanh):
@@ -139,8 +143,8 @@ def test_impure_nodes_are_not_recomputed() -> None:
     noise = Impure()(x)
     loss = ReduceSum()(Tanh()(noise * w))
     (gradient,) = gradients(loss, [w])
-    found = within(Graph({}, {"w": w - gradient}, guard=loss), 0)
-    assert not any(isinstance(node.op, Impure) for node in found.recomputed)
+    recomputed = within(Graph({}, {"w": w - gradient}, guard=loss), 0)
+    assert not any(isinstance(node.op, Impure) for node in recomputed.recomputed)
 
 
 def test_random_numbers_are_recomputed_identically() -> None:
@@ -151,11 +155,11 @@ def test_random_numbers_are_recomputed_identically() -> None:
     loss = ReduceSum()(flow)
     (gradient,) = gradients(loss, [w])
     graph = Graph({"loss": loss}, {"w": w - gradient}, guard=loss)
-    found = within(graph, 0)
-    assert any(isinstance(node.op, RandomUniform) for node in found.recomputed)
+    recomputed = within(graph, 0)
+    assert any(isinstance(node.op, RandomUniform) for node in recomputed.recomputed)
     rng = np.array([1, 2, 0])
     given_ = {"x": np.ones((64, 64), np.float32), "$rng": rng}, {"w": np.ones((64, 64), np.float32)}
-    same_bits(run(found.graph, *given_)[1], run(graph, *given_)[1])
+    same_bits(run(recomputed.graph, *given_)[1], run(graph, *given_)[1])
 
 
 def loop(**fields: object) -> LoopSpec:
@@ -172,15 +176,15 @@ def training(net: str, loop: LoopSpec | None, device: str) -> Compiler:
 def test_mobilenet_fits_into_two_thirds_for_little_arithmetic() -> None:
     compiler = training("mobilenet_v1", None, "null")
     graph = compiler.graph(ProgramKind.TRAIN, 16)
-    whole = make_plan(graph, compiler.device)
-    part = make_plan(graph, compiler.device, limit=2 * whole.memory.nbytes // 3)
-    assert part.memory.nbytes <= 2 * whole.memory.nbytes // 3
-    assert part.recompute_saved_bytes == whole.memory.arena_bytes - part.memory.arena_bytes
+    full_plan = make_plan(graph, compiler.device)
+    part = make_plan(graph, compiler.device, limit=2 * full_plan.memory.nbytes // 3)
+    assert part.memory.nbytes <= 2 * full_plan.memory.nbytes // 3
+    assert part.recompute_saved_bytes == full_plan.memory.arena_bytes - part.memory.arena_bytes
 
     def flops(nodes: list[Node]) -> int:
         return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
 
-    assert 0 < flops(list(part.recomputed)) < 0.03 * flops(list(whole.choices))
+    assert 0 < flops(list(part.recomputed)) < 0.03 * flops(list(full_plan.choices))
 
 
 @pytest.mark.slow
@@ -192,14 +196,14 @@ def test_recomputed_steps_of_resnet_are_bit_identical() -> None:
         "image": random.standard_normal((4, 3, 32, 32), dtype=np.float32), "label": np.arange(4, dtype=np.int32),
         "$learning_rate": np.array(0.1), "$step": np.array(1.0), "$rng": np.array([0, 0, 0]),
     }  # fmt: skip
-    kept = []
+    results = []
     for found in (None, loop(recompute="all")):
         compiler = training("resnet20", found, "cpu")
         program = compiler.program(ProgramKind.TRAIN, 4)
         for _ in range(3):
             program(feed)
-        kept.append((program.plan, {name: compiler.states[name] for name in compiler.states}))
-    (plan, states), (spared, same) = kept
+        results.append((program.plan, {name: compiler.states[name] for name in compiler.states}))
+    (plan, states), (spared, same) = results
     assert spared.recomputed
     assert spared.memory.arena_bytes < 0.7 * plan.memory.arena_bytes
     same_bits(same, states)

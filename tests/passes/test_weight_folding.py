@@ -39,12 +39,12 @@ def remaining(graph: Graph) -> list[str]:
     return [node.op.name for node in graph.nodes() if node not in steady and not node.op.traits.source]
 
 
-def same(graph: Graph, made: Graph) -> None:
+def same(graph: Graph, folded: Graph) -> None:
     """Both compute the same but for rounding: sums of some 30 products of numbers about 1."""
     inputs, _, states = feeds(graph)
     states = {name: np.abs(array) for name, array in states.items()}
     for name, right in run(graph, inputs, states)[0].items():
-        np.testing.assert_allclose(run(made, inputs, states)[0][name], right, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(run(folded, inputs, states)[0][name], right, rtol=1e-5, atol=1e-5)
 
 
 def conv(x: Value, groups: int = 1, bias: bool = True) -> Value:
@@ -65,9 +65,9 @@ x = Input("x", typed((2, 4, 5, 6)))()
 @pytest.mark.parametrize("bias", [False, True])
 def test_batch_normalization_folds_into_the_convolution(groups: int, bias: bool) -> None:
     graph = Graph({"y": Relu()(normalized(conv(x, groups, bias)) + x)})
-    made = absorbed(graph)
-    assert remaining(made) == ["Conv", "Add", "Add", "Relu"]
-    same(graph, made)
+    folded = absorbed(graph)
+    assert remaining(folded) == ["Conv", "Add", "Add", "Relu"]
+    same(graph, folded)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -76,16 +76,16 @@ def test_batch_normalization_folds_into_the_matrix_product(transposed: bool, row
     a = Input("a", typed((*rows, 4)))()
     w = state("w", 5, 4) if transposed else state("w", 4, 5)
     graph = Graph({"y": normalized(MatMul(transpose_b=transposed)(a, w) + state("b", 5), axis=len(rows))})
-    made = absorbed(graph)
-    assert remaining(made) == ["MatMul", "Add"]
-    same(graph, made)
+    folded = absorbed(graph)
+    assert remaining(folded) == ["MatMul", "Add"]
+    same(graph, folded)
 
 
 def test_scalar_factor_folds_into_weights() -> None:
     graph = Graph({"y": conv(x) * 3.0 + 1.0})
-    made = absorbed(graph)
-    assert remaining(made) == ["Conv", "Add"]
-    same(graph, made)
+    folded = absorbed(graph)
+    assert remaining(folded) == ["Conv", "Add"]
+    same(graph, folded)
 
 
 def test_cases_that_are_not_folded_into_weights() -> None:
@@ -104,6 +104,6 @@ def test_cases_that_are_not_folded_into_weights() -> None:
         Graph({"y": Relu()(y) * s}),
         Graph({"y": (y + x) * s}),  # x · s would be one operation more
     ):
-        made = absorbed(graph)
-        assert remaining(made) == remaining(graph)
-        assert made.outputs == graph.outputs
+        folded = absorbed(graph)
+        assert remaining(folded) == remaining(graph)
+        assert folded.outputs == graph.outputs

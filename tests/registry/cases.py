@@ -165,8 +165,10 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> NetGraph:
     for index, (shape, name) in enumerate(zip(sample.shapes, sample.dtypes, strict=True)):
         random, label = generator(f"{case.id}/{index}"), f"x{index}"
         if name == "float32":
-            given = sample.ranges[index] if index < len(sample.ranges) else None
-            feeds[label] = spread(random, shape, *(given or (-2.0, 2.0)), offset=0.37 + 0.11 * index).astype(str(dtype))
+            value_range = sample.ranges[index] if index < len(sample.ranges) else None
+            feeds[label] = spread(random, shape, *(value_range or (-2.0, 2.0)), offset=0.37 + 0.11 * index).astype(
+                str(dtype)
+            )
         else:
             feeds[label] = random.integers(sample.low, sample.high, shape).astype(name)
     for index, mask in enumerate(sample.masks):
@@ -175,8 +177,8 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> NetGraph:
     if sample.weight is not None:
         feeds[WEIGHT] = spread(generator(f"{case.id}/{WEIGHT}"), sample.weight, 0.2, 2.0).astype(str(dtype))
     with in_scope(scope):
-        made = made_of(spec, net, inputs)
-    outputs = made if isinstance(made, tuple) else (made,)
+        graph = made_of(spec, net, inputs)
+    outputs = graph if isinstance(graph, tuple) else (graph,)
     for name, state in net.states.items():
         low = 0.5 if state.role == "statistic" else -1.5  # variances are positive
         kind = str(dtype if state.value.dtype.is_float else state.value.dtype)
@@ -203,35 +205,35 @@ def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return mask
 
 
-def scalar_of(one: NetGraph) -> Value:
+def scalar_of(graph: NetGraph) -> Value:
     """`NetGraph.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
-    terms = [cast(value, one.builder.dtype) for value in one.outputs]
-    if one.case.kind == "metric":
+    terms = [cast(value, graph.builder.dtype) for value in graph.outputs]
+    if graph.case.kind == "metric":
         terms = [ReduceSum()(value) for value in terms]
-    if one.case.kind == "layer":
+    if graph.case.kind == "layer":
         for i, y in enumerate(terms):
-            weights = one.wrt[f"weights/{i}"] = one.fixed(f"weights/{i}", y.type)
+            weights = graph.wrt[f"weights/{i}"] = graph.fixed(f"weights/{i}", y.type)
             terms[i] = ReduceSum()(y * weights)
-    total, *rest = [*terms, *one.builder.penalties]
+    total, *rest = [*terms, *graph.builder.penalties]
     for term in rest:
         total = total + term
     return total
 
 
-def directional(one: NetGraph, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
+def directional(graph: NetGraph, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
     """The derivative of `scalar` along one random direction of all inputs: by `grads`, and by central differences.
 
     In float64 the differences err by about step² · f‴ / 6 + 1e-16 · |f| / step ≈ 1e-10.
     """
     from tests.interpret import evaluate
 
-    random = generator(one.case.id + "direction")
-    direction = {name: random.uniform(-1, 1, value.shape) for name, value in one.wrt.items()}
-    found = evaluate(grads, one.feeds)
-    by_rule = sum(float((g * d).sum()) for g, d in zip(found, direction.values(), strict=True))
+    random = generator(graph.case.id + "direction")
+    direction = {name: random.uniform(-1, 1, value.shape) for name, value in graph.wrt.items()}
+    derivatives = evaluate(grads, graph.feeds)
+    by_rule = sum(float((g * d).sum()) for g, d in zip(derivatives, direction.values(), strict=True))
 
     def moved(by: float) -> float:
-        return float(evaluate([scalar], one.feeds | {n: one.feeds[n] + by * d for n, d in direction.items()})[0])
+        return float(evaluate([scalar], graph.feeds | {n: graph.feeds[n] + by * d for n, d in direction.items()})[0])
 
     return by_rule, (moved(step) - moved(-step)) / (2 * step)
 

@@ -108,8 +108,8 @@ def outcome(net: dict[str, Any]) -> str:
     except OutOfTimeError:
         return f"took more than {SECONDS:g} seconds"
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"[:300]
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}: {error}"[:300]
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return "accepted"
@@ -127,11 +127,11 @@ def run(classes: Sequence[str], begin: int, extremes: Sequence[int], samples: in
     for case in cases("layer", "loss"):
         if (classes and case.type not in classes) or (samples is not None and case.number >= samples):
             continue
-        for what, fields, shapes in configurations(case, extremes):
+        for label, fields, shapes in configurations(case, extremes):
             number += 1
             if number > begin:
                 print(number, end="", flush=True)
-                print(f"\t{case.id}, {what}\t{outcome(net_of(case, fields, shapes))}", flush=True)
+                print(f"\t{case.id}, {label}\t{outcome(net_of(case, fields, shapes))}", flush=True)
 
 
 def failures(arguments: Sequence[str], totals: Counter[str]) -> Iterator[str]:
@@ -142,20 +142,20 @@ def failures(arguments: Sequence[str], totals: Counter[str]) -> Iterator[str]:
     begin = 0
     while True:
         child = [sys.executable, "-m", "tests.registry.extreme_sizes", f"--begin={begin}", *arguments]
-        done = subprocess.run(child, capture_output=True, text=True, check=False)
-        lines = [line.split("\t") for line in done.stdout.splitlines()]
+        process = subprocess.run(child, capture_output=True, text=True, check=False)
+        lines = [line.split("\t") for line in process.stdout.splitlines()]
         for number, *found in lines:
             begin = int(number)
-            what, result = found or (f"configuration {number}", f"exit status {done.returncode}")
+            label, result = found or (f"configuration {number}", f"exit status {process.returncode}")
             is_fine = result in ("accepted", "refused")
             totals[result if is_fine else "failed"] += 1
             if not is_fine:
-                yield f"{what}: {result}"
-        if done.returncode == 0:
+                yield f"{label}: {result}"
+        if process.returncode == 0:
             return
         if not lines:
             totals["failed"] += 1
-            yield done.stderr[-300:]
+            yield process.stderr[-300:]
             return
 
 

@@ -35,56 +35,56 @@ that differ by a rounding of float32 may be rounded to two neighbours."""
 def all_calls() -> Iterator[Call]:
     """The calls that kernels are tried on, in both precisions."""
     for dtype, most in MOST.items():
-        for made in calls(dtype, most):
-            if not (made.op.traits.source or made.op.traits.view):
-                yield made
+        for op_call in calls(dtype, most):
+            if not (op_call.op.traits.source or op_call.op.traits.view):
+                yield op_call
 
 
-def own_calls(one: Kernel) -> Iterator[Call]:
+def own_calls(kernel: Kernel) -> Iterator[Call]:
     """The samples that the kernel brings along."""
-    for op, types in one.samples():
+    for op, types in kernel.samples():
         yield call(op, *(numbers(*kind.shape, offset=0.1 * i).astype(str(kind.dtype)) for i, kind in enumerate(types)))
 
 
-def is_double(made: Call) -> bool:
-    return any(value.dtype == DType.FLOAT64 for value in (*made.node.inputs, *made.node.outputs))
+def is_double(call: Call) -> bool:
+    return any(value.dtype == DType.FLOAT64 for value in (*call.node.inputs, *call.node.outputs))
 
 
-def code_of(made: Call) -> Any:
+def code_of(call: Call) -> Any:
     """What tells a call's code from that of others but for what it computes: of elementwise ops, which are all compiled
     by the same rules, the ways in which operands and results lie; of others the call itself.
     """
-    results, operands = made.node.outputs, made.node.inputs
-    if not made.op.traits.elementwise:
-        return made
+    results, operands = call.node.outputs, call.node.inputs
+    if not call.op.traits.elementwise:
+        return call
     return tuple((value.dtype, value.shape == results[0].shape) for value in (*operands, *results))
 
 
-def over(made: Call) -> tuple[tuple[int, ...], ...]:
+def over(call: Call) -> tuple[tuple[int, ...], ...]:
     """For each result the operands, by number, that it may be written over."""
-    operands = made.node.inputs
-    ways = (made.op.inplace_operands(result.index, operands) for result in made.node.outputs)
-    return tuple(tuple(operands.index(operand) for operand in way) for way in ways)
+    operands = call.node.inputs
+    choices = (call.op.inplace_operands(result.index, operands) for result in call.node.outputs)
+    return tuple(tuple(operands.index(operand) for operand in choice) for choice in choices)
 
 
 def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:
     """An array on the device, of the given values or full of what no kernel would write by chance."""
-    made = device.view(device.allocate(align_up(max(layout.nbytes(kind), 1))), 0, kind, layout)
+    buffer = device.view(device.allocate(align_up(max(layout.nbytes(kind), 1))), 0, kind, layout)
     if host is None:
-        host = np.full(made.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
+        host = np.full(buffer.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
     elif layout.opaque is not None:
-        repack(device, kind, array(device, kind, host), PLAIN, made, layout)
-        return made
-    device.upload(made, np.asarray(host).astype(str(kind.dtype)))
-    return made
+        repack(device, kind, array(device, kind, host), PLAIN, buffer, layout)
+        return buffer
+    device.upload(buffer, np.asarray(host).astype(str(kind.dtype)))
+    return buffer
 
 
-def fetch(device: Device, made: Any, kind: TensorType, layout: Layout) -> Any:
+def fetch(device: Device, buffer: Any, kind: TensorType, layout: Layout) -> Any:
     """What an array on the device holds; an opaque one is made plain by the backend that knows it."""
     if layout.opaque is None:
-        return device.fetch(made)
+        return device.fetch(buffer)
     plain = array(device, kind)
-    repack(device, kind, made, layout, plain, PLAIN)
+    repack(device, kind, buffer, layout, plain, PLAIN)
     return device.fetch(plain)
 
 
@@ -101,7 +101,7 @@ def repacking(device: Device, kind: TensorType, lies: Layout, wanted: Layout) ->
     return node, kernel_candidates(node, device.kernels).kernels[0]
 
 
-def signatures(device: Device, one: Kernel, made: Call) -> list[LayoutSignature]:
+def signatures(device: Device, kernel: Kernel, call: Call) -> list[LayoutSignature]:
     """How the kernel takes the call's operands and gives its results: for plain operands, and for channels-last ones;
     and where the device has types of fewer bits and the kernel takes them, both once more in these.
 
@@ -114,41 +114,45 @@ def signatures(device: Device, one: Kernel, made: Call) -> list[LayoutSignature]
     def plain(_: TensorType) -> Layout:
         return PLAIN
 
-    found = []
+    accepted = []
     for layout_of in (plain, channels_last):
-        given = [layout_of(value.type) for value in made.node.inputs]
-        if made.op.traits.elementwise:
-            found.append(LayoutSignature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))
+        input_layouts = [layout_of(value.type) for value in call.node.inputs]
+        if call.op.traits.elementwise:
+            accepted.append(
+                LayoutSignature(tuple(input_layouts), tuple(layout_of(value.type) for value in call.node.outputs))
+            )
         else:
-            found.append(one.layouts(made.node, given))
-            found += one.alternatives(made.node, given)
-    for signature in found[:]:
+            accepted.append(kernel.layouts(call.node, input_layouts))
+            accepted += kernel.alternatives(call.node, input_layouts)
+    for signature in accepted[:]:
         for dtype in device.low_precision_dtypes:
-            narrow = one.low_precision_signature(made.node, in_type(made, signature, dtype))
+            narrow = kernel.low_precision_signature(call.node, in_type(call, signature, dtype))
             if narrow is not None:
-                found.append(narrow)
-    return list(dict.fromkeys(found))
+                accepted.append(narrow)
+    return list(dict.fromkeys(accepted))
 
 
-def in_type(made: Call, signature: LayoutSignature, dtype: DType) -> LayoutSignature:
+def in_type(call: Call, signature: LayoutSignature, dtype: DType) -> LayoutSignature:
     """The layouts with all float32 operands and results in another type."""
 
     def stored(values: Sequence[Value], layouts: Sequence[Layout]) -> tuple[Layout, ...]:
         floats = [value.dtype == DType.FLOAT32 for value in values]
-        return tuple(one.with_dtype(dtype) if as_float else one for one, as_float in zip(layouts, floats, strict=True))
+        return tuple(
+            layout.with_dtype(dtype) if as_float else layout for layout, as_float in zip(layouts, floats, strict=True)
+        )
 
-    return LayoutSignature(stored(made.node.inputs, signature.inputs), stored(made.node.outputs, signature.outputs))
+    return LayoutSignature(stored(call.node.inputs, signature.inputs), stored(call.node.outputs, signature.outputs))
 
 
 def is_narrow(signature: LayoutSignature) -> bool:
     return any(layout.dtype is not None for layout in (*signature.inputs, *signature.outputs))
 
 
-def for_signature(made: Call, signature: LayoutSignature) -> Call:
+def for_signature(call: Call, signature: LayoutSignature) -> Call:
     """The call, with operands that bfloat16 and float16 can represent if any operand or result is stored in 16 bits."""
     if not is_narrow(signature):
-        return made
-    return Call(made.node, tuple(_in_16_bits(x) if x.dtype == np.float32 else x for x in made.operands))
+        return call
+    return Call(call.node, tuple(_in_16_bits(x) if x.dtype == np.float32 else x for x in call.operands))
 
 
 def _in_16_bits(x: np.ndarray) -> np.ndarray:
@@ -159,8 +163,8 @@ def _in_16_bits(x: np.ndarray) -> np.ndarray:
 
 def bound(
     device: Device,
-    one: Kernel,
-    made: Call,
+    kernel: Kernel,
+    call: Call,
     signature: LayoutSignature,
     inputs: Sequence[Any],
     outputs: Sequence[Any],
@@ -168,42 +172,42 @@ def bound(
 ) -> Callable[[], None]:
     """A call of the kernel; by default, its workspace is allocated here."""
     if workspace is None:
-        workspace = workspace_of(device, one, made, signature)
-    thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), signature, workspace))
-    return called(device, one, made.node, thunk)
+        workspace = workspace_of(device, kernel, call, signature)
+    thunk: Thunk = kernel.bind(call.node, Buffers(tuple(inputs), tuple(outputs), signature, workspace))
+    return called(device, kernel, call.node, thunk)
 
 
-def workspace_of(device: Device, one: Kernel, made: Call, signature: LayoutSignature) -> Any:
+def workspace_of(device: Device, kernel: Kernel, call: Call, signature: LayoutSignature) -> Any:
     """Allocate the workspace that the kernel needs for a call; None if it needs none."""
-    size = one.workspace(made.node, signature)
+    size = kernel.workspace(call.node, signature)
     return device.view(device.allocate(align_up(size)), 0, TensorType((size,), DType.UINT8)) if size else None
 
 
-def called(device: Device, one: Kernel, node: Node, thunk: Thunk) -> Callable[[], None]:
+def called(device: Device, kernel: Kernel, node: Node, thunk: Thunk) -> Callable[[], None]:
     """A call that finds as many threads as the kernel wants."""
     calls = CallSequence(device.set_threads, device.threads())
-    calls.add(thunk, node, one.threads(node))
+    calls.add(thunk, node, kernel.threads(node))
     return calls.run
 
 
-def operands(device: Device, made: Call, signature: LayoutSignature) -> list[Any]:
+def operands(device: Device, call: Call, signature: LayoutSignature) -> list[Any]:
     """The call's operands on the device, lying as the kernel wants them."""
     return [
         array(device, value.type, x, layout)
-        for value, x, layout in zip(made.node.inputs, made.operands, signature.inputs, strict=True)
+        for value, x, layout in zip(call.node.inputs, call.operands, signature.inputs, strict=True)
     ]
 
 
-def agree(got: Any, expected: np.ndarray, *, twice: bool = False) -> None:
+def agree(actual: Any, expected: np.ndarray, *, twice: bool = False) -> None:
     """Equal but for rounding; `twice`: numbers of any size were rounded to fewer bits on the way, too."""
-    stored = DType(str(got.dtype))
-    assert got.shape == expected.shape
+    stored = DType(str(actual.dtype))
+    assert actual.shape == expected.shape
     assert str(stored.compute_dtype) == str(expected.dtype)
     if stored.is_float:
         tolerance = RELATIVE[stored.compute_dtype]
         relative = tolerance if stored == stored.compute_dtype and not twice else ROUNDED
         tolerance = relative if twice else tolerance
         scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
-        np.testing.assert_allclose(got.astype(expected.dtype), expected, rtol=relative, atol=tolerance * scale)
+        np.testing.assert_allclose(actual.astype(expected.dtype), expected, rtol=relative, atol=tolerance * scale)
     else:
-        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(actual, expected)

@@ -103,8 +103,8 @@ def _attention(band: AttentionBand, q: np.ndarray, k: np.ndarray, v: np.ndarray,
     yield AttentionGrad(band), (q, k, v, *results, numbers(*results[0].shape, offset=0.6), *mask)
 
 
-def _heads(places: int, *sizes: int) -> np.ndarray:
-    return numbers(2, places, *sizes, low=-1, high=1, offset=0.1 * places)
+def _heads(positions: int, *sizes: int) -> np.ndarray:
+    return numbers(2, positions, *sizes, low=-1, high=1, offset=0.1 * positions)
 
 
 _ATTENTIONS = (
@@ -324,9 +324,9 @@ def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
 def calls(dtype: DType = DType.FLOAT64, most: int = MOST_CALLS) -> list[Call]:
     """The samples, and of each op the first `most` different calls that the cases make."""
     computing = set(op_classes())
-    of_ops = [found for cls, found in _calls_by_op(dtype).items() if cls in computing]
+    of_ops = [op_calls for cls, op_calls in _calls_by_op(dtype).items() if cls in computing]
     return [each for samples, of_cases in of_ops for each in samples + of_cases[: max(most - len(samples), 0)]]
 
 
-def name(one: Call) -> str:
-    return f"{one.op.name}-{'-'.join('x'.join(map(str, value.shape)) or 'scalar' for value in one.node.inputs)}"
+def name(call: Call) -> str:
+    return f"{call.op.name}-{'-'.join('x'.join(map(str, value.shape)) or 'scalar' for value in call.node.inputs)}"

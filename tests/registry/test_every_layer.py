@@ -167,14 +167,14 @@ def test_initial_values_have_the_right_shape_and_depend_on_the_seed_alone(case: 
 @each_class("metric")
 def test_metric_of_uneven_batches_equals_that_of_all_samples(case: Case) -> None:
     """Totals of batches of 1 and the rest add up to the totals of all samples at once."""
-    whole = built(case, False)
-    expected = evaluate(whole.outputs, whole.feeds)
+    full_batch = built(case, False)
+    expected = evaluate(full_batch.outputs, full_batch.feeds)
     size = case.sample.shapes[0][0]
     totals = [np.zeros_like(total) for total in expected]
     for part in (slice(0, 1), slice(1, size)):
         builder = Builder(False, DType.FLOAT64)
         _, inputs = opened(case, builder, len(range(size)[part]))
-        feeds = {name: whole.feeds[name][part] for name in builder.inputs}
+        feeds = {name: full_batch.feeds[name][part] for name in builder.inputs}
         for total, more in zip(totals, evaluate(case.spec().build(builder, *inputs), feeds), strict=True):
             total += more
     for total, value in zip(totals, expected, strict=True):
@@ -190,4 +190,4 @@ def numbers_of(figure: Any) -> dict[str, float]:
     """The numbers of a figure by where they stand."""
     if not isinstance(figure, Mapping):
         return {"": figure}
-    return {f"{key}/{place}": one for key, below in figure.items() for place, one in numbers_of(below).items()}
+    return {f"{key}/{index}": value for key, below in figure.items() for index, value in numbers_of(below).items()}

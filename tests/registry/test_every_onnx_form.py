@@ -28,11 +28,11 @@ def has_onnx_form(call: Call) -> bool:
     return not isinstance(call.op.onnx, NoOnnxForm) and bool(call.node.inputs) and not is_random
 
 
-def agree(got: Any, expected: np.ndarray) -> None:
-    assert got.shape == expected.shape
+def agree(actual: Any, expected: np.ndarray) -> None:
+    assert actual.shape == expected.shape
     # Both compute in float32 and add some hundred terms in different orders.
     scale = max(1.0, float(np.abs(expected.astype(np.float64)).max(initial=0)))
-    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6 * scale)
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6 * scale)
 
 
 def inference(case: Case, size: int) -> Graph:
@@ -40,8 +40,8 @@ def inference(case: Case, size: int) -> Graph:
     builder = Builder(False, DType.FLOAT32)
     scope, inputs = opened(case, builder, size)
     with in_scope(scope):
-        made = made_of(case.spec(), builder, inputs)
-    outputs = made if isinstance(made, tuple) else (made,)
+        net = made_of(case.spec(), builder, inputs)
+    outputs = net if isinstance(net, tuple) else (net,)
     return Graph({f"y{index}": y for index, y in enumerate(outputs)})
 
 
@@ -58,8 +58,8 @@ def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
         results = session.run(None, {label: array for label, array in fed.items() if label in read})
         outputs = inference(case, size).outputs
         assert [argument.name for argument in session.get_outputs()] == list(outputs)
-        for got, expected in zip(results, evaluate(list(outputs.values()), {**states, **fed}), strict=True):
-            agree(got, expected)
+        for actual, expected in zip(results, evaluate(list(outputs.values()), {**states, **fed}), strict=True):
+            agree(actual, expected)
 
 
 @each_class("layer", costly=True)
@@ -76,22 +76,25 @@ def test_layer_computes_the_same_in_the_oldest_opset(case: Case) -> None:
     size = case.sample.shapes[0][0]
     outputs = list(inference(case, size).outputs.values())
     results = session.run(None, {label: array for label, array in net.feeds.items() if label in read})
-    for got, expected in zip(results, evaluate(outputs, net.feeds), strict=True):
-        agree(got, expected)
+    for actual, expected in zip(results, evaluate(outputs, net.feeds), strict=True):
+        agree(actual, expected)
 
 
 @each_op(dtypes=[DType.FLOAT32], applies=has_onnx_form)
 def test_op_computes_the_same(call: Call) -> None:
     y = call.node.outputs[0]  # further results, such as the places of maxima, are ours alone
     model = to_onnx(lambda _: Graph({"y": y}), {}, batch=1)
-    (got,) = open_session(model.model.SerializeToString()).run(None, call.feeds)
-    agree(got, evaluate([y], call.feeds)[0])
+    (actual,) = open_session(model.model.SerializeToString()).run(None, call.feeds)
+    agree(actual, evaluate([y], call.feeds)[0])
 
 
 def is_decoded(call: Call) -> bool:
     """Whether ONNX's attributes are all attributes of the op; those of ConvTranspose depend on its input's size."""
-    form, own = call.op.onnx, {field.name for field in fields(call.op)}
-    return isinstance(form, OnnxMap) and {codec.path.partition(".")[0] for codec in form.attributes.values()} == own
+    form, field_names = call.op.onnx, {field.name for field in fields(call.op)}
+    return (
+        isinstance(form, OnnxMap)
+        and {codec.path.partition(".")[0] for codec in form.attributes.values()} == field_names
+    )
 
 
 @each_op(dtypes=[DType.FLOAT32], applies=lambda call: has_onnx_form(call) and is_decoded(call))

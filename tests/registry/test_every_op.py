@@ -106,8 +106,8 @@ def test_gradient_matches_central_differences(call: Call) -> None:
     step = 1e-6
     labels = [value.op.label for value in wrt]  # type: ignore[attr-defined]  # all are inputs
     direction = {label: random.uniform(-1, 1, feeds[label].shape) for label in labels}
-    found = evaluate(gradients(scalar, wrt), feeds)
-    by_rule = sum(float((g * d).sum()) for g, d in zip(found, direction.values(), strict=True))
+    derivatives = evaluate(gradients(scalar, wrt), feeds)
+    by_rule = sum(float((g * d).sum()) for g, d in zip(derivatives, direction.values(), strict=True))
 
     def moved(by: float) -> float:
         return float(evaluate([scalar], feeds | {n: feeds[n] + by * d for n, d in direction.items()})[0])
@@ -126,17 +126,17 @@ def test_decomposed_and_simplified_forms_compute_the_same(call: Call) -> None:
     if simple is not None:
         forms.append(simple)
     for form in forms:
-        made = form if isinstance(form, tuple) else (form,)
-        assert [y.type for y in made] == [y.type for y in node.outputs]
+        decomposed = form if isinstance(form, tuple) else (form,)
+        assert [y.type for y in decomposed] == [y.type for y in node.outputs]
         with np.errstate(all="ignore"):
-            found, expected = (evaluate(ys, call.feeds) for ys in (made, node.outputs))
-        for one, other in zip(found, expected, strict=True):
+            actual, expected = (evaluate(ys, call.feeds) for ys in (decomposed, node.outputs))
+        for array, other in zip(actual, expected, strict=True):
             # Sums in another order: each addend is rounded at 1e-16 (6e-8 in float32) of the largest.
-            tolerance = 1e-10 if one.dtype != np.float32 else 2e-5
+            tolerance = 1e-10 if array.dtype != np.float32 else 2e-5
             scale = max(1.0, float(np.abs(other.astype(np.float64)).max(initial=0)))
-            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * scale)
+            np.testing.assert_allclose(array, other, rtol=tolerance, atol=tolerance * scale)
 
 
 def test_calls_cover_both_precisions() -> None:
-    covered = {dtype: {type(one.op) for one in calls(dtype)} for dtype in (DType.FLOAT32, DType.FLOAT64)}
+    covered = {dtype: {type(call.op) for call in calls(dtype)} for dtype in (DType.FLOAT32, DType.FLOAT64)}
     assert {cls.__name__ for cls in covered[DType.FLOAT64] - covered[DType.FLOAT32]} <= {"Constant"}

@@ -56,9 +56,9 @@ def test_products_multiply_the_table_with_equal_results(batch: tuple[int, ...], 
     assert (
         sum(node.op.name == "ScatterRows" for node in after.nodes()) <= 2
     )  # one for the gradient of the rows, one for the bias
-    expected, got = run(before, feeds, {})[0], run(after, feeds, {})[0]
+    expected, actual = run(before, feeds, {})[0], run(after, feeds, {})[0]
     for name, array in expected.items():
-        np.testing.assert_allclose(got[name], array, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-12, atol=1e-14)
 
 
 def test_product_with_a_large_table_is_unchanged() -> None:
