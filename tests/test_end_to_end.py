@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_testing_the_weights_gives_what_the_training_said(run: Path) -> None:
+def test_testing_the_weights_repeats_the_metrics_of_the_training(run: Path) -> None:
     said = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]
     found = json.loads(netspec_command("test", run / "spec.yaml", "--weights", run / "weights.h5", "--json"))
     assert found == said

@@ -24,7 +24,7 @@ from netspec.errors import (
 WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
 
 
-def test_an_error_as_text_says_all_that_the_command_line_says():
+def test_an_error_as_text_contains_all_that_the_command_line_prints():
     error = InputError([Problem("too small", WHERE, expected="1 or more", got="0", hint="give one"), Problem("more")])
     assert str(error) == error.render()
     for part in ("net.yaml:3:5: error: too small", "- {units: 0}", "expected: 1 or more", "got: 0", "hint: give one"):
@@ -61,7 +61,7 @@ def test_a_long_line_is_cut_with_an_ellipsis_and_the_caret_stays_at_its_place(be
         (b"\x00" * 64, "a file that begins with the bytes 00 00 00 00 00 00 00 00"),
     ],
 )
-def test_a_file_is_told_by_its_first_bytes(head: bytes, words: str):
+def test_file_format_is_detected_from_the_first_bytes(head: bytes, words: str):
     assert kind_of_file(head) == words
 
 
@@ -71,12 +71,12 @@ def test_a_long_list_of_names_begins_with_those_that_the_hint_speaks_of():
     assert listing(["b", "a"], 2, "b") == "a, b"
 
 
-def test_other_tools_words_mean_what_they_mean_there():
+def test_names_of_other_tools_suggest_their_equivalents():
     assert nearest("fp32", ["float32", "tf32", "float16"]) == "float32"
     assert nearest("gpu", ["auto", "cpu", "cuda"]) == "cuda"
 
 
-def test_files_are_not_alike_for_their_suffix(tmp_path: Path) -> None:
+def test_a_common_suffix_does_not_make_file_names_similar(tmp_path: Path) -> None:
     (tmp_path / "m_opt.yaml").touch()
     assert near_path(tmp_path / "nope.yaml") is None
     assert near_path(tmp_path / "m_op.yaml") == f"did you mean `{tmp_path / 'm_opt.yaml'}`?"

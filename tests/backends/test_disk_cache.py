@@ -81,7 +81,7 @@ def test_the_environment_leaves_backends_out(monkeypatch: pytest.MonkeyPatch) ->
     assert "numba" in CpuDevice().kernels
 
 
-def test_without_numba_the_backend_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_numba_is_reported_by_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     from netspec.backends import numba
 
     monkeypatch.setattr(numba, "find_spec", lambda name: None if name == "numba" else object())

@@ -66,7 +66,7 @@ def test_a_mistake_in_the_net_is_reported_once_with_export(netspec, work):
     assert netspec("check", "net.yaml", "--export", "onnx", "--json").json == text
 
 
-def test_an_export_that_there_is_not(netspec, work):
+def test_unknown_export_formats_and_unused_opsets_are_rejected(netspec, work):
     found = netspec("check", "net.yaml", "--export", "onxx")
     assert (found.status, "did you mean `onnx`?" in found.err) == (2, True)
     found = netspec("check", "net.yaml", "--opset", "13")

@@ -136,7 +136,7 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
     assert (found.status, "--form is unknown" in found.err) == (2, True)
 
 
-def test_an_opset_that_is_none(netspec, trained):
+def test_an_invalid_opset_is_rejected(netspec, trained):
     found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx", "--opset", "3")
     assert found.status == 2
     assert not (trained / "model.onnx").exists()
@@ -194,7 +194,7 @@ def test_nothing_is_left_of_an_import_that_fails(netspec, exported):
 
 
 @pytest.mark.parametrize("shape", ["features", "features=", "features=0,3", "features=3x3", "=3"])
-def test_a_shape_that_is_none(netspec, exported, shape):
+def test_an_invalid_shape_is_rejected(netspec, exported, shape):
     found = netspec("import", "model.onnx", "--output", "new", "--shape", shape)
     assert found.status == 2
     assert "is not an input's shape" in found.err
@@ -295,7 +295,7 @@ layers:
 """
 
 
-def test_batch_normalization_is_folded_when_asked(netspec, tmp_path, monkeypatch):
+def test_batch_normalization_is_folded_on_request(netspec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("net.yaml").write_text(FOLDING)
     model = load("net.yaml")

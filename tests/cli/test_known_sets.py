@@ -59,7 +59,7 @@ def test_present_files_are_verified_and_not_fetched(netspec, tiny):
 
 
 @pytest.mark.parametrize(("name", "told"), [("cifar", "did you mean `cifar10`?"), ("mnist", "mnist is included")])
-def test_sets_that_are_not_known(netspec, name, told):
+def test_unknown_datasets_are_rejected(netspec, name, told):
     found = netspec("data", "get", name)
     assert found.status == 2
     assert told in found.err
@@ -95,7 +95,7 @@ def test_image_files_give_the_batches_of_the_set_itself(netspec, tiny, tmp_path)
         assert np.array_equal(one["image"], other["image"])
 
 
-def test_a_set_that_is_none_of_images(netspec, tmp_path):
+def test_a_dataset_without_images_is_rejected(netspec, tmp_path):
     found = netspec("data", "unpack", "adult", tmp_path / "png")
     assert found.status == 2
     assert "there is no image dataset `adult`" in found.err

@@ -124,7 +124,7 @@ def test_help_lists_every_command(netspec):
     assert all(line.endswith(".") and len(line) <= 80 for line in listed), "a whole sentence in one line"
 
 
-def test_without_words_there_is_help(netspec):
+def test_no_arguments_print_the_help(netspec):
     assert netspec().out == netspec("-h").out
 
 
@@ -137,7 +137,7 @@ def test_near_names_are_suggested(netspec, work):
     assert "hint: did you mean `--weights`?" in netspec("test", "train.yaml", "--wieghts", "w.h5").err
 
 
-def test_settings_given_as_options_get_a_hint(netspec, work):
+def test_settings_passed_as_options_get_a_hint(netspec, work):
     assert "settings of a spec are written `train.max_epochs=3`" in netspec("train", "train.yaml", "--epochs", "3").err
 
 
@@ -201,7 +201,7 @@ def test_a_defect_is_one_line_and_a_request(netspec, monkeypatch):
     assert "please report it; --debug shows the traceback" in found.err
 
 
-def test_memory_that_ran_out_is_no_defect(netspec, monkeypatch):
+def test_running_out_of_memory_is_not_reported_as_a_defect(netspec, monkeypatch):
     raising(monkeypatch, MemoryError())
     found = netspec("train")
     assert (found.status, found.err.splitlines()[0]) == (1, "error: out of memory")
@@ -212,7 +212,7 @@ def test_ctrl_c_has_the_shells_status(netspec, monkeypatch):
     assert netspec("train").status == 130
 
 
-def test_ctrl_c_while_modules_are_loaded_is_no_traceback():
+def test_ctrl_c_during_imports_prints_no_traceback():
     code = (
         "import sys\n"
         "class Interrupting:\n"
@@ -256,7 +256,7 @@ def test_as_a_process(work):
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_is_no_complaint(work):
+def test_a_closed_pipe_is_not_reported_as_an_error(work):
     command = f"'{sys.executable}' -m netspec schema | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("{\n", "")

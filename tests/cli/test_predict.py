@@ -127,7 +127,7 @@ def test_an_unknown_suffix_is_an_error_before_anything_runs(netspec, trained):
     assert ".csv, .jsonl, .npz, .parquet, or a folder for masks" in result.err
 
 
-def test_an_input_that_is_not_needed_may_be_there(netspec, trained):
+def test_unneeded_inputs_are_accepted(netspec, trained):
     assert predict(netspec, given="blobs.npz").status == 0
 
 

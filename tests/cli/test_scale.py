@@ -72,7 +72,7 @@ def test_settings_reach_their_strategies(netspec, work):
     assert changed["all_reduce"]["hosts"] == 2
 
 
-def test_a_step_is_measured_where_none_is_given(netspec, work, monkeypatch):
+def test_a_step_is_measured_if_its_time_is_not_passed(netspec, work, monkeypatch):
     monkeypatch.setattr(timing, "BUDGET", 0.0)
     monkeypatch.setattr(roofline, "MATRICES", (32,))
     monkeypatch.setattr(roofline, "COPIED", 2**12)

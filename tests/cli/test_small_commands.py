@@ -57,7 +57,7 @@ def test_devices_print_the_nccl_without_a_gpu(netspec, monkeypatch):
     assert line.split(maxsplit=1)[1] == "2.27.7, which CuPy loads"
 
 
-def test_kernels_that_are_not_there_are_named_with_the_reason(netspec, monkeypatch):
+def test_unavailable_kernels_are_listed_with_the_reason(netspec, monkeypatch):
     monkeypatch.setenv("NETSPEC_ONEDNN", "off")
     (cpu,) = (one for one in netspec("devices", "--json").json["devices"] if one["name"] == "cpu")
     assert cpu["missing"] == {"onednn": "NETSPEC_ONEDNN=off"}

@@ -55,7 +55,7 @@ def test_a_closed_output_is_reported_in_one_line(work, name):
 
 
 @pytest.mark.parametrize("name", ONE_PER_CAUSE)
-def test_a_reader_that_is_gone_is_no_complaint_but_a_status(work, name):
+def test_a_closed_reader_sets_the_exit_status_without_an_error_message(work, name):
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -77,7 +77,7 @@ def test_all_buckets_start_before_the_guard_is_read() -> None:
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
-def test_values_of_a_bucket_lie_side_by_side(dtype: DType) -> None:
+def test_values_of_a_bucket_are_contiguous(dtype: DType) -> None:
     sizes = [10, 100, 7, 33]
     plan = make_plan(chain(sizes, dtype), open_device("cpu"), dtype, passes=[BucketGradients()])
     (bucket,) = (node for node in plan.order if isinstance(node.op, StartAllReduce) and node.op.count == len(sizes))

@@ -112,7 +112,7 @@ def test_worker_0_reports_for_all_until_training_starts(begun: bool, told: str) 
     assert words.summarize("to continue: x", started=begun) == ("", told, 2)
 
 
-def test_a_worker_that_crashes_says_by_which_signal() -> None:
+def test_the_signal_of_a_crashed_worker_is_reported() -> None:
     near, far = socket.socketpair()
     worker = WorkerConnection(far)
     with near, far:
@@ -122,7 +122,7 @@ def test_a_worker_that_crashes_says_by_which_signal() -> None:
     assert (worker.crashed, worker.pid) == ("SIGBUS", None)
 
 
-def test_a_bus_error_is_told_with_what_is_likely() -> None:
+def test_a_bus_error_is_reported_with_its_likely_cause() -> None:
     output = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
     assert _signal_name(_worker_status(12, output, 15)) == "SIGBUS"
     assert _signal_name(_worker_status(1, output, 15)) == "SIGTERM"  # of another one
@@ -155,7 +155,7 @@ def test_hanging_worker_ends_the_job(jobs) -> None:
 
 
 @pytest.mark.slow
-def test_uncaught_error_ends_the_job_at_once(jobs) -> None:
+def test_uncaught_error_ends_the_job_immediately(jobs) -> None:
     """Such as an error in a program that calls `netspec.train`, or a failed assertion of a test."""
     job = jobs(3, "ends.py", "raise").begun()
     began = time.monotonic()
@@ -192,7 +192,7 @@ def test_the_first_request_to_stop_ends_the_step_on_all(jobs, name: str) -> None
 
 
 @pytest.mark.slow
-def test_the_second_request_to_stop_ends_at_once(jobs) -> None:
+def test_the_second_request_to_stop_ends_immediately(jobs) -> None:
     job = jobs(2, "ends.py", "steps", "slowly").begun()
     assert job.line() == "steps"
     job.process.send_signal(signal.SIGINT)
@@ -211,7 +211,7 @@ def test_workers_end_with_the_command_that_started_them(jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_terminal_stays_one(jobs) -> None:
+def test_a_terminal_is_still_recognized_as_a_terminal(jobs) -> None:
     parent_end, child_end = pty.openpty()
     job = jobs(2, "ends.py", "well", stdout=child_end)
     os.close(child_end)

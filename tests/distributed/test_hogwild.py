@@ -121,7 +121,7 @@ def test_training_resumes_after_a_worker_was_killed(jobs, spec, tmp_path: Path) 
     assert alone.steps == last["step"] + 3
 
 
-def test_workers_on_several_hosts_are_told(spec) -> None:
+def test_workers_on_several_hosts_are_reported(spec) -> None:
     given = load_train(spec() | {"parallel": HOGWILD})
     check_workers(given, 4)
     with pytest.raises(InputError, match="the workers of hogwild share memory, so they must be on one host"):

@@ -141,7 +141,7 @@ SCALED = [(*one, LossScale(initial=4.0, growth_steps=2)) for one in FURTHER]
 @pytest.mark.parametrize(
     ("type_", "fields", "scaling"), [*((*one, None) for one in [*CHAINS, *FURTHER]), *SCALED], ids=str
 )
-def test_the_update_of_all_pieces_is_that_of_the_whole(spec, monkeypatch, type_, fields, scaling) -> None:
+def test_updates_of_all_shards_equal_the_update_of_the_full_state(spec, monkeypatch, type_, fields, scaling) -> None:
     fields = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
     training = Training(spec, solver(type_, **fields), DType.FLOAT64, scaling)
     built = build(spec, 1, training=True, dtype=DType.FLOAT64)

@@ -303,7 +303,7 @@ def test_non_finite_loss_is_reported_with_its_worker(trained, jobs) -> None:
     assert "(worker 0)" in errors["huge"]
 
 
-def test_the_log_says_how_a_batch_is_split(trained, jobs) -> None:
+def test_the_log_reports_how_a_batch_is_split(trained, jobs) -> None:
     runs, _ = trained(3, jobs)
     (start,) = log(runs / "buckets", "start")
     assert (start["workers"], start["split"]) == (3, [10, 11, 11])

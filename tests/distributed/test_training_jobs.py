@@ -220,7 +220,7 @@ def hidden(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("command", ["train", "time", "verify-parallel"])
-def test_mpi4py_that_cannot_be_loaded_is_told_before_anything_starts(
+def test_broken_mpi4py_is_reported_before_anything_starts(
     command: str, spec: Path, hidden: None, monkeypatch, capfd
 ) -> None:
     monkeypatch.setattr(

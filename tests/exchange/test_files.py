@@ -86,7 +86,7 @@ def test_pipes_and_devices_are_neither_replaced_nor_waited_for(tmp_path: Path) -
         read_weights(device)
 
 
-def test_a_link_to_nothing_says_so(tmp_path: Path) -> None:
+def test_a_dangling_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / "w.h5").symlink_to("gone.h5")
     with pytest.raises(InputError) as caught, reading(tmp_path / "w.h5", "weights"):
         pass
@@ -111,7 +111,7 @@ def test_pickles_of_every_protocol_are_named(protocol: int, value: object) -> No
 
 
 @pytest.mark.parametrize("text", [b"(a remark)\n", b"classes\ncat\ndog\n", b"]q", b"(1, 2)\n"])
-def test_texts_are_no_pickles(text: bytes) -> None:
+def test_text_files_are_not_pickles(text: bytes) -> None:
     assert sniff(text) == ("a text file", None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netspec.exchange.names import UniqueNames
 
 
-def test_a_name_that_is_taken_gets_the_next_number() -> None:
+def test_a_name_in_use_gets_the_next_number() -> None:
     unique = UniqueNames(["conv_1"])
     assert [unique("conv") for _ in range(3)] == ["conv", "conv_2", "conv_3"]
     assert unique("conv_2") == "conv_2_1"
@@ -23,7 +23,7 @@ def test_endings_are_free_with_the_name() -> None:
     assert unique("split") == "split"
 
 
-def test_names_given_elsewhere_are_taken() -> None:
+def test_names_in_use_get_a_number() -> None:
     unique = UniqueNames()
     unique.take(["loss"])
     assert unique("loss") == "loss_1"

@@ -54,7 +54,7 @@ def test_a_draft_reads_as_a_person_would_write_it() -> None:
     assert load_net(tree).layers[0].name == "conv"
 
 
-def test_a_field_that_does_not_fit_stays_for_the_reader_to_tell_of() -> None:
+def test_invalid_fields_are_kept_for_the_reader_to_report() -> None:
     assert without_defaults("Dense", {"units": -1, "use_bias": True}) == {"units": -1, "use_bias": True}
     assert without_defaults("Dense", {"use_bias": True, "units": 4}) == {"units": 4}
 

@@ -23,7 +23,7 @@ NAN, INF = np.nan, np.inf
          "NaN on one side alone: 1 of 3 numbers; infinite on one side, another number on the other: 2 of 3 numbers"),
     ],
 )  # fmt: skip
-def test_words(ours: list[float], theirs: list[float], told: str) -> None:
+def test_gap_is_formatted(ours: list[float], theirs: list[float], told: str) -> None:
     assert str(gap_of(np.array(ours), np.array(theirs))) == told
 
 

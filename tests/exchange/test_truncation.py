@@ -153,7 +153,7 @@ def test_an_unknown_name_lists_others_the_nearest_first(files: Path, file: str) 
     assert "has no `xyz` to cut at" in second.message
 
 
-def test_constants_of_onnx_are_no_names_to_be_cut_at(tmp_path: Path) -> None:
+def test_onnx_constants_are_not_valid_cut_points(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     nodes = [helper.make_node("Neg", ["w"], ["constant"]), helper.make_node("Add", ["x", "constant"], ["sum"]),
              helper.make_node("Relu", ["sum"], ["y"])]  # fmt: skip
@@ -204,7 +204,7 @@ def test_a_tail_of_onnx_without_a_counterpart_is_cut_off(tmp_path: Path) -> None
     assert list(computed(import_model(path, ImportOptions(until=("f/Relu_output_0",))), x)) == ["f/Relu_output_0"]
 
 
-def test_an_output_is_called_as_it_is_asked_for(tmp_path: Path) -> None:
+def test_an_output_has_the_requested_name(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "t", name="/first/Relu"), node("Neg", "t", "u", name="/second/Neg"), node("Abs", "u")]
     path = tmp_path / "model.onnx"
     path.write_bytes(model(nodes, ("N", 3)).SerializeToString())

@@ -43,7 +43,7 @@ for one in ALL:
     (UNLIKE if recorded(*one, "unlike") else ALIKE).append(one)
 
 
-def test_where_keras_is_another_it_says_why() -> None:
+def test_differences_from_keras_have_a_recorded_reason() -> None:
     for case, training in UNLIKE:
         found = recorded(case, training, "of", "unlike")
         assert str(found["of"]) == described(case), RECORD_AGAIN.format(names=case.type)

@@ -28,7 +28,7 @@ def test_opencv_computes_the_same(case: CaffeFile) -> None:
     np.testing.assert_allclose(recorded, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_where_opencv_computes_nothing_it_says_why() -> None:
+def test_cases_that_opencv_cannot_run_have_a_recorded_reason() -> None:
     assert all(str(said) for key, said in RECORDED.items() if key.endswith("/unlike"))
 
 

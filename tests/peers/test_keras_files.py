@@ -27,7 +27,7 @@ RECORDED = answers()
 UNLIKE = {name for name, found in RECORDED.items() if "unlike" in found}
 
 
-def test_where_keras_can_run_nothing_it_says_why() -> None:
+def test_cases_that_keras_cannot_run_have_a_recorded_reason() -> None:
     for name in UNLIKE & {*NETS, *SAMPLES}:
         assert str(RECORDED[name]["of"]) == written(name).digest, AGAIN
         assert str(RECORDED[name]["unlike"]), name

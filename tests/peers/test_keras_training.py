@@ -26,7 +26,7 @@ def test_the_next_step_is_that_of_keras(case: Training) -> None:
         np.testing.assert_allclose(recorded[path], array, rtol=1e-5, atol=1e-5, err_msg=path)
 
 
-def test_keras_knows_the_losses_and_metrics_that_are_written() -> None:
+def test_keras_has_the_losses_and_metrics_that_are_written() -> None:
     stored = load_answers("keras_training")
     recorded = {key.removeprefix("compared/"): str(stored[key]) for key in stored if key.startswith("compared/")}
     assert recorded == compared(), "record the peers' answers: tests/peers/record.py keras_training"

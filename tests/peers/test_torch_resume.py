@@ -141,7 +141,7 @@ def test_an_entry_of_another_shape_is_refused(folder: Path) -> None:
     assert f"`{name}` has the shape [3], not [4]" in str(refused(folder, path, CASES["adam"].fields))
 
 
-def test_weights_alone_are_no_training(folder: Path) -> None:
+def test_weights_without_optimizer_state_are_rejected(folder: Path) -> None:
     path = saved(folder, "adam")
     write_safetensors(path, read_safetensors(path)[0], {})
     assert "has no optimizer state" in str(refused(folder, path, CASES["adam"].fields))

@@ -37,7 +37,7 @@ def test_is_documented_frozen_and_reached(cls: type[Op]) -> None:
 
 
 @pytest.mark.parametrize("cls", op_classes(), ids=lambda cls: cls.__name__)
-def test_has_a_gradient_or_says_that_it_has_none(cls: type[Op]) -> None:
+def test_has_a_gradient_or_declares_that_it_has_none(cls: type[Op]) -> None:
     has_rule = cls.vjp is not Op.vjp or cls.vjp_outputs is not Op.vjp_outputs or cls.decompose is not Op.decompose
     assert has_rule, "give it `vjp`, `vjp_outputs` or `decompose`, or derive it from NoGradient"
 

@@ -12,7 +12,7 @@ def reject_even(number: int, reason: str) -> None:
     assert number % 2, reason
 
 
-def test_all_runs_are_made_and_errors_name_theirs() -> None:
+def test_all_runs_are_attempted_and_errors_name_their_run() -> None:
     with pytest.raises(ExceptionGroup, match="2 samples") as caught:
         run_all(reject_even, [(f"case-{number}", (number, "even")) for number in range(4)])
     assert [error.__notes__ for error in caught.value.exceptions] == [["in case-0 with even"], ["in case-2 with even"]]

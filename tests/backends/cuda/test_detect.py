@@ -166,7 +166,7 @@ def test_cpu_only_strategy_does_not_use_the_gpu(install: Install) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_says_where_it_computes(
+def test_a_training_prints_its_device(
     install: Install, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install()

@@ -184,7 +184,7 @@ def test_a_broken_kernel_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, 
     assert re.search(mutant.error, "\n".join(actual)), actual
 
 
-def test_vectors_of_displaced_arrays_are_noticed(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
+def test_misaligned_vector_loads_are_detected(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
     monkeypatch.setattr(emulator, "address", lambda array: 0)  # which every vector may have
     (kernel,) = (kernel for kernel in KERNELS if kernel.label == "cuda:ElementwiseKernel")
     (actual,) = errors(emulator, agrees, cases(kernel, [call(Neg(), np.ones(64, np.float32))])[:1])

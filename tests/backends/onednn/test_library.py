@@ -49,7 +49,7 @@ def test_other_library_is_not_taken_for_onednn(monkeypatch):
     assert "is not oneDNN with OpenMP" in unavailable_reason()
 
 
-def test_without_a_wheel_the_message_says_what_to_install(monkeypatch, afresh):
+def test_without_a_wheel_the_error_names_what_to_install(monkeypatch, afresh):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setattr(library, "load", lambda path: f"{path} cannot be loaded: no such file")
@@ -105,7 +105,7 @@ def test_damaged_wheel_is_reported(monkeypatch, tmp_path, afresh):
     assert unavailable_reason().startswith(f"{tmp_path / FILE} cannot be loaded: ")
 
 
-def test_the_wheel_is_sought_beside_every_site_packages(monkeypatch, tmp_path):
+def test_the_wheel_is_searched_for_next_to_every_site_packages(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(tmp_path / "lib" / "python3.11" / "site-packages")])
     assert tmp_path / "lib" / FILE in wheel_paths()
     assert Path(sys.prefix) / "lib" / FILE == wheel_paths()[0]

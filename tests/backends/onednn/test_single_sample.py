@@ -15,7 +15,7 @@ CONV = {"type": "Conv2D", "name": "first", "filters": 3, "kernel_size": 3}
 
 
 @pytest.mark.parametrize("behind", ["Bias", "Scale"])
-def test_numbers_of_all_places_of_a_sample(behind: str, tmp_path: Path, engine: object) -> None:
+def test_values_at_all_positions_of_a_sample(behind: str, tmp_path: Path, engine: object) -> None:
     data = net_data(CONV, {"type": behind, "name": "behind", "num_axes": 3}, {"type": "ReLU", "name": "last"})
     net = Net.of(data)
     x = np.random.default_rng(2).uniform(-1, 1, (1, 2, 8, 8)).astype(np.float32)

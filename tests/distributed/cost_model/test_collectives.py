@@ -191,7 +191,7 @@ def test_hierarchical_is_flat_where_there_is_one_level():
         assert c.hierarchical(2**20, every) == c.cheapest(2**20, every, c.FLAT)
 
 
-def test_an_unknown_algorithm_is_told_with_the_nearest_one():
+def test_an_unknown_algorithm_is_reported_with_the_nearest_name():
     assert c.parse_algorithm("ring") is c.ring
     with pytest.raises(InputError, match="no such algorithm") as caught:
         c.parse_algorithm("rings")

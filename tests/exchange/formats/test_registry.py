@@ -42,7 +42,7 @@ def test_content_decides(tmp_path: Path) -> None:
     assert format_of(path).name == "netspec"
 
 
-def test_a_file_of_no_format_is_told_with_those_there_are(tmp_path: Path) -> None:
+def test_a_file_of_unknown_format_is_reported_with_the_known_formats(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello")
     with pytest.raises(InputError, match="unrecognized file format") as caught:
@@ -52,7 +52,7 @@ def test_a_file_of_no_format_is_told_with_those_there_are(tmp_path: Path) -> Non
     assert problem.got == "a text file"
 
 
-def test_a_name_that_says_no_format_is_refused() -> None:
+def test_a_file_name_without_a_known_format_is_rejected() -> None:
     with pytest.raises(InputError, match="its name says no format"):
         format_to_write("model.xyz")
 
@@ -118,7 +118,7 @@ PRINTABLE = text(characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max
     order=permutations(range(5)),
     suffix=suffixes,
 )
-def test_onnx_models_are_recognized_whatever_made_them(version, producer, release, note, order, suffix) -> None:
+def test_onnx_models_of_any_producer_are_recognized(version, producer, release, note, order, suffix) -> None:
     node = field(1, "x") + field(2, "y") + field(4, "Relu")
     graph = field(1, node) + field(2, note) + field(11, field(1, "x")) + field(12, field(1, "y"))
     fields = [field(1, version), field(2, producer), field(3, release), field(7, graph), field(8, field(2, 17))]

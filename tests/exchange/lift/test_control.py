@@ -81,7 +81,7 @@ def test_a_loop_without_iterations_returns_its_initial_states(tmp_path: Path) ->
     assert "sin" not in text
 
 
-def test_loops_end_where_a_constant_says_so(tmp_path: Path) -> None:
+def test_loops_end_if_their_condition_becomes_a_constant(tmp_path: Path) -> None:
     inside = graph([node("Less", "i two", "on"), node("Sin", "s", "t")], [*COUNTERS, state()], "on t", two=np.array(2))
     inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL
     proto = model([helper.make_node("Loop", ["", "c", "x"], ["y"], body=inside)], ("N", 3), c=np.array(True))

@@ -319,13 +319,13 @@ def compare(proto: onnx.ModelProto, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_layers_that_are_one(name: str, tmp_path: Path) -> None:
+def test_layers_that_become_one(name: str, tmp_path: Path) -> None:
     proto, lines = MADE[name]
     assert compare(proto, tmp_path) == lines
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_layers_that_are_not(name: str, tmp_path: Path) -> None:
+def test_other_graphs_do_not_become_these_layers(name: str, tmp_path: Path) -> None:
     lines_of_other = compare(OTHER[name], tmp_path)
     assert not any(word in line for line in lines_of_other for word in ("Attention", "GroupNormalization"))
 

@@ -47,7 +47,7 @@ def test_layers_go_by_the_names_of_nodes_and_outputs(tmp_path: Path) -> None:
     ]
 
 
-def test_layers_go_by_their_modules_where_the_exporter_says_them(tmp_path: Path) -> None:
+def test_layers_are_named_after_the_modules_that_the_exporter_records(tmp_path: Path) -> None:
     scopes = {
         "node_relu": "['', 'encoder', 'encoder.layers.0', 'encoder.layers.0.act', 'relu']",
         "node_tanh": "['', 'encoder.layers.0', 'tanh']",
@@ -67,7 +67,7 @@ def test_layers_go_by_their_modules_where_the_exporter_says_them(tmp_path: Path)
     ]  # fmt: skip
 
 
-def test_an_open_size_can_be_given(tmp_path: Path) -> None:
+def test_an_open_size_can_be_passed(tmp_path: Path) -> None:
     net, _ = imported(model([node("Relu", "x")], ("N", 2, "H", "W")), tmp_path, shapes={"x": (2, 3, 4)})
     assert net.spec.inputs["x"].shape == (2, 3, 4)
     with pytest.raises(InputError, match="a shape is given for `image`, which is not an input"):

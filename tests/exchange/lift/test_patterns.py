@@ -270,7 +270,7 @@ def test_a_pattern_becomes_one_layer(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_similar_nodes_are_no_pattern(name: str, tmp_path: Path) -> None:
+def test_similar_nodes_do_not_match_a_pattern(name: str, tmp_path: Path) -> None:
     text = compare(OTHER[name], tmp_path)
     assert not any(word in text for word in ("LayerNorm", "softmax", "silu", "hard_sigmoid"))
 

@@ -102,7 +102,7 @@ def test_outputs_may_be_constants_inputs_and_each_other(tmp_path: Path) -> None:
         np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
-def test_a_note_says_that_the_model_is_a_single_sample(tmp_path: Path) -> None:
+def test_a_note_reports_that_the_model_takes_a_single_sample(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(model([node("ReduceSum", "x a")], ("N", 3), a=ints(0)).SerializeToString())
     assert import_onnx(tmp_path / "m").notes == (
         f"{READ_WHOLE}: node `y` (ReduceSum, opset 13): it runs over the samples of a batch",
@@ -121,7 +121,7 @@ def test_constant_outputs_are_those_of_the_models_own_batch(constant: np.ndarray
     agrees(joined([node("Relu", "x"), *first], {"x": [3, 2]}, "y k"), tmp_path)
 
 
-def test_a_constant_output_of_open_batches_is_given_for_each_sample(tmp_path: Path) -> None:
+def test_a_constant_output_of_open_batches_is_repeated_for_each_sample(tmp_path: Path) -> None:
     proto = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": ["N", 2]}, "y k", c=floats(1, 3))
     net, _ = imported(proto, tmp_path)
     assert net.predict({"x": floats(2, 2)})["k"].shape == (2, 3)
@@ -145,7 +145,7 @@ def test_a_model_that_computes_with_its_batch_size_is_a_single_sample(
     assert (message in notes) == whole
 
 
-def test_a_note_says_that_the_batch_size_may_be_computed_with(tmp_path: Path) -> None:
+def test_a_note_warns_that_the_batch_size_may_enter_computations(tmp_path: Path) -> None:
     """No other batch can be tried: a constant has the size too."""
     nodes = [*SCALED, *chain("a = Reshape x t", "b = Mul a f", "y = Reshape b u")]
     proto = model(nodes, (3, 4, 5), first=np.array(0), t=ints(12, 5), u=ints(3, 4, 5))

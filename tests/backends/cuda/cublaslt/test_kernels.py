@@ -41,9 +41,7 @@ def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(one: 
      ((2, 3, 1, 4), (2, 3, 4, 5)), ((2, 1, 3), (3, 2)), ((3, 1, 1, 2), (2, 2))],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", [False, True])
-def test_shapes_that_broadcast_and_operands_that_lie_in_columns(
-    a: tuple[int, ...], b: tuple[int, ...], turned: bool
-) -> None:
+def test_broadcast_shapes_and_column_major_operands(a: tuple[int, ...], b: tuple[int, ...], turned: bool) -> None:
     x, w = (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 7 for shape in (a, b))
     if turned:
         x, w = (np.ascontiguousarray(one.swapaxes(-1, -2)).swapaxes(-1, -2) for one in (x, w))

@@ -125,7 +125,7 @@ def test_transforms_compute_what_caffes_do(tmp_path):
     np.testing.assert_allclose(batch, expected, atol=1e-4)  # 24 bits of numbers up to 255
 
 
-def test_a_mean_given_twice_is_refused(tmp_path):
+def test_a_duplicate_mean_is_rejected(tmp_path):
     _, remarks = read(data_layer(LMDB, 'mean_file: "m.binaryproto" mean_value: 1'), tmp_path)
     assert [problem.message for problem in remarks.problems] == ["a mean is given twice"]
 

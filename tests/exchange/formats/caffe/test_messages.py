@@ -116,7 +116,7 @@ def test_floats_with_a_tag_each_and_in_pieces():
     assert decode(pieces, "BlobProto").array("data").tolist() == [1, 2, 3]
 
 
-def test_messages_given_again_are_merged_and_the_last_number_counts():
+def test_repeated_messages_are_merged_and_the_last_scalar_wins():
     layer = b"\xd2\x06\x02\x08\x05" + b"\xd2\x06\x04\x08\x06\x28\x02"  # convolution_param twice
     conv_param = decode(layer, "LayerParameter")["convolution_param"]
     assert (conv_param["num_output"], conv_param["group"]) == (6, 2)

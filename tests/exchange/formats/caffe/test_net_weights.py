@@ -209,7 +209,7 @@ def test_shapes_that_lie(tmp_path, dims, count):
         read_mean(path)
 
 
-def test_hdf5_that_lies(tmp_path):
+def test_inconsistent_hdf5_is_rejected(tmp_path):
     def told(fill: Callable[[Any], object]) -> str:
         path = tmp_path / "bad.caffemodel.h5"
         with h5py.File(path, "w") as file:

@@ -248,7 +248,7 @@ def test_half_precision_becomes_float32(tmp_path: Path) -> None:
     np.testing.assert_array_equal(array, kernel.astype(np.float32))
 
 
-def test_an_open_size_is_given(tmp_path: Path) -> None:
+def test_an_open_size_is_passed(tmp_path: Path) -> None:
     model = sequential(layer("LSTM", name="one", units=2, trainable=True, batch_input_shape=[None, None, 3]))
     arrays = {"kernel:0": drawn(3, 8), "recurrent_kernel:0": drawn(2, 8), "bias:0": drawn(8)}
     path = old_file(tmp_path / "open.h5", model, {"one": arrays}, "2.4.0")

@@ -28,7 +28,7 @@ def test_the_highest_step_counts_not_the_name_or_the_date(tmp_path: Path) -> Non
     assert (latest.path, latest.notes) == (newest, ())
 
 
-def test_damaged_ones_are_passed_over_and_named(tmp_path: Path) -> None:
+def test_damaged_files_are_skipped_and_named(tmp_path: Path) -> None:
     write(tmp_path, "step1.h5", 1)
     second = write(tmp_path, "step2.h5", 2)
     for name, damage in (("step3.h5", -1), ("step4.h5", 100), ("step5.h5", None)):

@@ -83,7 +83,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-def test_a_file_says_what_it_is_to_people_and_to_other_programs(tmp_path: Path) -> None:
+def test_a_file_describes_itself_to_people_and_to_other_programs(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "c.h5", ARRAYS, ROLES, PROGRESS, "")
     lines = (tmp_path / "c.h5").read_bytes()[:BLOCK_BYTES].decode().splitlines()
     assert lines[0] == "netspec checkpoint 1"
@@ -105,7 +105,7 @@ def test_a_checkpoint_comes_back_and_serves_as_weights(tmp_path: Path) -> None:
     assert "conv1/bias" not in weights.arrays  # the solver's
 
 
-def test_weights_are_no_checkpoint(tmp_path: Path) -> None:
+def test_weights_are_not_a_checkpoint(tmp_path: Path) -> None:
     write_weights(tmp_path / "w.h5", ARRAYS)
     with pytest.raises(InputError, match="is a weights file, not a checkpoint") as error:
         read_checkpoint(tmp_path / "w.h5")
@@ -120,7 +120,7 @@ def test_a_weights_file_with_its_net_is_imported(tmp_path: Path) -> None:
         import_hdf5(tmp_path / "w.h5")
 
 
-def test_what_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+def test_values_that_no_file_can_store_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="complex128 are not held"):
         write_weights(tmp_path / "w.h5", {"a": np.zeros(2, complex)})
     with pytest.raises(ValueError, match="roles differ"):
@@ -180,7 +180,7 @@ def npz() -> bytes:
         (b"netspec weights 1\nsize 5", "damaged in its first lines"),
     ],
 )
-def test_other_files_are_told_apart(tmp_path: Path, content: bytes, says: str) -> None:
+def test_other_file_formats_are_distinguished(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "w.h5").write_bytes(content)
     with pytest.raises(InputError) as error:
         read_weights(tmp_path / "w.h5")
@@ -281,7 +281,7 @@ def test_files_made_to_deceive_are_refused(tmp_path: Path, make: Callable[[h5py.
 
 
 @pytest.mark.parametrize("where", ["arrays/more", "arrays/deep/er", "more", "empty/"])
-def test_what_the_manifest_does_not_list_is_refused(tmp_path: Path, where: str) -> None:
+def test_unlisted_contents_are_rejected(tmp_path: Path, where: str) -> None:
     def add(file: h5py.File, manifest: dict[str, Any]) -> None:
         if where.endswith("/"):
             file.create_group(where)
@@ -293,7 +293,7 @@ def test_what_the_manifest_does_not_list_is_refused(tmp_path: Path, where: str) 
         read_weights(path)
 
 
-def test_the_file_that_they_are_made_of_is_read(tmp_path: Path) -> None:
+def test_the_undamaged_file_is_read(tmp_path: Path) -> None:
     path = sealed(tmp_path / "fine.h5", lambda file, manifest: None)
     np.testing.assert_array_equal(read_weights(path).arrays["a"], np.arange(4))
 

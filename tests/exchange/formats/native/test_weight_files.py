@@ -67,7 +67,7 @@ def test_arrays_come_back_and_bytes_are_the_same_each_time(write: Callable[[Path
         np.testing.assert_array_equal(arrays_read[name], array)
 
 
-def test_numbers_lie_aligned(tmp_path: Path) -> None:
+def test_values_are_stored_aligned(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "x", ARRAYS, {})
     data = (tmp_path / "x").read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
@@ -109,7 +109,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_a_damaged_safetensors_file_is_told(case: str, tmp_path: Path) -> None:
+def test_a_damaged_safetensors_file_is_reported(case: str, tmp_path: Path) -> None:
     data, message = DAMAGED[case]
     path = tmp_path / "x.safetensors"
     path.write_bytes(data)
@@ -161,7 +161,7 @@ UNREADABLE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_damaged_npz_file_is_told(case: str, tmp_path: Path) -> None:
+def test_a_damaged_npz_file_is_reported(case: str, tmp_path: Path) -> None:
     data, message = UNREADABLE[case]
     path = tmp_path / "x.npz"
     path.write_bytes(data)
@@ -219,14 +219,14 @@ def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_net_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_net_that_is_not_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     write_npz(path, {"netspec.net": np.frombuffer(b"\xff\xff\xff\xff", "<U1").reshape(())})
     with pytest.raises(InputError, match=r"its `netspec\.net` is not text"):
         import_npz(path, ImportOptions())
 
 
-def test_a_member_damaged_inside_is_told(tmp_path: Path) -> None:
+def test_a_damaged_member_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     write_npz(path, {"w": np.arange(100)})
     data = bytearray(path.read_bytes())

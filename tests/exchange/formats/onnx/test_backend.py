@@ -102,7 +102,7 @@ def test_a_node_alone(told: Any) -> None:
         ([["text"]], "the input `x` must be a numeric array"),
     ],
 )
-def test_inputs_that_are_not_the_models(inputs: Any, message: str) -> None:
+def test_wrong_inputs_are_rejected(inputs: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Counted.prepare(RELU).run(inputs)
 

@@ -55,7 +55,7 @@ def test_the_same_net_gives_the_same_bytes(lenet: Net, tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_verified_export_says_how_close_it_is(lenet: Net, tmp_path: Path) -> None:
+def test_a_verified_export_reports_the_largest_difference(lenet: Net, tmp_path: Path) -> None:
     report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict)
     assert report.comparison is not None
     assert 0 <= report.comparison.whole.max_abs < 1e-5
@@ -192,7 +192,7 @@ def test_a_model_that_differs_is_not_written_and_its_layer_is_named(lenet: Net, 
     assert not list(tmp_path.iterdir())
 
 
-def test_samples_given_are_compared_too(lenet: Net, tmp_path: Path) -> None:
+def test_samples_passed_by_the_caller_are_compared(lenet: Net, tmp_path: Path) -> None:
     samples = {"image": np.random.default_rng(0).normal(size=(67, 2, 8, 8)).astype("float32")}  # not all at once
     report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, user_inputs=samples)
     assert report.on_user_inputs is not None

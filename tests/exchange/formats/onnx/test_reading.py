@@ -142,7 +142,7 @@ def test_all_of_another_file_is_given_where_no_length_is(tmp_path: Path) -> None
         imported(proto, tmp_path)
 
 
-def test_a_pointer_to_weights_is_none(tmp_path: Path) -> None:
+def test_a_git_lfs_pointer_is_rejected(tmp_path: Path) -> None:
     proto = beside(tmp_path, location="pointer.bin")
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4d" * 32 + "\nsize 32\n"
     (tmp_path / "pointer.bin").write_text(pointer)

@@ -50,7 +50,7 @@ def test_layers_find_the_arrays_of_their_modules() -> None:
         np.testing.assert_array_equal(arrays["rnn/GRU_1/kernel"][:, :2], plain[8][2:4].T)  # z, which is second there
 
 
-def test_arrays_that_do_not_fit_are_nobodys() -> None:
+def test_arrays_of_other_shapes_are_not_assigned() -> None:
     state_dict = modules() | {"conv1.weight": np.zeros((4, 3, 3, 3), "float32")}
     arrays = from_state_dict(state_dict, WANTED)
     assert "conv1/Conv/kernel" not in arrays
@@ -88,7 +88,7 @@ def test_attention_of_an_encoder_and_the_layer_that_is_called_as_the_output() ->
 
 
 @pytest.mark.parametrize("more", [{"other.weight": (3, 4), "other.bias": (3,)}, {"scale": (1,)}], ids=["two", "rest"])
-def test_what_could_be_of_several_layers_or_leaves_a_rest_is_nobodys(more: dict[str, tuple[int, ...]]) -> None:
+def test_ambiguous_arrays_and_remainders_are_not_assigned(more: dict[str, tuple[int, ...]]) -> None:
     state_dict = {name: np.zeros(shape, "float32") for name, shape in (OF_ATTENTION | more).items()}
     arrays = from_state_dict(state_dict, ATTENTION)
     assert {"head.weight", "head.bias", *more} <= arrays.keys()
