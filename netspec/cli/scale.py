@@ -178,9 +178,9 @@ def _print(report: ScalingReport) -> None:
     print(f"{report.name}: a batch of {count(job.samples)}{per}, {size(job.compute.known[0].nbytes)} of gradients")
     print(f"one worker  {report.origin}")
     hosts = f", {count(cluster.per_host)} workers a host" if cluster.per_host > 1 else ""
-    print(f"network     {cluster.between.told()}{hosts}")
+    print(f"network     {cluster.between.describe()}{hosts}")
     if cluster.per_host > 1:
-        print(f"            within hosts {cluster.within.told()}")
+        print(f"            within hosts {cluster.within.describe()}")
     counts = [count(number) for number in report.workers]
     cells: list[tuple[str, Callable[[StepPrediction], str]]] = [
         ("step, ms", lambda prediction: _ms(prediction.times.step)),

@@ -195,9 +195,9 @@ def _scale(compiler: Compiler) -> float:
 class ServerShard:
     """The pieces of the parameters that a server holds."""
 
-    def __init__(self, servers: Communicator, compiler: Compiler, wholes: ShardedStates) -> None:
+    def __init__(self, servers: Communicator, compiler: Compiler, sharded_states: ShardedStates) -> None:
         """`servers` is the group over which the update computes norms."""
-        self._compiler, self._wholes, self._rates = compiler, wholes, scheduled_names(compiler)
+        self._compiler, self._sharded_states, self._rates = compiler, sharded_states, scheduled_names(compiler)
         self._pieces = {name: server_sharding(compiler).pieces[name] for name in server_sharding(compiler).owned()}
         self.size, self.dtype = element_count(self._pieces), str(compiler.dtype)
         with acting_as(servers):
@@ -219,11 +219,11 @@ class ServerShard:
 
     def gather(self) -> None:
         """Send this server's pieces of the states that are evaluated."""
-        self._wholes.gather_full()
+        self._sharded_states.gather_full()
 
     def assemble(self) -> None:
         """Send worker 0 this server's pieces of a checkpoint."""
-        self._wholes.assemble()
+        self._sharded_states.assemble()
 
 
 def connection(
@@ -239,14 +239,14 @@ def server(
     servers: Communicator,
     strategy: Strategy,
     compiler: Compiler,
-    wholes: ShardedStates,
+    sharded_states: ShardedStates,
     step: int,
 ) -> ServerLoop:
     """Create this rank's server; the workers, the ranks of `world_group` other than `servers`, begin with `step`."""
     assert isinstance(strategy, ParameterServer)
     workers, pieces, names = (
         world_group.size - servers.size,
-        ServerShard(servers, compiler, wholes),
+        ServerShard(servers, compiler, sharded_states),
         scheduled_names(compiler),
     )
     if not servers.is_first:

@@ -161,7 +161,7 @@ class WorkerSession:
 
         Raises `InputError` if the workers can't compute on this device.
         """
-        strategy, several = self.strategy, self.size > 1
+        strategy, is_distributed = self.strategy, self.size > 1
         if device.has_collectives and self.host_only_reason() is not None:
             raise InputError(
                 Problem(
@@ -179,9 +179,9 @@ class WorkerSession:
             role = ProcessRole.UPDATE if self.is_server else ProcessRole.GRADIENTS
             config = ShardingConfig(self.world_group.rank, shares, ALL_AT_ONCE, ALL_AT_ONCE)
             return ParameterServerPlan(config, role)
-        if several and self.joint_steps and isinstance(strategy, SynchronousStrategy):
+        if is_distributed and self.joint_steps and isinstance(strategy, SynchronousStrategy):
             return self._data_parallel_plan(spec, strategy)
-        return ReplicaPlan(several and strategy.has_center, strategy.shared_roles if several else ())
+        return ReplicaPlan(is_distributed and strategy.has_center, strategy.shared_roles if is_distributed else ())
 
     def _data_parallel_plan(self, spec: TrainSpec, strategy: SynchronousStrategy) -> DataParallelPlan:
         """Return the plan of workers that all follow the mean of their gradients."""

@@ -100,9 +100,9 @@ class Hdf5File:
         """
         self.name, self.source, self.what, self.trusted = name, source, what, trusted
         self.number = next(self._numbers)
-        found = source.stat() if isinstance(source, Path) else None
+        status = source.stat() if isinstance(source, Path) else None
         self.size = len(source) if isinstance(source, memoryview) else source.stat().st_size
-        self._mark = None if found is None else (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        self._mark = None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         self._library: _Library | None = None
         if self._mark in _endless:
             raise self._refused(_endless[self._mark])
@@ -110,13 +110,13 @@ class Hdf5File:
 
     def walk(self, group: str = "", *, deepest: int = 0, most: int = sys.maxsize) -> list[Entry]:
         """Entries of a group and of the groups in it, at most `deepest` levels and `most` entries."""
-        found = self._ask("walk", path=group, deepest=deepest, most=most)[0]["result"]
-        return [_entry(one) for one in found]
+        entries = self._ask("walk", path=group, deepest=deepest, most=most)[0]["result"]
+        return [_entry(one) for one in entries]
 
     def find(self, path: str) -> Entry | None:
         """The entry at a path, also through soft links; None if there is none."""
-        found = self._ask("find", path=path)[0]["result"]
-        return None if found is None else _entry(found)
+        entry = self._ask("find", path=path)[0]["result"]
+        return None if entry is None else _entry(entry)
 
     def attributes(self, group: str) -> list[str]:
         """Names of the attributes of a group; those of the file for an empty path."""
@@ -187,10 +187,10 @@ class Hdf5File:
                 raise
             if answer is None:
                 raise self._refused(self._ended(library, seconds))
-        found, values = answer
-        if "error" in found:
-            raise self._refused(found["error"])
-        return found, values
+        header, values = answer
+        if "error" in header:
+            raise self._refused(header["error"])
+        return header, values
 
     def _ended(self, library: _Library, seconds: float) -> str:
         """Why the process ended. The next file gets a new process; this file does not if it ran into the time limit."""
@@ -202,8 +202,8 @@ class Hdf5File:
             if self._mark is not None:
                 _endless[self._mark] = why
             return why
-        what = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return f"the HDF5 library crashed on it ({what})"
+        cause = signal.Signals(-status).name if status < 0 else f"status {status}"
+        return f"the HDF5 library crashed on it ({cause})"
 
     def _refused(self, got: str) -> InputError:
         return InputError(f"{self.name} is damaged", expected=self.what, got=got, hint=COPY_AGAIN)
@@ -223,16 +223,16 @@ def has_signature(path: Path) -> bool:
     return False
 
 
-def _entry(found: dict[str, Any]) -> Entry:
-    facts = found.get("dataset")
+def _entry(entry: dict[str, Any]) -> Entry:
+    facts = entry.get("dataset")
     if facts is None:
-        return Entry(found["path"], found["kind"], None, found.get("fault", ""))
+        return Entry(entry["path"], entry["kind"], None, entry.get("fault", ""))
     shape, filters = facts.pop("shape"), facts.pop("unknown_filters")
     array = StoredArray(
         shape=None if shape is None else tuple(shape), unknown_filters=tuple(map(tuple, filters)),
         sources=tuple(facts.pop("sources")), **facts,
     )  # fmt: skip
-    return Entry(found["path"], found["kind"], array)
+    return Entry(entry["path"], entry["kind"], array)
 
 
 class _Library:
@@ -245,8 +245,8 @@ class _Library:
 
     def ask(self, request: dict[str, Any], data: bytes | memoryview) -> tuple[dict[str, Any], bytearray] | None:
         """Send a request and return the answer; None if the process with the library has ended."""
-        found, values = self._server.respond(request)
-        return found, bytearray(values)
+        header, values = self._server.respond(request)
+        return header, bytearray(values)
 
 
 class _Process(_Library):
@@ -279,8 +279,8 @@ class _Process(_Library):
         text, values = (_read(answers, size) for size in sizes)
         if len(text) < sizes[0] or len(values) < sizes[1]:
             return None
-        found: dict[str, Any] = json.loads(text)
-        return found, values
+        header: dict[str, Any] = json.loads(text)
+        return header, values
 
 
 def _read(file: IO[bytes], size: int) -> bytearray:

@@ -127,10 +127,10 @@ def attribute(opened: Any, path: str, name: str, most: int, **_: Any) -> Any:
     import numpy as np
 
     attrs = (opened[path] if path else opened).attrs
-    held = attrs.get_id(name)
-    count = int(np.prod(held.shape, dtype=np.float64)) if held.shape is not None else 0
-    text = h5py.check_string_dtype(held.dtype) is not None or held.dtype.kind == "S"
-    if not (text or held.dtype.kind in "fiub") or count * held.dtype.itemsize > most:
+    attribute_id = attrs.get_id(name)
+    count = int(np.prod(attribute_id.shape, dtype=np.float64)) if attribute_id.shape is not None else 0
+    text = h5py.check_string_dtype(attribute_id.dtype) is not None or attribute_id.dtype.kind == "S"
+    if not (text or attribute_id.dtype.kind in "fiub") or count * attribute_id.dtype.itemsize > most:
         raise TypeError(
             f"the attribute {name!r} of {path or 'the file'!r} is not a string, a number, or a list of these"
         )
@@ -144,8 +144,8 @@ def text(opened: Any, path: str, **_: Any) -> str:
     dataset = opened[path]
     if dataset.size != 1 or h5py.check_string_dtype(dataset.dtype) is None:
         raise TypeError(f"{path!r} is not a string")
-    found = _plain(dataset[()])
-    return str(found[0] if isinstance(found, list) else found)
+    value = _plain(dataset[()])
+    return str(value[0] if isinstance(value, list) else value)
 
 
 def _plain(value: Any) -> Any:
@@ -233,8 +233,8 @@ def main(requests: IO[bytes], output: IO[bytes]) -> None:
     while line := requests.readline():
         request = json.loads(line)
         _limit(request["seconds"])
-        found, values = server.respond(request)
-        text = json.dumps(found).encode()
+        header, values = server.respond(request)
+        text = json.dumps(header).encode()
         _limit(0)
         output.write(SIZES.pack(len(text), len(values)) + text)
         output.write(values)

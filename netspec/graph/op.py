@@ -25,7 +25,7 @@ Grads: TypeAlias = Sequence[Value | None]
 
 @dataclass(frozen=True)
 class Traits:
-    """What passes may assume about an op."""
+    """Properties of an op that passes may rely on."""
 
     pure: bool = True
     """Same operands, same results: the op may be merged with an equal node, folded, or dropped when unused."""

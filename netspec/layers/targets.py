@@ -1,4 +1,4 @@
-"""What losses and metrics share: predictions aligned with their targets, and weights of classes."""
+"""Helpers shared by losses and metrics: predictions aligned with their targets, and weights of classes."""
 
 from __future__ import annotations
 

@@ -371,19 +371,19 @@ def _kernel_choice(
     best: _CostedOffer, costed: Sequence[_CostedOffer], declined: Sequence[tuple[Kernel, str]]
 ) -> KernelChoice:
     """The chosen kernel, and why not one with a higher rank, a tuning variant, or one with other layouts."""
-    chosen, told = best.offer, []
+    chosen, rejected = best.offer, []
     for kernel, reason in declined:
         if kernel.rank > chosen.kernel.rank:
-            told.append((kernel.label, reason))
-    for one in costed:
-        offer = one.offer
+            rejected.append((kernel.label, reason))
+    for candidate in costed:
+        offer = candidate.offer
         lower = offer.kernel.rank <= chosen.kernel.rank
-        if one is best or (offer.layouts == chosen.layouts and lower and not offer.was_measured):
+        if candidate is best or (offer.layouts == chosen.layouts and lower and not offer.was_measured):
             continue
         signature = "" if offer.layouts == chosen.layouts else f" on {', '.join(map(str, offer.layouts.inputs))}"
         verb = "lost the race" if offer.was_measured else "is rated slower"
-        told.append((f"{offer.kernel.label}{signature}", f"{verb}: {one} to {best}"))
-    return KernelChoice(chosen.kernel, tuple(told), chosen.seconds if chosen.was_measured else None)
+        rejected.append((f"{offer.kernel.label}{signature}", f"{verb}: {candidate} to {best}"))
+    return KernelChoice(chosen.kernel, tuple(rejected), chosen.seconds if chosen.was_measured else None)
 
 
 def _without_opaque(layout: Layout) -> Layout:

@@ -87,10 +87,10 @@ def _can_narrow(node: Node, value: Value, narrow: set[Value], read: Mapping[Valu
     traits = inner_traits(node.op)
     if traits.is_contraction:
         return True
-    given = [operand for operand in node.inputs if operand in narrow]
+    narrow_operands = [operand for operand in node.inputs if operand in narrow]
     if traits.elementwise:
-        return any(operand.shape == value.shape for operand in given)
-    return bool(given) and (traits.view or value.index in traits.narrowable_outputs)
+        return any(operand.shape == value.shape for operand in narrow_operands)
+    return bool(narrow_operands) and (traits.view or value.index in traits.narrowable_outputs)
 
 
 def _read_only_by_contractions(value: Value, read: Mapping[Value, Sequence[Node]]) -> bool:

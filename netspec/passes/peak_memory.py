@@ -43,11 +43,11 @@ def lower_peak(
     low, high = float(step.lower_bound()), peak * WORTH
     while high - low > PRECISION * peak:
         limit = (low + high) / 2
-        found = step.order_within(limit)
-        if found is None:
+        shorter_order = step.order_within(limit)
+        if shorter_order is None:
             low = limit
         else:
-            best, high = found, limit
+            best, high = shorter_order, limit
     return replace(schedule, order=[schedule.order[index] for index in best])
 
 

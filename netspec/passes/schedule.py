@@ -92,7 +92,7 @@ def _readers_to_run_first(graph: Graph, nodes: Sequence[Node], guarded: frozense
     for node in nodes:
         for value in node.inputs:
             following.setdefault(value.node, []).append(node)
-    found: dict[Node, list[Node]] = {}
+    readers_first: dict[Node, list[Node]] = {}
     for name, value in graph.updates.items():
         update = value.node
         if update in guarded or update.op.traits.source:
@@ -101,8 +101,8 @@ def _readers_to_run_first(graph: Graph, nodes: Sequence[Node], guarded: frozense
         first = [reader for reader in readers.get(name, ()) if reader not in later]
         for reader in first:
             following.setdefault(reader, []).append(update)
-        found.setdefault(update, []).extend(first)
-    return found
+        readers_first.setdefault(update, []).extend(first)
+    return readers_first
 
 
 def _readers_of_states(nodes: Sequence[Node]) -> dict[str, list[Node]]:

@@ -37,7 +37,7 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     """Parts that an export to the requested format would leave out."""
     warnings: tuple[Problem, ...] = ()
-    """What is valid, but probably not meant so: probabilities for a loss of logits, pixels without scaling, …"""
+    """Valid settings that are probably mistakes: probabilities for a loss of logits, pixels without scaling, …"""
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[st
 
     exportable = Exportable(net, {}, graph_for, spec if isinstance(spec, TrainSpec) else None)
     lost = format_to_check(export.format, options).checks(exportable, options)
-    for told in lost.notes:
-        note(told)
+    for message in lost.notes:
+        note(message)
     if lost.problems:
         raise InputError(lost.problems)
 

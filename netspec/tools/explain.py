@@ -98,18 +98,20 @@ def explain_picture(
             for row in range(len(batch))
         ]
 
-    whole = probabilities(image)[0]
-    chosen = max(whole, key=whole.__getitem__) if label is None else label
-    if chosen not in whole:
-        expected = f"one of {listing(list(whole), 10)}"
-        raise InputError(f"there is no class {chosen!r}", expected=expected, hint=did_you_mean(chosen, whole))
-    heat = _occluded(image, lambda batch: np.array([each[chosen] for each in probabilities(batch)]), whole[chosen])
+    unoccluded = probabilities(image)[0]
+    chosen = max(unoccluded, key=unoccluded.__getitem__) if label is None else label
+    if chosen not in unoccluded:
+        expected = f"one of {listing(list(unoccluded), 10)}"
+        raise InputError(f"there is no class {chosen!r}", expected=expected, hint=did_you_mean(chosen, unoccluded))
+    heat = _occluded(
+        image, lambda batch: np.array([by_class[chosen] for by_class in probabilities(batch)]), unoccluded[chosen]
+    )
     if output is not None:
         _write_heat(Path(picture), heat, Path(output))
-    return PictureExplanation(chosen, whole[chosen], heat)
+    return PictureExplanation(chosen, unoccluded[chosen], heat)
 
 
-def _occluded(image: Array, probability: Any, whole: float) -> Array:
+def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:
     """Return the fall of a probability (H, W), averaged over the overlapping patches that cover a pixel."""
     height, width = image.shape[2:]
     side = max(1, min(height, width) // PATCHES * 2)
@@ -122,7 +124,7 @@ def _occluded(image: Array, probability: Any, whole: float) -> Array:
     covered = np.repeat(image, len(corners), axis=0)
     for number, (top, left) in enumerate(corners):
         covered[number, :, top : top + side, left : left + side] = image.mean(axis=(0, 2, 3))[:, None, None]
-    falls = whole - probability(covered)
+    falls = unoccluded - probability(covered)
     total, count = np.zeros((height, width)), np.zeros((height, width))
     for (top, left), fall in zip(corners, falls, strict=True):
         total[top : top + side, left : left + side] += fall

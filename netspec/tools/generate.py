@@ -14,7 +14,7 @@ from netspec.tools.specs import load_spec, net_of
 from netspec.training.generation import Sampling, TextGenerator
 
 UNDECODED = "�"
-"""What a tokenizer decodes an incomplete character to."""
+"""Replacement character, to which a tokenizer decodes an incomplete character."""
 
 
 def generate(

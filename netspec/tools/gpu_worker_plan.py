@@ -87,12 +87,13 @@ def gpu_workers(spec: NetSpec | TrainSpec, name: str, workers: int, per_host: in
     notes = dict.fromkeys(note for plan, _ in worker.programs for note in worker.compiler.device.notes(plan))
     return GpuWorkers(
         name, workers, per_host, batches * batch_size, worker.samples, gpu.memory, memory, compute + clock.exposed,
-        compute, clock.busy, clock.exposed, hosted, _told(gpu.links.within), _told(gpu.links.between), tuple(notes),
+        compute, clock.busy, clock.exposed, hosted,
+        _describe_network(gpu.links.within), _describe_network(gpu.links.between), tuple(notes),
     )  # fmt: skip
 
 
-def _told(network: str) -> str:
-    return NETWORKS[network].told()
+def _describe_network(network: str) -> str:
+    return NETWORKS[network].describe()
 
 
 class _Clock:

@@ -283,9 +283,9 @@ def answers_of(outputs: Mapping[str, NDArray[Any]], decoders: Mapping[str, Decod
     }
 
 
-def _renamed(columns: Mapping[str, Column], taken: Sequence[str]) -> dict[str, Column]:
+def _renamed(columns: Mapping[str, Column], reserved: Sequence[str]) -> dict[str, Column]:
     """Return columns under names that the table does not use: `class` becomes `predicted_class` if it has one."""
-    return {f"predicted_{name}" if name in taken else name: values for name, values in columns.items()}
+    return {f"predicted_{name}" if name in reserved else name: values for name, values in columns.items()}
 
 
 def test(

@@ -70,7 +70,7 @@ class ScalingReport:
     origin: str
     """Where the times of one worker come from."""
     job: TrainingJob
-    """What one worker computes, the batch, and the settings of the strategies."""
+    """Work of one worker, the batch, and the settings of the strategies."""
     cluster: Cluster
     """Hosts and networks; its number of ranks is that of one worker."""
     workers: Sequence[int]

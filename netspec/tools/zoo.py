@@ -107,7 +107,7 @@ def zoo_model(name: str) -> ZooModel:
 def _with_schema(file: Path, root: Path, copied: Path) -> str:
     """The text of a YAML file, the schema it names copied into the copy's `root` and named there."""
 
-    def beside(match: re.Match[str]) -> str:
+    def with_schema(match: re.Match[str]) -> str:
         schema = file.parent / match.group()
         if not schema.is_file():
             return match.group()
@@ -115,7 +115,7 @@ def _with_schema(file: Path, root: Path, copied: Path) -> str:
         shutil.copyfile(schema, root / SCHEMAS / schema.name)
         return "../" * len(copied.relative_to(root).parent.parts) + f"{SCHEMAS}/{schema.name}"
 
-    return _SCHEMA.sub(beside, file.read_text(encoding="utf-8"), count=1)
+    return _SCHEMA.sub(with_schema, file.read_text(encoding="utf-8"), count=1)
 
 
 def _renamed(text: str, name: str, target: Path) -> str:

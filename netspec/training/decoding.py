@@ -137,7 +137,7 @@ def _for_loss(loss: LossLink, labels: _Labels, *, activated: bool) -> Decoder:
 
 
 class _Labels:
-    """What the training knows about the inputs of the net that losses read as targets."""
+    """Facts known in training about the net's inputs that losses read as targets."""
 
     def __init__(self, spec: NetSpec | TrainSpec, preprocessing: PreprocessingRecord) -> None:
         self._split = spec.data.train if isinstance(spec, TrainSpec) else None

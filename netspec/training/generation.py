@@ -126,9 +126,9 @@ def _window_of(model: Model) -> tuple[str, int, str]:
     outputs = {name: value.shape for name, value in model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs.items()}
     windows = [name for name, field in inputs.items() if len(field.shape) == 1 and field.dtype != "float32"]
     if len(names) != 1 or len(windows) != 1:
-        found = ", ".join(f"`{name}`: {field.dtype} {list(field.shape)}" for name, field in inputs.items())
+        described = ", ".join(f"`{name}`: {field.dtype} {list(field.shape)}" for name, field in inputs.items())
         expected = "one input of integers with one axis, such as `text: {shape: [64], dtype: int32}`"
-        raise InputError("the net does not read a window of tokens", expected=expected, got=found or "no input")
+        raise InputError("the net does not read a window of tokens", expected=expected, got=described or "no input")
     steps = inputs[windows[0]].shape[0]
     name, shape = next(iter(outputs.items()))
     if len(outputs) != 1 or len(shape) != 3 or shape[1] != steps:
@@ -271,9 +271,9 @@ def _states_of(layers: Sequence[LayerLink], steps: int) -> dict[str, StepStates]
     states: dict[str, StepStates] = {}
     for link in layers:
         assert isinstance(link.fields, LayerSpec)
-        found = link.fields.step_states(steps) if len(set(link.sources)) == 1 else None
-        if found is not None:
-            states[link.name] = found
+        step_states = link.fields.step_states(steps) if len(set(link.sources)) == 1 else None
+        if step_states is not None:
+            states[link.name] = step_states
     return states
 
 

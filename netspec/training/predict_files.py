@@ -33,7 +33,7 @@ class PredictedBatch:
     """The outputs of consecutive samples."""
 
     ids: dict[str, list[str | int]]
-    """What tells the samples apart: their files (`file`), or their rows counted from 1 (`row`)."""
+    """Identifier of each sample: its file (`file`), or its row counted from 1 (`row`)."""
     outputs: dict[str, NDArray[Any]]
     """Arrays (N, …) by the names of the outputs."""
 

@@ -249,18 +249,18 @@ def check_unchanged(before: TrainSpec, now: TrainSpec, folder: RunDir, session: 
     """Return the differences that are allowed, by path. Raises `InputError` with all others."""
     allowed: dict[str, str] = {}
     problems: list[Problem] = []
-    again = f"`{resume_command(folder.folder, session)}` continues with the values of the run"
+    continue_hint = f"`{resume_command(folder.folder, session)}` continues with the values of the run"
     may_change = (*MAY_CHANGE, *_files_of(now))
     for path, old, new in _differences(before, now):
         if _is_below(path, may_change):
             allowed[path] = f"{_show(old)} → {_show(new)}"
         else:
-            place = _place(now, path)
-            is_own = place is not None and folder.is_own(place.file)
-            fix = "restore the earlier value" if is_own or not folder.spec.exists() else again
+            location = _place(now, path)
+            is_own = location is not None and folder.is_own(location.file)
+            fix = "restore the earlier value" if is_own or not folder.spec.exists() else continue_hint
             problems.append(
                 Problem(
-                    f"`{path}` has changed since the run began", place, path, expected=_show(old), got=_show(new),
+                    f"`{path}` has changed since the run began", location, path, expected=_show(old), got=_show(new),
                     hint=f"{fix}; or start a new run with {_new_run_option(path, folder)}",
                 )
             )  # fmt: skip

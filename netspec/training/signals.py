@@ -51,9 +51,9 @@ class Signals:
         if self.stop is not None:
             raise KeyboardInterrupt
         self.stop = signal.Signals(number).name
-        again = "Ctrl-C" if self.stop == "SIGINT" else self.stop
+        stop_signal = "Ctrl-C" if self.stop == "SIGINT" else self.stop
         if world().rank == 0:
-            _say(f"finishing this step, then saving; {again} again stops now")
+            _say(f"finishing this step, then saving; {stop_signal} again stops now")
 
     def _snapshot(self, number: int, frame: FrameType | None) -> None:
         self.snapshot = True

@@ -30,11 +30,11 @@ class TextColumn(Column):
         super().__init__(setting)
         self._spec = spec
         self._tokenizer: Tokenizer | None = None
-        self._told: dict[str, Any] = {}
+        self._tokenizer_data: dict[str, Any] = {}
         known = self.known(TOKENIZER)
         if known is not None:
-            self._told = dict(known[TOKENIZER])
-            self._tokenizer = opened_tokenizer(spec.tokenizer, self._told)
+            self._tokenizer_data = dict(known[TOKENIZER])
+            self._tokenizer = opened_tokenizer(spec.tokenizer, self._tokenizer_data)
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         texts, text_indices = cells.distinct()
@@ -68,7 +68,7 @@ class TextColumn(Column):
     def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if self._tokenizer is None:
             texts = (text for values in reread() for text in values.tolist())
-            self._tokenizer, self._told = learned_tokenizer(self._spec.tokenizer, texts)
+            self._tokenizer, self._tokenizer_data = learned_tokenizer(self._spec.tokenizer, texts)
         if self._tokenizer.padding is None:
             raise InputError(
                 f"texts of {self.what} differ in length, and the tokenizer has no index for padding",
@@ -77,7 +77,7 @@ class TextColumn(Column):
 
     @property
     def learned(self) -> dict[str, Any]:
-        return {TOKENIZER: self._told}
+        return {TOKENIZER: self._tokenizer_data}
 
     @property
     def width(self) -> int:

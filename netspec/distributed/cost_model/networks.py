@@ -27,7 +27,7 @@ class Network:
         """Return the time of one message while `flows` messages share the link."""
         return self.alpha + nbytes * flows * self.beta
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return name, latency and rate as text."""
         return f"{self.name}: α {self.alpha * 1e6:g} µs, {1e-9 / self.beta:.3g} GB/s"
 

@@ -43,14 +43,19 @@ def factor_bytes(dense: DenseShape, batch: float) -> float:
 
 
 def factors_pay(
-    parts: Sequence[DenseShape], batch: float, again: float, cluster: Cluster, matrix: Algorithm, adding: float = ADDING
+    parts: Sequence[DenseShape],
+    batch: float,
+    recompute_seconds: float,
+    cluster: Cluster,
+    matrix: Algorithm,
+    adding: float = ADDING,
 ) -> bool:
     """Return whether sending factors takes less time than summing the matrix, the sum of their products.
 
-    `again` is the seconds in which a worker multiplies the factors of all others, `matrix` its all-reduce.
+    `recompute_seconds` is the time in which a worker multiplies the factors of all others, `matrix` its all-reduce.
     """
     sent = sum(seconds(all_gather(cluster.ranks * factor_bytes(part, batch), cluster), cluster) for part in parts)
-    return sent + again < seconds(matrix(parts[0].nbytes, cluster), cluster, adding)
+    return sent + recompute_seconds < seconds(matrix(parts[0].nbytes, cluster), cluster, adding)
 
 
 def sufficient_factors(job: TrainingJob, cluster: Cluster) -> StepModel:
@@ -65,12 +70,12 @@ def sufficient_factors(job: TrainingJob, cluster: Cluster) -> StepModel:
         if layer.dense is None:
             unfactored.append((layer, ready))
             continue
-        again = (p - 1) * layer.backward / 2
-        if not factors_pay([layer.dense], work.batch, again, cluster, job.algorithm, job.adding):
+        recompute_seconds = (p - 1) * layer.backward / 2
+        if not factors_pay([layer.dense], work.batch, recompute_seconds, cluster, job.algorithm, job.adding):
             unfactored.append((layer, ready))
             continue
         factors = all_gather(p * factor_bytes(layer.dense, work.batch), cluster)
-        extra += again
+        extra += recompute_seconds
         rest = layer.nbytes - layer.dense.nbytes  # the bias
         sent.append(OverlappedMessage(ready, (*factors, *(job.algorithm(rest, cluster) if rest else ()))))
     sent += messages(job, unfactored, lambda nbytes: job.algorithm(nbytes, cluster))

@@ -57,21 +57,25 @@ class OptimizerSharding:
         with in_scope(replace(full.node.scope, phase="update")):
             return Slice(0, piece.start, piece.stop)(reshape_to(full, (full.type.size,)))
 
-    def reduce_scatter(self, wholes: Mapping[str, Value]) -> tuple[dict[str, Value], list[Value]]:
+    def reduce_scatter(self, full_values: Mapping[str, Value]) -> tuple[dict[str, Value], list[Value]]:
         """Return this worker's pieces of the sums over all workers, by parameter, and each bucket's order value."""
         sums: dict[str, Value] = {}
         orders = []
         for bucket in self.buckets:
             cuts = tuple(self.pieces[name].bounds for name in bucket)
             *parts, order = BucketReduceScatter(cuts, self._rank(bucket), bucket).call_multi(
-                *(wholes[name] for name in bucket)
+                *(full_values[name] for name in bucket)
             )
             sums.update(zip(self._owned_in(bucket), parts, strict=True))
             orders.append(order)
         return {name: reshape_to(flat, self.pieces[name].local_shape) for name, flat in sums.items()}, orders
 
     def all_gather(
-        self, pieces: Mapping[str, Value], wholes: Mapping[str, Value], orders: Sequence[Value], before: Sequence[Value]
+        self,
+        pieces: Mapping[str, Value],
+        full_values: Mapping[str, Value],
+        orders: Sequence[Value],
+        before: Sequence[Value],
     ) -> dict[str, Value]:
         """Gather all parameters from this worker's new pieces and the old parameters.
 
@@ -82,7 +86,7 @@ class OptimizerSharding:
             cuts = tuple(self.pieces[name].bounds for name in bucket)
             parts = [reshape_to(pieces[name], (pieces[name].type.size,)) for name in self._owned_in(bucket)]
             gather = BucketAllGather(cuts, self._rank(bucket), bucket)
-            *parameters, _ = gather.call_multi(*parts, *(wholes[name] for name in bucket), order, *before)
+            *parameters, _ = gather.call_multi(*parts, *(full_values[name] for name in bucket), order, *before)
             gathered.update(zip(bucket, parameters, strict=True))
         return gathered
 

@@ -83,9 +83,9 @@ class AllReduce(SynchronousStrategy):
 
     def is_hierarchical(self, hosts: Sequence[int]) -> bool:
         """Whether gradients are summed within each host first; `hosts` holds the number of workers of each host."""
-        total, several = sum(hosts), len(hosts) > 1 and min(hosts) > 1
+        total, is_clustered = sum(hosts), len(hosts) > 1 and min(hosts) > 1
         pays = len(set(hosts)) == 1 and total & (total - 1) != 0
-        return several and (pays if self.hierarchical == "auto" else self.hierarchical)
+        return is_clustered and (pays if self.hierarchical == "auto" else self.hierarchical)
 
     def comm_encoding(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
         """Send gradients unencoded, or in 16 bits."""

@@ -155,12 +155,12 @@ class ParameterServer(Strategy):
 
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
         """Yield remarks on learning rates and reproducibility."""
-        again = "training is not reproducible: each run computes different weights"
+        remark = "training is not reproducible: each run computes different weights"
         if self.mode != "synchronous":
             yield "each gradient updates the parameters with its share of the learning rate"
-            yield again
+            yield remark
         elif self.backup_workers:
-            yield f"{again}, since it depends on who is late"
+            yield f"{remark}, since it depends on who is late"
 
     def rule(self, workers: int, step: int, rates: int) -> Rule:
         """Return the rule by which the servers decide, starting at `step`, counted from 0.

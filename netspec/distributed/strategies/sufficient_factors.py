@@ -82,10 +82,10 @@ class SufficientFactors(SynchronousStrategy):
 
         network = parse_network(self.network)
         parts = [DenseShape(term.inputs, term.units, term.positions) for term in terms]
-        again = (
+        recompute_seconds = (
             sum(2 * (workers - 1) * samples * part.positions * part.inputs * part.units for part in parts) / self.speed
         )
-        return factors_pay(parts, samples, again, Cluster(workers, network, network), auto)
+        return factors_pay(parts, samples, recompute_seconds, Cluster(workers, network, network), auto)
 
     def check_layers(self, possible: frozenset[str]) -> None:
         """Raise `InputError` if a named layer, or every layer, has no factors to send."""

@@ -121,7 +121,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 """Arithmetic on constants."""
 _OF_VALUES: dict[str, Callable[[Value, Value], Value]] = _ARITHMETIC | {"//": floor_div, "%": floor_mod, "**": power}
-"""Of values of the graph."""
+"""Operations on values of the graph."""
 _COMPARISONS: dict[str, Callable[[Value, Value], Value]] = {
     ">": Greater(),
     ">=": GreaterOrEqual(),

@@ -65,11 +65,11 @@ class Contrastive(LossSpec):
         error = first - second
         square = ReduceSum(tuple(range(1, len(error.shape))))(error * error)
         if self.legacy_version:
-            apart = Relu()(self.margin - square)
+            apart_loss = Relu()(self.margin - square)
         else:
             short = Relu()(self.margin - Sqrt()(call_elementwise(Maximum(), square, EPSILON**2)))
-            apart = short * short
-        return self.reduce(builder, ElementLosses((alike_ * square + (1.0 - alike_) * apart) * 0.5))
+            apart_loss = short * short
+        return self.reduce(builder, ElementLosses((alike_ * square + (1.0 - alike_) * apart_loss) * 0.5))
 
 
 @LOSSES.register

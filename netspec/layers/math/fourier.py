@@ -44,11 +44,11 @@ def real_inverse_matrix(inputs: int, length: int) -> Any:
     import numpy as np
 
     matrix = dft_matrix(inputs, length, length, (2, 1), inverse=True).reshape(inputs, 2, length)
-    twice = np.full((inputs, 1, 1), 2.0)
-    twice[0] = 1.0
+    weights = np.full((inputs, 1, 1), 2.0)
+    weights[0] = 1.0
     if length % 2 == 0 and inputs == length // 2 + 1:
-        twice[-1] = 1.0
-    return (matrix * twice).reshape(inputs * 2, length)
+        weights[-1] = 1.0
+    return (matrix * weights).reshape(inputs * 2, length)
 
 
 def require_short(length: int) -> None:

@@ -24,7 +24,7 @@ class InitResult:
     train: Path
     """The training file."""
     findings: tuple[str, ...]
-    """What was found in the data, each as a sentence."""
+    """Findings about the data, each as a sentence."""
     warnings: tuple[str, ...]
     """Problems of the data, such as duplicates, rare classes and unreadable files, each as a sentence."""
 

@@ -42,7 +42,7 @@ RARE = 20
 
 @dataclass
 class ImageSurvey:
-    """What was found in the class folders."""
+    """Findings about the images in the class folders."""
 
     counts: dict[str, int]
     """Number of images of each class."""
@@ -80,15 +80,19 @@ def _images(folder: Path) -> Iterator[Path]:
 def survey(root: Path) -> ImageSurvey:
     """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
     files = {child.name: list(_images(child)) for child in _class_folders(root)}
-    files = {name: found for name, found in files.items() if found}
+    files = {name: class_files for name, class_files in files.items() if class_files}
     if len(files) < 2:
         raise InputError(
             f"{root} has {len(files)} class folders with images",
             expected="two folders or more, one for each class", got=listing(list(files)) or "none",
         )  # fmt: skip
-    result = ImageSurvey({name: len(found) for name, found in files.items()})
-    each = max(1, MOST_LOOKED_AT // len(files))
-    sample = [file for found in files.values() for file in found[:: max(1, len(found) // each)][:each]]
+    result = ImageSurvey({name: len(class_files) for name, class_files in files.items()})
+    per_class = max(1, MOST_LOOKED_AT // len(files))
+    sample = [
+        file
+        for class_files in files.values()
+        for file in class_files[:: max(1, len(class_files) // per_class)][:per_class]
+    ]
     _look_at(sample, result)
     return result
 
@@ -116,36 +120,36 @@ def _look_at(sample: list[Path], result: ImageSurvey) -> None:
     result.duplicates = sum(count - 1 for count in seen.values())
 
 
-def side_of(found: ImageSurvey) -> int:
+def side_of(image_survey: ImageSurvey) -> int:
     """Return the side to which images are resized: close to that of the images, at most 64 or 96 for many images."""
-    side = median(min(size) for size in found.sizes) if found.sizes else 64
-    most = 96 if found.images > 20_000 else 64
+    side = median(min(size) for size in image_survey.sizes) if image_survey.sizes else 64
+    most = 96 if image_survey.images > 20_000 else 64
     return min((candidate for candidate in SIDES if candidate <= most), key=lambda candidate: abs(candidate - side))
 
 
 def image_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of images."""
     root = path / "train" if (path / "train").is_dir() else path
-    found = survey(root)
-    same = len(set(found.sizes)) == 1
-    side = side_of(found)
-    size = found.sizes[0] if same and max(found.sizes[0]) <= 96 else (side, side)
-    channels = 1 if found.gray else 3
-    files = Files("image classification", "", "", *_findings(found))
-    files.net = _net(name_of(path), size, channels, found)
-    files.train = _train(path, root, folder, net, size, channels, found)
+    image_survey = survey(root)
+    same = len(set(image_survey.sizes)) == 1
+    side = side_of(image_survey)
+    size = image_survey.sizes[0] if same and max(image_survey.sizes[0]) <= 96 else (side, side)
+    channels = 1 if image_survey.gray else 3
+    files = Files("image classification", "", "", *_findings(image_survey))
+    files.net = _net(name_of(path), size, channels, image_survey)
+    files.train = _train(path, root, folder, net, size, channels, image_survey)
     return files
 
 
-def _findings(found: ImageSurvey) -> tuple[list[str], list[str]]:
-    counts = found.counts
+def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
+    counts = image_survey.counts
     named = listing([f"{name} {count:,}" for name, count in counts.items()], 10)
-    kind = "gray" if found.gray else "color"
-    heights, widths = ([size[axis] for size in found.sizes] for axis in (0, 1))
-    spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}" if found.sizes else "unknown"
+    kind = "gray" if image_survey.gray else "color"
+    heights, widths = ([size[axis] for size in image_survey.sizes] for axis in (0, 1))
+    spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}" if image_survey.sizes else "unknown"
     findings = [
-        f"{found.images:,} images of {len(counts)} classes: {named}",
-        f"{kind} images, {spans} pixels (height × width), in a sample of {found.looked_at:,}",
+        f"{image_survey.images:,} images of {len(counts)} classes: {named}",
+        f"{kind} images, {spans} pixels (height × width), in a sample of {image_survey.looked_at:,}",
     ]  # fmt: skip
     warnings = []
     rare = [name for name, count in counts.items() if count < RARE]
@@ -154,14 +158,14 @@ def _findings(found: ImageSurvey) -> tuple[list[str], list[str]]:
 
     if max(counts.values()) > 10 * min(counts.values()):
         warnings.append("the largest class has over ten times as many images as the smallest one")
-    if found.unreadable:
+    if image_survey.unreadable:
         warnings.append(
-            f"{len(found.unreadable):,} of {found.looked_at:,} images cannot be read and are left out: "
-            f"{listing(found.unreadable, 3)}"
+            f"{len(image_survey.unreadable):,} of {image_survey.looked_at:,} images cannot be read and are left out: "
+            f"{listing(image_survey.unreadable, 3)}"
         )
-    if found.duplicates:
+    if image_survey.duplicates:
         warnings.append(
-            f"{found.duplicates:,} of {found.looked_at:,} images are duplicates; in both training and "
+            f"{image_survey.duplicates:,} of {image_survey.looked_at:,} images are duplicates; in both training and "
             "test data, they make results look better than they are"
         )
     return findings, warnings
@@ -182,15 +186,15 @@ def _head(side: int) -> list[tuple[dict[str, Any], str]]:
     ]
 
 
-def _net(name: str, size: tuple[int, int], channels: int, found: ImageSurvey) -> str:
+def _net(name: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey) -> str:
     blocks, side = 0, min(size)
     while side >= 8 and blocks < 4:
         blocks, side = blocks + 1, side // 2
     blocks = max(blocks, 1)
-    widths = [min(32 * 2**number, 128 if found.images < 20_000 else 256) for number in range(blocks)]
-    logits = {"name": "logits", "type": "Dense", "units": len(found.counts)}
+    widths = [min(32 * 2**number, 128 if image_survey.images < 20_000 else 256) for number in range(blocks)]
+    logits = {"name": "logits", "type": "Dense", "units": len(image_survey.counts)}
     lines = [
-        *comment(f"A small convolutional net for {len(found.counts)} classes of images."),
+        *comment(f"A small convolutional net for {len(image_survey.counts)} classes of images."),
         "netspec: 1",
         f"name: {name}",
         "inputs:",
@@ -221,21 +225,21 @@ def _transforms(channels: int, size: tuple[int, int]) -> list[tuple[dict[str, An
 
 
 def _train(
-    path: Path, root: Path, folder: Path, net: str, size: tuple[int, int], channels: int, found: ImageSurvey
+    path: Path, root: Path, folder: Path, net: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey
 ) -> str:
-    same = set(found.sizes) == {size}
-    fields: list[tuple[str, Any, str]] = [("classes", list(found.counts), "labels 0, 1, … in this order")]
+    same = set(image_survey.sizes) == {size}
+    fields: list[tuple[str, Any, str]] = [("classes", list(image_survey.counts), "labels 0, 1, … in this order")]
     if not same:
         fields.append(("size", list(size), "to this height and width; larger is slower, and may be better"))
     if channels == 1:
         fields.append(("channels", 1, "all images of the sample are gray"))
-    if found.unreadable:
+    if image_survey.unreadable:
         fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
     declared = {
         part: next((root.parent / name for name in names if root != path and (path / name).is_dir()), None)
         for part, names in PARTS.items()
     }
-    batch = 64 if found.images > 2_000 else 32
+    batch = 64 if image_survey.images > 2_000 else 32
     lines = [
         *comment(f"Trains the net in {net} on the images in {place(path, folder)}."),
         "netspec: 1", f"net: {net}", "data:", "  train:",
@@ -246,7 +250,7 @@ def _train(
         lines += entry(key, value, why, 4)
     missing = [part for part, file in declared.items() if file is None]
     if missing:
-        lines += entry("split", *hold_out(found.images, stratify="label", parts=missing), 4)
+        lines += entry("split", *hold_out(image_survey.images, stratify="label", parts=missing), 4)
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     lines += items(_transforms(channels, size), 6)
     for part, file in declared.items():
@@ -257,5 +261,5 @@ def _train(
                 *entry("batch_size", 100, "", 4),
                 "    transforms: [{type: Rescaling, scale: 0.00392156862745098}]",
             ]
-    epochs = 30 if found.images > 20_000 else 60 if found.images > 2_000 else 120
+    epochs = 30 if image_survey.images > 20_000 else 60 if image_survey.images > 2_000 else 120
     return document([*lines, *training(monitor="accuracy", epochs=epochs, patience=6)])

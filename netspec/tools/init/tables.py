@@ -33,7 +33,7 @@ DELIMITERS = (",", ";", "\t", "|")
 
 @dataclass
 class ColumnSurvey:
-    """What was found in a column of the sample."""
+    """Findings about a column of the sample."""
 
     name: str
     counts: Counter[str] = field(default_factory=Counter)
@@ -98,7 +98,7 @@ class ColumnSurvey:
 
 @dataclass
 class TableSurvey:
-    """What was found in a table."""
+    """Findings about a table."""
 
     source: dict[str, Any]
     """The fields of the source: `source`, `header`, `delimiter`."""
@@ -152,10 +152,10 @@ def _parquet(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]
     from netspec.data.tabular.parquet import ParquetTable
 
     table = ParquetTable(path)
-    places = list(range(len(table.names)))
+    column_indices = list(range(len(table.names)))
 
     def rows() -> Iterator[list[str]]:
-        for block in table.blocks(places):
+        for block in table.blocks(column_indices):
             for row in range(len(block)):
                 yield [cells.text(row) for cells in block.cells]
 
@@ -218,9 +218,9 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _target(found: TableSurvey, path: Path, target: str | None) -> ColumnSurvey:
+def _target(table_survey: TableSurvey, path: Path, target: str | None) -> ColumnSurvey:
     """Return the column to predict. Raises `InputError` if it is missing or not obvious."""
-    names = [column.name for column in found.columns]
+    names = [column.name for column in table_survey.columns]
     if target is None:
         lowered = {name.lower(): name for name in reversed(names)}
         target = next((lowered[name] for name in TARGETS if name in lowered), None)
@@ -234,13 +234,13 @@ def _target(found: TableSurvey, path: Path, target: str | None) -> ColumnSurvey:
             f"{path} has no column {target!r}", expected=f"one of {listing(names, 20)}",
             hint=did_you_mean(target, names),
         )  # fmt: skip
-    return found.columns[names.index(target)]
+    return table_survey.columns[names.index(target)]
 
 
 def table_files(path: Path, folder: Path, net: str, target: str | None, task: str | None) -> Files:
     """Return the files for a table."""
-    found = survey(path)
-    label = _target(found, path, target)
+    table_survey = survey(path)
+    label = _target(table_survey, path, target)
     regression = task == "regression" or (
         task is None and label.is_numeric and (len(label.counts) > MOST_CLASSES or label.whole < label.known)
     )
@@ -250,28 +250,28 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
         )
     if len(label.counts) < 2:
         raise InputError(f"column {label.name!r} has one value only", expected="two classes or more, or numbers")
-    columns = _Columns(found, label, regression=regression, text=task == "text")
+    columns = _Columns(table_survey, label, regression=regression, text=task == "text")
     kind = "text classification" if task == "text" else "table regression" if regression else "table classification"
-    files = Files(kind, "", "", *_findings(found, label, columns, regression=regression))
-    files.net = _net(name_of(path), found, label, columns, regression=regression)
-    files.train = _train(path, folder, net, found, label, columns, regression=regression)
+    files = Files(kind, "", "", *_findings(table_survey, label, columns, regression=regression))
+    files.net = _net(name_of(path), table_survey, label, columns, regression=regression)
+    files.train = _train(path, folder, net, table_survey, label, columns, regression=regression)
     return files
 
 
 class _Columns:
     """The declaration of each column that is used, and the reasons for those that are not."""
 
-    def __init__(self, found: TableSurvey, label: ColumnSurvey, *, regression: bool, text: bool) -> None:
+    def __init__(self, table_survey: TableSurvey, label: ColumnSurvey, *, regression: bool, text: bool) -> None:
         self.used: list[tuple[str, dict[str, Any], str]] = []
         self.left_out: list[tuple[str, str]] = []
         self.width = 0
         self.text: ColumnSurvey | None = None
-        texts = [column for column in found.columns if column is not label and column.is_text]
+        texts = [column for column in table_survey.columns if column is not label and column.is_text]
         if text:
             if not texts:
                 raise InputError("no column holds texts", expected="a column of sentences", got="short cells only")
             self.text = max(texts, key=lambda column: column.words)
-        for column in found.columns:
+        for column in table_survey.columns:
             if column is not label and column is not self.text:
                 self._add(column, text=text)
         self._label(label, regression=regression)
@@ -338,12 +338,12 @@ def _classes(label: ColumnSurvey) -> list[str]:
 
 
 def _findings(
-    found: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool
+    table_survey: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool
 ) -> tuple[list[str], list[str]]:
     kinds = Counter(declared["type"] for name, declared, _ in columns.used if name != label.name)
     described = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    of = "" if found.complete else "the first "
-    findings = [f"{of}{found.rows:,} rows, {len(found.columns)} columns; inputs: {described or 'texts'}"]
+    of = "" if table_survey.complete else "the first "
+    findings = [f"{of}{table_survey.rows:,} rows, {len(table_survey.columns)} columns; inputs: {described or 'texts'}"]
     if regression:
         values = sorted(float(cell) for cell in label.counts)
         findings.append(f"target `{label.name}`: numbers from {values[0]:g} to {values[-1]:g}")
@@ -352,14 +352,15 @@ def _findings(
         findings.append(f"target `{label.name}`: {len(label.counts)} classes: {listing(shares, 10)}")
     findings += [f"left out: `{name}`: {reason}" for name, reason in columns.left_out]
     warnings = []
-    if found.duplicates:
+    if table_survey.duplicates:
         warnings.append(
-            f"{found.duplicates:,} of {found.rows:,} rows are duplicates; in both training and test data, "
-            "they make results look better than they are"
+            f"{table_survey.duplicates:,} of {table_survey.rows:,} rows are duplicates; in both training and "
+            "test data, they make results look better than they are"
         )
-    if found.ragged:
+    if table_survey.ragged:
         warnings.append(
-            f"{found.ragged:,} rows have another number of cells than the header: left out, and counted in the log"
+            f"{table_survey.ragged:,} rows have another number of cells than the header: "
+            "left out, and counted in the log"
         )
     rare = [name for name, count in label.counts.items() if count < 20]
     if not regression and rare:
@@ -376,7 +377,7 @@ def _hidden(rows: int) -> tuple[list[int], float, str]:
     return [128, 64], 0.2, f"two layers for {rows:,} rows"
 
 
-def _net(name: str, found: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool) -> str:
+def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool) -> str:
     outputs = 1 if regression else len(label.counts)
     if columns.text is not None:
         from netspec.tools.init.texts import text_layers
@@ -384,7 +385,7 @@ def _net(name: str, found: TableSurvey, label: ColumnSurvey, columns: _Columns, 
         inputs, layers = text_layers(columns.text.name, _length(columns.text), outputs)
         first = "A small net for texts"
     else:
-        hidden, rate, why = _hidden(found.rows)
+        hidden, rate, why = _hidden(table_survey.rows)
         inputs = {"features": {"shape": [columns.width]}}
         layers = []
         for number, units in enumerate(hidden):
@@ -425,7 +426,14 @@ def _length(column: ColumnSurvey) -> int:
 
 
 def _train(
-    path: Path, folder: Path, net: str, found: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool
+    path: Path,
+    folder: Path,
+    net: str,
+    table_survey: TableSurvey,
+    label: ColumnSurvey,
+    columns: _Columns,
+    *,
+    regression: bool,
 ) -> str:
     used = list(columns.used)
     if columns.text is not None:
@@ -437,22 +445,24 @@ def _train(
         *comment(f"Trains the net in {net} to predict `{label.name}` of {relative(path, folder)}."),
         "netspec: 1", f"net: {net}", "data:", "  train:",
     ]  # fmt: skip
-    lines += entry("source", found.source["source"], "", 4) + entry("path", relative(path, folder), "", 4)
-    lines += [line for key, value in found.source.items() if key != "source" for line in entry(key, value, "", 4)]
+    lines += entry("source", table_survey.source["source"], "", 4) + entry("path", relative(path, folder), "", 4)
+    lines += [
+        line for key, value in table_survey.source.items() if key != "source" for line in entry(key, value, "", 4)
+    ]
     name: Any = label.name
     lines += [*entry("label", name, "", 4), "    columns:"]
     for key, declared, why in used:
         lines += entry(_key(key), declared, why, 6)
     if columns.left_out:
         lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in columns.left_out), 4)
-    if found.ragged:
+    if table_survey.ragged:
         lines += entry("on_error", "skip", "rows with another number of cells are left out", 4)
-    split, why = hold_out(found.rows, stratify=label.name)
+    split, why = hold_out(table_survey.rows, stratify=label.name)
     lines += entry("split", split, why, 4)
-    batch = 32 if found.rows < 2_000 else 128 if found.rows < 50_000 else 256
+    batch = 32 if table_survey.rows < 2_000 else 128 if table_survey.rows < 50_000 else 256
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4)]
     monitor = "loss" if regression else "accuracy"
-    epochs = 300 if found.rows < 2_000 else 100 if found.rows < 50_000 else 40
+    epochs = 300 if table_survey.rows < 2_000 else 100 if table_survey.rows < 50_000 else 40
     return document([*lines, *training(monitor=monitor, epochs=epochs, patience=12)])
 
 

@@ -56,29 +56,29 @@ def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], 
 
 def text_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
-    found = {child.name: sorted(child.rglob("*.txt")) for child in _class_folders(path)}
-    found = {name: files for name, files in found.items() if files}
-    if len(found) < 2:
+    class_files = {child.name: sorted(child.rglob("*.txt")) for child in _class_folders(path)}
+    class_files = {name: files for name, files in class_files.items() if files}
+    if len(class_files) < 2:
         raise InputError(
-            f"{path} has {len(found)} class folders with texts",
-            expected="two folders or more, one for each class", got=listing(list(found)) or "none",
+            f"{path} has {len(class_files)} class folders with texts",
+            expected="two folders or more, one for each class", got=listing(list(class_files)) or "none",
         )  # fmt: skip
-    lengths, unreadable, duplicates = _look_at(found)
-    total = sum(map(len, found.values()))
+    lengths, unreadable, duplicates = _look_at(class_files)
+    total = sum(map(len, class_files.values()))
     most = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 100
     length = max(8, min(400, round(most * 1.2)))
-    counts = [f"{name} {len(files):,}" for name, files in found.items()]
+    counts = [f"{name} {len(files):,}" for name, files in class_files.items()]
     files = Files("text classification", "", "", [
-        f"{total:,} texts of {len(found)} classes: {listing(counts, 10)}",
+        f"{total:,} texts of {len(class_files)} classes: {listing(counts, 10)}",
         f"nine of ten texts have at most {most:,} words, in a sample of {len(lengths):,}",
     ])  # fmt: skip
     if unreadable:
         files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}")
     if duplicates:
         files.warnings.append(f"copies of other texts: {duplicates:,} of {len(lengths):,}")
-    inputs, layers = text_layers("text", length, len(found))
+    inputs, layers = text_layers("text", length, len(class_files))
     lines = [
-        *comment(f"A small net for {len(found)} classes of texts."),
+        *comment(f"A small net for {len(class_files)} classes of texts."),
         "netspec: 1",
         f"name: {name_of(path)}",
         "inputs:",
@@ -89,14 +89,14 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     lines += entry("losses", [{"type": "SparseCategoricalCrossentropy", **pair, "from_logits": True}])
     lines += entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", **pair}])
     files.net = document(lines)
-    files.train = _train(path, folder, net, list(found), total, length, skip=bool(unreadable))
+    files.train = _train(path, folder, net, list(class_files), total, length, skip=bool(unreadable))
     return files
 
 
-def _look_at(found: dict[str, list[Path]]) -> tuple[list[int], list[str], int]:
+def _look_at(class_files: dict[str, list[Path]]) -> tuple[list[int], list[str], int]:
     """Return the sorted lengths in words, the files that are not text, and the number of copies."""
-    each = max(1, MOST_FILES // len(found))
-    sample = [file for files in found.values() for file in files[:: max(1, len(files) // each)][:each]]
+    per_class = max(1, MOST_FILES // len(class_files))
+    sample = [file for files in class_files.values() for file in files[:: max(1, len(files) // per_class)][:per_class]]
     lengths: list[int] = []
     unreadable: list[str] = []
     seen: set[int] = set()

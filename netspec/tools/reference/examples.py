@@ -53,13 +53,13 @@ class Case:
     @cached_property
     def inputs(self) -> dict[str, dict[str, Any]]:
         """The inputs of the net, named after the parameters of the class's `build`."""
-        made = {}
+        inputs = {}
         for index, (shape, dtype) in enumerate(zip(self.sample.shapes, self.sample.dtypes, strict=True)):
             element = {} if dtype == "float32" else {"dtype": dtype}
-            made[self._operand(index)] = {"shape": list(shape[1:]), **element}
+            inputs[self._operand(index)] = {"shape": list(shape[1:]), **element}
         if self.sample.weight is not None:
-            made[WEIGHT] = {"shape": list(self.sample.weight[1:])}
-        return made
+            inputs[WEIGHT] = {"shape": list(self.sample.weight[1:])}
+        return inputs
 
     def _operand(self, index: int) -> str:
         parameters = list(inspect.signature(self.cls.build).parameters.values())[2:]
@@ -71,12 +71,12 @@ class Case:
         """The net as Python data."""
         first, *rest = (name for name in self.inputs if name != WEIGHT)
         fields = {"type": self.cls.model_fields["type"].default, **self.sample.fields}
-        made: dict[str, Any] = {"netspec": 1, "inputs": self.inputs}
+        net: dict[str, Any] = {"netspec": 1, "inputs": self.inputs}
         if issubclass(self.cls, LayerSpec):
-            return {**made, "layers": [{"name": LAYER, **fields, **({"from": [first, *rest]} if rest else {})}]}
+            return {**net, "layers": [{"name": LAYER, **fields, **({"from": [first, *rest]} if rest else {})}]}
         layer = {"name": "output", "type": "Activation", "activation": "linear"}
         sources = {"from": ["output", *rest], **({"sample_weight": WEIGHT} if WEIGHT in self.inputs else {})}
-        return {**made, "layers": [layer], "losses" if self._is_loss else "metrics": [{**fields, **sources}]}
+        return {**net, "layers": [layer], "losses" if self._is_loss else "metrics": [{**fields, **sources}]}
 
     @property
     def _is_loss(self) -> bool:
@@ -168,11 +168,11 @@ def _source(cls: type[Any]) -> str:
 
 def _transform(cls: type[Any]) -> str:
     transform = {"type": cls.model_fields["type"].default, **_first_fields(cls)}
-    made = cls.model_validate(transform) if "${" not in str(transform) else None
+    instance = cls.model_validate(transform) if "${" not in str(transform) else None
     split = cls.example_split or SPLIT
-    if cls.example_split is None and made is not None and not made.needs_data:
+    if cls.example_split is None and instance is not None and not instance.needs_data:
         try:
-            made.infer(DIGIT)
+            instance.infer(DIGIT)
         except InputError:
             split = PHOTOS
     return f"data:\n  train: {flow({**split, 'transforms': [transform]})}\n"

@@ -43,7 +43,7 @@ def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = ()) -> 
     while pending:
         outer, prefix = pending.popleft()
         for field, below in outer["properties"].items():
-            for name, several in _references(below):
+            for name, is_many in _references(below):
                 if name in documented or name in without:
                     continue
                 documented.add(name)
@@ -53,23 +53,23 @@ def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = ()) -> 
                     for key, schema_of_key in inner["properties"].items()
                     if "default" in schema_of_key
                 }
-                yield f"## {'Each of ' if several else ''}`{path}`\n"
+                yield f"## {'Each of ' if is_many else ''}`{path}`\n"
                 yield sentence(cleandoc(inner.get("description", ""))) + "\n"
                 yield from _table(inner, defaults, link)
                 pending.append((inner, f"{path}."))
 
 
-def _references(schema: Any, *, several: bool = False) -> Iterator[tuple[str, bool]]:
+def _references(schema: Any, *, is_many: bool = False) -> Iterator[tuple[str, bool]]:
     """Yield the classes that a schema refers to, and whether there may be several of each."""
     if isinstance(schema, list):
         for item in schema:
-            yield from _references(item, several=several)
+            yield from _references(item, is_many=is_many)
     elif isinstance(schema, dict):
         if "$ref" in schema:
-            yield schema["$ref"].removeprefix("#/$defs/"), several
+            yield schema["$ref"].removeprefix("#/$defs/"), is_many
         for key, item in schema.items():
             yield from _references(
-                item, several=several or key in ("items", "additionalProperties", "patternProperties")
+                item, is_many=is_many or key in ("items", "additionalProperties", "patternProperties")
             )
 
 

@@ -170,29 +170,30 @@ class AllGatherKernel(Kernel):
         op, workers = node.op, world()
         assert isinstance(op, BucketAllGather)
         count = len(op.shard_spans)
-        wholes = [  # including arrays that this worker doesn't read, since the others send them
+        full_arrays = [  # including arrays that this worker doesn't read, since the others send them
             np.empty(kind.shape, str(kind.dtype)) if array is None else array
             for array, kind in zip(buffers.outputs[: len(op.bounds)], node.types, strict=False)
         ]
-        keep = copies_to_outputs(buffers.inputs[count : count + len(op.bounds)], wholes)
-        put = copies_to_outputs(
-            buffers.inputs[:count], [flat_view(wholes[number], stop)[start:] for number, start, stop in op.shard_spans]
+        keep = copies_to_outputs(buffers.inputs[count : count + len(op.bounds)], full_arrays)
+        store_own = copies_to_outputs(
+            buffers.inputs[:count],
+            [flat_view(full_arrays[number], stop)[start:] for number, start, stop in op.shard_spans],
         )
 
         def alone() -> None:
             keep()
-            put()
+            store_own()
 
         if workers.size == 1:
             return alone
-        bundle = BucketBuffer(wholes)
-        counts = [stop - start for start, stop in pairwise(borders(op, wholes, bundle))]
+        bundle = BucketBuffer(full_arrays)
+        counts = [stop - start for start, stop in pairwise(borders(op, full_arrays, bundle))]
 
         def run() -> None:
             if workers.silent:
                 alone()
                 return
-            put()
+            store_own()
             bundle.pack()
             workers.start_all_gatherv(bundle.whole, counts).wait()
             bundle.unpack()

@@ -105,18 +105,20 @@ class AllGatherKernel(Kernel):
         op, workers = node.op, world()
         assert isinstance(op, BucketAllGather)
         count, olds = len(op.shard_spans), buffers.inputs[len(op.shard_spans) : len(op.shard_spans) + len(op.bounds)]
-        wholes = [  # including arrays that this worker doesn't read, since the others send them
+        full_arrays = [  # including arrays that this worker doesn't read, since the others send them
             memory(old.size, old.dtype).reshape(old.shape) if array is None else array
             for array, old in zip(buffers.outputs[: len(op.bounds)], olds, strict=True)
         ]
-        alone = all_of([copies_to_outputs(olds, wholes), copying(buffers.inputs[:count], _pieces(op, wholes))])
+        alone = all_of(
+            [copies_to_outputs(olds, full_arrays), copying(buffers.inputs[:count], _pieces(op, full_arrays))]
+        )
         if workers.size == 1:
             return alone
-        bundle = BucketBuffer(wholes)
-        counts = [stop - start for start, stop in pairwise(borders(op, wholes, bundle))]
-        key = address(wholes[0])
+        bundle = BucketBuffer(full_arrays)
+        counts = [stop - start for start, stop in pairwise(borders(op, full_arrays, bundle))]
+        key = address(full_arrays[0])
         carry = partial(nccl_group(workers).all_gatherv, bundle.address, counts, bundle.dtype)
         call = side_stream().call(key, carry, bundle.unpack)
-        put = copying(buffers.inputs[:count], _pieces(op, wholes))
-        send = all_of([put, bundle.pack, call.start, partial(side_stream().join, key)])
+        store_own = copying(buffers.inputs[:count], _pieces(op, full_arrays))
+        send = all_of([store_own, bundle.pack, call.start, partial(side_stream().join, key)])
         return lambda: alone() if workers.silent else send()
