@@ -22,7 +22,7 @@ class Watched:
     """Files that must not change while they are used: checks size and modification time against those at opening."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._found = {path: _mark(path.stat()) for path in paths}
+        self._marks = {path: _mark(path.stat()) for path in paths}
 
     def problem(self, path: Path) -> Problem | None:
         """Return a problem if a file is no longer the one that was opened."""
@@ -32,9 +32,9 @@ class Watched:
             return Problem(
                 f"{path} was removed while it was read", expected="the file found at opening", got=error.strerror
             )
-        if mark == self._found[path]:
+        if mark == self._marks[path]:
             return None
-        size, changed = self._found[path][0], "its modification time" if mark[0] == self._found[path][0] else "its size"
+        size, changed = self._marks[path][0], "its modification time" if mark[0] == self._marks[path][0] else "its size"
         return Problem(
             f"{path} changed while it was read", expected=f"the file found at opening, of {size:,} bytes",
             got=f"{mark[0]:,} bytes; {changed} changed", hint="start again once nothing writes to it",
@@ -42,7 +42,7 @@ class Watched:
 
     def check(self, *paths: Path) -> None:
         """Raise `InputError` if any of the files, by default all, has changed."""
-        problems = [problem for path in paths or self._found if (problem := self.problem(path)) is not None]
+        problems = [problem for path in paths or self._marks if (problem := self.problem(path)) is not None]
         if problems:
             raise InputError(problems)
 

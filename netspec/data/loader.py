@@ -89,8 +89,8 @@ class Loader:
         if split.sampler is not None:
             self._balance(dataset, split)
         self._share = share
-        self._whole = BatchBuilder(self._pipeline, self._bindings, split, stream=self._stream)
-        self._shared = ShardedBatchBuilder(self._pipeline, self._bindings, split, share, stream=self._stream)
+        self._full_builder = BatchBuilder(self._pipeline, self._bindings, split, stream=self._stream)
+        self._sharded_builder = ShardedBatchBuilder(self._pipeline, self._bindings, split, share, stream=self._stream)
         self._prefetch = split.prefetch if prefetch is None else prefetch
         self._workers = split.workers or processors()
         self._cursor = Cursor()
@@ -211,10 +211,10 @@ class Loader:
         return self._ahead(Cursor(), training=False, shared=shared)
 
     def _ahead(self, start: Cursor, *, training: bool, shared: bool = True) -> Iterator[Batch]:
-        maker = self._shared if shared and self._share.count > 1 else self._whole
+        builder = self._sharded_builder if shared and self._share.count > 1 else self._full_builder
         workers = ThreadPool(self._workers) if self._prefetch and self._workers > 1 else None
         order = self._order_of if training else lambda _: SequentialOrder()
-        batches = maker.batches(start, order, endless=training, workers=workers)
+        batches = builder.batches(start, order, endless=training, workers=workers)
         with Prefetcher(batches, self._prefetch, workers) as ahead:
             self._open.append(ahead)
             if training:

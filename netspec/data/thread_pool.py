@@ -100,7 +100,7 @@ class _Call(Generic[Item, Result]):
         """Return the result of the function, or raise its exception."""
         if self._error is not None:
             raise self._error
-        return self._result  # type: ignore[return-value]  # `None` only where the function returns that
+        return self._result  # type: ignore[return-value]  # `None` only if the function returns it
 
 
 class _CallQueue:

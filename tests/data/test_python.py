@@ -123,7 +123,7 @@ def test_windows_of_an_unshuffled_stream_are_batches():
     data = StreamDataset(stream, None, window=1, limit=None, skip=False)
     for start in range(0, COUNT, 10):
         data.read(np.arange(start, start + 10))
-        assert len(data._held) <= 10
+        assert len(data._buffered) <= 10
 
 
 def test_a_limit_makes_an_endless_stream_end():

@@ -121,7 +121,7 @@ def _format(path: Path, chunk: bytes) -> tuple[int, int, int, int]:
 
 
 def _sound(path: Path, form: tuple[int, int, int, int], start: int, length: int, size: int) -> Sound:
-    """The sound whose samples begin at `start` and claim `length` bytes of a file of `size`."""
+    """Return the sound whose samples begin at `start` and claim `length` bytes of a file of `size`."""
     kind, bits, channels, rate = form
     block = channels * bits // 8
     if length > size - start:
@@ -145,7 +145,7 @@ def _sound(path: Path, form: tuple[int, int, int, int], start: int, length: int,
 
 
 def _numbers(sound: Sound, raw: bytes) -> Array:
-    """The samples as they follow each other, of float32: whole numbers divided by the largest power of two."""
+    """Decode consecutive samples to float32; integers are divided by the largest power of two."""
     if sound.kind == _FLOAT:
         with np.errstate(over="ignore"):  # overflows to infinity, which the input check reports
             return np.frombuffer(raw, f"<f{sound.bits // 8}").astype(np.float32)

@@ -48,7 +48,7 @@ class SoundFiles(ListedFiles["Array"]):
         return resampled(self._chosen(samples, name), sound.rate, self._rate)
 
     def _chosen(self, samples: Array, name: str) -> Array:
-        """The channels that are wanted of samples (channels, frames)."""
+        """Return the selected channels of samples (channels, frames)."""
         if self._channels == "mix":
             mean: Array = samples.mean(axis=0, keepdims=True)
             return mean

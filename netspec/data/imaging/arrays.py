@@ -36,18 +36,18 @@ class Picture:
         return Picture(self._image, (left, top, left + width, top + height))
 
     def resized(self, height: int, width: int, interpolation: str) -> Array | None:
-        """(height, width, C), `box` or `bilinear`; None where it must go through Pillow, to the same pixels."""
+        """(height, width, C), `box` or `bilinear`; None if it must go through Pillow, to the same pixels."""
         from netspec.data.imaging.resampling import resized_photo  # numba takes a while to load
 
         return resized_photo(self._image, self._box, height, width, interpolation)
 
     def pillow(self) -> Image.Image:
-        """As an image of its own."""
+        """Return the window as an image of its own."""
         return self._image if self._box == (0, 0, *self._image.size) else self._image.crop(self._box)
 
 
 def pixels(image: Array | Picture) -> Array:
-    """An image as an array (H, W, C), not to be written to."""
+    """Return an image as a read-only array (H, W, C)."""
     return from_pillow(image.pillow()) if isinstance(image, Picture) else image
 
 

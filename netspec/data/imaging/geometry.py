@@ -128,7 +128,7 @@ def resized(image: Array | Picture, height: int, width: int, interpolation: str,
 
 
 def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value: float = 0.0) -> Array:
-    """An image (H, W, C), each pixel taken from where the map says; beyond its edges it goes on as `fill_mode` says."""
+    """Sample an image (H, W, C) at the map's positions; beyond the edges it is extended by `fill_mode`."""
     height, width = image.shape[:2]
     a, b, c, d, e, f, g, h = by
     if fill_mode != "constant":
@@ -136,7 +136,7 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
         if top < 0 or left < 0 or bottom > height or right > width:
             top, left, bottom, right = min(top, 0), min(left, 0), max(bottom, height), max(right, width)
             image = window(image, top, left, bottom - top, right - left, fill_mode)
-            # The same places, counted from the new first pixel: x·k is moved by left·k.
+            # The same positions, counted from the new first pixel: x·k is moved by left·k.
             a, b, c = a - left * g, b - left * h, c - left
             d, e, f = d - top * g, e - top * h, f - top
     # Pillow puts the centre of the first pixel at ½, in what it reads and in what it makes.
@@ -185,9 +185,9 @@ def _reached(by: Map, height: int, width: int, reach: int) -> tuple[int, int, in
 
 
 def homography(sources: Sequence[tuple[float, float]], targets: Sequence[tuple[float, float]]) -> Map | None:
-    """The map whose result has at four `places` (x, y) what the image has at four `sources`.
+    """Return the map that moves four positions `sources` (x, y) of an image to `targets`.
 
-    None where there is none, since three places are on one line.
+    None if three positions are on one line.
     """
     rows, right_side = [], []
     for (u, v), (x, y) in zip(sources, targets, strict=True):

@@ -27,7 +27,7 @@ _HEADS = (b"\x1f\x8b", b"\x80\x02", b"\x80\x04", b"PK")
 
 
 def open_cifar(paths: Sequence[Path], classes: Mapping[str, tuple[str, ...]]) -> Dataset:
-    """The samples of the files, one behind the other: `image` (3, 32, 32), and a label for each of `classes`.
+    """Open the samples of the files, one file after the other: `image` (3, 32, 32), and a label for each of `classes`.
 
     Raises InputError with all that is wrong with the files.
     """

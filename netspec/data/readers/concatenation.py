@@ -67,7 +67,7 @@ class _Concatenated(Dataset):
         return int(self._ends[-1])
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The samples at `indices`, whichever parts they are in."""
+        """Return the samples at `indices`, from any parts."""
         where = np.searchsorted(self._ends, indices, side="right")
         damaged: dict[int, Sequence[Problem]] = {}
         pieces: list[tuple[Array, dict[str, Samples]]] = []
@@ -95,7 +95,7 @@ class _Concatenated(Dataset):
 
 
 def _stack(count: int, parts: Sequence[tuple[Array, Samples]]) -> Samples:
-    """The samples of the parts at their rows among `count`."""
+    """Put the samples of all parts at their rows of a batch of `count`."""
     first = parts[0][1]
     if isinstance(first, list):
         stacked: list[Array] = [np.empty(0)] * count

@@ -33,7 +33,7 @@ class Datum:
     floats: Array | None = None
 
     def pixels(self) -> Array:
-        """The numbers, (channels, height, width) of uint8 or float32. Raises NoMessage where they are not as many."""
+        """Return the values, (channels, height, width) of uint8 or float32. Raises NoMessage if their count differs."""
         shape = (self.channels, self.height, self.width)
         values = np.frombuffer(self.data, np.uint8) if self.floats is None else self.floats
         if min(shape) < 1 or values.size != shape[0] * shape[1] * shape[2]:
@@ -42,7 +42,7 @@ class Datum:
 
 
 def parse_datum(message: bytes | memoryview) -> Datum:
-    """The Datum in the bytes. Fields that Caffe does not know are passed over. Raises NoMessage."""
+    """Parse a Datum. Fields unknown to Caffe are skipped. Raises NoMessage for invalid bytes."""
     datum, view, offset = Datum(), memoryview(message), 0
     pieces: list[Array] = []
     while offset < len(view):
@@ -74,7 +74,7 @@ def _signed(value: int) -> int:
 
 
 def _unpacked_floats(view: memoryview, offset: int) -> tuple[Array, int]:
-    """Floats that each have a tag, from `place` on, and where they end: five bytes each, read all at once."""
+    """Return the floats from `offset` on, five bytes each with their tags, and their end; all are read at once."""
     rows = np.frombuffer(view[offset : offset + (len(view) - offset) // 5 * 5], np.uint8).reshape(-1, 5)
     others = np.flatnonzero(rows[:, 0] != _FLOAT_TAG)
     count = int(others[0]) if len(others) else len(rows)

@@ -33,11 +33,11 @@ class ImageDecoder:
         self._interpolation = Image.Resampling[interpolation.upper()]
 
     def read(self, source: Path | BytesIO, name: str) -> Array:
-        """The image in a file; messages call it `name`. Raises InputError where it is damaged."""
+        """Decode the image in a file, named `name` in messages. Raises InputError if it is damaged."""
         return pixels(self.picture(source, name))
 
     def picture(self, source: Path | BytesIO, name: str) -> Picture:
-        """The same as it comes from Pillow."""
+        """Decode the image like `read`, as a `Picture`."""
         try:
             with _opened(source, name) as file:
                 ImageOps.exif_transpose(file, in_place=True)  # else it copies what lies upright already
@@ -53,11 +53,11 @@ class ImageDecoder:
 
 
 def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
-    """Height and width as the image is meant to be seen, from its header. Raises InputError where it is damaged."""
+    """Return the displayed height and width, from the header. Raises InputError if the image is damaged."""
     with _opened(source, name) as image:
         width, height = image.size
         try:
-            # The tag of a PNG may stand after the pixels, which are then decoded: not where it makes no difference.
+            # A PNG's tag may follow the pixels, which are then decoded; skip this if it makes no difference.
             on_its_side = width != height and image.getexif().get(_ORIENTATION, 1) >= 5
         except Exception as error:
             raise _damaged(name, error) from None
@@ -65,7 +65,7 @@ def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
 
 
 def _opened(source: Path | BytesIO, name: str) -> Image.Image:
-    """The image with its header read and its size checked; pixels are not decoded yet."""
+    """Open the image, read its header and check its size; pixels are not decoded yet."""
     if isinstance(source, Path):
         existing(source)  # a pipe would be waited for
     try:

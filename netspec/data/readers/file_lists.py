@@ -80,7 +80,7 @@ def _lines(path: Path, kind: FileKind) -> Iterator[Line]:
 
 
 def _of_text(file: TextIO) -> Iterator[Line]:
-    """Caffe's form: what stands behind the last blank of a line is its label."""
+    """Read Caffe's form: the text after the last blank of a line is its label."""
     for number, text in enumerate(file, 1):
         name, blank, label = text.strip().rpartition(" ")
         if text.strip():

@@ -63,7 +63,7 @@ class ListedFiles(Dataset, Generic[Item]):
     def __init__(
         self, listing: Listing, field: str, shape: tuple[int | None, ...], dtype: str, *, skip: bool = False
     ) -> None:
-        self._found, self.field = listing, field
+        self._listing, self.field = listing, field
         self._labels = None if listing.labels is None else np.array(listing.labels, np.int32)
         self._marks = _marks(listing, skip=skip)
         self.classes = {"label": listing.classes} if listing.classes else {}
@@ -82,19 +82,19 @@ class ListedFiles(Dataset, Generic[Item]):
         self.digest = fingerprint(*listing.classes, numbers, *listed)
 
     def __len__(self) -> int:
-        return len(self._found.files)
+        return len(self._listing.files)
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The files at `indices`. Raises DamagedSamples with every one that cannot be used."""
+        """Read the files at `indices`. Raises DamagedSamples with those that cannot be used."""
         return self.samples_at(indices, self.batch_of)
 
     def samples_at(self, indices: Array, batch_of: Callable[[list[Item]], Batch]) -> dict[str, Batch | Array]:
-        """The same, with what `batch_of` makes of the files. Raises DamagedSamples likewise."""
+        """Return the samples with files combined by `batch_of`. Raises DamagedSamples as `read` does."""
         values: list[Item] = []
         damaged: dict[int, Sequence[Problem]] = {}
         for row, index in enumerate(indices.tolist()):
             try:
-                values.append(self.read_one(self._found.files[index], self._found.name(index)))
+                values.append(self.read_one(self._listing.files[index], self._listing.name(index)))
                 self._check(index)
             except InputError as error:
                 damaged[row] = error.problems
@@ -118,21 +118,21 @@ class ListedFiles(Dataset, Generic[Item]):
         return cast("Samples", values)
 
     def _check(self, index: int) -> None:
-        name = f"{self._found.kind.name} {self._found.name(index)}"
+        name = f"{self._listing.kind.name} {self._listing.name(index)}"
         try:
-            mark = self._found.files[index].stat()
+            mark = self._listing.files[index].stat()
         except OSError as error:
             raise InputError(f"{name} was removed while it was read", got=error.strerror) from None
         if (mark.st_size, mark.st_mtime_ns) != tuple(self._marks[index].tolist()):
             raise InputError(f"{name} changed while it was read", hint="start again once nothing writes to it")
 
     def describe(self, index: int) -> str:
-        """The path of a sample's file, and where it was named."""
-        return self._found.name(index)
+        """Return the path of a sample's file, and its location in the list."""
+        return self._listing.name(index)
 
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return the path of a sample's file."""
-        return "file", str(self._found.files[index])
+        return "file", str(self._listing.files[index])
 
 
 def _marks(listing: Listing, *, skip: bool) -> Array:

@@ -184,6 +184,6 @@ def listed_files(path: Path) -> list[Path]:
 
 
 def _resolve_sibling(path: Path, name: str) -> Path:
-    """The file of that name in the folder that `path` is in; or, where there is none, from the current folder."""
+    """Return the file `name` in the folder of `path`; if there is none, the one in the current folder."""
     sibling = path.parent / name
     return sibling if sibling.is_file() or not Path(name).is_file() else Path(name).absolute()

@@ -41,7 +41,7 @@ def read_idx(path: Path) -> tuple[Array, str]:
 
 
 def _unpacked(path: Path, raw: bytes) -> bytes:
-    """The content of a gzipped idx file, at most one byte more of it than its header announces."""
+    """Return the content of a gzipped idx file, at most one byte more than its header announces."""
     try:
         with gzip.GzipFile(fileobj=BytesIO(raw)) as file:
             head = file.read(4 + 4 * _MAX_AXES)
@@ -70,7 +70,7 @@ def _header(path: Path, content: bytes) -> tuple[str, tuple[int, ...]]:
 
 
 def _size(path: Path, content: bytes) -> int:
-    """How many bytes the whole file has by its header."""
+    """Return the size of the file in bytes, according to its header."""
     dtype, shape = _header(path, content)
     return 4 + 4 * len(shape) + prod(shape) * np.dtype(dtype).itemsize
 

@@ -40,7 +40,7 @@ class ImageFiles(ListedFiles[Picture]):
         self._decoder = ImageDecoder(channels, size, interpolation)
 
     def read_raw(self, indices: Array, pictures: Collection[str]) -> dict[str, Raw]:
-        """As `read`, but images stay Pillow's where `pictures` names their field."""
+        """Read like `read`, but keep Pillow's images for the fields in `pictures`."""
         return self.samples_at(indices, list if self.field in pictures else self.batch_of)
 
     def read_one(self, file: Path, name: str) -> Picture:

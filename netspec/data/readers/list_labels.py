@@ -24,7 +24,7 @@ class Line(NamedTuple):
     label: str | None
     """Empty if this line has no label, None if no line has one."""
     name: str | None = None
-    """The name of the class, where the label is its number."""
+    """Name of the class, if the label is its number."""
 
 
 @dataclass
@@ -62,13 +62,13 @@ def list_labels(
 
 
 def _trained(learned: Mapping[str, Any] | None) -> tuple[str, ...] | None:
-    """The classes of the training split; empty where its labels are numbers, None where it is not known."""
+    """Return the classes of the training split; empty if its labels are numbers, None if unknown."""
     classes = None if learned is None else learned.get(CLASSES)
     return tuple(map(str, classes)) if isinstance(classes, list) else None
 
 
 class _Labels:
-    """The labels of a list, as they are written; what is wrong with one is noted once."""
+    """The labels of a list as text; each problem is recorded once."""
 
     def __init__(self, path: Path, lines: Sequence[Line], texts: Sequence[str]) -> None:
         self._path, self._lines, self._texts = path, lines, texts

@@ -174,7 +174,7 @@ class IndexedDataset(Dataset):
     """A sequence: sample i is `samples[i]`. The fingerprint covers the length and some samples."""
 
     def __init__(self, samples: Indexed, names: Sequence[str] | None, *, skip: bool) -> None:
-        self._given = samples
+        self._source = samples
         self._length = len(samples)
         self._kind = _Kind(map(self._sample, range(self._length)), names, skip=skip)
         self.fields = self._kind.fields
@@ -189,7 +189,7 @@ class IndexedDataset(Dataset):
     def _sample(self, index: int) -> object:
         """Return a sample, or the problem if the program raises an exception."""
         try:
-            return self._given[index]
+            return self._source[index]
         except Exception as error:
             return _raised(error)
 
@@ -215,9 +215,9 @@ class StreamDataset(Dataset):
     def __init__(
         self, samples: object, names: Sequence[str] | None, *, window: int, limit: int | None, skip: bool
     ) -> None:
-        self._given, self._limit = samples, limit
+        self._source, self._limit = samples, limit
         self.window = window
-        self._held: dict[int, object] = {}
+        self._buffered: dict[int, object] = {}
         self._next = 0
         self._kind = _Kind(self._samples(), names, skip=skip)
         self.fields = self._kind.fields
@@ -230,7 +230,7 @@ class StreamDataset(Dataset):
     def _samples(self) -> Iterator[object]:
         """Begin a pass, in which a problem replaces a sample for which the program raises an exception."""
         try:
-            iterable: Any = self._given() if callable(self._given) else self._given
+            iterable: Any = self._source() if callable(self._source) else self._source
         except Exception as error:
             raise InputError(_raised(error)) from None
         try:
@@ -241,7 +241,7 @@ class StreamDataset(Dataset):
                 expected="a generator, or anything else to iterate",
                 got=repr(iterable)[:60],
             ) from None
-        if samples is self._given:
+        if samples is self._source:
             raise InputError(
                 "a generator can be iterated only once, but samples are counted first", got=repr(iterable)[:60],
                 expected="a function that makes a new one for each pass", hint="pass `lambda: …`, or a list of samples",
@@ -273,15 +273,15 @@ class StreamDataset(Dataset):
         rows = [int(index) for index in indices]
         assert self.window is not None
         lowest = min(rows, default=0) // self.window * self.window
-        if any(index < self._next and index not in self._held for index in rows):
+        if any(index < self._next and index not in self._buffered for index in rows):
             self._coming, self._next = self._samples(), 0
-            self._held.clear()
-        for index in [index for index in self._held if index < lowest]:
-            del self._held[index]
+            self._buffered.clear()
+        for index in [index for index in self._buffered if index < lowest]:
+            del self._buffered[index]
         while self._next <= max(rows, default=-1):
             self._pull(lowest)
         try:
-            return self._kind.stacked([self._held[index] for index in rows])
+            return self._kind.stacked([self._buffered[index] for index in rows])
         except DamagedSamples as error:
             raise _named(error, indices) from None
 
@@ -291,7 +291,7 @@ class StreamDataset(Dataset):
         if sample is _NONE:
             raise self._other(f"{self._next:,}")
         if self._next >= lowest:
-            self._held[self._next] = sample
+            self._buffered[self._next] = sample
         self._next += 1
         if self._next == self._length and next(self._coming, _NONE) is not _NONE:
             raise self._other("more")

@@ -28,7 +28,7 @@ class CategoricalColumn(Column):
         self._spec = spec
         self._mode = spec.output_mode or ("int" if setting.is_label else "one_hot")
         self.vector = self._mode == "one_hot"
-        self._places: dict[str, int] = {}
+        self._name_indices: dict[str, int] = {}
         """The names seen so far."""
         self._counts = np.zeros(0, np.int64)
         self._other = int(spec.unknown == "index")
@@ -68,7 +68,7 @@ class CategoricalColumn(Column):
             return _ABSENT
         if self._finished_learning and not self._other and name not in self._index:
             return _BAD
-        return self._places.setdefault(name, len(self._places))
+        return self._name_indices.setdefault(name, len(self._name_indices))
 
     def _report_unknown(self, name: str, rows: Array, faults: BlockFaults) -> None:
         kind = "class" if self.setting.is_label else "category"
@@ -85,7 +85,7 @@ class CategoricalColumn(Column):
 
     def tally(self, values: Array) -> None:
         if self.setting.learned is None:
-            counts = np.bincount(values[values >= 0], minlength=max(len(self._places), len(self._counts)))
+            counts = np.bincount(values[values >= 0], minlength=max(len(self._name_indices), len(self._counts)))
             counts[: len(self._counts)] += self._counts
             self._counts = counts
 
@@ -98,7 +98,7 @@ class CategoricalColumn(Column):
 
     def _learn(self) -> None:
         counted = [
-            (name, int(count)) for name, count in zip(self._places, self._counts.tolist(), strict=False) if count
+            (name, int(count)) for name, count in zip(self._name_indices, self._counts.tolist(), strict=False) if count
         ]
         counted.sort(key=lambda entry: (-entry[1], entry[0]))
         if self._spec.missing == "most_frequent":
@@ -112,7 +112,7 @@ class CategoricalColumn(Column):
 
     def _remap(self) -> None:
         """Names seen later are unknown."""
-        known = [self._index.get(name, 0) for name in self._places]
+        known = [self._index.get(name, 0) for name in self._name_indices]
         self._final = np.array([*known, 0 if self._fill is None else self._index.get(self._fill, 0)], np.int32)
 
     @property
@@ -133,7 +133,7 @@ class CategoricalColumn(Column):
         return None if self._other else self._vocabulary
 
     def encode(self, values: Array) -> Array:
-        if len(self._final) <= len(self._places):  # names seen after the table was settled
+        if len(self._final) <= len(self._name_indices):  # names seen after the categories were learned
             self._remap()
         positions = self._final[values]  # the last element is that of −1
         if self._mode == "int":

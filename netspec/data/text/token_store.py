@@ -1,4 +1,4 @@
-"""All tokens of a corpus as one array: in memory where there are few, else in a file of the cache folder, mapped.
+"""All tokens of a corpus as one array: in memory if it is small, else in a memory-mapped file of the cache folder.
 
 The file goes by a fingerprint of what it was made of, so a second run finds it. It appears whole or not at all.
 """
@@ -40,9 +40,9 @@ class _File(NamedTuple):
 
 
 def token_store(texts: Sequence[Iterator[Array]], size: int, key: str) -> TokenStore:
-    """The tokens of all texts, each an iterator of its parts, whose numbers are below `size`.
+    """Store the tokens of all texts, each an iterator of its parts, with indices below `size`.
 
-    `key` is a fingerprint of what the tokens follow from. Raises InputError where the cache folder takes no file.
+    `key` is a fingerprint of all that determines the tokens. Raises InputError if the cache folder is not writable.
     """
     dtype = np.dtype(np.uint8 if size <= 2**8 else np.uint16 if size <= 2**16 else np.int32)
     name = f"{key}-{dtype.name}-{len(texts)}"
@@ -72,7 +72,7 @@ def token_store(texts: Sequence[Iterator[Array]], size: int, key: str) -> TokenS
 
 def _create_file(stack: contextlib.ExitStack) -> _File:
     descriptor, path = tempfile.mkstemp(prefix=".making-", dir=make_folder(cache_folder(_FOLDER)))
-    stack.callback(Path(path).unlink, missing_ok=True)  # where it did not get its name
+    stack.callback(Path(path).unlink, missing_ok=True)  # unless it was renamed
     return _File(stack.enter_context(os.fdopen(descriptor, "wb")), Path(path))
 
 
@@ -90,7 +90,7 @@ def _put(file: _File, parts: Sequence[Array]) -> None:
 
 
 def _kept(file: _File, name: str, dtype: np.dtype[np.generic], texts: int) -> TokenStore:
-    """The finished file under its name, mapped."""
+    """Move the finished file to its name and map it."""
     os.fsync(file.stream.fileno())
     target = file.path.replace(file.path.with_name(name))
     stored = _mapped(target, dtype, texts)
@@ -99,7 +99,7 @@ def _kept(file: _File, name: str, dtype: np.dtype[np.generic], texts: int) -> To
 
 
 def _mapped(path: Path, dtype: np.dtype[np.generic], texts: int) -> TokenStore | None:
-    """The store in a file: the tokens, then where each text ends, as int64. None where there is none."""
+    """Open the store in a file: the tokens, then the end of each text as int64. None if the file does not exist."""
     tail = 8 * (texts + 1)
     try:
         size = path.stat().st_size - tail

@@ -175,7 +175,7 @@ def learn_words(spec: Words, texts: Iterable[str]) -> list[str]:
 
 
 def _room(spec: VocabularySpec, rarest_first: Sequence[str], things: str) -> int | None:
-    """How many tokens are kept. Raises InputError where there is none, or more than fit and no number for the rest."""
+    """Return the number of tokens to keep, None for all. Raises InputError for none, or too many without `unknown`."""
     if not rarest_first:
         raise InputError(f"the training split holds no {things} to learn", location=spec.where(), path="tokenizer")
     if spec.size is None:
