@@ -78,8 +78,8 @@ def export(
     with_preprocessing: Annotated[
         bool,
         typer.Option(
-            "--with-preprocessing/--without-preprocessing",
-            help="Put transforms and probabilities into the ONNX model.",
+            "--with-preprocessing",
+            help="Include transforms and probabilities (ONNX).",
         ),
     ] = False,
     as_json: Json = False,

@@ -220,7 +220,7 @@ def _unusual_learning_rate(subject: _Subject) -> Iterator[Problem]:
     yield Problem(
         f"a learning rate of {rate:g} is unusual for {solver.type}", solver.where("learning_rate"),
         "solver.learning_rate", expected=f"a rate from {low:g} to {high:g}", got=f"{rate:g}",
-        hint="`netspec train --find-lr` proposes one",
+        hint=f"set a rate in this range, such as {(low * high) ** 0.5:.0e}",
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
         ),
         (
             {"solver__learning_rate": 3.0}, "solver.learning_rate", "a learning rate of 3 is unusual for Adam",
-            "`netspec train --find-lr` proposes one",
+            "set a rate in this range, such as 3e-04",
         ),
     ],
 )  # fmt: skip
