@@ -225,13 +225,13 @@ _BARE = re.compile(rf"(?<![\w-])({_OPTION})(?![\w-])")
 def in_python(text: str) -> str:
     """A message with options and commands as arguments and calls: `--batch-size 8` becomes `batch_size=8`."""
     text = _CALL.sub(_as_call, text)
-    text = _QUOTED.sub(lambda found: f"`{_as_argument(found[1], found[2])}`", text)
-    return _BARE.sub(lambda found: f"`{_ARGUMENTS[found[1]]}`", text)
+    text = _QUOTED.sub(lambda match: f"`{_as_argument(match[1], match[2])}`", text)
+    return _BARE.sub(lambda match: f"`{_ARGUMENTS[match[1]]}`", text)
 
 
-def _as_call(found: re.Match[str]) -> str:
+def _as_call(match: re.Match[str]) -> str:
     """A command of netspec as a call; commands with other options than those of the Python interface stay."""
-    words, arguments = shlex.split(found[2]), list[str]()
+    words, arguments = shlex.split(match[2]), list[str]()
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
@@ -241,8 +241,8 @@ def _as_call(found: re.Match[str]) -> str:
         elif word == "--output":
             arguments.append(f'"{words.pop(0)}"' if words else "…")
         else:
-            return found[0]
-    return f"netspec.{_FUNCTIONS[found[1]]}({', '.join(arguments)})"
+            return match[0]
+    return f"netspec.{_FUNCTIONS[match[1]]}({', '.join(arguments)})"
 
 
 def _as_argument(option: str, value: str | None) -> str:
@@ -274,16 +274,16 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     by_fold: dict[str, str] = {}
     for candidate in known:
         by_fold.setdefault(folded(candidate), candidate)
-    meant = [one for one in by_fold if one == ELSEWHERE.get(folded(name))]
-    swapped = [one for one in by_fold if sorted(one) == sorted(folded(name))]  # Adma: Adam, not Adamax
-    found = meant or swapped or get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
-    return by_fold[found[0]] if found else None
+    translated = [spelling for spelling in by_fold if spelling == ELSEWHERE.get(folded(name))]
+    swapped = [spelling for spelling in by_fold if sorted(spelling) == sorted(folded(name))]  # Adma: Adam, not Adamax
+    matches = translated or swapped or get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
+    return by_fold[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint that names the nearest known name, or None."""
-    found = nearest(name, known)
-    return f"did you mean `{found}`?" if found else None
+    suggestion = nearest(name, known)
+    return f"did you mean `{suggestion}`?" if suggestion else None
 
 
 def listing(names: Sequence[str], most: int = 30, hint: str | None = None) -> str:
@@ -306,12 +306,12 @@ def command(*words: object) -> str:
 
 def program() -> list[str]:
     """How the command line was called: `netspec` where that is on the path, or where a program of Python runs."""
-    called = sys.argv[0]
-    if Path(called).parts[-2:] == ("netspec", "__main__.py"):
+    executable = sys.argv[0]
+    if Path(executable).parts[-2:] == ("netspec", "__main__.py"):
         return ["python", "-m", "netspec"]
-    if Path(called).stem != "netspec" or shutil.which("netspec") == str(Path(called).absolute()):
+    if Path(executable).stem != "netspec" or shutil.which("netspec") == str(Path(executable).absolute()):
         return ["netspec"]
-    return [called]
+    return [executable]
 
 
 _KINDS = {
@@ -362,9 +362,9 @@ def near_path(path: Path, *, folders: bool | None = None) -> str | None:
         names = [entry.name for entry in path.parent.iterdir() if folders is None or entry.is_dir() == folders]
     except OSError:
         return f"there is no folder {path.parent} either"
-    found = nearest(path.name, names)
-    alike = found is not None and nearest(path.stem, [Path(found).stem])  # not only since both end in .yaml
-    return f"did you mean `{path.parent / found}`?" if found and alike else None
+    similar = nearest(path.name, names)
+    alike = similar is not None and nearest(path.stem, [Path(similar).stem])  # not only since both end in .yaml
+    return f"did you mean `{path.parent / similar}`?" if similar and alike else None
 
 
 def _is_text(head: bytes) -> bool:

@@ -95,8 +95,8 @@ def _read(source: object) -> Map:
 def _kind(tree: Map, wanted: Kind | None) -> Kind:
     """Return the kind of a document, decided by its keys. Raises `SpecError` if it is not the `wanted` kind."""
     net, train = len(_NET_KEYS & tree.keys()), len(_TRAIN_KEYS & tree.keys())
-    found: Kind | None = None if net == train == 0 else "train" if train >= net else "net"
-    if found is None and wanted is None:
+    kind: Kind | None = None if net == train == 0 else "train" if train >= net else "net"
+    if kind is None and wanted is None:
         unknown = [key for key in tree if key not in NetSpec.model_fields | TrainSpec.model_fields]
         near = next(filter(None, (did_you_mean(key, _NET_KEYS | _TRAIN_KEYS) for key in unknown)), None)
         raise SpecError(
@@ -106,12 +106,12 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
             got=f"keys {listing(list(tree))}" if tree else "an empty mapping",
             hint=near,
         )
-    if wanted is None or found is None or found == wanted:
-        return wanted or found or "net"
+    if wanted is None or kind is None or kind == wanted:
+        return wanted or kind or "net"
     names = {"net": "a net", "train": "a training"}
     other = tree.get("net")
     raise SpecError(
-        f"this is {names[found]} file, expected {names[wanted]} file",
+        f"this is {names[kind]} file, expected {names[wanted]} file",
         location=tree.origin,
         expected="`inputs` and `layers`" if wanted == "net" else "`net`, `data`, `solver` and `train`",
         got=f"keys {listing(list(tree))}",
@@ -151,25 +151,25 @@ class _Loading:
 
     def net(self, tree: Map, changes: Sequence[Override]) -> NetSpec | None:
         """Load a net from its own document."""
-        if not self._included(tree, NET_DEFINITIONS):
+        if not self._resolve_includes(tree, NET_DEFINITIONS):
             return None
         declared = _variables(tree)
         late = [] if is_plain(tree) else [change for change in changes if is_of_none(tree, change.path)]
         self.problems += apply_overrides(
             tree, [change for change in changes if change not in late], optional_blocks(NetSpec)
         )
-        self._undeclared(changes, declared)
-        links = self._linked(tree, tree, (), self.evaluator.scope(tree), late)
+        self._report_undeclared(changes, declared)
+        links = self._expand_and_link(tree, tree, (), self.evaluator.scope(tree), late)
         return self._validated(NetSpec, tree, links)
 
-    def _included(self, tree: Map, sections: tuple[str, ...]) -> bool:
+    def _resolve_includes(self, tree: Map, sections: tuple[str, ...]) -> bool:
         """Add the definitions of included files; return whether all files could be read."""
         includes = Includes(sections)
         includes.resolve(tree)
         self.problems += includes.problems
         return includes.complete
 
-    def _linked(
+    def _expand_and_link(
         self, net: Map, root: Map, prefix: tuple[str, ...], scope: Scope, late: Sequence[Override]
     ) -> list[Problem]:
         """Evaluate a net's document, expand its layers, apply the `late` overrides of expanded layers, check names."""
@@ -181,19 +181,21 @@ class _Loading:
             expander = Expander(self.evaluator, scope, f"{path}." if path else "")
             expander.expand(net)
             complete = expander.complete
-            known = [replace(one, value=self.evaluator.value(one.value, scope, one.place, "")) for one in late]
-            self.problems += apply_overrides(root, known)
+            evaluated = [
+                replace(change, value=self.evaluator.value(change.value, scope, change.place, "")) for change in late
+            ]
+            self.problems += apply_overrides(root, evaluated)
         return link_problems(net, root, prefix, self.evaluator.failed, complete)
 
     def train(self, tree: Map, changes: Sequence[Override]) -> TrainSpec | None:
         """Load a training, with its net from the file that it names or from the same document."""
-        if not self._included(tree, TRAIN_DEFINITIONS):
+        if not self._resolve_includes(tree, TRAIN_DEFINITIONS):
             return None
         declared = _variables(tree)
         changes = [*_replaced_lengths(tree, changes), *changes]
-        inside = [change for change in changes if change.path[0] == "net" and len(change.path) > 1]
+        net_changes = [change for change in changes if change.path[0] == "net" and len(change.path) > 1]
         self.problems += apply_overrides(
-            tree, [change for change in changes if change not in inside], optional_blocks(TrainSpec)
+            tree, [change for change in changes if change not in net_changes], optional_blocks(TrainSpec)
         )
         scope = self.evaluator.scope(tree)
         self.evaluator.evaluate(tree, scope, skip=("vars", "net"))
@@ -201,64 +203,65 @@ class _Loading:
         net = self._net_of(tree, scope)
         links: list[Problem] = []
         if net is not None:
-            late = [] if is_plain(net) else [change for change in inside if is_of_none(net, change.path[1:])]
-            self.problems += apply_overrides(tree, [change for change in inside if change not in late])
+            late = [] if is_plain(net) else [change for change in net_changes if is_of_none(net, change.path[1:])]
+            self.problems += apply_overrides(tree, [change for change in net_changes if change not in late])
             net = tree["net"]
-            self._undeclared(changes, declared | _variables(net))
+            self._report_undeclared(changes, declared | _variables(net))
             self._shared_variables(tree, net)
-            links = self._linked(net, tree, ("net",), self.evaluator.scope(net, scope if inline else None), late)
+            net_scope = self.evaluator.scope(net, scope if inline else None)
+            links = self._expand_and_link(net, tree, ("net",), net_scope, late)
             self.problems += freeze(tree, net) if not links and not self.evaluator.problems else []
         elif "net" not in tree or not self._failed(tree.value_at["net"]):
-            self._undeclared(changes, declared)
-        made = self._validated(TrainSpec, tree, links)
-        self.problems += made.clashes() if made is not None else ()
-        return made
+            self._report_undeclared(changes, declared)
+        spec = self._validated(TrainSpec, tree, links)
+        self.problems += spec.clashes() if spec is not None else ()
+        return spec
 
     def _net_of(self, tree: Map, scope: Scope) -> Map | None:
         """Replace the path of the training's net by its document; None if it is not a net."""
         named = tree.get("net")
         if isinstance(named, Map):
-            return self._whole(tree, named, tree.value_at["net"])
+            return self._with_includes(tree, named, tree.value_at["net"])
         if not isinstance(named, str):
             return None
-        place = tree.value_at["net"]
-        path = self.evaluator.text(named, scope, place, "net")
-        if self._failed(place):
+        location = tree.value_at["net"]
+        path = self.evaluator.text(named, scope, location, "net")
+        if self._failed(location):
             return None
         if not isinstance(path, str):  # an expression with a value that is not text; validation reports it
             tree["net"] = path
             return None
         try:
-            net = read_yaml(_beside(path, place))
+            net = read_yaml(_beside(path, location))
             _kind(net, "net")
         except InputError as error:
-            self.problems += [problem.at(place, "net") for problem in error.problems]
-            self.evaluator.failed.add(place)
+            self.problems += [problem.at(location, "net") for problem in error.problems]
+            self.evaluator.failed.add(location)
             return None
         tree.put("net", net, tree.key_at["net"], net.origin)
-        return self._whole(tree, net, place)
+        return self._with_includes(tree, net, location)
 
-    def _whole(self, tree: Map, net: Map, place: Location) -> Map | None:
+    def _with_includes(self, tree: Map, net: Map, location: Location) -> Map | None:
         """Add included definitions to the net's document; None, and no further checks of the net, if that fails."""
-        if self._included(net, NET_DEFINITIONS):
+        if self._resolve_includes(net, NET_DEFINITIONS):
             return net
-        tree.put("net", None, tree.key_at["net"], place)
-        self.evaluator.failed.add(place)
+        tree.put("net", None, tree.key_at["net"], location)
+        self.evaluator.failed.add(location)
         return None
 
-    def _failed(self, place: Location) -> bool:
-        return place in self.evaluator.failed
+    def _failed(self, location: Location) -> bool:
+        return location in self.evaluator.failed
 
     def _shared_variables(self, tree: Map, net: Map) -> None:
         """The training file's values replace the net's for variables that both declare."""
-        mine, its = tree.get("vars"), net.get("vars")
-        if isinstance(mine, Map) and isinstance(its, Map):
-            for name in mine.keys() & its.keys():
-                value, place = mine[name], mine.value_at[name]
-                known = not isinstance(self.evaluator.known(value, place), Unknown)  # evaluated already
-                its.put(name, escaped(value) if known else value, its.key_at[name], place)
+        train_vars, net_vars = tree.get("vars"), net.get("vars")
+        if isinstance(train_vars, Map) and isinstance(net_vars, Map):
+            for name in train_vars.keys() & net_vars.keys():
+                value, location = train_vars[name], train_vars.value_at[name]
+                is_evaluated = not isinstance(self.evaluator.known(value, location), Unknown)
+                net_vars.put(name, escaped(value) if is_evaluated else value, net_vars.key_at[name], location)
 
-    def _undeclared(self, changes: Sequence[Override], declared: set[str]) -> None:
+    def _report_undeclared(self, changes: Sequence[Override], declared: set[str]) -> None:
         """Report overrides of variables that no file declares, because they would have no effect."""
         for change in changes:
             if change.path[0] == "vars" and len(change.path) > 1 and not change.remove:
@@ -278,15 +281,15 @@ class _Loading:
 
     def _validated(self, cls: type[SpecT], tree: Map, links: list[Problem]) -> SpecT | None:
         """Validate the document; None if it is invalid. Problems that follow from an unknown value are not reported."""
-        made: SpecT | None = None
-        found: list[Problem] = list(links)
+        spec: SpecT | None = None
+        problems: list[Problem] = list(links)
         try:
-            made = cls.model_validate(tree)
+            spec = cls.model_validate(tree)
         except ValidationError as error:
-            found = problems_of(error, tree, cls) + found
+            problems = problems_of(error, tree, cls) + problems
         self.problems += self.evaluator.problems
-        self.problems += [problem for problem in found if problem.location not in self.evaluator.failed]
-        return made
+        self.problems += [problem for problem in problems if problem.location not in self.evaluator.failed]
+        return spec
 
 
 def _replaced_lengths(tree: Map, changes: Sequence[Override]) -> Iterator[Override]:
@@ -301,8 +304,8 @@ def _replaced_lengths(tree: Map, changes: Sequence[Override]) -> Iterator[Overri
 
 
 def _variables(tree: Map) -> set[str]:
-    found = tree.get("vars")
-    return set(found) if isinstance(found, Map) else set()
+    variables = tree.get("vars")
+    return set(variables) if isinstance(variables, Map) else set()
 
 
 def _beside(path: str, written: Location) -> str:

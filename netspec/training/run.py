@@ -14,7 +14,7 @@ from typing import Any
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
 from netspec.errors import InputError, Location, NetspecError, as_netspec_error
-from netspec.schema.language.provenance import resolved_yaml, told_origin
+from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
 from netspec.schema.load import Overrides, Source, load_train
 from netspec.schema.specs.monitor import set_modes
 from netspec.schema.specs.train import TrainSpec
@@ -397,7 +397,7 @@ def _own_run(source: object) -> Path | None:
 def _origin_in_run(folder: RunDir, changed: Collection[Location]) -> Callable[[Location], str | None]:
     """Return a function for the origins of unchanged values, read from the run's spec before it is replaced."""
     is_own = cache(folder.is_own)
-    return lambda location: told_origin(location) if is_own(location.file) and location not in changed else None
+    return lambda location: origin_in_comment(location) if is_own(location.file) and location not in changed else None
 
 
 def _no_steps_left(loop: TrainingLoop, checkpoint: str) -> str:

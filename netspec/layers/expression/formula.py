@@ -191,16 +191,16 @@ class GraphFormula(Formula):
             )
         return value
 
-    def opposite(self, node: ast.expr, value: Any) -> Value:
+    def negation(self, node: ast.expr, value: Any) -> Value:
         """The negated condition."""
         return Not()(self._condition(node, value))
 
-    def joined(self, node: ast.BoolOp, values: Any, *, either: bool) -> Value:
+    def logical(self, node: ast.BoolOp, values: Any, *, either: bool) -> Value:
         """Conditions joined by "and" or "or"; all of them are computed."""
         conditions = [self._condition(part, value) for part, value in zip(node.values, values, strict=True)]
         return reduce(Or() if either else And(), conditions)
 
-    def signed(self, node: ast.expr, value: Any, *, negative: bool) -> Any:
+    def with_sign(self, node: ast.expr, value: Any, *, negative: bool) -> Any:
         """The operand, or its negative."""
         number = self._number(node, value)
         return -number if negative else number
@@ -241,7 +241,7 @@ class GraphFormula(Formula):
         """Refuse indexing: a formula is elementwise."""
         raise self.fail(node, "`[…]` is not allowed here", hint="the layers Slice and Split take parts of an input")
 
-    def called(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
+    def call(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
         """Call a function of values."""
         if name == "where":
             return self._chosen(node, node.args, values, function.call)

@@ -115,16 +115,16 @@ class Expression(Formula):
             hint=did_you_mean(name, scope) or (None if scope else f"declare it: `vars: {{{name}: …}}`"),
         )
 
-    def opposite(self, node: ast.expr, value: Value) -> bool:
+    def negation(self, node: ast.expr, value: Value) -> bool:
         """Whether the value counts as false."""
         return not self._plain(node, value)
 
-    def signed(self, node: ast.expr, value: Value, *, negative: bool) -> Plain:
+    def with_sign(self, node: ast.expr, value: Value, *, negative: bool) -> Plain:
         """The number, or its negative."""
         number = self._number(node, value, "-")
         return -number if negative else number
 
-    def joined(self, node: ast.BoolOp, values: Iterable[Value], *, either: bool) -> Plain:
+    def logical(self, node: ast.BoolOp, values: Iterable[Value], *, either: bool) -> Plain:
         """The first value that decides, else the last."""
         result: Plain = False
         for part, value in zip(node.values, values, strict=False):
@@ -173,11 +173,11 @@ class Expression(Formula):
     def _holds(self, node: ast.Compare, sign: str, parts: Sequence[ast.expr], values: Sequence[Value]) -> bool:
         left = self._plain(parts[0], values[0])
         if sign in ("in", "not in"):
-            several = values[1]
-            if not (_is_list(several) or isinstance(several, (str, Mapping) if isinstance(left, str) else Mapping)):
-                raise self.fail(parts[1], f"`{sign}` can't look for {_shown(left)} in {_kind(several)}",
+            container = values[1]
+            if not (_is_list(container) or isinstance(container, (str, Mapping) if isinstance(left, str) else Mapping)):
+                raise self.fail(parts[1], f"`{sign}` can't look for {_shown(left)} in {_kind(container)}",
                                 expected="a list, a mapping, or a text in a text")  # fmt: skip
-            return (left in several) is (sign == "in")
+            return (left in container) is (sign == "in")
         right = self._plain(parts[1], values[1])
         if sign not in ("==", "!=") and isinstance(left, str) != isinstance(right, str):
             raise self.fail(node, f"`{sign}` can't compare {_shown(left)} with {_shown(right)}")
@@ -206,7 +206,7 @@ class Expression(Formula):
             )
         return value[index]  # type: ignore[no-any-return]  # likewise
 
-    def called(self, node: ast.Call, name: str, function: Function, values: list[Value]) -> Plain:
+    def call(self, node: ast.Call, name: str, function: Function, values: list[Value]) -> Plain:
         """The function's value."""
         for item, value in zip(node.args, values, strict=True):
             if name not in _TAKES_MORE:

@@ -102,13 +102,13 @@ class Formula(ABC):
             case ast.Name(id=name):
                 return self.variable(node, name, scope)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return self.opposite(operand, below(operand))
+                return self.negation(operand, below(operand))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-                return self.signed(operand, below(operand), negative=isinstance(sign, ast.USub))
+                return self.with_sign(operand, below(operand), negative=isinstance(sign, ast.USub))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in SIGNS:
                 return self.arithmetic(node, SIGNS[type(op)], below(left), below(right))
             case ast.BoolOp(op=op, values=values):
-                return self.joined(node, (below(item) for item in values), either=isinstance(op, ast.Or))
+                return self.logical(node, (below(item) for item in values), either=isinstance(op, ast.Or))
             case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in SIGNS for op in ops):
                 return self.comparison(node, [SIGNS[type(op)] for op in ops], [below(item) for item in (left, *rights)])
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -134,11 +134,11 @@ class Formula(ABC):
         """The value of a name."""
 
     @abstractmethod
-    def opposite(self, node: ast.expr, value: Any) -> Any:
+    def negation(self, node: ast.expr, value: Any) -> Any:
         """`not value`"""
 
     @abstractmethod
-    def signed(self, node: ast.expr, value: Any, *, negative: bool) -> Any:
+    def with_sign(self, node: ast.expr, value: Any, *, negative: bool) -> Any:
         """`-value` or `+value`"""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Formula(ABC):
         """`left sign right`"""
 
     @abstractmethod
-    def joined(self, node: ast.BoolOp, values: Any, *, either: bool) -> Any:
+    def logical(self, node: ast.BoolOp, values: Any, *, either: bool) -> Any:
         """`a or b or …` if `either`, else `a and b and …`; values are made as they are asked for."""
 
     @abstractmethod
@@ -162,7 +162,7 @@ class Formula(ABC):
         """`value[index]`"""
 
     @abstractmethod
-    def called(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
+    def call(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
         """A call of a known function with a valid number of values."""
 
     def _call(self, node: ast.Call, name: str, values: list[Any]) -> Any:
@@ -179,7 +179,7 @@ class Formula(ABC):
             least = str(function.least)
             wanted = least if function.least == function.most else f"{least} {most}"
             raise self.fail(node, f"`{name}` takes {wanted} argument{'' if wanted == '1' else 's'}, got {len(values)}")
-        return self.called(node, name, function, values)
+        return self.call(node, name, function, values)
 
     def fail(self, node: ast.AST, message: str, **facts: str | None) -> ExpressionError:
         """Return an error at the position of a node."""

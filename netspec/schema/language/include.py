@@ -78,31 +78,31 @@ class Includes:
 
     def _resolve(self, tree: Map, chain: tuple[Path, ...]) -> None:
         own = {section: set(tree[section]) for section in self.sections if isinstance(tree.get(section), Map)}
-        inside = _Document(tree, own, chain)
+        document = _Document(tree, own, chain)
         for name, place in _paths(tree):
-            part = self._part(name, place, inside)
+            part = self._part(name, place, document)
             if part is not None and part.get("layers"):
                 self._add("a file included at the top level cannot contain `layers`", place, got=f"`layers` in {name}",
                           hint=f"in a list of layers write `- {{include: {name}}}`")  # fmt: skip
         if "layers" in self.sections:
-            self._lists(tree, inside)
+            self._lists(tree, document)
 
-    def _lists(self, holder: Map, inside: _Document) -> None:
+    def _lists(self, holder: Map, document: _Document) -> None:
         """Insert included layers into every list below `holder`: of the net, of groups, of blocks."""
         layers, blocks = holder.get("layers"), holder.get("blocks")
         if isinstance(layers, Seq):
-            holder["layers"] = self._spliced(layers, inside)
-        for block in blocks.values() if holder is inside.tree and isinstance(blocks, Map) else ():
-            if isinstance(block, Map) and block.origin.file == inside.tree.origin.file:  # those of others are done
-                self._lists(block, inside)
+            holder["layers"] = self._spliced(layers, document)
+        for block in blocks.values() if holder is document.tree and isinstance(blocks, Map) else ():
+            if isinstance(block, Map) and block.origin.file == document.tree.origin.file:  # those of others are done
+                self._lists(block, document)
 
-    def _spliced(self, layers: Seq, inside: _Document) -> Seq:
-        found = Seq(layers.origin)
+    def _spliced(self, layers: Seq, document: _Document) -> Seq:
+        spliced = Seq(layers.origin)
         for item, place in zip(layers, layers.value_at, strict=True):
             if not isinstance(item, Map) or "include" not in item:
                 if isinstance(item, Map) and "type" not in item:
-                    self._lists(item, inside)
-                found.add(item, place)
+                    self._lists(item, document)
+                spliced.add(item, place)
                 continue
             if len(item) > 1:
                 other = next(key for key in item if key != "include")
@@ -113,32 +113,32 @@ class Includes:
                 self._add("`include` needs the path of a file", item.value_at["include"], got=describe(item["include"]),
                           expected="the path of a file, or a list of them")  # fmt: skip
             for name, at in _paths(item):
-                part = self._part(name, at, inside)
-                theirs = part.get("layers") if part is not None else None
-                if isinstance(theirs, Seq):
-                    for one, where in zip(theirs, theirs.value_at, strict=True):
-                        found.add(copied(one), where)
-        return found
+                part = self._part(name, at, document)
+                part_layers = part.get("layers") if part is not None else None
+                if isinstance(part_layers, Seq):
+                    for layer, where in zip(part_layers, part_layers.value_at, strict=True):
+                        spliced.add(copied(layer), where)
+        return spliced
 
-    def _part(self, name: str, place: Location, inside: _Document) -> Map | None:
+    def _part(self, name: str, place: Location, document: _Document) -> Map | None:
         """Return the document in a file and merge its definitions; None, with a problem, if it cannot be read."""
         key = absolute(name, place).resolve()
-        if key in inside.chain:
-            turn = [*(one.name for one in inside.chain[inside.chain.index(key) :]), key.name]
-            self._lost("these files include each other" if len(turn) > 2 else "a file includes itself", place,
+        if key in document.chain:
+            turn = [*(file.name for file in document.chain[document.chain.index(key) :]), key.name]
+            self._fail("these files include each other" if len(turn) > 2 else "a file includes itself", place,
                        got=" → ".join(turn))  # fmt: skip
             return None
         if key not in self._read:
             self._read[key] = None
-            self._read[key] = self._load(name, place, (*inside.chain, key))
+            self._read[key] = self._load(name, place, (*document.chain, key))
         part = self._read[key]
         if part is not None:
-            self._merge(part, inside)
+            self._merge(part, document)
         return part
 
     def _load(self, name: str, place: Location, chain: tuple[Path, ...]) -> Map | None:
         if len(chain) > MAX_DEPTH or len(self._read) > MAX_FILES:
-            self._lost("too many files are included", place, got=" → ".join(one.name for one in chain),
+            self._fail("too many files are included", place, got=" → ".join(file.name for file in chain),
                        expected=f"at most {MAX_FILES}, at most {MAX_DEPTH} deep")  # fmt: skip
             return None
         folder = Path() if place.file.startswith("<") else Path(place.file).parent
@@ -151,7 +151,7 @@ class Includes:
             self.complete = False
             return None
         if self._bytes > MAX_BYTES:
-            self._lost("the included files are too large", place, expected=f"at most {MAX_BYTES // 2**20} MiB in all")
+            self._fail("the included files are too large", place, expected=f"at most {MAX_BYTES // 2**20} MiB in all")
             return None
         self._resolve(tree, chain)
         try:
@@ -163,27 +163,29 @@ class Includes:
             self._add(f"a training has no `{key}`, and takes none from a file", tree.key_at[key], expected="`vars`")
         return tree
 
-    def _merge(self, part: Map, inside: _Document) -> None:
+    def _merge(self, part: Map, document: _Document) -> None:
         """Add the definitions of a file that are missing. Variables of the including file take precedence."""
-        tree = inside.tree
+        tree = document.tree
         for section in ("vars", "blocks"):
-            found, there = part.get(section), tree.get(section)
-            if section not in self.sections or not isinstance(found, Map):
+            definitions, present = part.get(section), tree.get(section)
+            if section not in self.sections or not isinstance(definitions, Map):
                 continue
             if section not in tree:
-                there = Map(found.origin)
-                tree.put(section, there, part.key_at[section], part.value_at[section])
-            if not isinstance(there, Map):
+                present = Map(definitions.origin)
+                tree.put(section, present, part.key_at[section], part.value_at[section])
+            if not isinstance(present, Map):
                 continue
-            for name, place in found.key_at.items():
-                if name not in there:
-                    there.put(name, copied(found[name]), place, found.value_at[name])
-                elif there.key_at[name] != place and (section == "blocks" or name not in inside.own.get(section, ())):
+            for name, place in definitions.key_at.items():
+                if name not in present:
+                    present.put(name, copied(definitions[name]), place, definitions.value_at[name])
+                elif present.key_at[name] != place and (
+                    section == "blocks" or name not in document.own.get(section, ())
+                ):
                     what, why = {"blocks": ("blocks", None), "vars": ("variables", _DECLARE)}[section]
-                    self._add(f"two {what} are called `{name}`", there.key_at[name], f"{section}.{name}",
+                    self._add(f"two {what} are called `{name}`", present.key_at[name], f"{section}.{name}",
                               hint=why, notes=(f"the other is at {place}",))  # fmt: skip
 
-    def _lost(self, message: str, place: Location, **facts: Any) -> None:
+    def _fail(self, message: str, place: Location, **facts: Any) -> None:
         """Report a problem because of which a file is not included."""
         self.complete = False
         self._add(message, place, **facts)
@@ -201,6 +203,6 @@ def _paths(holder: Map) -> list[tuple[str, Location]]:
     value = holder.get("include")
     if isinstance(value, str):
         return [(value, holder.value_at["include"])]
-    if isinstance(value, Seq) and all(isinstance(one, str) for one in value):
+    if isinstance(value, Seq) and all(isinstance(path, str) for path in value):
         return list(zip(value, value.value_at, strict=True))
     return []

@@ -32,18 +32,18 @@ class Evaluator:
 
     def scope(self, tree: Map, outer: Scope | None = None) -> Scope:
         """Evaluate the `vars` of a document in place; the values by name, on top of those of `outer`."""
-        found = tree.get("vars")
-        if not isinstance(found, Map):
+        variables = tree.get("vars")
+        if not isinstance(variables, Map):
             return dict(outer or {})
         scope: Scope = dict(outer or {})
         parts: dict[str, list[Part]] = {}
-        several: dict[str, set[str]] = {}  # lists and mappings, and what the texts in them use
-        for name, value in found.items():
+        containers: dict[str, set[str]] = {}  # lists and mappings, and what the texts in them use
+        for name, value in variables.items():
             scope[name] = Unknown()
             if not is_variable(name):
                 self._add(
                     f"`{name}` cannot be the name of a variable",
-                    found.key_at[name],
+                    variables.key_at[name],
                     f"vars.{name}",
                     expected="letters, digits and _, not starting with a digit",
                 )
@@ -51,22 +51,22 @@ class Evaluator:
                 scope[name] = value
             elif (
                 isinstance(value, str)
-                and (split := self._split(value, found.value_at[name], f"vars.{name}")) is not None
+                and (split := self._split(value, variables.value_at[name], f"vars.{name}")) is not None
             ):
                 parts[name] = split
             elif isinstance(value, (Map, Seq)):
-                several[name] = set().union(*(variables_in(*text) for text in _texts(value)))
-        uses = {name: {used for one in split if not isinstance(one, str) for used in one[1].names()}
-                for name, split in parts.items()} | several  # fmt: skip
-        for name in self._ordered(found, uses):
-            if name in several:
-                self.evaluate(found[name], scope, f"vars.{name}", ())
-                scope[name] = self.known(found[name], found.value_at[name])
+                containers[name] = set().union(*(variables_in(*text) for text in _texts(value)))
+        uses = {name: {used for part in split if not isinstance(part, str) for used in part[1].names()}
+                for name, split in parts.items()} | containers  # fmt: skip
+        for name in self._ordered(variables, uses):
+            if name in containers:
+                self.evaluate(variables[name], scope, f"vars.{name}", ())
+                scope[name] = self.known(variables[name], variables.value_at[name])
                 continue
-            value = self._join(found[name], parts[name], scope, found.value_at[name], f"vars.{name}")
+            value = self._join(variables[name], parts[name], scope, variables.value_at[name], f"vars.{name}")
             scope[name] = value
             if not isinstance(value, Unknown):
-                found[name] = value
+                variables[name] = value
         return scope
 
     def known(self, value: Any, place: Location) -> Any:
@@ -109,7 +109,7 @@ class Evaluator:
     def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
         self.problems.append(Problem(message, place, path, **facts))
 
-    def _ordered(self, found: Map, uses: dict[str, set[str]]) -> list[str]:
+    def _ordered(self, variables: Map, uses: dict[str, set[str]]) -> list[str]:
         """The variables that are made of others, each after those it uses; cycles are reported and left out."""
         uses = {name: used & set(uses) for name, used in uses.items()}
         while True:
@@ -117,39 +117,39 @@ class Evaluator:
                 return list(TopologicalSorter(uses).static_order())
             except CycleError as error:
                 cycle: list[str] = list(reversed(error.args[1]))
-                start = min(cycle, key=list(found).index)
+                start = min(cycle, key=list(variables).index)
                 turn = cycle.index(start)
                 chain = [*cycle[turn:-1], *cycle[:turn], start] if turn else cycle
-                self.failed.add(found.value_at[start])
+                self.failed.add(variables.value_at[start])
                 itself = len(chain) == 2
                 self._add(
                     "a variable depends on itself" if itself else "these variables depend on each other",
-                    found.value_at[start],
+                    variables.value_at[start],
                     f"vars.{start}",
                     got=" → ".join(chain),
                 )
                 for name in set(cycle):
                     del uses[name]
-                    self.failed.add(found.value_at[name])
+                    self.failed.add(variables.value_at[name])
                 uses = {name: used - set(cycle) for name, used in uses.items()}
 
     def _split(self, text: str, place: Location, path: str) -> list[Part] | None:
         """Split a text into its parts; None, with a problem, if an expression in it is invalid."""
         parts: list[Part] = []
         start = 0
-        while (found := text.find("${", start)) >= 0:
-            if found > start and text[found - 1] == "$":
-                parts.append(text[start : found - 1] + "${")
-                start = found + 2
+        while (opening := text.find("${", start)) >= 0:
+            if opening > start and text[opening - 1] == "$":
+                parts.append(text[start : opening - 1] + "${")
+                start = opening + 2
                 continue
-            parts.append(text[start:found])
-            end = _closing(text, found + 2)
+            parts.append(text[start:opening])
+            end = _closing(text, opening + 2)
             try:
                 if end is None:
                     raise ExpressionError("this `${` is not closed", -2, expected="a `}` after the expression")
-                parts.append((found + 2, Expression(text[found + 2 : end])))
+                parts.append((opening + 2, Expression(text[opening + 2 : end])))
             except ExpressionError as error:
-                self._fail(error, text, found + 2, place, path)
+                self._fail(error, text, opening + 2, place, path)
                 return None
             start = end + 1
         return [part for part in (*parts, text[start:]) if part != ""]
@@ -177,16 +177,16 @@ class Evaluator:
                 kind = "nothing (null)" if value is None else "a mapping" if isinstance(value, Map) else "a list"
                 self._fail(ExpressionError(f"{kind} cannot be inserted into text"), text, offset, place, path)
                 return Unknown()
-        joined = "".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
-        if len(joined) > max(MAX_TEXT, 2 * len(text)):
+        combined = "".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+        if len(combined) > max(MAX_TEXT, 2 * len(text)):
             self._fail(ExpressionError("the text is too long"), text, 0, place, path)
             return Unknown()
-        return joined
+        return combined
 
     def _fail(self, error: ExpressionError, text: str, offset: int, place: Location, path: str) -> None:
         self.failed.add(place)
-        there = inside(place, text, offset, error.offset)
-        self._add(error.message, there, path, expected=error.expected, hint=error.hint)
+        location = location_in_text(place, text, offset, error.offset)
+        self._add(error.message, location, path, expected=error.expected, hint=error.hint)
 
 
 def variables_in(text: str, place: Location) -> set[str]:
@@ -223,7 +223,7 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def inside(place: Location, text: str, start: int, offset: int) -> Location:
+def location_in_text(place: Location, text: str, start: int, offset: int) -> Location:
     """The place of character `start + offset` of a text written at `place`.
 
     Quotes, escapes and line breaks shift it, so the expression is looked for in the quoted line; the place of the

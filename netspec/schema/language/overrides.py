@@ -41,16 +41,16 @@ class Override:
 
 def parse_overrides(arguments: Sequence[str], first: int = 1) -> list[Override]:
     """Parse the overrides of a command line, numbered from `first`. Raises `SpecError` with all problems."""
-    found: list[Override] = []
+    overrides: list[Override] = []
     problems: list[Problem] = []
     for line, argument in enumerate(arguments, first):
         try:
-            found.append(_parse(argument, line))
+            overrides.append(_parse(argument, line))
         except SpecError as error:
             problems += error.problems
     if problems:
         raise SpecError(problems)
-    return found
+    return overrides
 
 
 def _parse(argument: str, line: int) -> Override:
@@ -91,13 +91,13 @@ def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
     A mapping changes the keys it names and leaves the others; one that says its `type` (`source`, `strategy`)
     replaces the whole. Keys inside a mapping are taken as they are, dots and all.
     """
-    found: list[Override] = []
+    overrides: list[Override] = []
     for key, value in mapping.items():
         path = tuple(key.split("."))
         for below, leaf in _leaves(value, path):
-            place = python_location(".".join(below), leaf, len(found) + 1)
-            found.append(Override(below, located(leaf, place), place))
-    return found
+            place = python_location(".".join(below), leaf, len(overrides) + 1)
+            overrides.append(Override(below, located(leaf, place), place))
+    return overrides
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -147,7 +147,7 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
     name = ".".join(words)
     if isinstance(holder, Map):
         if step is None and (override.remove or len(words) > 1):
-            absent = [] if walked or override.remove else [one for one in blocks if one not in holder]
+            absent = [] if walked or override.remove else [key for key in blocks if key not in holder]
             raise _missing(override, words[0], walked, [*holder, *absent], "key")
         key = name if step is None else str(step)
         if override.remove:
@@ -156,8 +156,8 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
             holder.put(key, override.value, holder.key_at.get(key, override.key_place), override.place)
     elif isinstance(holder, Seq):
         if step is None:
-            known = [item["name"] for item in holder if isinstance(item, Map) and isinstance(item.get("name"), str)]
-            raise _missing(override, words[0], walked, known, "item", len(holder))
+            names = [item["name"] for item in holder if isinstance(item, Map) and isinstance(item.get("name"), str)]
+            raise _missing(override, words[0], walked, names, "item", len(holder))
         index = int(step)
         if override.remove:
             del holder[index], holder.value_at[index]
@@ -176,26 +176,26 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
 def _step(holder: Any, words: tuple[str, ...]) -> tuple[str | int | None, int]:
     """Return the key or index in `holder` named by the longest start of the path, and the number of words in it."""
     if isinstance(holder, Map):
-        known: dict[str, str | int] = {key: key for key in holder}
+        steps: dict[str, str | int] = {key: key for key in holder}
     elif isinstance(holder, Seq):
-        known = {str(index): index for index in range(len(holder))}
+        steps = {str(index): index for index in range(len(holder))}
         for index in reversed(range(len(holder))):
             name = holder[index].get("name") if isinstance(holder[index], Map) else None
             if isinstance(name, str):
-                known[name] = index
+                steps[name] = index
     else:
         return None, 0
     for count in range(len(words), 0, -1):
-        found = known.get(".".join(words[:count]))
-        if found is not None:
-            return found, count
+        step = steps.get(".".join(words[:count]))
+        if step is not None:
+            return step, count
     return None, 0
 
 
 def _missing(
     override: Override, word: str, walked: tuple[str, ...], known: list[str], kind: str, count: int | None = None
 ) -> SpecError:
-    inside = f" in `{'.'.join(walked)}`" if walked else ""
+    container = f" in `{'.'.join(walked)}`" if walked else ""
     expected = f"one of {listing(known)}" if known else None
     if count is not None:
         positions = _positions(count)
@@ -207,7 +207,7 @@ def _missing(
     if hint is None and count is None and not override.remove:
         hint = f"a new mapping is set as a whole: `{'.'.join((*walked, word))}={{…}}`"
     return SpecError(
-        f"no {kind} `{word}`{inside}",
+        f"no {kind} `{word}`{container}",
         location=override.key_place,
         path=".".join(override.path),
         expected=expected,

@@ -33,30 +33,30 @@ def origin(spec: Spec, field: str) -> str:
     if name not in spec.model_fields_set:
         return DEFAULT
     tree = spec.written
-    return _words(tree.value_at[field] if tree is not None and field in tree else None)
+    return _describe_origin(tree.value_at[field] if tree is not None and field in tree else None)
 
 
-def _words(place: Location | None) -> str:
+def _describe_origin(place: Location | None) -> str:
     if place is None or place.file == PYTHON:
         return "python"
     if place.file.startswith("<"):
         return place.file.strip("<>")
-    lines = [f"{one.file}:{one.line}" for one in (place, *(call.place for call in place.calls))]
+    lines = [f"{location.file}:{location.line}" for location in (place, *(call.place for call in place.calls))]
     return " ← ".join(dict.fromkeys(lines))
 
 
-def resolved_yaml(spec: Spec, told: Callable[[Location], str | None] = _nothing) -> str:
+def resolved_yaml(spec: Spec, key_origin: Callable[[Location], str | None] = _nothing) -> str:
     """Format the spec as one YAML document: net inline, expressions evaluated, defaults filled in, absolute paths.
 
-    Each line ends with a comment that names the origin of its value: what `told` returns for the location of its key,
-    else the location of its value. Loading the document gives an equal spec.
+    Each line ends with a comment that names the origin of its value: what `key_origin` returns for the location of its
+    key, else the location of its value. Loading the document gives an equal spec.
     """
-    writer = _Writer(told)
+    writer = _Writer(key_origin)
     writer.spec(spec, 0, None)
     return "".join(f"{text:<{_COMMENT_COLUMN}}{_MARK}{comment}\n" for text, comment in writer.lines)
 
 
-def told_origin(place: Location) -> str | None:
+def origin_in_comment(place: Location) -> str | None:
     """Return the origin that a line of a resolved spec names for its value; None if it names none."""
     return place.text.rpartition(_MARK)[2].strip() if _MARK in place.text else None
 
@@ -76,15 +76,15 @@ def spec_sha256(spec: Spec) -> str:
 class _Writer:
     """Collects lines and the comment of each. `place` is the location of the value, None if it has none."""
 
-    def __init__(self, told: Callable[[Location], str | None] = _nothing) -> None:
+    def __init__(self, key_origin: Callable[[Location], str | None] = _nothing) -> None:
         self.lines: list[tuple[str, str]] = []
-        self._told = told
+        self._key_origin = key_origin
 
     def _origin(self, tree: Map | Seq, step: Any) -> str:
         """Return the origin of a value of a document."""
         key_at: Mapping[Any, Location] = tree.key_at if isinstance(tree, Map) else {}
         at = tree.value_at[step]
-        return self._told(key_at.get(step, at)) or _words(at)
+        return self._key_origin(key_at.get(step, at)) or _describe_origin(at)
 
     def spec(self, spec: Spec, indent: int, place: Location | None, inherited: str | None = None) -> None:
         """The fields of a spec; `inherited` is the comment for those of a spec that was not written as a mapping."""
@@ -96,7 +96,7 @@ class _Writer:
                     self._entry(f"{key}:", value, None, indent, None, DEFAULT)
                 continue
             within = tree if tree is not None and key in tree else None
-            self._inside(f"{key}:", value, within, key, indent, place, inherited or _words(place))
+            self._child(f"{key}:", value, within, key, indent, place, inherited or _describe_origin(place))
 
     def _entry(self, head: str, value: Any, raw: Any, indent: int, place: Location | None, comment: str) -> None:
         """One `key:` or `-` with its value; `raw` is the part of the document that the value was made from."""
@@ -113,16 +113,16 @@ class _Writer:
         elif isinstance(value, Mapping):
             for key, item in ((str(key), item) for key, item in value.items()):  # a document's keys are texts
                 within: Map | Seq | None = raw if isinstance(raw, Map) and key in raw else None
-                self._inside(f"{_text(key)}:", item, within, key, below, place, comment)
+                self._child(f"{_text(key)}:", item, within, key, below, place, comment)
         else:
             for index, item in enumerate(value):
                 within = raw if isinstance(raw, Seq) and len(raw) == len(value) else None
-                self._inside("-", item, within, index, below, place, comment)
+                self._child("-", item, within, index, below, place, comment)
         if head == "-":  # the first line of an item follows its dash
             text, own = self.lines[first]
             self.lines[first] = (f"{start} {text.lstrip()}", own)
 
-    def _inside(
+    def _child(
         self, head: str, item: Any, within: Any, step: Any, indent: int, place: Location | None, comment: str
     ) -> None:
         """One entry of a mapping or a sequence; `within` is the part of the document that has it, if one has."""

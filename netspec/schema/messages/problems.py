@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from netspec.errors import Location, Problem, did_you_mean, listing
-from netspec.schema.language.interpolation import inside
+from netspec.schema.language.interpolation import location_in_text
 from netspec.schema.messages.pydantic_messages import value_message
 from netspec.schema.specs.annotations import fields_by_name, is_union, members, step_into
 from netspec.schema.specs.docs import field_docs
@@ -159,7 +159,7 @@ def _from_validator(context: Mapping[str, Any], path: Path, frame: Frame) -> Pro
     location, text_offset = frame.at(full_path), context.get("inside")
     if location is not None and text_offset is not None:
         value, offset = text_offset
-        location = inside(location, value, 0, offset)
+        location = location_in_text(location, value, 0, offset)
     return Problem(text, location, frame.path(full_path), expected, got, hint)
 
 
