@@ -35,8 +35,8 @@ def complaint(text: str, *overrides: str) -> str:
 
 
 def test_a_call_is_the_layers_of_its_block(folder):
-    found = links(DENSE + "layers:\n  - {type: fully, name: one, units: 3}\n  - {type: fully, units: 4, from: image}\n")
-    assert found == [
+    calls = links(DENSE + "layers:\n  - {type: fully, name: one, units: 3}\n  - {type: fully, units: 4, from: image}\n")
+    assert calls == [
         ("one/fc", "image"),
         ("one/dropout", "one/fc"),
         ("fully/fc", "image"),
@@ -102,9 +102,9 @@ losses: [{type: SparseCategoricalCrossentropy, from: [join.total, label], from_l
         ("side", "join/a"),
         ("deep", "join/b"),
     ]
-    found = resolve_names(load_net("net.yaml"))
-    assert found.outputs == ("side", "join/sum")
-    assert found.losses[0].sources == ("join/sum", "label")
+    names = resolve_names(load_net("net.yaml"))
+    assert names.outputs == ("side", "join/sum")
+    assert names.losses[0].sources == ("join/sum", "label")
 
 
 def test_a_repetition_is_a_chain(folder):
@@ -143,7 +143,7 @@ layers:
         ("out", "stage/0/a", "stage/1/dense"),
     ]
     dense = [layer for layer in load_net("net.yaml").layers if isinstance(layer, Dense)]
-    assert [(one.units, one.activation) for one in dense] == [(4, "tanh"), (1, None), (5, "relu"), (11, None)]
+    assert [(layer.units, layer.activation) for layer in dense] == [(4, "tanh"), (1, None), (5, "relu"), (11, None)]
 
 
 def test_turns_that_read_the_same_stand_side_by_side(folder):
@@ -225,7 +225,7 @@ def test_places_are_those_of_the_definition_by_the_call(folder):
     assert origin(net.layers[0], "units") == "net.yaml:7 ← net.yaml:10"
 
 
-def test_the_resolved_spec_holds_plain_layers_alone_and_is_equal(folder):
+def test_the_resolved_spec_has_only_plain_layers_and_is_equal(folder):
     links(DENSE + "layers:\n  - {type: fully, name: one, units: 3, repeat: 2, if: true}\n")
     net = load_net("net.yaml")
     text = resolved_yaml(net)
@@ -259,7 +259,7 @@ def test_texts_of_definitions_are_evaluated_once(folder):
     assert "b/a${x}" in complaint(text)  # no name, and not an expression either
 
 
-def test_a_mistake_in_a_block_is_told_once_with_definition_and_call(folder):
+def test_mistake_in_a_block_is_reported_once_with_definition_and_call(folder):
     text = DENSE.replace("rate: 0.5", "rate: 1.5")
     assert (
         complaint(text + "layers:\n  - {type: fully, name: one, units: 3, repeat: 3}\n")
@@ -323,17 +323,17 @@ WRONG: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_alone(folder, case):
+def test_each_mistake_is_the_only_error_reported(folder, case):
     text, words = WRONG[case]
-    told = complaint(text)
-    assert words in told
-    assert told.count("error: ") == 1, told
+    message = complaint(text)
+    assert words in message
+    assert message.count("error: ") == 1, message
 
 
-def test_an_unknown_variable_in_a_definition_poisons_nothing_else(folder):
-    told = complaint(DENSE.replace("${units}", "${unit}") + CALL.replace("]", ", {type: Add, from: [one, image]}]"))
-    assert told.count("error: ") == 1
-    assert "in `one`, a call of the block `fully`, at net.yaml:9:10" in told
+def test_unknown_variable_in_a_definition_causes_no_other_errors(folder):
+    message = complaint(DENSE.replace("${units}", "${unit}") + CALL.replace("]", ", {type: Add, from: [one, image]}]"))
+    assert message.count("error: ") == 1
+    assert "in `one`, a call of the block `fully`, at net.yaml:9:10" in message
 
 
 def test_a_net_that_grows_without_bounds_is_refused(folder, monkeypatch):
@@ -344,22 +344,22 @@ def test_a_net_that_grows_without_bounds_is_refused(folder, monkeypatch):
     assert "nested too deeply" in complaint(deep + "  b60: {layers: [Flatten]}\nlayers: [b0]\n")
 
 
-def test_layers_made_in_python_stand_among_calls(folder):
+def test_layers_created_in_python_are_allowed_next_to_calls(folder):
     source: dict[str, Any] = {
         "netspec": 1,
         "inputs": {"image": {"shape": [4]}},
         "blocks": {"twice": {"layers": [{"type": "Dense", "units": 3, "repeat": 2}]}},
         "layers": [Dense(name="first", units=2), "twice", Add.model_validate({"from": ["first", "image"]})],
     }
-    found = [(link.name, *link.sources) for link in resolve_names(load_net(source)).layers]
-    assert found[0] == ("first", "image")
-    assert found[1][1] == "first"
-    assert found[-1] == ("add", "first", "image")
+    layer_links = [(link.name, *link.sources) for link in resolve_names(load_net(source)).layers]
+    assert layer_links[0] == ("first", "image")
+    assert layer_links[1][1] == "first"
+    assert layer_links[-1] == ("add", "first", "image")
     with pytest.raises(ValueError, match="only supported in a spec"):
         Dense(units=2, repeat=3)
 
 
-def test_what_is_expected_of_a_call_is_expected_of_what_it_is_read_as(folder):
+def test_expected_shape_of_a_call_applies_to_its_output_layer(folder):
     text = """\
 blocks: {b: {params: {n}, outputs: {out: top, low: a}, layers: [{name: a, type: Dense, units: "${n}"},
   {name: top, type: Dense, units: 2}]}}
@@ -371,8 +371,8 @@ expect: {outputs: {one: [2], one.low: [4], one/0.low: [3], last: [2]}}
     assert expect is not None
     assert expect.outputs == {"one/1/top": (2,), "one/1/a": (4,), "one/0/a": (3,), "last": (2,)}
     assert str(expect.where("outputs", "one/0/a", key=True)).startswith("net.yaml:6:44")
-    told = complaint(text.replace("last: [2]", "one.out: [2]"))
-    assert "`one.out` is `one/1/top`, which has an expected shape already" in told
+    message = complaint(text.replace("last: [2]", "one.out: [2]"))
+    assert "`one.out` is `one/1/top`, which has an expected shape already" in message
 
 
 def test_freezing_a_call_or_a_group_freezes_its_layers(folder):
@@ -383,10 +383,10 @@ def test_freezing_a_call_or_a_group_freezes_its_layers(folder):
         given = [f"init_from={{file: w.h5, freeze: {frozen}}}"]
         net = load_train("train.yaml", given).net
         assert {layer.name for layer in net.layers if not layer.trainable} == layers
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as caught:
         load_train("train.yaml", ["init_from={file: w.h5, freeze: oops}", "net.layers.e.typ=3"])
-    assert "`oops` matches no layer" in str(told.value)
+    assert "`oops` matches no layer" in str(caught.value)
     Path("net.yaml").write_text(HEAD + text.replace("units: 3", "unit: 3"), encoding="utf-8")
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as caught:
         load_train("train.yaml", ["init_from={file: w.h5, freeze: a}"])
-    assert "matches no layer" not in str(told.value), "what could not be made may have been meant"
+    assert "matches no layer" not in str(caught.value), "the layer may be one that could not be created"

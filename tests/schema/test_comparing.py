@@ -24,14 +24,14 @@ def test_defaults_written_out_are_no_difference() -> None:
 
 def test_fields_layers_and_settings() -> None:
     more = {"name": "c", "type": "Dropout", "rate": 0.5}
-    found = compare_specs(net(DENSE, HEAD), net({**DENSE, "units": 5, "activation": "relu"}, more, name="other"))
-    assert found.names == {"a": "a"}
-    changed, gone, new = found.layers
+    comparison = compare_specs(net(DENSE, HEAD), net({**DENSE, "units": 5, "activation": "relu"}, more, name="other"))
+    assert comparison.names == {"a": "a"}
+    changed, gone, new = comparison.layers
     assert changed.before == changed.after == "a"
     assert set(changed.changes) >= {Change("units", "3", "5")}
     assert [change.path for change in changed.changes] == ["units", "activation"]
     assert (gone, new) == (LayerPair("b", None, "Dense"), LayerPair(None, "c", "Dropout"))
-    assert found.others == ()  # `name` says nothing of what the net is
+    assert comparison.others == ()  # `name` says nothing of what the net is
 
 
 def test_a_layer_that_is_only_called_otherwise_is_the_same() -> None:
@@ -39,17 +39,17 @@ def test_a_layer_that_is_only_called_otherwise_is_the_same() -> None:
     other = {"name": "sum", "type": "Add", "from": ["first", "b"]}
     before = net(DENSE, {**HEAD, "units": 3}, reads, outputs=["a", "sum"])
     after = net({**DENSE, "name": "first"}, {**HEAD, "units": 3}, other, outputs=["first", "sum"])
-    found = compare_specs(before, after)
-    assert not found
-    assert found.names == {"a": "first", "b": "b", "sum": "sum"}
+    comparison = compare_specs(before, after)
+    assert not comparison
+    assert comparison.names == {"a": "first", "b": "b", "sum": "sum"}
 
 
 def test_what_is_read_from_elsewhere_is_a_difference() -> None:
     reads = {"name": "sum", "type": "Add", "from": ["a", "b"]}
-    found = compare_specs(
+    comparison = compare_specs(
         net(DENSE, {**HEAD, "units": 3}, reads), net(DENSE, {**HEAD, "units": 3}, {**reads, "from": ["a", "a"]})
     )
-    (pair,) = found.layers
+    (pair,) = comparison.layers
     assert [str(change) for change in pair.changes] == ["from.1: b → a"]
 
 

@@ -58,7 +58,7 @@ def test_classes_inside_functions_and_classes_are_found():
     assert field_docs(Outer) == {}
 
 
-def test_a_class_without_a_source_has_no_texts(monkeypatch: pytest.MonkeyPatch):
+def test_class_without_source_has_no_field_docs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "made", ModuleType("made"))
     made = type("Made", (Spec,), {"__module__": "made", "__annotations__": {"size": int}, "size": 0})
     gone = type("Gone", (Spec,), {"__module__": "gone", "__annotations__": {"size": int}, "size": 0})

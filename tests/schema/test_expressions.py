@@ -63,9 +63,9 @@ def test_values(text, value):
         with pytest.raises(ExpressionError, match="needs numbers"):
             Expression(text).evaluate(SCOPE)
         return
-    found = Expression(text).evaluate(SCOPE)
-    assert found == value
-    assert type(found) is type(value)
+    result = Expression(text).evaluate(SCOPE)
+    assert result == value
+    assert type(result) is type(value)
 
 
 REFUSED = [
@@ -151,7 +151,7 @@ ARITHMETIC = st.recursive(
     NUMBERS,
     lambda below: st.one_of(
         st.tuples(below, st.sampled_from(["+", "-", "*", "/", "//", "%"]), below).map(lambda t: f"({' '.join(t)})"),
-        below.map(lambda one: f"(-{one})"),
+        below.map(lambda operand: f"(-{operand})"),
         st.tuples(below, below, below).map(lambda t: f"({t[0]} if {t[1]} < {t[2]} else {t[2]})"),
         st.tuples(below, below).map(lambda t: f"max({t[0]}, {t[1]})"),
     ),
@@ -252,7 +252,7 @@ def test_a_wrong_variable_is_reported_once():
     assert len(evaluator.failed) == 4
 
 
-def test_the_chain_of_a_cycle_is_told():
+def test_cycle_is_reported_with_its_chain():
     _, evaluator = evaluated("vars: {x: 1, a: '${b}', b: '${c}', c: '${a + x}', d: '${d}'}\n")
     assert {problem.got for problem in evaluator.problems} == {"a → b → c → a", "d → d"}
 
@@ -289,7 +289,7 @@ z: ${wide}
     assert tree["x"] is not tree["vars"]["widths"], "what a value says is put in place as a copy"
 
 
-def test_an_unknown_item_makes_a_list_unknown_and_is_told_once():
+def test_unknown_item_makes_a_list_unknown_and_is_reported_once():
     _, evaluator = evaluated("vars: {a: ['${oops}', 3], b: {c: '${a[1]}'}, d: '${b}'}\nx: ${a[0] + 1}\ny: ${d}\n")
     assert [problem.message for problem in evaluator.problems] == ["no variable `oops` is declared"]
 

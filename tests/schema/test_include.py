@@ -127,23 +127,23 @@ def test_bounds(put):
     assert "too many files are included" in complaint()
 
 
-def test_a_file_that_is_not_there_is_all_that_is_told(put):
+def test_missing_file_is_the_only_error_reported(put):
     put(net="include: block.yaml\nlayers: [{type: fully}]\n", blocks="vars: {}\n")
-    told = complaint()
-    assert told.startswith("net.yaml:3:10: error: no such file: block.yaml")
-    assert told.count("error: ") == 1
+    message = complaint()
+    assert message.startswith("net.yaml:3:10: error: no such file: block.yaml")
+    assert message.count("error: ") == 1
 
 
-def test_mistakes_in_a_file_are_told_with_those_of_the_net(put):
+def test_mistakes_in_a_file_are_reported_with_those_of_the_net(put):
     put(
         net="include: a.yaml\nlayers: [{type: Flatten, nam: x}]\n",
         a="inputs: {}\nvars: {n: }\nblocks: {b: {layers: []}}\n",
     )
-    told = complaint()
-    assert "a.yaml:2:1: error: this has no field `inputs`" in told or "has no field `inputs`" in told
-    assert "a.yaml:3:11: error: " in told
-    assert "a.yaml:4:22: error: " in told
-    assert "net.yaml:4:26: error: `Flatten` has no field `nam`" in told
+    message = complaint()
+    assert "a.yaml:2:1: error: this has no field `inputs`" in message or "has no field `inputs`" in message
+    assert "a.yaml:3:11: error: " in message
+    assert "a.yaml:4:22: error: " in message
+    assert "net.yaml:4:26: error: `Flatten` has no field `nam`" in message
 
 
 def test_names_that_clash(put):
@@ -152,17 +152,17 @@ def test_names_that_clash(put):
         a="vars: {n: 1}\nblocks: {one: {layers: [Add]}}\n",
         b="vars: {n: 2}\n",
     )
-    told = complaint()
-    assert "net.yaml:4:10: error: two blocks are called `one`" in told
-    assert "the other is at a.yaml:3:10" in told
-    assert "a.yaml:2:8: error: two variables are called `n`" in told
+    message = complaint()
+    assert "net.yaml:4:10: error: two blocks are called `one`" in message
+    assert "the other is at a.yaml:3:10" in message
+    assert "a.yaml:2:8: error: two variables are called `n`" in message
 
 
 def test_where_files_may_not_be(put):
     put(net="layers: [{include: a.yaml, repeat: 2}, {include: 3}]\n", a="layers: [Flatten]\n")
-    told = complaint()
-    assert "net.yaml:3:28: error: `repeat` cannot be used with `include`" in told
-    assert "net.yaml:3:50: error: `include` needs the path of a file" in told
+    message = complaint()
+    assert "net.yaml:3:28: error: `repeat` cannot be used with `include`" in message
+    assert "net.yaml:3:50: error: `include` needs the path of a file" in message
     put(net="include: a.yaml\nlayers: [Flatten]\n")
     assert "a file included at the top level cannot contain `layers`" in complaint()
     put(net="include: {a: 1}\nlayers: [Flatten]\n")

@@ -46,8 +46,8 @@ def fits(value: Any, schema: Any, root: Any) -> bool:
         [
             "enum" not in schema or value in schema["enum"],
             "const" not in schema or value == schema["const"],
-            "anyOf" not in schema or any(fits(value, one, root) for one in schema["anyOf"]),
-            all(fits(value, one, root) for one in schema.get("allOf", ())),
+            "anyOf" not in schema or any(fits(value, alternative, root) for alternative in schema["anyOf"]),
+            all(fits(value, alternative, root) for alternative in schema.get("allOf", ())),
             not isinstance(value, str) or re.search(schema.get("pattern", ""), value) is not None,
             not isinstance(value, dict) or set(schema.get("required", ())) <= value.keys(),
             not number or value > schema.get("exclusiveMinimum", float("-inf")),

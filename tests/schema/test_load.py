@@ -154,7 +154,7 @@ optimizer: adam
 """
 
 
-def test_all_problems_of_all_files_in_their_words(folder):
+def test_all_problems_of_all_files_are_reported_in_full(folder):
     write(folder, net=BAD_NET, train=BAD_TRAIN)
     assert (
         complaint("train.yaml", ["solver.momentun=0.5", "train.log_every=0"])

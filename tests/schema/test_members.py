@@ -15,7 +15,7 @@ import json, sys
 import netspec.data, netspec.layers, netspec.distributed.strategies, netspec.solvers
 from netspec.schema.specs.kinds import LAYERS, REGISTRIES
 LAYERS["Flatten"]
-few = [one for one in sys.modules if one.startswith("netspec.layers.")]
+few = [module for module in sys.modules if module.startswith("netspec.layers.")]
 classes = {kind: {cls.model_fields[registry.tag].default: cls.__module__ for cls in registry}
            for kind, registry in REGISTRIES.items()}
 known = {kind: {cls.model_fields[registry.tag].default: cls.__module__ for cls in registry.known()}
@@ -25,15 +25,15 @@ print(json.dumps([few, classes, known]))
 
 
 @pytest.fixture(scope="module")
-def told() -> list:
-    """What a fresh process knows after one layer, of all members declared, and of all registered."""
-    found = json.loads(subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout)
-    assert isinstance(found, list)
-    return found
+def process_members() -> list:
+    """In a new process: modules imported for one layer, classes declared, classes registered."""
+    members = json.loads(subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout)
+    assert isinstance(members, list)
+    return members
 
 
-def test_a_module_is_imported_for_what_it_declares_alone(told: list):
-    few = told[0]
+def test_only_the_modules_of_a_used_layer_are_imported(process_members: list):
+    few = process_members[0]
     assert "netspec.layers.shape.reshape" in few
     assert not {
         "netspec.layers.recurrent.layers",
@@ -43,7 +43,7 @@ def test_a_module_is_imported_for_what_it_declares_alone(told: list):
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
-def test_all_that_is_registered_is_declared_and_the_other_way_round(told: list, kind: str):
-    _, classes, known = told
+def test_declared_and_registered_members_are_the_same(process_members: list, kind: str):
+    _, classes, known = process_members
     assert classes[kind]
     assert classes[kind] == known[kind]

@@ -103,7 +103,7 @@ def test_no_hint_for_a_name_without_similar_names():
     assert suggest("layer", "Zorp", ("Dense", "Activation")) is None
 
 
-def test_a_net_that_is_no_net(folder):
+def test_value_of_net_that_is_not_a_net(folder):
     write(folder, train=TRAIN.replace("net: net.yaml", "net: 5"))
     with pytest.raises(SpecError) as caught:
         load_train("train.yaml")

@@ -323,7 +323,9 @@ layers:
 """
 
 
-@pytest.mark.parametrize(("line", "place", "message", "expected", "got", "hint"), LINES, ids=[one[0] for one in LINES])
+@pytest.mark.parametrize(
+    ("line", "place", "message", "expected", "got", "hint"), LINES, ids=[case[0] for case in LINES]
+)
 def test_one_wrong_layer_is_one_problem(folder, line, place, message, expected, got, hint):
     write(folder, net=FRAME.replace("THE LINE", line))
     with pytest.raises(SpecError) as caught:
@@ -362,11 +364,11 @@ def test_one_wrong_word_elsewhere(folder, old, new, place, hint):
     write(folder, net=NET.replace(old, new))
     with pytest.raises(SpecError) as caught:
         load_net("net.yaml")
-    found = {str(problem.location): problem.hint for problem in caught.value.problems}
-    assert found[place] == hint
+    hints = {str(problem.location): problem.hint for problem in caught.value.problems}
+    assert hints[place] == hint
 
 
-def test_a_mistake_behind_an_alias_is_told_once(folder):
+def test_mistake_behind_an_alias_is_reported_once(folder):
     write(folder, net=FRAME.replace("vars:", "x: 1\nvars:").replace("THE LINE", "- &a {type: Dense, units: x}\n  - *a"))
     with pytest.raises(SpecError) as caught:
         load_net("net.yaml")

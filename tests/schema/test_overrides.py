@@ -62,15 +62,15 @@ CHANGES: list[tuple[str, tuple[Any, ...], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("argument", "path", "value"), CHANGES, ids=[one[0] for one in CHANGES])
+@pytest.mark.parametrize(("argument", "path", "value"), CHANGES, ids=[case[0] for case in CHANGES])
 def test_a_change_and_its_place(argument, path, value):
     tree = changed(argument)
     place, walked = locate(tree, path)
-    found: Any = tree
+    item: Any = tree
     for step in path:
-        found = found[step]
+        item = item[step]
     assert walked == path
-    assert found == value
+    assert item == value
     assert place is not None
     assert (place.file, place.line, place.text) == ("<command line>", 1, argument)
     assert argument[: place.column - 1].endswith("=")
@@ -112,7 +112,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("argument", "message", "hint"), MISTAKES, ids=[one[0] for one in MISTAKES])
+@pytest.mark.parametrize(("argument", "message", "hint"), MISTAKES, ids=[case[0] for case in MISTAKES])
 def test_mistakes(argument, message, hint):
     tree = parse_yaml(DOCUMENT, "t")
     try:

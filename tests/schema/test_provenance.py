@@ -17,7 +17,7 @@ from tests.schema.catalogue import SGD, Csv
 from tests.schema.specs import NET, TRAIN, write
 
 
-def test_each_line_says_where_it_comes_from(folder):
+def test_each_line_names_its_origin(folder):
     write(folder, train=TRAIN + "vars: {width: 30}\n")
     spec = load_train("train.yaml", ["solver.momentum=0.5"])
     lines = dict(re.split(r" +# (?=[^#]*$)", line) for line in resolved_yaml(spec).splitlines())

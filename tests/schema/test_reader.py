@@ -58,9 +58,9 @@ SCALARS = [
 def test_scalars_follow_yaml_1_2(text, value):
     if text == "-":
         text = "'-'"
-    found = parse_yaml(f"a: {text}\n", "t")["a"]
-    assert found == value
-    assert type(found) is type(value)
+    result = parse_yaml(f"a: {text}\n", "t")["a"]
+    assert result == value
+    assert type(result) is type(value)
 
 
 def test_not_a_number():
@@ -70,9 +70,9 @@ def test_not_a_number():
 @given(st.one_of(st.integers(-MAX_INT, MAX_INT), st.floats(allow_nan=False), st.booleans(), st.none()))
 def test_numbers_round_trip(value):
     text = repr(value).replace("inf", ".inf") if isinstance(value, float) else json.dumps(value)
-    found = parse_yaml(f"a: {text}\n", "t")["a"]
-    assert found == value
-    assert type(found) is type(value)
+    result = parse_yaml(f"a: {text}\n", "t")["a"]
+    assert result == value
+    assert type(result) is type(value)
 
 
 REFUSED = {
@@ -125,7 +125,7 @@ def test_what_is_refused_and_where(case):
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_python_parser_says_the_same(case, monkeypatch):
+def test_the_python_parser_reports_the_same(case, monkeypatch):
     text, place, message = REFUSED[case]
     monkeypatch.setattr(reader, "cyaml", None)
     with pytest.raises(SpecError) as caught:
@@ -222,7 +222,7 @@ def _escaped(value: Any) -> str:
 
 
 @given(st.dictionaries(KEYS, TREES, min_size=1, max_size=4))
-def test_every_value_is_where_it_is_said_to_be(value):
+def test_location_of_every_value_is_correct(value):
     text = written(value)
     tree = parse_yaml(text, "t")
     assert tree == value
