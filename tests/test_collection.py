@@ -34,9 +34,9 @@ def collected_elsewhere(root: Path, files: list[str], home: Path) -> set[str]:
     }
     for variable in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[variable]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return set(done.stdout.splitlines())
+    process = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]
+    return set(process.stdout.splitlines())
 
 
 @pytest.mark.slow

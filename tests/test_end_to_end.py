@@ -21,12 +21,12 @@ SLICE = ("data.train.limit=3000", "data.test.limit=501", "train.max_epochs=2")  
 
 
 def netspec_command(*words: str | Path) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "netspec", *map(str, words)], capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    assert "Traceback" not in process.stderr
+    return process.stdout
 
 
 @pytest.fixture(scope="module")

@@ -58,12 +58,12 @@ def test_loss_curve_equals_the_reference_one(name: str, without: str, monkeypatc
     monkeypatch.setenv("NETSPEC_KERNELS", ",".join(left))
     assert without not in open_device("cpu").kernels
     expected = by_reference(name)[:steps]
-    got = losses(path, batch, steps, rate, device="cpu")
+    actual = losses(path, batch, steps, rate, device="cpu")
     # Sums in another order differ by 1e-7 at first. Training amplifies that: by 1.04e-4 after 100 steps of ResNet-20 on
     # one processor, less on others. Some kernels round several times as much as sums do.
     more = any(map(rounds_more, left))
-    np.testing.assert_allclose(got, expected, rtol=5e-4 if more else 2e-4)
-    assert abs(got[0] - expected[0]) < 1e-6 * expected[0]
+    np.testing.assert_allclose(actual, expected, rtol=5e-4 if more else 2e-4)
+    assert abs(actual[0] - expected[0]) < 1e-6 * expected[0]
     bitwise_the_same(path, batch, rate, DType.FLOAT32)
 
 
@@ -72,9 +72,9 @@ def test_loss_curve_equals_the_reference_one(name: str, without: str, monkeypatc
 def test_the_loss_curve_in_bfloat16_is_near_that_in_float32(name: str) -> None:
     path, batch, steps, rate = NETS[name]
     batch, steps = (4 * batch, FEW) if name == "resnet20" else (batch, steps)  # its few samples spread differences
-    got = losses(path, batch, steps, rate, "cpu", DType.BFLOAT16)
+    actual = losses(path, batch, steps, rate, "cpu", DType.BFLOAT16)
     # A loss is a mean over samples of what sums of many rounded numbers (2⁻⁹ each, of either sign) come to.
-    np.testing.assert_allclose(got, losses(path, batch, steps, rate, "cpu"), rtol=2**-8)
+    np.testing.assert_allclose(actual, losses(path, batch, steps, rate, "cpu"), rtol=2**-8)
     bitwise_the_same(path, batch, rate, DType.BFLOAT16)
 
 

@@ -44,9 +44,9 @@ def test_a_folded_net_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 
     inputs = {key: random.standard_normal(value.shape, np.float32) for key, value in folded.inputs.items()}
     for label, expected in unfolded(inputs).items():
-        got = folded(inputs)[label]
+        actual = folded(inputs)[label]
         assert np.isfinite(expected).all()
         # Each weight is rounded once more (6e-8), in 20 layers one after another, and so are sums of hundreds of
         # terms: errors grow as the roots of both.
-        np.testing.assert_allclose(got, expected, atol=2e-5 * float(np.abs(expected).max()), rtol=0)
-        assert not np.array_equal(got, expected), "nothing was folded"
+        np.testing.assert_allclose(actual, expected, atol=2e-5 * float(np.abs(expected).max()), rtol=0)
+        assert not np.array_equal(actual, expected), "nothing was folded"

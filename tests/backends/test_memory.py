@@ -46,15 +46,15 @@ def test_system_without_shared_memory_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("free", "told"),
+    ("free", "message"),
     [(1000, "not even one sample fits"), (10**6, r"largest batch that fits has [12]?[0-9] samples"), (None, "states$")],
 )
-def test_out_of_memory_error_shows_the_plan(free: int | None, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_error_shows_the_plan(free: int | None, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     net = load_net(Path(__file__).parents[2] / "model_zoo/lenet_mnist/net.yaml")
     compiler = Compiler(net, device="reference")
     monkeypatch.setattr(CpuDevice, "allocate", lambda self, nbytes: allocate(self, 1 << 50))
     monkeypatch.setattr(CpuDevice, "free_bytes", lambda self: free)
-    match = rf"(?s)out of memory.*batches of 32 need .* GB for the program `predict`, in addition to .*{told}"
+    match = rf"(?s)out of memory.*batches of 32 need .* GB for the program `predict`, in addition to .*{message}"
     with pytest.raises(RunError, match=match):
         compiler.program(ProgramKind.PREDICT, 32)
 

@@ -116,13 +116,13 @@ def test_gradients_are_those_of_the_graph_before_the_passes(name: str) -> None:
     feeds: dict[str, Any] = {one: random.integers(0, VOCABULARY, (BATCH, STEPS)) for one in ("text", "next")}
     feeds = {one: array.astype(np.int32) for one, array in feeds.items()}
     program = made.program(ProgramKind.GRADIENTS, BATCH)
-    got = program(feeds)
+    actual = program(feeds)
     states = {one: made.states[one] for one in made.names("parameter")}
     expected, _ = run(made.graph(ProgramKind.GRADIENTS, BATCH), feeds, states)
-    assert got.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for one, array in expected.items():
         assert np.any(array)
-        np.testing.assert_allclose(got[one], array, rtol=1e-4, atol=1e-5 * float(np.abs(array).max()), err_msg=one)
+        np.testing.assert_allclose(actual[one], array, rtol=1e-4, atol=1e-5 * float(np.abs(array).max()), err_msg=one)
 
 
 def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:

@@ -37,8 +37,10 @@ print(json.dumps({**host.memory(), **host.ready()}))
 @pytest.mark.slow
 def test_peak_of_two_steps_is_within_15_percent_of_the_plan(net: str) -> None:
     for _ in range(2):  # the first process may have to compile kernels, which takes memory too; the second finds them
-        done = subprocess.run([sys.executable, "-c", SCRIPT, net], cwd=ROOT, capture_output=True, text=True, check=True)
-    data = json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(
+            [sys.executable, "-c", SCRIPT, net], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    data = json.loads(process.stdout.splitlines()[-1])
     used = data["peak"] - data["baseline"]
     assert used <= 1.15 * data["planned"] + BESIDE, f"{used / 1e6:.1f} MB of {data['planned'] / 1e6:.1f} planned"
     assert used >= 0.9 * data["planned"], "the plan is not larger than what is used"

@@ -55,11 +55,11 @@ def files(tmp_path, monkeypatch):
 
 def test_an_import_without_weights_has_no_weights(netspec, files):
     """What is named as next runs as it stands: an export wants weights."""
-    found = netspec("import", "net.prototxt", "--output", "made", "--shape", "x=3")
-    assert found.status == 0, found.err
-    assert "the net has no weights" in found.out
-    assert "plan made/net.yaml" in found.out
-    assert "export" not in found.out
+    result = netspec("import", "net.prototxt", "--output", "made", "--shape", "x=3")
+    assert result.status == 0, result.err
+    assert "the net has no weights" in result.out
+    assert "plan made/net.yaml" in result.out
+    assert "export" not in result.out
 
 
 @pytest.mark.parametrize("type_", RULES)
@@ -149,6 +149,6 @@ def test_layers_that_caffe_lacks_are_reported_before_training(netspec, files):
     (folder / "net.yaml").write_text(
         "netspec: 1\ninputs: {x: {shape: [3, 4]}}\nlayers:\n  - {name: turned, type: Permute, dims: [2, 1]}\n"
     )
-    found = netspec("check", "net.yaml", "--export", "caffe")
-    assert found.status == 2
-    assert "`turned` (Permute) cannot be written for Caffe: Caffe has no layer of type Permute" in found.err
+    result = netspec("check", "net.yaml", "--export", "caffe")
+    assert result.status == 2
+    assert "`turned` (Permute) cannot be written for Caffe: Caffe has no layer of type Permute" in result.err

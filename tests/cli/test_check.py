@@ -23,9 +23,9 @@ def place(file: Path, word: str) -> tuple[int, int]:
 
 
 def test_a_right_spec_is_confirmed(netspec, work):
-    found = netspec("check", "net.yaml", "train.yaml")
-    assert (found.status, found.err) == (0, "")
-    assert found.out == ("OK: net.yaml (2 layers, 26 parameters)\nOK: train.yaml (2 layers, 26 parameters)\n")
+    result = netspec("check", "net.yaml", "train.yaml")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == ("OK: net.yaml (2 layers, 26 parameters)\nOK: train.yaml (2 layers, 26 parameters)\n")
 
 
 def test_right_is_an_empty_list(netspec, work):
@@ -35,25 +35,25 @@ def test_right_is_an_empty_list(netspec, work):
 def test_a_mistake_is_reported_once_with_layers_only_in_training(netspec, work):
     change(work / "net.yaml", "layers:\n", "layers:\n  - {name: drop, type: Dropout, rate: 0.1}\n")
     change(work / "net.yaml", ", dtype: int32", "")
-    found = netspec("check", "train.yaml", "--json")
+    result = netspec("check", "train.yaml", "--json")
     text = (work / "net.yaml").read_text()
-    assert len(found.json) == text.count("[logits, label]") > 0
-    for one in found.json:
+    assert len(result.json) == text.count("[logits, label]") > 0
+    for one in result.json:
         assert any(note.startswith("came from: features [1, 3] → ") for note in one["notes"])
     train = work / "train.yaml"
-    found = netspec("train", train)
-    assert found.status == 2
-    assert "came from: features" in found.err
-    assert "$rng" not in found.err
+    result = netspec("train", train)
+    assert result.status == 2
+    assert "came from: features" in result.err
+    assert "$rng" not in result.err
 
 
 def test_export_problems_are_known_before_training(netspec, work):
     assert netspec("check", "train.yaml", "--export", "onnx").out.endswith("parameters; exports to onnx)\n")
     most = "{name: %s, type: Maximum, from: [label, label]}\n"
     change(work / "net.yaml", "losses:", f"  - {most % 'one'}  - {most % 'two'}outputs: [logits, one, two]\nlosses:")
-    found = netspec("check", "train.yaml", "--export", "onnx", "--opset", "11", "--json")
-    assert found.status == 2
-    assert [(one["line"], one["path"]) for one in found.json] == [
+    result = netspec("check", "train.yaml", "--export", "onnx", "--opset", "11", "--json")
+    assert result.status == 2
+    assert [(one["line"], one["path"]) for one in result.json] == [
         (place(work / "net.yaml", "{name: one")[0], "layers.one"),
         (place(work / "net.yaml", "{name: two")[0], "layers.two"),
     ]
@@ -67,19 +67,19 @@ def test_a_mistake_in_the_net_is_reported_once_with_export(netspec, work):
 
 
 def test_unknown_export_formats_and_unused_opsets_are_rejected(netspec, work):
-    found = netspec("check", "net.yaml", "--export", "onxx")
-    assert (found.status, "did you mean `onnx`?" in found.err) == (2, True)
-    found = netspec("check", "net.yaml", "--opset", "13")
-    assert (found.status, "--export onnx" in found.err) == (2, True)
+    result = netspec("check", "net.yaml", "--export", "onxx")
+    assert (result.status, "did you mean `onnx`?" in result.err) == (2, True)
+    result = netspec("check", "net.yaml", "--opset", "13")
+    assert (result.status, "--export onnx" in result.err) == (2, True)
 
 
 def test_parts_that_an_export_leaves_out_are_listed(netspec, work):
-    found = netspec("check", "train.yaml", "--export", "keras", "solver.weight_decay=0.1")
-    assert (found.status, found.out.endswith("; exports to keras with notes)\n")) == (0, True)
-    assert found.err == "train.yaml: note: `weight_decay` of the solver is left out: Keras's is decoupled\n"
+    result = netspec("check", "train.yaml", "--export", "keras", "solver.weight_decay=0.1")
+    assert (result.status, result.out.endswith("; exports to keras with notes)\n")) == (0, True)
+    assert result.err == "train.yaml: note: `weight_decay` of the solver is left out: Keras's is decoupled\n"
     change(work / "train.yaml", "type: SGD", "type: LBFGS")
-    found = netspec("check", "train.yaml", "~solver.momentum", "--export", "keras", "--json")
-    assert (found.json, "note: the training is left out: LBFGS" in found.err) == ([], True)
+    result = netspec("check", "train.yaml", "~solver.momentum", "--export", "keras", "--json")
+    assert (result.json, "note: the training is left out: LBFGS" in result.err) == ([], True)
 
 
 def test_every_format_that_is_written_is_named(netspec, work):
@@ -91,68 +91,70 @@ def test_every_format_that_is_written_is_named(netspec, work):
 
 def test_overrides_change_every_file(netspec, work):
     (work / "other.yaml").write_text((work / "net.yaml").read_text().replace("blobs", "other"))
-    found = netspec("check", "net.yaml", "vars.width=10", "other.yaml")
-    assert [line.split()[-2] for line in found.out.splitlines()] == ["62", "62"]
+    result = netspec("check", "net.yaml", "vars.width=10", "other.yaml")
+    assert [line.split()[-2] for line in result.out.splitlines()] == ["62", "62"]
 
 
 def test_all_mistakes_of_all_files_at_once(netspec, work):
     change(work / "net.yaml", "activation: relu", "activaton: relu")
     change(work / "net.yaml", "units: 2", "units: two")
     change(work / "train.yaml", "momentum: 0.9", "momentum: [1]")
-    found = netspec("check", "train.yaml", "missing.yaml", "--json")
-    assert found.status == 2
-    places = [(one["file"], one["line"], one["column"]) for one in found.json]
+    result = netspec("check", "train.yaml", "missing.yaml", "--json")
+    assert result.status == 2
+    places = [(one["file"], one["line"], one["column"]) for one in result.json]
     assert places == [
         ("net.yaml", *place(work / "net.yaml", "activaton")),
         ("net.yaml", *place(work / "net.yaml", "two")),
         ("train.yaml", *place(work / "train.yaml", "[1]")),
         ("missing.yaml", None, None),
     ]
-    assert "did you mean `activation`?" in found.json[0]["hint"]
+    assert "did you mean `activation`?" in result.json[0]["hint"]
 
 
 def test_shapes_are_checked(netspec, work):
-    found = netspec("check", "train.yaml", "net.layers.hidden={name: hidden, type: Conv2D, filters: 4, kernel_size: 3}")
-    assert found.status == 2
-    assert found.err.startswith("<command line>:1:")
-    assert "Conv2D" in found.err
+    result = netspec(
+        "check", "train.yaml", "net.layers.hidden={name: hidden, type: Conv2D, filters: 4, kernel_size: 3}"
+    )
+    assert result.status == 2
+    assert result.err.startswith("<command line>:1:")
+    assert "Conv2D" in result.err
 
 
 def test_a_mistake_in_every_form_of_the_net_is_reported_once(netspec, work):
-    found = netspec(
+    result = netspec(
         "check", "train.yaml", "net.layers.hidden={name: hidden, type: Conv2D, filters: 4, kernel_size: 3}", "--json"
     )
-    assert len(found.json) == 1
+    assert len(result.json) == 1
 
 
 def test_a_training_needs_a_loss(netspec, work):
-    found = netspec("check", "train.yaml", "~net.losses")
-    assert found.status == 2
-    assert "the net has no losses" in found.err
+    result = netspec("check", "train.yaml", "~net.losses")
+    assert result.status == 2
+    assert "the net has no losses" in result.err
 
 
 def test_a_split_must_feed_inputs_that_exist(netspec, work):
-    found = netspec("check", "train.yaml", "data.train.inputs={lable: label}", "data.test.inputs={x: y}", "--json")
-    assert [one["path"] for one in found.json] == ["data.train.inputs.lable", "data.test.inputs.x"]
-    assert found.json[0]["hint"] == "did you mean `label`?"
+    result = netspec("check", "train.yaml", "data.train.inputs={lable: label}", "data.test.inputs={x: y}", "--json")
+    assert [one["path"] for one in result.json] == ["data.train.inputs.lable", "data.test.inputs.x"]
+    assert result.json[0]["hint"] == "did you mean `label`?"
 
 
 LENET = zoo_root() / "lenet_mnist" / "train.yaml"
 
 
 @pytest.mark.parametrize(
-    ("change", "path", "told"),
+    ("change", "path", "message"),
     [
         ("net.inputs.image.shape=[1,32,32]", "data.train.source", "[1, 28, 28] of float32 from the source"),
         ("data.test.inputs={image: img}", "data.test.inputs.image", None),
         ("net.inputs.label.dtype=bool", "data.train.source", "[] of int32 from the source"),
     ],
 )
-def test_data_that_is_known_beforehand_is_compared_with_the_net(netspec, change, path, told):
-    found = netspec("check", LENET, change, "--json")
-    assert found.status == 2
-    assert path in {one["path"] for one in found.json}
-    assert told in {one["got"] for one in found.json}
+def test_data_that_is_known_beforehand_is_compared_with_the_net(netspec, change, path, message):
+    result = netspec("check", LENET, change, "--json")
+    assert result.status == 2
+    assert path in {one["path"] for one in result.json}
+    assert message in {one["got"] for one in result.json}
 
 
 def test_data_is_not_opened(netspec, work):

@@ -16,9 +16,9 @@ from netspec.training.model import load
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.npz", "model.safetensors", "other.h5"])
 def test_there_and_back(netspec, trained, name):
-    found = netspec("convert", "run", name)
-    assert (found.status, found.err) == (0, "")
-    assert "the same results: largest difference" in found.out
+    result = netspec("convert", "run", name)
+    assert (result.status, result.err) == (0, "")
+    assert "the same results: largest difference" in result.out
     back = netspec("convert", name, "back.h5", "--json")
     assert back.status == 0
     assert back.json["files"] == ["back.h5"]
@@ -53,18 +53,18 @@ def test_a_model_that_reads_back_differently_is_not_written(netspec, trained, mo
 
     other = OutputComparison({"logits": Gap(2, 3.0, 3.0)})
     monkeypatch.setattr(export, "compare_models", lambda one, two: (other, ""))
-    found = netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.npz")
-    assert found.status == 1
-    assert "its results differ from the net's" in found.err
+    result = netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.npz")
+    assert result.status == 1
+    assert "its results differ from the net's" in result.err
     assert Path("model.npz").read_text() == "what was there"
     assert not list(Path().glob(".model*"))
 
 
 def test_weights_must_be_known(netspec, trained):
-    found = netspec("convert", "net.yaml", "model.onnx")
-    assert (found.status, "has no weights" in found.err) == (2, True)
-    found = netspec("convert", "run", "model.keras2")
-    assert (found.status, "its name says no format that is written" in found.err) == (2, True)
+    result = netspec("convert", "net.yaml", "model.onnx")
+    assert (result.status, "has no weights" in result.err) == (2, True)
+    result = netspec("convert", "run", "model.keras2")
+    assert (result.status, "its name says no format that is written" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["export", "convert"])

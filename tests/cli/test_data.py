@@ -59,16 +59,16 @@ def pixels_of(photos) -> np.ndarray:
 
 
 def test_figures_and_pictures_of_images(netspec, work, photos):
-    found = netspec("data", "show", "photos_train.yaml", *QUICK)
-    assert (found.status, found.err) == (0, "")
-    assert found.out.startswith("train: 10 samples of `image_folder`\n")
-    lines = [line.split() for line in found.out.splitlines()]
+    result = netspec("data", "show", "photos_train.yaml", *QUICK)
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("train: 10 samples of `image_folder`\n")
+    lines = [line.split() for line in result.out.splitlines()]
     assert ["image", "raw", "[3,", "16,", "14]", "of", "uint8"] in [line[:7] for line in lines]
     assert ["image", "prepared", "[3,", "12,", "12]", "of", "float32"] in [line[:7] for line in lines]
     assert ["cat", "4", "40.0", "%", "#" * 20] in lines
     assert ["dog", "6", "60.0", "%", "#" * 30] in lines
-    assert "learned from the training data:\n" in found.out
-    assert found.out.endswith("images: data_train.png\n")
+    assert "learned from the training data:\n" in result.out
+    assert result.out.endswith("images: data_train.png\n")
     with Image.open(work / "data_train.png") as sheet:
         assert sheet.format == "PNG"
         # Pictures of 14 × 16 pixels are shown 6 times as large: one framed, three prepared ones of 12 × 12, 8 times.
@@ -78,21 +78,21 @@ def test_figures_and_pictures_of_images(netspec, work, photos):
 
 
 def test_figures_are_those_of_the_files(netspec, photos):
-    found = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
+    result = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
     pixels = pixels_of(photos)
-    image = found["fields"]["image"]
+    image = result["fields"]["image"]
     assert image["low"] == pixels.min((0, 1, 2)).tolist()
     assert image["high"] == pixels.max((0, 1, 2)).tolist()
     np.testing.assert_allclose(image["mean"], pixels.mean((0, 1, 2)), rtol=1e-12)
     np.testing.assert_allclose(image["deviation"], pixels.std((0, 1, 2)), rtol=1e-12)
-    prepared = found["prepared"]["image"]
+    prepared = result["prepared"]["image"]
     assert (prepared["shape"], prepared["dtype"]) == ([3, 12, 12], "float32")
     np.testing.assert_allclose(prepared["mean"], 0, atol=1e-6)  # that of the same crops, rounded to 24 bits
     np.testing.assert_allclose(prepared["deviation"], 1, atol=1e-6)
-    assert found["fields"]["label"]["classes"] == {"cat": 4, "dog": 6}
-    assert (found["samples"], found["read"], found["damaged"]) == (10, 10, [])
-    assert found["samples_per_second"] is None
-    assert found["sheet"] is None
+    assert result["fields"]["label"]["classes"] == {"cat": 4, "dog": 6}
+    assert (result["samples"], result["read"], result["damaged"]) == (10, 10, [])
+    assert result["samples_per_second"] is None
+    assert result["sheet"] is None
 
 
 def test_test_data_uses_what_was_learned_from_training_data(netspec, work, photos):
@@ -107,26 +107,26 @@ def test_test_data_uses_what_was_learned_from_training_data(netspec, work, photo
 
 
 def test_fewer_samples_are_spread_over_the_set(netspec, photos):
-    found = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", "--json", *QUICK).json
-    assert (found["samples"], found["read"]) == (10, 5)
-    assert found["fields"]["label"]["classes"] == {"cat": 2, "dog": 3}
+    result = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", "--json", *QUICK).json
+    assert (result["samples"], result["read"]) == (10, 5)
+    assert result["fields"]["label"]["classes"] == {"cat": 2, "dog": 3}
     told = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", *QUICK).out
     assert told.startswith("train: 10 samples of `image_folder`; statistics of 5 of them\n")
 
 
 def test_the_rate_of_the_loader_is_measured(netspec, photos):
-    found = netspec("data", "show", "photos_train.yaml", "--samples", "0", "--seconds", "0.05", "--json").json
-    assert found["samples_per_second"] > 0
+    result = netspec("data", "show", "photos_train.yaml", "--samples", "0", "--seconds", "0.05", "--json").json
+    assert result["samples_per_second"] > 0
 
 
 def test_a_damaged_image_is_reported_or_left_out(netspec, photos):
     file = photos / "dog" / "3.png"
     file.write_bytes(file.read_bytes()[:100])
     words = ("data", "show", "photos_train.yaml", "--samples", "3", *QUICK)
-    found = netspec(*words)
-    assert (found.status, found.out) == (2, "")
-    assert "dog/3.png cannot be read" in found.err
-    assert "requested at" in found.err or "photos_train.yaml:" in found.err
+    result = netspec(*words)
+    assert (result.status, result.out) == (2, "")
+    assert "dog/3.png cannot be read" in result.err
+    assert "requested at" in result.err or "photos_train.yaml:" in result.err
     skipping = netspec(*words, "data.train.on_error=skip")
     assert skipping.status == 0, skipping.err
     assert "1 damaged sample left out:\n" in skipping.out
@@ -140,14 +140,14 @@ def test_a_damaged_image_is_reported_or_left_out(netspec, photos):
 def test_warnings_of_pillow_are_not_printed(netspec, photos):
     pixels = Image.open(photos / "dog" / "3.png")
     pixels.save(photos / "dog" / "3.png", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
-    found = netspec("data", "show", "photos_train.yaml", "--samples", "0", *QUICK)
-    assert (found.status, found.err) == (0, "")
+    result = netspec("data", "show", "photos_train.yaml", "--samples", "0", *QUICK)
+    assert (result.status, result.err) == (0, "")
 
 
 def test_samples_that_are_no_images_are_printed_as_rows(netspec, work):
-    found = netspec("data", "show", "train.yaml", "--samples", "2", *QUICK)
-    assert (found.status, found.err) == (0, "")
-    assert "pictures" not in found.out
+    result = netspec("data", "show", "train.yaml", "--samples", "2", *QUICK)
+    assert (result.status, result.err) == (0, "")
+    assert "pictures" not in result.out
     assert not list(work.glob("*.png"))
     rows = netspec("data", "show", "train.yaml", "--samples", "2", "--json", *QUICK).json["rows"]
     with np.load(work / "blobs.npz") as stored:
@@ -162,14 +162,14 @@ def test_values_that_are_missing_are_counted(netspec, work):
     arrays["features"] = arrays["features"].astype(np.float32)
     arrays["features"][3, 1] = np.nan
     np.savez(work / "blobs.npz", **arrays)
-    found = netspec("data", "show", "train.yaml", "--json", *QUICK)
-    features = found.json["fields"]["features"]
+    result = netspec("data", "show", "train.yaml", "--json", *QUICK)
+    features = result.json["fields"]["features"]
     assert features["missing"] == 1
     np.testing.assert_allclose(features["mean"], np.nanmean(arrays["features"].astype(np.float64), axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("net.yaml",), "this is a net file, which has no data"),
         (("train.yaml", "--split", "tests"), "did you mean `test`?"),
@@ -180,10 +180,10 @@ def test_values_that_are_missing_are_counted(netspec, work):
         (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
     ],
 )
-def test_data_that_cannot_be_shown_is_reported(netspec, work, words, told):
-    found = netspec("data", "show", *words, *QUICK)
-    assert (found.status, found.out) == (2, "")
-    assert told in found.err
+def test_data_that_cannot_be_shown_is_reported(netspec, work, words, message):
+    result = netspec("data", "show", *words, *QUICK)
+    assert (result.status, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_ls_lists_the_sources(netspec):

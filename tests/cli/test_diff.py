@@ -17,16 +17,16 @@ RUN = ("diff", "run")
 
 
 def test_nothing_differs_between_a_run_and_its_weights(netspec, trained):
-    found = netspec(*RUN, "run/best.h5", "--exit-code")
-    assert (found.status, found.err) == (0, "")
-    assert found.out.endswith("no difference\n")
+    result = netspec(*RUN, "run/best.h5", "--exit-code")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.endswith("no difference\n")
 
 
 def test_a_model_that_came_back_computes_the_same(netspec, trained):
     assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.onnx").status == 0
-    found = netspec(*RUN, "model.onnx", "--json").json
-    assert all(one["loadable"] for one in found["weights"])
-    assert max(found["outputs"].values()) < 1e-4  # float32 through a few products
+    result = netspec(*RUN, "model.onnx", "--json").json
+    assert all(one["loadable"] for one in result["weights"])
+    assert max(result["outputs"].values()) < 1e-4  # float32 through a few products
 
 
 def test_weights_that_differ_are_named_with_how_far(netspec, trained):
@@ -34,10 +34,10 @@ def test_weights_that_differ_are_named_with_how_far(netspec, trained):
     name = next(iter(stored.arrays))
     arrays = {**stored.arrays, name: stored.arrays[name] + np.float32(0.5)}
     write_weights("other.h5", arrays, net=stored.net)
-    found = netspec(*RUN, "other.h5", "--exit-code")
-    assert found.status == 1
-    assert f"  {name}: largest difference 0.5\n" in found.out
-    assert "largest difference" in found.out
+    result = netspec(*RUN, "other.h5", "--exit-code")
+    assert result.status == 1
+    assert f"  {name}: largest difference 0.5\n" in result.out
+    assert "largest difference" in result.out
 
 
 def test_weights_that_are_not_finite_are_named(netspec, trained):
@@ -45,18 +45,18 @@ def test_weights_that_are_not_finite_are_named(netspec, trained):
     name = next(iter(stored.arrays))
     arrays = {**stored.arrays, name: stored.arrays[name] * np.float32(np.nan)}
     write_weights("nan.h5", arrays, net=stored.net)
-    found = netspec("diff", "nan.h5", "nan.h5")
-    assert f"weights that are not finite:\n  {name}: in A and B\n" in found.out
-    found = netspec(*RUN, "nan.h5", "--exit-code")
-    assert found.status == 1
-    assert f"  {name}: in B\n" in found.out
+    result = netspec("diff", "nan.h5", "nan.h5")
+    assert f"weights that are not finite:\n  {name}: in A and B\n" in result.out
+    result = netspec(*RUN, "nan.h5", "--exit-code")
+    assert result.status == 1
+    assert f"  {name}: in B\n" in result.out
     size = stored.arrays[name].size
-    assert f"  {name}: NaN on one side alone: {size} of {size} numbers\n" in found.out
-    assert "NaN on one side alone: " in next(line for line in found.out.splitlines() if line.startswith("output "))
+    assert f"  {name}: NaN on one side alone: {size} of {size} numbers\n" in result.out
+    assert "NaN on one side alone: " in next(line for line in result.out.splitlines() if line.startswith("output "))
     for target in ("nan.npz", "nan.onnx"):
-        found = netspec("convert", "nan.h5", target)
-        assert f"note: the weights `{name}` hold values that are not finite" in found.err
-        assert "computes no finite value: NaN or infinite alike on both sides: " in found.out
+        result = netspec("convert", "nan.h5", target)
+        assert f"note: the weights `{name}` hold values that are not finite" in result.err
+        assert "computes no finite value: NaN or infinite alike on both sides: " in result.out
     written = netspec("convert", "nan.h5", "nan.npz", "--json").json
     assert written["max_abs_difference"] is None
     assert written["comparison"]["same_not_finite"] == written["comparison"]["size"] > 0
@@ -65,11 +65,11 @@ def test_weights_that_are_not_finite_are_named(netspec, trained):
 def test_layers_and_settings(netspec, trained):
     text = Path("net.yaml").read_text()
     Path("wide.yaml").write_text(text.replace("{width: 4}", "{width: 5}"))
-    found = netspec("diff", "net.yaml", "wide.yaml")
-    assert found.status == 0
-    assert "units: 4 → 5" in found.out
-    assert "weights that do not fit:" in found.out
-    assert "outputs were not compared: A, B have no weights" in found.out
+    result = netspec("diff", "net.yaml", "wide.yaml")
+    assert result.status == 0
+    assert "units: 4 → 5" in result.out
+    assert "weights that do not fit:" in result.out
+    assert "outputs were not compared: A, B have no weights" in result.out
     both = netspec("diff", "train.yaml", "train.yaml", "--json").json
     assert both["same"]
     other = Path("train.yaml").read_text() + "\nname: other\n"
@@ -83,8 +83,8 @@ def test_layers_without_names(netspec, tmp_path, monkeypatch):
     Path("one.yaml").write_text(net.replace("UNITS", "3"))
     Path("two.yaml").write_text(net.replace("UNITS", "4"))
     assert netspec("diff", "one.yaml", "one.yaml", "--exit-code").status == 0
-    found = netspec("diff", "one.yaml", "two.yaml", "--json").json
-    assert [(one["before"], one["after"]) for one in found["layers"]] == [("dense", "dense")]
+    result = netspec("diff", "one.yaml", "two.yaml", "--json").json
+    assert [(one["before"], one["after"]) for one in result["layers"]] == [("dense", "dense")]
 
 
 IMAGES = """
@@ -106,9 +106,9 @@ def test_a_padding_that_comes_to_the_same_is_the_same(netspec, tmp_path, monkeyp
         "pool_size: 2", "pool_size: 2, strides: 2"
     )
     Path("b.yaml").write_text(other)
-    found = netspec("diff", "a.yaml", "b.yaml", "--exit-code")
-    assert found.status == 0
-    assert found.out.endswith("no difference between the nets\n")
+    result = netspec("diff", "a.yaml", "b.yaml", "--exit-code")
+    assert result.status == 0
+    assert result.out.endswith("no difference between the nets\n")
     Path("b.yaml").write_text(IMAGES.replace("padding: same", "padding: [[1, 3], [2, 2]]"))
     assert "padding.0.0: 2 → 1" in netspec("diff", "a.yaml", "b.yaml").out
 
@@ -123,17 +123,17 @@ def test_added_layers_are_printed_without_defaults(netspec, tmp_path, monkeypatc
 
 
 def test_weights_that_one_side_alone_has_are_a_difference(netspec, trained):
-    found = netspec("diff", "run", "net.yaml", "--exit-code")
-    assert found.status == 1
-    assert "outputs were not compared: B has no weights" in found.out
-    assert found.out.endswith("A alone has weights\n")
+    result = netspec("diff", "run", "net.yaml", "--exit-code")
+    assert result.status == 1
+    assert "outputs were not compared: B has no weights" in result.out
+    assert result.out.endswith("A alone has weights\n")
 
 
 def test_mistakes_of_both_sides_are_reported_at_once(netspec, trained):
-    found = netspec("diff", "nothing.onnx", "run/spec.yam")
-    assert found.status == 2
-    assert "nothing.onnx" in found.err
-    assert "run/spec.yam" in found.err
+    result = netspec("diff", "nothing.onnx", "run/spec.yam")
+    assert result.status == 2
+    assert "nothing.onnx" in result.err
+    assert "run/spec.yam" in result.err
     Path("empty").mkdir()
     assert "a folder without a spec" in netspec("diff", "empty", "net.yaml").err
 
@@ -150,10 +150,10 @@ def test_weights_alone_are_those_of_the_other_net(netspec, trained, name):
     else:
         assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", name).status == 0
     for sides in ((name, "run"), ("run", name), (name, "net.yaml")):
-        found = netspec("diff", *sides)
-        assert (found.status, found.err) == (0, "")
-        assert "4 of 4 weights can be loaded" in found.out
-        compared = "output logits: largest difference 0, on 2 random samples" in found.out
+        result = netspec("diff", *sides)
+        assert (result.status, result.err) == (0, "")
+        assert "4 of 4 weights can be loaded" in result.out
+        compared = "output logits: largest difference 0, on 2 random samples" in result.out
         assert compared == ("run" in sides)
     both = netspec("diff", name, name)
     assert both.status == 2
@@ -162,15 +162,15 @@ def test_weights_alone_are_those_of_the_other_net(netspec, trained, name):
 
 def test_a_net_of_another_program_without_weights(netspec, trained):
     assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "blobs.prototxt").status == 0
-    found = netspec("diff", "blobs.prototxt", "net.yaml")
-    assert (found.status, found.err) == (0, "")
-    assert "4 of 4 weights can be loaded" in found.out
-    assert "outputs were not compared: A, B have no weights" in found.out
+    result = netspec("diff", "blobs.prototxt", "net.yaml")
+    assert (result.status, result.err) == (0, "")
+    assert "4 of 4 weights can be loaded" in result.out
+    assert "outputs were not compared: A, B have no weights" in result.out
 
 
 def test_shapes_that_models_leave_open_are_reported(netspec, trained):
-    found = netspec("diff", "run", "run/best.h5", "--shape", "features=three")
-    assert found.status == 2
+    result = netspec("diff", "run", "run/best.h5", "--shape", "features=three")
+    assert result.status == 2
     model = helper.make_model(
         helper.make_graph(
             [helper.make_node("Relu", ["x"], ["y"])], "open",
@@ -180,6 +180,6 @@ def test_shapes_that_models_leave_open_are_reported(netspec, trained):
     )  # fmt: skip
     save(model, "open.onnx")
     assert netspec("diff", "open.onnx", "open.onnx").status == 2
-    found = netspec("diff", "open.onnx", "open.onnx", "--shape", "size=5")
-    assert (found.status, found.err) == (0, "")
-    assert found.out.endswith("no difference\n")
+    result = netspec("diff", "open.onnx", "open.onnx", "--shape", "size=5")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.endswith("no difference\n")

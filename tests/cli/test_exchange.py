@@ -32,9 +32,9 @@ def batch_axis(path: str):
 
 
 def test_the_batch_is_open_or_fixed(netspec, trained):
-    found = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.onnx")
-    assert (found.status, found.err) == (0, "")
-    assert "features [N, 3] → logits [N, 2]" in found.out
+    result = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.onnx")
+    assert (result.status, result.err) == (0, "")
+    assert "features [N, 3] → logits [N, 2]" in result.out
     assert batch_axis("model.onnx").dim_param == "N"
     fixed = netspec(
         "export", "net.yaml", *WEIGHTS, "--output", "fixed.onnx", "--batch-size", "6", "--opset", "13", "--json"
@@ -48,8 +48,8 @@ def test_the_batch_is_open_or_fixed(netspec, trained):
 
 def test_a_training_in_bfloat16_is_exported_in_float32(netspec, trained):
     words = ("train.yaml", "train.precision=bfloat16", *WEIGHTS)
-    found = netspec("export", *words, "--output", "model.onnx", "--json").json
-    assert found["max_abs_difference"]["logits"] < 1e-4
+    result = netspec("export", *words, "--output", "model.onnx", "--json").json
+    assert result["max_abs_difference"]["logits"] < 1e-4
     assert {one.data_type for one in onnx.load("model.onnx").graph.initializer} <= {
         onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
     }  # fmt: skip
@@ -67,8 +67,8 @@ def test_the_opset_and_the_counts_of_plan_are_printed(netspec, trained):
     planned = netspec("plan", "norm.yaml", "--json").json["parameters"]
     assert planned == 26 + 8
     assert lines[1].endswith(" nodes, 34 parameters, 8 moving statistics")
-    found = netspec(*words, "--json").json
-    assert (found["parameters"], found["statistics"]) == (planned, 8)
+    result = netspec(*words, "--json").json
+    assert (result["parameters"], result["statistics"]) == (planned, 8)
 
 
 def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
@@ -76,9 +76,9 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     text = (work / "train.yaml").read_text().replace("path: blobs.npz", f"path: blobs.npz, {transforms}")
     (work / "train.yaml").write_text(text)
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
-    found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
-    assert found.status == 0
-    assert found.err.startswith("note: transforms are not applied here")
+    result = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
+    assert result.status == 0
+    assert result.err.startswith("note: transforms are not applied here")
     told = {one.key: one.value for one in onnx.load("model.onnx").metadata_props}
     first, second = json.loads(told["netspec_transforms"])
     assert first == {"input": "features", "type": "Rescaling", "scale": 0.5, "offset": 0.0}
@@ -120,10 +120,10 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
     load("norm.yaml").save_weights("norm.h5")
     words = ("export", "norm.yaml", "--weights", "norm.h5", "--output", "norm.onnx", "--form", "training")
     assert netspec("check", "norm.yaml", "--export", "onnx", "--form", "training").status == 0
-    found = netspec(*words, "--inputs", "blobs.npz")
-    assert found.status == 0
-    assert found.err == "note: the random masks of Dropout are left out of the comparison\n"
-    assert "features [N, 3], label [N] → logits [N, 2], loss [], " in found.out
+    result = netspec(*words, "--inputs", "blobs.npz")
+    assert result.status == 0
+    assert result.err == "note: the random masks of Dropout are left out of the comparison\n"
+    assert "features [N, 3], label [N] → logits [N, 2], loss [], " in result.out
     told = {one.key: one.value for one in onnx.load("norm.onnx").metadata_props}
     assert told["netspec_form"] == "training"
     assert json.loads(told["netspec_trainable"]) == [
@@ -132,28 +132,28 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
     assert json.loads(told["netspec_updates"]) == {
         f"norm/moving_{one}": f"norm/moving_{one}/new" for one in ("mean", "variance")
     }
-    found = netspec(*words[:-1], "other")
-    assert (found.status, "--form is unknown" in found.err) == (2, True)
+    result = netspec(*words[:-1], "other")
+    assert (result.status, "--form is unknown" in result.err) == (2, True)
 
 
 def test_an_invalid_opset_is_rejected(netspec, trained):
-    found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx", "--opset", "3")
-    assert found.status == 2
+    result = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx", "--opset", "3")
+    assert result.status == 2
     assert not (trained / "model.onnx").exists()
 
 
 def test_weights_of_another_net(netspec, trained):
-    found = netspec("export", "net.yaml", "vars.width=5", *WEIGHTS, "--output", "model.onnx")
-    assert found.status == 2
-    assert "hidden/kernel" in found.err
+    result = netspec("export", "net.yaml", "vars.width=5", *WEIGHTS, "--output", "model.onnx")
+    assert result.status == 2
+    assert "hidden/kernel" in result.err
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "run/weights.h5", "run/checkpoints/step-00000012.h5"])
 def test_an_imported_net_computes_the_same(netspec, exported, file):
-    found = netspec("import", file, "--output", "new/net")
-    assert (found.status, found.err) == (0, "")
+    result = netspec("import", file, "--output", "new/net")
+    assert (result.status, result.err) == (0, "")
     assert sorted(path.name for path in (exported / "new" / "net").iterdir()) == ["net.yaml", "weights.h5"]
-    assert "26 parameters" in found.out
+    assert "26 parameters" in result.out
     features = np.random.default_rng(2).standard_normal((4, 3)).astype(np.float32)
     ours = load("net.yaml", "run/weights.h5").predict({"features": features})["logits"]
     theirs = load("new/net/net.yaml", "new/net/weights.h5").predict({"features": features})["logits"]
@@ -171,19 +171,19 @@ def test_an_imported_net_computes_the_same(netspec, exported, file):
     ],
 )  # fmt: skip
 def test_options_of_other_formats_are_refused(netspec, exported, file, words, says):
-    found = netspec("import", file, "--output", "new", *words)
-    assert found.status == 2
-    assert found.err.startswith(f"error: {file} {says}")
+    result = netspec("import", file, "--output", "new", *words)
+    assert result.status == 2
+    assert result.err.startswith(f"error: {file} {says}")
 
 
 def test_operators_without_a_layer_are_reported(netspec, exported):
     model = onnx.load("model.onnx")
     model.graph.node[0].op_type = "NoSuchOperator"
     onnx.save(model, "other.onnx")
-    found = netspec("import", "other.onnx", "--output", "new")
-    assert found.status == 2
-    assert "NoSuchOperator" in found.err
-    assert "internal error" not in found.err
+    result = netspec("import", "other.onnx", "--output", "new")
+    assert result.status == 2
+    assert "NoSuchOperator" in result.err
+    assert "internal error" not in result.err
 
 
 def test_nothing_is_left_of_an_import_that_fails(netspec, exported):
@@ -195,17 +195,17 @@ def test_nothing_is_left_of_an_import_that_fails(netspec, exported):
 
 @pytest.mark.parametrize("shape", ["features", "features=", "features=0,3", "features=3x3", "=3"])
 def test_an_invalid_shape_is_rejected(netspec, exported, shape):
-    found = netspec("import", "model.onnx", "--output", "new", "--shape", shape)
-    assert found.status == 2
-    assert "is not an input's shape" in found.err
+    result = netspec("import", "model.onnx", "--output", "new", "--shape", shape)
+    assert result.status == 2
+    assert "is not an input's shape" in result.err
 
 
 def test_samples_and_tolerance_of_the_comparison(netspec, trained):
     words = ("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
     np.savez("some.npz", features=np.ones((5, 3)))
-    found = netspec(*words, "--inputs", "some.npz")
-    assert (found.status, found.err) == (0, "")
-    assert "on your samples, onnxruntime gives the same results: largest difference" in found.out
+    result = netspec(*words, "--inputs", "some.npz")
+    assert (result.status, result.err) == (0, "")
+    assert "on your samples, onnxruntime gives the same results: largest difference" in result.out
     assert netspec(*words, "--inputs", "some.npz", "--json").json["max_abs_difference_on_inputs"]["logits"] < 1e-5
     np.savez("wrong.npz", features=np.ones((5, 4)))
     assert "the input `features` has the wrong shape" in netspec(*words, "--inputs", "wrong.npz").err
@@ -218,32 +218,32 @@ def test_weights_of_another_program_are_laid_onto_a_net(netspec, trained):
     first, *rest = to_state_dict(arrays).items()
     write_safetensors("theirs.safetensors", {"model.old": first[1], **{f"model.{name}": one for name, one in rest},
                                              "model.extra": first[1]}, {})  # fmt: skip
-    found = netspec("import", "theirs.safetensors", "--net", "net.yaml", "--output", "mine")
-    assert found.status == 2
-    assert "is missing" in found.err
+    result = netspec("import", "theirs.safetensors", "--net", "net.yaml", "--output", "mine")
+    assert result.status == 2
+    assert "is missing" in result.err
     told = ("--map", f"model.old=model.{first[0]}", "--map", "model.extra=")
-    found = netspec("import", "theirs.safetensors", "--net", "net.yaml", *told, "--output", "mine")
-    assert (found.status, found.err) == (0, "")
+    result = netspec("import", "theirs.safetensors", "--net", "net.yaml", *told, "--output", "mine")
+    assert (result.status, result.err) == (0, "")
     again = load("mine/net.yaml", "mine/weights.h5").parameters
     assert all((again[name] == array).all() for name, array in arrays.items())
 
 
 def test_a_map_must_fit_something(netspec, trained):
     np.savez("theirs.npz", a=np.zeros(2, "float32"))
-    found = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--map", "=x", "--output", "mine")
-    assert (found.status, "`=x` is not a renaming" in found.err) == (2, True)
-    found = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--output", "mine")
-    assert (found.status, "`b*` fits no name in the file" in found.err) == (2, True)
-    found = netspec("import", "theirs.npz", "--map", "b*=c", "--output", "mine")
-    assert (found.status, "--map has no effect without --net" in found.err) == (2, True)
-    found = netspec("import", "theirs.npz", "--output", "mine")
-    assert (found.status, "holds weights without the net" in found.err) == (2, True)
+    result = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--map", "=x", "--output", "mine")
+    assert (result.status, "`=x` is not a renaming" in result.err) == (2, True)
+    result = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--output", "mine")
+    assert (result.status, "`b*` fits no name in the file" in result.err) == (2, True)
+    result = netspec("import", "theirs.npz", "--map", "b*=c", "--output", "mine")
+    assert (result.status, "--map has no effect without --net" in result.err) == (2, True)
+    result = netspec("import", "theirs.npz", "--output", "mine")
+    assert (result.status, "holds weights without the net" in result.err) == (2, True)
 
 
 def test_a_model_and_weights_for_keras(netspec, trained):
-    found = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.keras")
-    assert found.status == 0
-    assert found.out.startswith("model.keras: keras, ")
+    result = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.keras")
+    assert result.status == 0
+    assert result.out.startswith("model.keras: keras, ")
     told = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.weights.h5", "--json").json
     assert (told["format"], told["parameters"], told["files"]) == ("keras_weights", 26, ["model.weights.h5"])
     assert netspec("check", "train.yaml", "--export", "keras").status == 0
@@ -261,28 +261,28 @@ def test_a_model_and_weights_for_keras(netspec, trained):
     ],
 )
 def test_an_export_that_can_not_be(netspec, trained, words, why):
-    found = netspec("export", "net.yaml", *WEIGHTS, *words)
-    assert (found.status, why in found.err) == (2, True)
+    result = netspec("export", "net.yaml", *WEIGHTS, *words)
+    assert (result.status, why in result.err) == (2, True)
 
 
 def test_a_file_that_cannot_be_read_again_is_written_with_a_note(netspec, work):
     steps = "{type: TimeDistributed, layer: {type: LayerNormalization, axis: 1}}"  # operations on steps of all samples
     Path("net.yaml").write_text(f"netspec: 1\ninputs: {{x: {{shape: [3, 2, 4, 4]}}}}\nlayers:\n  - {steps}\n")
     load("net.yaml").save_weights("weights.h5")
-    found = netspec("export", "net.yaml", "--weights", "weights.h5", "--output", "net.keras")
-    assert found.status == 0, found.err
+    result = netspec("export", "net.yaml", "--weights", "weights.h5", "--output", "net.keras")
+    assert result.status == 0, result.err
     assert Path("net.keras").is_file()
-    assert "the results were not compared: the written file can't be read back: " in found.err
+    assert "the results were not compared: the written file can't be read back: " in result.err
 
 
 def test_layers_without_a_form_are_reported_at_their_line(netspec, trained):
     net = Path("net.yaml").read_text().replace("activation: relu", "activation: gelu")
     Path("gelu.yaml").write_text(net)
     assert netspec("export", "gelu.yaml", "--weights", "run/best.h5", "--output", "gelu.npz").status == 0
-    found = netspec("convert", "gelu.npz", "gelu.caffemodel")
-    assert found.status == 2
-    assert "cannot be written for Caffe" in found.err
-    assert found.err.startswith("gelu.npz (its net):")
+    result = netspec("convert", "gelu.npz", "gelu.caffemodel")
+    assert result.status == 2
+    assert "cannot be written for Caffe" in result.err
+    assert result.err.startswith("gelu.npz (its net):")
 
 
 FOLDING = """
@@ -305,15 +305,15 @@ def test_batch_normalization_is_folded_on_request(netspec, tmp_path, monkeypatch
     model.save_weights("w.h5")
     for file in ("m.onnx", "m.keras", "m.caffemodel"):
         assert netspec("export", "net.yaml", "--weights", "w.h5", "--output", file).status == 0
-        found = netspec("import", file, "--output", f"of-{file}", "--fold-batch-norm")
-        assert (found.status, found.err) == (0, "")
-        assert "note: 1 BatchNormalization folded into the layer before\n" in found.out
+        result = netspec("import", file, "--output", f"of-{file}", "--fold-batch-norm")
+        assert (result.status, result.err) == (0, "")
+        assert "note: 1 BatchNormalization folded into the layer before\n" in result.out
         text = Path(f"of-{file}/net.yaml").read_text()
         assert "BatchNormalization" not in text
         x = random.normal(size=(5, 3)).astype(np.float32)
-        (got,) = load(f"of-{file}/net.yaml", f"of-{file}/weights.h5").predict({"x": x}).values()
+        (actual,) = load(f"of-{file}/net.yaml", f"of-{file}/weights.h5").predict({"x": x}).values()
         (expected,) = model.predict({"x": x}).values()
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)  # float32, products in another order
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)  # float32, products in another order
     own = netspec("import", "w.h5", "--output", "own", "--fold-batch-norm")
     assert own.status == 2
     assert "is not a model of another program with weights" in own.err
@@ -322,9 +322,9 @@ def test_batch_normalization_is_folded_on_request(netspec, tmp_path, monkeypatch
 
 def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     """Three steps were taken there: the fourth, on the same samples, leaves the same weights as there."""
-    found = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
+    result = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
     again = "netspec train taken/train.yaml --resume taken/checkpoint.h5"
-    assert found.out.endswith(f"after replacing `source: python` in taken/train.yaml with your data:\n  {again}\n")
+    assert result.out.endswith(f"after replacing `source: python` in taken/train.yaml with your data:\n  {again}\n")
     refused = netspec("train", "taken/train.yaml", "--resume", "taken/checkpoint.h5")
     assert refused.status == 2
     assert "python" in refused.err
@@ -338,8 +338,8 @@ def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     expected = load_answers("keras/trained_adam")["after_classes/bias"]
     # Adam divides by roots of small numbers, in float32 on both sides.
     (run,) = Path().rglob("runs/*")
-    got = load(run / "spec.yaml", run / "weights.h5").parameters["classes/bias"]
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+    actual = load(run / "spec.yaml", run / "weights.h5").parameters["classes/bias"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 AMBIGUOUS = """
@@ -381,10 +381,10 @@ def test_an_ambiguous_state_dict_names_the_options_that_resolve_it(netspec, tmp_
     ],
 )  # fmt: skip
 def test_a_part_of_a_net_of_netspec(netspec, trained, words):
-    found = netspec("import", *words, "--output", "part")
-    assert (found.status, found.err) == (0, "")
-    assert "note: the net is cut at hidden; dropped: logits\n" in found.out
-    assert "note: 2 losses and metrics are left out, since their inputs are dropped: `" in found.out
+    result = netspec("import", *words, "--output", "part")
+    assert (result.status, result.err) == (0, "")
+    assert "note: the net is cut at hidden; dropped: logits\n" in result.out
+    assert "note: 2 losses and metrics are left out, since their inputs are dropped: `" in result.out
     part = load("part/net.yaml", "part/weights.h5")
     whole = load("net.yaml", "run/weights.h5")
     assert list(part.parameters) == ["hidden/kernel", "hidden/bias"]
@@ -396,10 +396,10 @@ def test_a_part_of_a_net_of_netspec(netspec, trained, words):
 
 
 def test_a_cut_that_can_not_be(netspec, trained):
-    found = netspec("import", "run", "--until", "hiden", "--output", "part")
-    assert (found.status, "hint: did you mean `hidden`?" in found.err) == (2, True)
-    found = netspec("import", "run", "--drop-head", "2", "--output", "part")
-    assert (found.status, "run has 2 layers with parameters" in found.err) == (2, True)
+    result = netspec("import", "run", "--until", "hiden", "--output", "part")
+    assert (result.status, "hint: did you mean `hidden`?" in result.err) == (2, True)
+    result = netspec("import", "run", "--drop-head", "2", "--output", "part")
+    assert (result.status, "run has 2 layers with parameters" in result.err) == (2, True)
     assert not Path("part").exists()
 
 
@@ -419,9 +419,9 @@ def test_notes_of_one_kind_are_one_line_and_json_has_all(netspec, tmp_path, monk
     assert len(netspec(*export, "--json").json["notes"]) == 24
     assert netspec("check", "net.yaml", "--export", "keras").err.count("other names") == 1
     words = ("import", "net.keras", "--output")
-    found = netspec(*words, "new").out
-    assert "note: 12 inputs are channels first here, and channels last in Keras: `x0` [3, 4, 4], " in found
-    assert found.count("note: ") == 2
+    result = netspec(*words, "new").out
+    assert "note: 12 inputs are channels first here, and channels last in Keras: `x0` [3, 4, 4], " in result
+    assert result.count("note: ") == 2
     told = netspec(*words, "other", "--json").json
     assert (told["path"], told["layers"], len(told["notes"])) == ("other", 12, 24)
     assert told["files"] == ["other/net.yaml", "other/weights.h5"]

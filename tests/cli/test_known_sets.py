@@ -34,22 +34,22 @@ def tiny(tmp_path, monkeypatch):
 
 
 def test_the_list_has_the_folders_of_datasets(netspec, tiny):
-    found = netspec("data", "sets", "--json").json
-    assert [(dataset["name"], dataset["there"]) for dataset in found] == [
+    result = netspec("data", "sets", "--json").json
+    assert [(dataset["name"], dataset["there"]) for dataset in result] == [
         ("cifar10", True),
         ("cifar100", False),
         ("fashion_mnist", False),
     ]
-    assert found[0]["folder"] == str(tiny)
+    assert result[0]["folder"] == str(tiny)
     lines = netspec("data", "sets").out.splitlines()
     assert lines[1].split()[0] == "cifar10"
     assert lines[1].endswith(str(tiny))
 
 
 def test_present_files_are_verified_and_not_fetched(netspec, tiny):
-    found = netspec("data", "get", "cifar10")
-    assert found.status == 0
-    assert found.out.splitlines()[:2] == [f"cifar10 is in {tiny}", "  data_batch_1.bin  3.07 kB"]
+    result = netspec("data", "get", "cifar10")
+    assert result.status == 0
+    assert result.out.splitlines()[:2] == [f"cifar10 is in {tiny}", "  data_batch_1.bin  3.07 kB"]
     assert netspec("data", "get", "cifar10", "--path", tiny, "--json").json["there"] is True
     (tiny / "test_batch.bin").write_bytes(bytes(3073))
     wrong = netspec("data", "get", "cifar10")
@@ -58,17 +58,17 @@ def test_present_files_are_verified_and_not_fetched(netspec, tiny):
     assert "got: test_batch.bin" in wrong.err
 
 
-@pytest.mark.parametrize(("name", "told"), [("cifar", "did you mean `cifar10`?"), ("mnist", "mnist is included")])
-def test_unknown_datasets_are_rejected(netspec, name, told):
-    found = netspec("data", "get", name)
-    assert found.status == 2
-    assert told in found.err
+@pytest.mark.parametrize(("name", "message"), [("cifar", "did you mean `cifar10`?"), ("mnist", "mnist is included")])
+def test_unknown_datasets_are_rejected(netspec, name, message):
+    result = netspec("data", "get", name)
+    assert result.status == 2
+    assert message in result.err
 
 
 def test_a_set_as_image_files_in_its_order(netspec, tiny, tmp_path):
-    found = netspec("data", "unpack", "cifar10", tmp_path / "png")
-    assert found.status == 0, found.err
-    assert found.out.splitlines()[:2] == ["train: 5 images", "test: 1 images"]
+    result = netspec("data", "unpack", "cifar10", tmp_path / "png")
+    assert result.status == 0, result.err
+    assert result.out.splitlines()[:2] == ["train: 5 images", "test: 1 images"]
     assert (tmp_path / "png" / "train.csv").read_text() == (
         "path,label,class\n"
         "train/airplane/0.png,0,airplane\n"
@@ -96,7 +96,7 @@ def test_image_files_give_the_batches_of_the_set_itself(netspec, tiny, tmp_path)
 
 
 def test_a_dataset_without_images_is_rejected(netspec, tmp_path):
-    found = netspec("data", "unpack", "adult", tmp_path / "png")
-    assert found.status == 2
-    assert "there is no image dataset `adult`" in found.err
+    result = netspec("data", "unpack", "adult", tmp_path / "png")
+    assert result.status == 2
+    assert "there is no image dataset `adult`" in result.err
     assert not Path(tmp_path / "png").exists()

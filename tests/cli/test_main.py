@@ -89,11 +89,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
 def test_a_mistake_is_reported_without_a_traceback(netspec, work, words):
-    found = netspec(*words)
-    assert found.status == 2
-    assert found.out == ""
-    assert "error: " in found.err
-    assert "internal error" not in found.err
+    result = netspec(*words)
+    assert result.status == 2
+    assert result.out == ""
+    assert "error: " in result.err
+    assert "internal error" not in result.err
 
 
 def test_every_command_has_a_mistake_above():
@@ -102,10 +102,10 @@ def test_every_command_has_a_mistake_above():
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_help_has_an_example_that_names_the_command(netspec, words):
-    found = netspec(*words, "--help")
-    assert found.status == 0
-    assert found.out.startswith(f"Usage: netspec {' '.join(words)}")
-    assert f"Example:\n    netspec {' '.join(words)}" in found.out.replace("Examples:", "Example:")
+    result = netspec(*words, "--help")
+    assert result.status == 0
+    assert result.out.startswith(f"Usage: netspec {' '.join(words)}")
+    assert f"Example:\n    netspec {' '.join(words)}" in result.out.replace("Examples:", "Example:")
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -162,9 +162,9 @@ def test_missing_weights_get_a_hint(netspec, work):
     "words", [word for word in MISTAKES if word[0] in ("train", "test", "check", "export")], ids=" ".join
 )
 def test_with_json_a_mistake_is_json(netspec, work, words):
-    found = netspec(*words, "--json")
-    assert found.status == 2
-    data = found.json
+    result = netspec(*words, "--json")
+    assert result.status == 2
+    data = result.json
     problems = data if words[0] == "check" else data["problems"]
     assert problems
     assert set(problems[0]) >= {"file", "line", "column", "path", "message", "expected", "got", "hint"}
@@ -179,7 +179,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "message"),
     [
         (InputError("wrong", hint="right"), 2, "error: wrong\n  hint: right\n"),
         (RunError([Problem("one"), Problem("two")]), 1, "error: one\nerror: two\n2 errors\n"),
@@ -187,24 +187,24 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (PermissionError(13, "Permission denied", "x"), 1, "error: permission denied: x\n"),
     ],
 )
-def test_the_error_determines_the_exit_status(netspec, monkeypatch, error, status, told):
+def test_the_error_determines_the_exit_status(netspec, monkeypatch, error, status, message):
     raising(monkeypatch, error)
-    found = netspec("train")
-    assert (found.status, found.err, found.out) == (status, told, "")
+    result = netspec("train")
+    assert (result.status, result.err, result.out) == (status, message, "")
 
 
 def test_a_defect_is_one_line_and_a_request(netspec, monkeypatch):
     raising(monkeypatch, KeyError("conv1\nkernel"))
-    found = netspec("train")
-    assert found.status == 1
-    assert found.err.splitlines()[0].startswith("error: internal error: KeyError: ")
-    assert "please report it; --debug shows the traceback" in found.err
+    result = netspec("train")
+    assert result.status == 1
+    assert result.err.splitlines()[0].startswith("error: internal error: KeyError: ")
+    assert "please report it; --debug shows the traceback" in result.err
 
 
 def test_running_out_of_memory_is_not_reported_as_a_defect(netspec, monkeypatch):
     raising(monkeypatch, MemoryError())
-    found = netspec("train")
-    assert (found.status, found.err.splitlines()[0]) == (1, "error: out of memory")
+    result = netspec("train")
+    assert (result.status, result.err.splitlines()[0]) == (1, "error: out of memory")
 
 
 def test_ctrl_c_has_the_shells_status(netspec, monkeypatch):
@@ -258,8 +258,8 @@ def test_as_a_process(work):
 @pytest.mark.slow
 def test_a_closed_pipe_is_not_reported_as_an_error(work):
     command = f"'{sys.executable}' -m netspec schema | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == ("{\n", "")
+    process = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert (process.stdout, process.stderr) == ("{\n", "")
 
 
 def test_a_terminal_without_unicode_gets_escapes(work):

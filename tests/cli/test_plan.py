@@ -28,9 +28,9 @@ total                          26  400 FLOP   512 B
 def test_the_table_of_layers(netspec, work):
     # hidden: 8·4 outputs of 3 products and sums each, then a bias and a ReLU for each: 192 + 32 + 32 operations,
     # and three arrays of 32 float32. logits: 8·2·4·2 + 16 operations, two arrays of 16.
-    found = netspec("plan", "train.yaml")
-    assert found.status == 0
-    assert found.out.startswith(LAYERS)
+    result = netspec("plan", "train.yaml")
+    assert result.status == 0
+    assert result.out.startswith(LAYERS)
 
 
 def test_each_output_of_a_layer_has_a_line(netspec, work):
@@ -78,9 +78,9 @@ def test_a_memory_budget_is_kept_and_its_recomputation_reported(netspec, tmp_pat
     before = netspec("plan", file, "--json").json
     states = sum(before["states_bytes"].values())
     budget = states + 3 * before["programs"]["train"]["arena_bytes"] // 4
-    found = netspec("plan", file, f"train.memory_budget={budget}")
-    assert "train runs" in found.out
-    assert "operations twice" in found.out
+    result = netspec("plan", file, f"train.memory_budget={budget}")
+    assert "train runs" in result.out
+    assert "operations twice" in result.out
     after = netspec("plan", file, "--json", f"train.memory_budget={budget}").json["programs"]["train"]
     assert states + after["arena_bytes"] + after["constant_bytes"] + after["steady_bytes"] <= budget
     assert after["spared_bytes"] == before["programs"]["train"]["arena_bytes"] - after["arena_bytes"]
@@ -94,26 +94,26 @@ def test_a_memory_budget_is_kept_and_its_recomputation_reported(netspec, tmp_pat
 
 
 def test_planned_memory_is_what_programs_allocate(netspec):
-    found = netspec("plan", LENET, "--json", "--batch-size", "16").json
+    result = netspec("plan", LENET, "--json", "--batch-size", "16").json
     spec = load_train(LENET)
     assert isinstance(spec.solver, SolverSpec)
     compiler = Compiler(spec.net, solver=spec.solver, device="cpu")
     for purpose in (ProgramKind.TRAIN, ProgramKind.TEST, ProgramKind.PREDICT):
         program: Program = compiler.program(purpose, 16)
-        assert found["programs"][purpose]["arena_bytes"] == program.plan.memory.arena_bytes
-        assert found["programs"][purpose]["steady_bytes"] == program.plan.memory.invariant_bytes
-        assert found["programs"][purpose]["lower_bound_bytes"] <= found["programs"][purpose]["arena_bytes"]
-    assert sum(found["states_bytes"].values()) == compiler.states.nbytes
+        assert result["programs"][purpose]["arena_bytes"] == program.plan.memory.arena_bytes
+        assert result["programs"][purpose]["steady_bytes"] == program.plan.memory.invariant_bytes
+        assert result["programs"][purpose]["lower_bound_bytes"] <= result["programs"][purpose]["arena_bytes"]
+    assert sum(result["states_bytes"].values()) == compiler.states.nbytes
 
 
 def test_lenet_is_as_published(netspec):
-    found = netspec("plan", LENET, "--json", "--batch-size", "1").json
-    assert found["parameters"] == found["trainable_parameters"] == 431_080  # as Caffe's example counts them
-    assert [layer["parameters"] for layer in found["layers"] if layer["parameters"]] == [520, 25_050, 400_500, 5_010]
-    convolution = found["layers"][0]
+    result = netspec("plan", LENET, "--json", "--batch-size", "1").json
+    assert result["parameters"] == result["trainable_parameters"] == 431_080  # as Caffe's example counts them
+    assert [layer["parameters"] for layer in result["layers"] if layer["parameters"]] == [520, 25_050, 400_500, 5_010]
+    convolution = result["layers"][0]
     assert convolution["output_shape"] == [1, 20, 24, 24]
     assert convolution["flops"] == 20 * 24 * 24 * (2 * 25 + 1)
-    assert found["totals"]["flops"] == sum(layer["flops"] for layer in found["layers"])
+    assert result["totals"]["flops"] == sum(layer["flops"] for layer in result["layers"])
 
 
 def test_batch_size_scales_the_arithmetic(netspec, work):
@@ -123,8 +123,8 @@ def test_batch_size_scales_the_arithmetic(netspec, work):
 
 
 def test_frozen_parameters_are_counted(netspec, work):
-    found = netspec("plan", "net.yaml", "layers.hidden.trainable=false")
-    assert "10 parameters are trainable, 16 are frozen" in found.out
+    result = netspec("plan", "net.yaml", "layers.hidden.trainable=false")
+    assert "10 parameters are trainable, 16 are frozen" in result.out
 
 
 def test_members_of_solver_groups_are_listed(netspec, work):
@@ -139,8 +139,8 @@ def test_members_of_solver_groups_are_listed(netspec, work):
         ["2", "learning_rate", "×", "2,", "Adam", "1", "hidden/kernel"],
         ["3", "the", "solver's", "settings", "1", "logits/kernel"],
     ]
-    found = netspec("plan", "train.yaml", f"solver.groups={groups}", "--json").json["groups"]
-    assert [(one["says"], one["parameters"]) for one in found] == [
+    result = netspec("plan", "train.yaml", f"solver.groups={groups}", "--json").json["groups"]
+    assert [(one["says"], one["parameters"]) for one in result] == [
         ("weight_decay 0", ["hidden/bias", "logits/bias"]),
         ("learning_rate × 2, Adam", ["hidden/kernel"]),
         ("the solver's settings", ["logits/kernel"]),
@@ -153,18 +153,18 @@ def test_shared_parameters_count_once(netspec, work):
         "netspec: 1\ninputs: {x: {shape: [4]}}\n"
         "layers: [{name: a, type: Dense, units: 4}, {name: b, type: Dense, units: 4, share: a}]\n"
     )
-    found = netspec("plan", "net.yaml", "--json").json
-    assert [layer["parameters"] for layer in found["layers"]] == [20, 0]
-    assert found["parameters"] == 20
+    result = netspec("plan", "net.yaml", "--json").json
+    assert [layer["parameters"] for layer in result["layers"]] == [20, 0]
+    assert result["parameters"] == 20
 
 
 def test_kernels_of_every_node(netspec, work):
-    found = netspec("plan", "net.yaml", "--kernels", "--json").json
-    used = found["kernels"]["predict"]
+    result = netspec("plan", "net.yaml", "--kernels", "--json").json
+    used = result["kernels"]["predict"]
     # One by one with the reference kernels, as one with kernels that take bias and activation along.
     assert "+".join(one["op"] for one in used) == "MatMul+Add+Relu+MatMul+Add"
     assert {one["layer"] for one in used} == {"hidden", "logits"}
-    assert len(used) == found["programs"]["predict"]["nodes"]
+    assert len(used) == result["programs"]["predict"]["nodes"]
     assert all(one["kernel"].count(":") == 1 for one in used)
     text = netspec("plan", "net.yaml", "--kernels").out
     assert "kernels of predict, in the order of execution" in text
@@ -264,8 +264,8 @@ def test_hierarchical_sums_that_are_impossible_are_reported(netspec, work, worke
 def test_memory_of_a_worker(netspec, work):
     """With sharded_optimizer it has a fourth of what the solver remembers."""
     words = "plan", "train.yaml", "net.vars.width=1024", "--workers", "4"
-    found = netspec(*words, "--json", "parallel={strategy: sharded_optimizer}").json
-    kept, worker = found["states_bytes"], found["worker"]
+    result = netspec(*words, "--json", "parallel={strategy: sharded_optimizer}").json
+    kept, worker = result["states_bytes"], result["worker"]
     assert (worker["samples"], worker["states_bytes"]["parameter"]) == (2, kept["parameter"])
     pieces = 4  # of as many parameters, each of which is rounded up to whole lines
     assert worker["states_bytes"]["slot"] == pytest.approx(kept["slot"] / 4, abs=pieces * 64)

@@ -26,9 +26,9 @@ def test_kernels_are_those_of_the_gpu_and_no_library_is_asked_for(
     netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it fails
-    found = netspec("plan", "train.yaml", "--device", "h200", "--json", "--kernels")
-    assert found.status == 0, found.err
-    told = loads(found.out)
+    result = netspec("plan", "train.yaml", "--device", "h200", "--json", "--kernels")
+    assert result.status == 0, result.err
+    told = loads(result.out)
     used = {use["kernel"].partition(":")[0] for uses in told["kernels"].values() for use in uses}
     assert "cuda" in used
     assert used <= set(open_device("h200").backends)
@@ -85,16 +85,16 @@ def test_workers_are_planned_in_each_precision(
     precision: Precision, strategy: str, netspec: Netspec, work: Path
 ) -> None:
     more = (f"train.precision={precision}", f"parallel={strategy}", "--json")
-    found = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", *more)
-    assert found.status == 0, found.err
-    told = loads(found.out)
+    result = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", *more)
+    assert result.status == 0, result.err
+    told = loads(result.out)
     assert told["worker"]["bytes"] == told["gpus"]["needed_bytes"]
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "parameter_server", "local_sgd"])
 def test_messages_through_the_processor_are_not_hidden(strategy: str, netspec: Netspec, work: Path) -> None:
-    found = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", f"parallel={strategy}", "--json")
-    gpus = loads(found.out)["gpus"]
+    result = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", f"parallel={strategy}", "--json")
+    gpus = loads(result.out)["gpus"]
     assert gpus["exposed"] > 0
     graph = strategy in ("parameter_server", "local_sgd")  # between steps
     assert (gpus["hosted"] == 0) == graph
@@ -117,14 +117,14 @@ def test_the_largest_batch_is_the_largest() -> None:
 def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = GPUS["t4"].__class__("a tiny one", (7, 5), 1000, GPUS["t4"].rates, GPUS["t4"].links)
     monkeypatch.setitem(GPUS, "t4", small)
-    found = netspec("plan", "train.yaml", "--device", "t4")
-    assert found.status == 0
-    assert "a tiny one: " in found.out
-    assert "of 1.00 kB are needed, which does not fit" in found.out
+    result = netspec("plan", "train.yaml", "--device", "t4")
+    assert result.status == 0
+    assert "a tiny one: " in result.out
+    assert "of 1.00 kB are needed, which does not fit" in result.out
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["plan", "train.yaml", "--device", "h20"], "did you mean `h200`?"),
         (
@@ -139,10 +139,10 @@ def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monke
         ),
     ],
 )
-def test_unsupported_gpu_plans_are_reported(words: list[str], told: str, netspec: Netspec, work: Path) -> None:
-    found = netspec(*words)
-    assert found.status == 2
-    assert told in found.err
+def test_unsupported_gpu_plans_are_reported(words: list[str], message: str, netspec: Netspec, work: Path) -> None:
+    result = netspec(*words)
+    assert result.status == 2
+    assert message in result.err
 
 
 def test_products_are_rated_by_the_units_that_a_gpu_has() -> None:

@@ -25,10 +25,10 @@ def test_the_curve_of_a_schedule_is_the_rate_at_each_step(netspec, work):
 def test_no_data_is_read_where_the_length_is_in_steps(netspec, work):
     (work / "blobs.npz").unlink()
     assert netspec("plot", "train.yaml", "--schedule").status == 0
-    found = netspec("plot", "train.yaml", "~train.max_steps", "train.max_epochs=2", "--schedule")
-    assert found.status == 2
-    assert "`max_epochs` can't be converted to steps" in found.err
-    assert "train.max_steps=1000" in found.err
+    result = netspec("plot", "train.yaml", "~train.max_steps", "train.max_epochs=2", "--schedule")
+    assert result.status == 2
+    assert "`max_epochs` can't be converted to steps" in result.err
+    assert "train.max_steps=1000" in result.err
 
 
 def test_epochs_are_counted_in_the_data(netspec, work):
@@ -77,8 +77,8 @@ def test_a_chart_is_drawn_in_the_terminal(netspec, work):
 
 
 def test_an_svg_is_a_picture_of_it(netspec, work):
-    found = netspec("plot", "train.yaml", COSINE, "--schedule", "--out", "rate.svg")
-    assert found.status == 0
+    result = netspec("plot", "train.yaml", COSINE, "--schedule", "--out", "rate.svg")
+    assert result.status == 0
     picture = ET.parse(work / "rate.svg").getroot()
     (line,) = picture.iter(f"{SVG}polyline")
     points = [tuple(map(float, point.split(","))) for point in line.get("points", "").split()]
@@ -99,7 +99,7 @@ def test_the_figures_of_a_run(netspec, trained):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("train.yaml",), "a training file has no losses to draw"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
@@ -108,18 +108,18 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
     ],
 )
-def test_charts_that_cannot_be_drawn_are_reported(netspec, work, words, told):
-    found = netspec("plot", *words)
-    assert found.status == 2
-    assert told in found.err
+def test_charts_that_cannot_be_drawn_are_reported(netspec, work, words, message):
+    result = netspec("plot", *words)
+    assert result.status == 2
+    assert message in result.err
 
 
 def test_a_run_without_a_step_has_nothing_to_draw(netspec, work):
     (work / "run").mkdir()
     (work / "run" / "log.jsonl").write_text('{"event": "start"}\n{"event": "lo')
-    found = netspec("plot", "run")
-    assert found.status == 2
-    assert "has no values yet" in found.err
+    result = netspec("plot", "run")
+    assert result.status == 2
+    assert "has no values yet" in result.err
 
 
 def test_values_without_a_logarithm_are_left_out():

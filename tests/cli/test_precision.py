@@ -47,10 +47,10 @@ def test_a_training_in_float16_skips_steps_that_overflow_and_goes_on_to_the_bit(
 
 
 def test_unsupported_float16_is_reported_with_its_location(netspec, work):
-    found = netspec("train", "train.yaml", "train.precision=float16", "--device", "cpu")
-    assert found.status == 2
-    assert "does not compute in float16" in found.err
-    assert "expected: one of bfloat16, float32, float64, tf32" in found.err
+    result = netspec("train", "train.yaml", "train.precision=float16", "--device", "cpu")
+    assert result.status == 2
+    assert "does not compute in float16" in result.err
+    assert "expected: one of bfloat16, float32, float64, tf32" in result.err
     assert netspec("check", "train.yaml", "train.precision=float16").status == 0  # another device may
 
 

@@ -25,8 +25,8 @@ def predict(
 def test_outputs_are_the_models(netspec, trained, spec):
     features = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
     np.savez("in.npz", features=features)
-    found = predict(netspec, "--batch-size", "2", spec=spec)
-    assert (found.status, found.out) == (0, "5 samples: logits [5, 2] in out.npz\n")
+    result = predict(netspec, "--batch-size", "2", spec=spec)
+    assert (result.status, result.out) == (0, "5 samples: logits [5, 2] in out.npz\n")
     with np.load("out.npz") as written:
         assert written.files == ["logits"]
         # The same float32 arithmetic, in batches of another size.
@@ -36,8 +36,8 @@ def test_outputs_are_the_models(netspec, trained, spec):
 
 def test_a_runs_folder_has_the_weights(netspec, trained):
     np.savez("in.npz", features=np.ones((5, 3), np.float32))
-    found = netspec("predict", "run", "--input", "in.npz", "--output", "out.npz")
-    assert (found.status, "note: the weights are those in run/" in found.err) == (0, True)
+    result = netspec("predict", "run", "--input", "in.npz", "--output", "out.npz")
+    assert (result.status, "note: the weights are those in run/" in result.err) == (0, True)
     assert netspec("test", "run").status == 0
 
 
@@ -70,8 +70,8 @@ def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, 
     Path("labels.idx").write_bytes(b"\0\0\x08\x01" + np.array([3], ">i4").tobytes() + b"\0\1\0")
     Path("train.yaml").write_text(IMAGES.replace("SOURCE", source))
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
-    found = netspec("predict", "run", "--input", "photos", "--output", "out.npz")
-    assert (found.status, found.out) == (0, "3 samples: logits [3, 2] in out.npz\n")
+    result = netspec("predict", "run", "--input", "photos", "--output", "out.npz")
+    assert (result.status, result.out) == (0, "3 samples: logits [3, 2] in out.npz\n")
     inputs = pixels[[0, 2, 1], None].astype(np.float32) / 2  # photos/0 comes first
     expected = load("run/spec.yaml", "run/weights.h5").predict({"image": inputs})["logits"]
     with np.load("out.npz") as written:
@@ -106,8 +106,8 @@ def test_transforms_that_are_not_applied_are_listed(netspec, trained):
     # Weights of no training say nothing: then the training file does, as far as it knows.
     load("net.yaml").save_weights("fresh.h5")
     assert predict(netspec, weights="fresh.h5").err == ""
-    found = predict(netspec, spec="scaled.yaml", weights="fresh.h5")
-    assert found.err == told.replace("`features`", "the first input that is not a label")
+    result = predict(netspec, spec="scaled.yaml", weights="fresh.h5")
+    assert result.err == told.replace("`features`", "the first input that is not a label")
 
 
 def test_results_that_are_not_finite_are_reported(netspec, trained):
@@ -133,19 +133,19 @@ def test_unneeded_inputs_are_accepted(netspec, trained):
 
 def test_all_that_does_not_fit_is_listed(netspec, trained):
     np.savez("in.npz", feature=np.zeros((5, 3)), label=np.zeros(5, np.int32))
-    found = predict(netspec)
-    assert found.status == 2
-    assert "the net has no input `feature`" in found.err
-    assert "did you mean `features`?" in found.err
-    assert "the input `features` is missing" in found.err
+    result = predict(netspec)
+    assert result.status == 2
+    assert "the net has no input `feature`" in result.err
+    assert "did you mean `features`?" in result.err
+    assert "the input `features` is missing" in result.err
 
 
 def test_a_wrong_shape_is_reported(netspec, trained):
     np.savez("in.npz", features=np.zeros((5, 4), np.float32))
-    found = predict(netspec)
-    assert found.status == 2
-    assert "got: " in found.err
-    assert "4]" in found.err
+    result = predict(netspec)
+    assert result.status == 2
+    assert "got: " in result.err
+    assert "4]" in result.err
 
 
 def test_nothing_is_written_where_something_is_wrong(netspec, trained):

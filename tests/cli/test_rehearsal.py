@@ -7,12 +7,12 @@ import pytest
 
 def test_a_dry_run_reports_the_training(netspec, work):
     before = sorted(work.iterdir())
-    found = netspec("train", "train.yaml", "--workers", "3", "--dry-run", "--json").json
-    facts = {name: found[name] for name in ("event", "name", "workers", "batch_size", "largest_share", "steps")}
+    result = netspec("train", "train.yaml", "--workers", "3", "--dry-run", "--json").json
+    facts = {name: result[name] for name in ("event", "name", "workers", "batch_size", "largest_share", "steps")}
     assert facts == {
         "event": "dry_run", "name": "blobs", "workers": 3, "batch_size": 8, "largest_share": 3, "steps": 12,
     }  # fmt: skip
-    assert found["samples"] == {"training": 42, "test": 42}
+    assert result["samples"] == {"training": 42, "test": 42}
     plan = netspec("plan", "train.yaml", "--json").json
     program = plan["programs"]["train"]
     parts = program["arena_bytes"] + program["constant_bytes"] + program["steady_bytes"]
@@ -30,13 +30,13 @@ def test_memory_is_that_of_the_strategy(netspec, work):
 
     whole, slots = memory("{strategy: all_reduce}"), 4 * (4096 * (3 + 1 + 2) + 2)
     assert memory("{strategy: sharded_optimizer}") < whole - slots / 2 + 4096
-    found = netspec("train", "train.yaml", "parallel={strategy: pipeline}", "--workers", "2", "--dry-run").out
-    assert found.startswith("blobs: 2 workers, a batch of 8\n")
+    result = netspec("train", "train.yaml", "parallel={strategy: pipeline}", "--workers", "2", "--dry-run").out
+    assert result.startswith("blobs: 2 workers, a batch of 8\n")
     assert memory("{strategy: pipeline}") < whole
 
 
 @pytest.mark.parametrize(
-    ("workers", "way", "told"),
+    ("workers", "way", "message"),
     [
         ("3", "{strategy: model, layers: {hidden: columns}}", "equal parts on 3 workers"),
         ("2", "{strategy: model, layers: {hidden: rows}}", "equal parts on 2 workers"),
@@ -44,15 +44,15 @@ def test_memory_is_that_of_the_strategy(netspec, work):
         ("2", "{strategy: sufficient_factors, layers: [act]}", "act: the gradient is not a product over samples"),
     ],
 )
-def test_strategies_that_the_net_excludes_are_reported(netspec, work, workers, way, told):
+def test_strategies_that_the_net_excludes_are_reported(netspec, work, workers, way, message):
     net = (work / "net.yaml").read_text().replace("  - {name: logits", "  - {name: act, type: ReLU}\n  - {name: logits")
     (work / "net.yaml").write_text(net)
     train = (work / "train.yaml").read_text()
     (work / "train.yaml").write_text(f"{train}parallel: {way}\n")
-    found = netspec("train", "train.yaml", "--workers", workers, "--dry-run")
-    assert found.status == 2
-    assert "train.yaml:8:" in found.err
-    assert told in found.err
+    result = netspec("train", "train.yaml", "--workers", workers, "--dry-run")
+    assert result.status == 2
+    assert "train.yaml:8:" in result.err
+    assert message in result.err
 
 
 def test_steps_of_epochs_and_limits_of_data(netspec, work):
@@ -92,7 +92,7 @@ def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--workers", "16"), "train.yaml:4:53: error: a batch has fewer samples than there are workers"),
         (("--workers", "0"), "--workers must be 1 or more"),
@@ -104,8 +104,8 @@ def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
         (("solver.learning_rat=1",), "did you mean `learning_rate`?"),
     ],
 )
-def test_mistakes(netspec, work, words, told):
-    found = netspec("train", "train.yaml", *words, "--dry-run")
-    assert found.status == 2
-    assert told in found.err
+def test_mistakes(netspec, work, words, message):
+    result = netspec("train", "train.yaml", *words, "--dry-run")
+    assert result.status == 2
+    assert message in result.err
     assert not (work / "runs").exists()

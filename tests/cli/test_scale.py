@@ -21,26 +21,26 @@ def by_name(found: Any, strategy: str) -> dict[int, Any]:
 
 def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
     (work / "blobs.npz").unlink()  # no data is read
-    found = netspec("scale", "train.yaml", *GIVEN, "--workers", "1..6", "--json").json
-    assert (found["samples"], found["per_worker"]) == (8, False)
-    assert found["gradient_bytes"] == 4 * (3 * 4 + 4 + 4 * 2 + 2)
-    assert [(prediction["strategy"], prediction["workers"]) for prediction in found["predictions"]] == [
+    result = netspec("scale", "train.yaml", *GIVEN, "--workers", "1..6", "--json").json
+    assert (result["samples"], result["per_worker"]) == (8, False)
+    assert result["gradient_bytes"] == 4 * (3 * 4 + 4 + 4 * 2 + 2)
+    assert [(prediction["strategy"], prediction["workers"]) for prediction in result["predictions"]] == [
         (name, workers) for name in STRATEGIES for workers in (1, 2, 4, 6)
     ]
-    for prediction in found["predictions"]:
+    for prediction in result["predictions"]:
         if "impossible" not in prediction:
             assert prediction["step_seconds"] == pytest.approx(
                 prediction["compute_seconds"] + prediction["exposed_seconds"] + prediction["waiting_seconds"]
             )
             assert prediction["efficiency"] == pytest.approx(prediction["speedup"] / prediction["workers"])
             assert prediction["samples_per_second"] == pytest.approx(prediction["samples"] / prediction["step_seconds"])
-    alone = by_name(found, "all_reduce")[1]
+    alone = by_name(result, "all_reduce")[1]
     assert (alone["step_seconds"], alone["speedup"]) == (pytest.approx(0.08), pytest.approx(1))
-    assert by_name(found, "all_reduce")[2]["compute_seconds"] == pytest.approx(0.04)
-    assert by_name(found, "all_reduce")[2]["sent_bytes"] == {"worker": found["gradient_bytes"]}
+    assert by_name(result, "all_reduce")[2]["compute_seconds"] == pytest.approx(0.04)
+    assert by_name(result, "all_reduce")[2]["sent_bytes"] == {"worker": result["gradient_bytes"]}
     assert "hierarchical" not in [
         prediction["strategy"]
-        for prediction in found["predictions"]
+        for prediction in result["predictions"]
         if "speedup" in prediction and prediction["workers"] > 1
     ]
 
@@ -78,14 +78,14 @@ def test_a_step_is_measured_if_its_time_is_not_passed(netspec, work, monkeypatch
     monkeypatch.setattr(roofline, "COPIED", 2**12)
     monkeypatch.setattr(roofline, "BUDGET", 0.0)
     monkeypatch.setattr(scale, "ADDED", 2**12)
-    found = netspec("scale", "train.yaml", "--workers", "1..8", "--strategy", "all_reduce", "--json").json
-    steps = found["one_worker"]["steps"]
+    result = netspec("scale", "train.yaml", "--workers", "1..8", "--strategy", "all_reduce", "--json").json
+    steps = result["one_worker"]["steps"]
     assert [step["samples"] for step in steps] == [1, 2, 8]
     assert all(step["seconds"] > 0 for step in steps)
-    assert found["one_worker"]["adding_seconds_per_byte"] > 0
-    alone = by_name(found, "all_reduce")[1]
+    assert result["one_worker"]["adding_seconds_per_byte"] > 0
+    alone = by_name(result, "all_reduce")[1]
     assert alone["compute_seconds"] == pytest.approx(steps[-1]["seconds"])
-    assert found["one_worker"]["from"].startswith("measured on ")
+    assert result["one_worker"]["from"].startswith("measured on ")
 
 
 def test_communication_settings_come_from_the_training_file(netspec, work):
@@ -127,20 +127,20 @@ def test_sizes_that_are_measured():
 
 
 def test_times_below_a_millisecond_have_enough_digits(netspec, work):
-    found = netspec("scale", "train.yaml", "--step-time", "0.05ms", "--network", "shared-memory", "--workers", "2,4")
-    assert found.status == 0, found.err
-    row = next(line for line in found.out.splitlines() if line.startswith("all_reduce "))
+    result = netspec("scale", "train.yaml", "--step-time", "0.05ms", "--network", "shared-memory", "--workers", "2,4")
+    assert result.status == 0, result.err
+    row = next(line for line in result.out.splitlines() if line.startswith("all_reduce "))
     assert len(set(row.split())) == 3, row
 
 
 def test_text_and_a_picture(netspec, work):
-    found = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--out", "scale.svg")
-    assert found.status == 0
-    assert found.out.startswith("blobs: a batch of 8 in total, 104 B of gradients\n")
-    assert "network     ethernet-10g: α 25 µs, 1.18 GB/s" in found.out
+    result = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--out", "scale.svg")
+    assert result.status == 0
+    assert result.out.startswith("blobs: a batch of 8 in total, 104 B of gradients\n")
+    assert "network     ethernet-10g: α 25 µs, 1.18 GB/s" in result.out
     for title in ("step, ms", "not hidden, ms", "speedup", "efficiency, %", "sent by each worker in a step"):
-        assert f"\n{title}\n" in found.out
-    assert "pipeline has none for 4 workers, nor more: 2 layers cannot form 4 stages" in found.out
+        assert f"\n{title}\n" in result.out
+    assert "pipeline has none for 4 workers, nor more: 2 layers cannot form 4 stages" in result.out
     hosts = netspec("scale", "train.yaml", *GIVEN, "--workers", "2,4,8", "--workers-per-host", "4").out
     assert "hierarchical has none for 2, 4 workers: " in hosts
     picture = ET.parse(work / "scale.svg").getroot()
@@ -150,7 +150,7 @@ def test_text_and_a_picture(netspec, work):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--workers", "0"), "at least one worker"),
         (("--workers", "8..4"), "the range ends before it begins"),
@@ -173,16 +173,16 @@ def test_text_and_a_picture(netspec, work):
         (("--out", "scale.png"), "--out: pictures are written as SVG"),
     ],
 )
-def test_mistakes(netspec, work, words, told):
-    found = netspec("scale", "train.yaml", "--step-time", "80ms", "--workers", "2..8", *words)
-    assert found.status == 2
-    assert told in found.err
+def test_mistakes(netspec, work, words, message):
+    result = netspec("scale", "train.yaml", "--step-time", "80ms", "--workers", "2..8", *words)
+    assert result.status == 2
+    assert message in result.err
 
 
 def test_a_net_needs_a_batch_and_losses(netspec, work):
     assert "a net has no batch size" in netspec("scale", "net.yaml", *GIVEN).err
     assert netspec("scale", "net.yaml", *GIVEN, "--batch-size", "64", "--workers", "2").status == 0
     (work / "net.yaml").write_text("netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: 4}]\n")
-    found = netspec("scale", "net.yaml", *GIVEN, "--batch-size", "64")
-    assert found.status == 2
-    assert "this net has no losses" in found.err
+    result = netspec("scale", "net.yaml", *GIVEN, "--batch-size", "64")
+    assert result.status == 2
+    assert "this net has no losses" in result.err

@@ -77,10 +77,10 @@ def accepts(port: int) -> bool:
 def test_an_address_in_use_is_reported_before_the_model_is_loaded(netspec, trained):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        found = netspec("serve", "run", "--port", port)
-    assert found.status == 1
-    assert f"error: cannot listen on 127.0.0.1:{port}: address already in use\n" in found.err
-    assert "hint: `--port` chooses another" in found.err
+        result = netspec("serve", "run", "--port", port)
+    assert result.status == 1
+    assert f"error: cannot listen on 127.0.0.1:{port}: address already in use\n" in result.err
+    assert "hint: `--port` chooses another" in result.err
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_an_address_in_use_is_reported_before_the_model_is_loaded(netspec, train
     ],
 )
 def test_a_wrong_setting_is_reported(netspec, trained, words, message):
-    found = netspec("serve", "run", *words)
-    assert (found.status, message in found.err) == (2, True)
+    result = netspec("serve", "run", *words)
+    assert (result.status, message in result.err) == (2, True)
 
 
 def test_missing_libraries_are_named(netspec, trained, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    found = netspec("serve", "run")
-    assert found.status == 2
-    assert "hint: pip install 'netspec[serve]'" in found.err
+    result = netspec("serve", "run")
+    assert result.status == 2
+    assert "hint: pip install 'netspec[serve]'" in result.err

@@ -14,16 +14,16 @@ from tests.backends.cuda.nccl import install
 
 @pytest.mark.parametrize("words", [(), ("net",), ("train",)])
 def test_schema_is_json_with_docs(netspec, words):
-    found = netspec("schema", *words)
-    assert found.status == 0
-    assert "$schema" in found.json
-    assert "Number of output channels" in found.out  # the docs of a field, as editors show them
+    result = netspec("schema", *words)
+    assert result.status == 0
+    assert "$schema" in result.json
+    assert "Number of output channels" in result.out  # the docs of a field, as editors show them
 
 
 def test_devices(netspec):
-    found = netspec("devices", "--json").json["devices"]
-    assert [device["name"] for device in found] == list(DEVICES)
-    assert [device["name"] for device in found if device["auto"]] == ["cpu"]
+    result = netspec("devices", "--json").json["devices"]
+    assert [device["name"] for device in result] == list(DEVICES)
+    assert [device["name"] for device in result if device["auto"]] == ["cpu"]
     lines = netspec("devices").out.splitlines()
     assert lines[0].split() == ["device", "kernels"]
     assert lines[1 + len(DEVICES)] == ""
@@ -31,18 +31,18 @@ def test_devices(netspec):
 
 
 def test_devices_print_what_starts_workers(netspec, monkeypatch, tmp_path):
-    found = netspec("devices", "--json").json["mpi"]
+    result = netspec("devices", "--json").json["mpi"]
     lines = netspec("devices").out.splitlines()
-    assert {"mpi4py", "library", "mpiexec", "missing", "job"} == set(found)
-    assert found["job"] is None
+    assert {"mpi4py", "library", "mpiexec", "missing", "job"} == set(result)
+    assert result["job"] is None
     assert "workers    one worker, which does not communicate" in lines
     for name in ("mpi4py", "library", "mpiexec"):
-        assert (found[name] is None) <= (name in found["missing"] or name == "library")
-        assert any(line.startswith(name) for line in lines) == (found[name] is not None or name in found["missing"])
+        assert (result[name] is None) <= (name in result["missing"] or name == "library")
+        assert any(line.startswith(name) for line in lines) == (result[name] is not None or name in result["missing"])
     (tmp_path / "mpi4py.py").write_text("raise ImportError('no library of that name')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = netspec("devices", "--json").json["mpi"]
-    assert found["missing"]["mpi4py"] == "ImportError: no library of that name"
+    result = netspec("devices", "--json").json["mpi"]
+    assert result["missing"]["mpi4py"] == "ImportError: no library of that name"
     assert "pip install 'netspec[mpi]'" in netspec("devices").out
 
 
@@ -66,10 +66,10 @@ def test_unavailable_kernels_are_listed_with_the_reason(netspec, monkeypatch):
 
 
 def test_the_reference_is_written_as_pages(netspec, tmp_path):
-    found = netspec("schema", "--docs", tmp_path / "reference")
-    assert found.status == 0
+    result = netspec("schema", "--docs", tmp_path / "reference")
+    assert result.status == 0
     pages = len(list((tmp_path / "reference").rglob("*.md")))
-    assert found.out == f"{pages} pages below {tmp_path / 'reference'}\n"
+    assert result.out == f"{pages} pages below {tmp_path / 'reference'}\n"
     refused = netspec("schema", "net", "--docs", tmp_path / "other")
     assert refused.status == 2
     assert "hint: leave out `net`" in refused.err

@@ -68,9 +68,9 @@ def test_a_closed_reader_sets_the_exit_status_without_an_error_message(work, nam
 @pytest.mark.parametrize(("words", "status"), [(["check", "train.yaml"], 0), (["check", "nothing.yaml"], 2)])
 def test_a_closed_error_stream_changes_no_status(work, words, status):
     command = [sys.executable, "-m", "netspec", *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False, preexec_fn=lambda: os.close(2))
-    assert done.returncode == status
-    assert b"nothing.yaml" not in done.stdout
+    process = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False, preexec_fn=lambda: os.close(2))
+    assert process.returncode == status
+    assert b"nothing.yaml" not in process.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the platform has no device that is always full")

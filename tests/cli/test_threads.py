@@ -12,8 +12,8 @@ import pytest
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_training_runs_with_as_many_threads_as_asked_for(work, count):
     words = [sys.executable, "-m", "netspec", "train", "train.yaml", "--threads", str(count), "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-    assert json.loads(done.stdout.splitlines()[0])["threads"] == count
+    process = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(process.stdout.splitlines()[0])["threads"] == count
 
 
 def test_no_threads_at_all_is_refused(netspec, work):

@@ -23,19 +23,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_json_adds_up(netspec, work):
     (work / "blobs.npz").unlink()  # no data file is needed
-    found = netspec("time", "train.yaml", "--steps", "4", "--json").json
-    assert (found["name"], found["purpose"], found["solver"], found["batch_size"]) == ("blobs", "train", "SGD", 8)
-    assert found["steps"] == 4
-    assert 0 < found["fastest_step_seconds"] <= found["step_seconds"]
-    assert found["samples_per_second"] == pytest.approx(8 / found["step_seconds"])
-    nodes, layers = found["nodes"], found["layers"]
+    result = netspec("time", "train.yaml", "--steps", "4", "--json").json
+    assert (result["name"], result["purpose"], result["solver"], result["batch_size"]) == ("blobs", "train", "SGD", 8)
+    assert result["steps"] == 4
+    assert 0 < result["fastest_step_seconds"] <= result["step_seconds"]
+    assert result["samples_per_second"] == pytest.approx(8 / result["step_seconds"])
+    nodes, layers = result["nodes"], result["layers"]
     assert [layer["name"] for layer in layers[:3]] == ["hidden", "logits", "sparse_categorical_crossentropy"]
     assert [layer["type"] for layer in layers[:2]] == ["Dense", "Dense"]
     assert {node["phase"] for node in nodes} == {"forward", "backward", "update"}
     for part in ("seconds", "flops", "bytes", "share", "least_seconds"):
         assert sum(layer[part] for layer in layers) == pytest.approx(sum(node[part] for node in nodes))
     assert sum(layer["share"] for layer in layers) == pytest.approx(1)
-    assert found["flops"] == sum(node["flops"] for node in nodes)
+    assert result["flops"] == sum(node["flops"] for node in nodes)
     for layer in layers:
         assert layer["seconds"] == pytest.approx(sum(layer["phases"].values()))
         assert layer["of_roofline"] == pytest.approx(layer["least_seconds"] / layer["seconds"])
@@ -43,12 +43,12 @@ def test_json_adds_up(netspec, work):
 
 def test_flops_and_nodes_are_those_of_the_plan(netspec, work):
     program = netspec("plan", "train.yaml", "--json", "--kernels").json
-    found = netspec("time", "train.yaml", "--steps", "1", "--json").json
-    copies = [one for one in found["nodes"] if one["op"] == "copies of states"]
-    assert len(found["nodes"]) - len(copies) == program["programs"]["train"]["nodes"]
-    assert found["flops"] == program["programs"]["train"]["flops"]
+    result = netspec("time", "train.yaml", "--steps", "1", "--json").json
+    copies = [one for one in result["nodes"] if one["op"] == "copies of states"]
+    assert len(result["nodes"]) - len(copies) == program["programs"]["train"]["nodes"]
+    assert result["flops"] == program["programs"]["train"]["flops"]
     planned = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in program["kernels"]["train"]]
-    timed = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in found["nodes"] if one not in copies]
+    timed = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in result["nodes"] if one not in copies]
     assert timed == planned
 
 
@@ -95,9 +95,9 @@ def test_text(netspec, work):
     ],
 )
 def test_mistakes(netspec, work, words, said):
-    found = netspec("time", "train.yaml", *words)
-    assert found.status == 2
-    assert said in found.err
+    result = netspec("time", "train.yaml", *words)
+    assert result.status == 2
+    assert said in result.err
 
 
 def test_a_timed_run_is_a_run(work):
@@ -136,6 +136,6 @@ def test_roofline():
 
 
 def test_an_unknown_autotune_level_gets_the_nearest_one(netspec):
-    found = netspec("time", "model_zoo/lenet_mnist/net.yaml", "--autotune", "ful")
-    assert found.status == 2
-    assert "full" in found.err
+    result = netspec("time", "model_zoo/lenet_mnist/net.yaml", "--autotune", "ful")
+    assert result.status == 2
+    assert "full" in result.err

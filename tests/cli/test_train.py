@@ -25,9 +25,9 @@ from netspec.training.run import Interrupted
 
 
 def test_json_lines_end_in_done(netspec, work):
-    found = netspec("train", "train.yaml", "--run-dir", "run", "--json")
-    assert (found.status, found.err) == (0, "")
-    events = found.lines
+    result = netspec("train", "train.yaml", "--run-dir", "run", "--json")
+    assert (result.status, result.err) == (0, "")
+    events = result.lines
     assert events[0]["event"] == "start"
     assert "progress" not in {one["event"] for one in events}
     steps = [one["step"] for one in events if one["event"] == "log"]
@@ -42,11 +42,11 @@ def test_json_lines_end_in_done(netspec, work):
 
 def test_the_end_prints_paths_and_next_commands(netspec, work):
     folder = work / "a run"
-    found = netspec("train", "train.yaml", "--run-dir", folder)
-    assert found.status == 0
-    assert f"weights: {folder / 'best.h5'}\n" in found.out
-    assert f"log: {folder / 'log.jsonl'}\n" in found.out
-    test, export = (line.strip() for line in found.out.partition("next:\n")[2].splitlines())
+    result = netspec("train", "train.yaml", "--run-dir", folder)
+    assert result.status == 0
+    assert f"weights: {folder / 'best.h5'}\n" in result.out
+    assert f"log: {folder / 'log.jsonl'}\n" in result.out
+    test, export = (line.strip() for line in result.out.partition("next:\n")[2].splitlines())
     for line, needed in ((test, "accuracy"), (export, "onnxruntime gives the same results")):
         program, *words = shlex.split(line)
         assert program == "netspec"
@@ -58,7 +58,7 @@ def test_the_end_prints_paths_and_next_commands(netspec, work):
 
 
 def test_overrides_and_weights(netspec, trained):
-    found = netspec(
+    result = netspec(
         "train",
         "train.yaml",
         "train.max_steps=1",
@@ -69,8 +69,8 @@ def test_overrides_and_weights(netspec, trained):
         "two",
         "--json",
     )
-    assert found.status == 0
-    assert found.lines[-1]["steps"] == 1
+    assert result.status == 0
+    assert result.lines[-1]["steps"] == 1
     before, after = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "two/weights.h5").parameters
     # One step from trained weights stays near them; fresh weights of another draw would not.
     assert all(np.abs(after[name] - before[name]).max() < 0.2 for name in before)
@@ -78,25 +78,25 @@ def test_overrides_and_weights(netspec, trained):
 
 def test_resume_goes_on(netspec, work):
     assert netspec("train", "train.yaml", "train.max_steps=6", "--run-dir", "run").status == 0
-    found = netspec("train", "train.yaml", "--resume", "--run-dir", "run", "--json")
-    assert found.status == 0
-    assert next(line for line in found.lines if line["event"] == "start")["step"] == 6
+    result = netspec("train", "train.yaml", "--resume", "--run-dir", "run", "--json")
+    assert result.status == 0
+    assert next(line for line in result.lines if line["event"] == "start")["step"] == 6
     assert netspec("train", "train.yaml", "--run-dir", "whole").status == 0
     resumed, whole = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "whole/weights.h5").parameters
     assert all(np.array_equal(resumed[name], whole[name]) for name in whole)
 
 
 def test_a_run_is_not_overwritten(netspec, trained):
-    found = netspec("train", "train.yaml", "--run-dir", "run")
-    assert found.status == 2
-    assert "already contains a run" in found.err
+    result = netspec("train", "train.yaml", "--run-dir", "run")
+    assert result.status == 2
+    assert "already contains a run" in result.err
 
 
 def test_a_loss_that_is_not_finite_fails_while_running(netspec, work):
-    found = netspec("train", "train.yaml", "solver.learning_rate=1e30", "--run-dir", "run", "--json")
-    assert found.status == 1
-    assert found.lines[-1]["event"] == "error"
-    assert "not finite" in found.lines[-1]["problems"][0]["message"]
+    result = netspec("train", "train.yaml", "solver.learning_rate=1e30", "--run-dir", "run", "--json")
+    assert result.status == 1
+    assert result.lines[-1]["event"] == "error"
+    assert "not finite" in result.lines[-1]["problems"][0]["message"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
@@ -120,9 +120,9 @@ def test_ctrl_c_saves_and_prints_the_resume_command(netspec, work):
     words = shlex.split(again)
     assert words == ["python", "-m", "netspec", "train", "run/spec.yaml", "--resume"]
     step = int(told.split()[3].replace(",", ""))
-    found = netspec(*words[3:], f"train.max_steps={step + 2}", "--json")
-    assert found.status == 0
-    assert found.lines[-1]["steps"] == step + 2
+    result = netspec(*words[3:], f"train.max_steps={step + 2}", "--json")
+    assert result.status == 0
+    assert result.lines[-1]["steps"] == step + 2
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_a_second_ctrl_c_prints_the_resume_command_in_one_line(netspec, work, mo
     (work / "a").mkdir()
     (work / "a" / "spec.yaml").touch()
     monkeypatch.setattr("netspec.training.run.run", run)
-    found = netspec("train", "train.yaml")
-    assert (found.status, found.out, found.err) == (130, "", line + "\n")
+    result = netspec("train", "train.yaml")
+    assert (result.status, result.out, result.err) == (130, "", line + "\n")
 
 
 def test_resuming_a_finished_run_reports_it(netspec, trained):
@@ -151,14 +151,14 @@ def test_resuming_a_finished_run_reports_it(netspec, trained):
 
 
 def test_test_counts_each_sample_once(netspec, trained):
-    found = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json")
-    assert found.status == 0
-    assert found.json["samples"] == 42
+    result = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json")
+    assert result.status == 0
+    assert result.json["samples"] == 42
     # The classes are eight standard deviations apart.
-    assert found.json["metrics"] == {"accuracy": 1.0}
+    assert result.json["metrics"] == {"accuracy": 1.0}
     other = netspec("test", "train.yaml", "data.test.batch_size=5", "--weights", "run/weights.h5", "--json").json
     # The same sums in another order of float32 additions.
-    assert other["loss"] == pytest.approx(found.json["loss"], rel=1e-5)
+    assert other["loss"] == pytest.approx(result.json["loss"], rel=1e-5)
 
 
 def test_test_as_text(netspec, trained):
@@ -251,9 +251,9 @@ def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work)
         .replace("metrics: [", "metrics: [{type: ConfusionMatrix, from: [logits, label]}, ")
     )
     (work / "net.yaml").write_text(net)
-    found = netspec("train", "train.yaml", "--run-dir", "run", "--json")
-    assert found.status == 0
-    tests = [line for line in found.lines if line["event"] == "test"]
+    result = netspec("train", "train.yaml", "--run-dir", "run", "--json")
+    assert result.status == 0
+    tests = [line for line in result.lines if line["event"] == "test"]
     assert [set(line["metrics"]) for line in tests] == [{"accuracy"}] * len(tests)
     assert not any("tables" in line for line in tests)
     told = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json").json

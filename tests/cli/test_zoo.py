@@ -12,22 +12,22 @@ from netspec.tools.zoo import ZooModel, zoo
 
 
 def test_list(netspec):
-    found = netspec("zoo", "list", "--json").json
-    assert "lenet_mnist" in [model["name"] for model in found]
-    assert all(model["files"] and model["description"] for model in found)
+    result = netspec("zoo", "list", "--json").json
+    assert "lenet_mnist" in [model["name"] for model in result]
+    assert all(model["files"] and model["description"] for model in result)
     assert "lenet_mnist" in netspec("zoo", "list").out
 
 
 def test_every_model_is_right(netspec):
     specs = [path for model in zoo() for path in model.specs]
-    found = netspec("check", *specs)
-    assert (found.status, found.err) == (0, "")
+    result = netspec("check", *specs)
+    assert (result.status, result.err) == (0, "")
 
 
 def test_show(netspec):
-    found = netspec("zoo", "show", "lenet_mnist")
-    assert "parameters: 431,080" in found.out
-    assert "net.yaml" in found.out
+    result = netspec("zoo", "show", "lenet_mnist")
+    assert "parameters: 431,080" in result.out
+    assert "net.yaml" in result.out
     assert netspec("zoo", "show", "lenet_mnist", "--json").json["parameters"] == 431_080
 
 
@@ -36,9 +36,9 @@ def test_an_unknown_model(netspec):
 
 
 def test_a_copy_can_be_checked_and_changed(netspec, work):
-    found = netspec("zoo", "copy", "lenet_mnist", "my nets/lenet")
-    assert found.status == 0
-    assert "netspec train 'my nets/lenet/train.yaml'" in found.out
+    result = netspec("zoo", "copy", "lenet_mnist", "my nets/lenet")
+    assert result.status == 0
+    assert "netspec train 'my nets/lenet/train.yaml'" in result.out
     assert netspec("check", "my nets/lenet/net.yaml", "my nets/lenet/train.yaml").status == 0
     card = (work / "my nets" / "lenet" / "README.md").read_text()
     assert "\n    netspec train 'my nets/lenet/train.yaml'\n" in card

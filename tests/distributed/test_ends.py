@@ -103,13 +103,13 @@ def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "told"),
+    ("begun", "message"),
     [(False, "error: no such folder"), (True, "rank 0 (h1): error: no such folder\n  hint: to continue: x")],
 )
-def test_worker_0_reports_for_all_until_training_starts(begun: bool, told: str) -> None:
+def test_worker_0_reports_for_all_until_training_starts(begun: bool, message: str) -> None:
     words = FailureReports(3)
     words.add(FailureReport(0, "h1", 2, "error: no such folder"))
-    assert words.summarize("to continue: x", started=begun) == ("", told, 2)
+    assert words.summarize("to continue: x", started=begun) == ("", message, 2)
 
 
 def test_the_signal_of_a_crashed_worker_is_reported() -> None:
@@ -126,10 +126,10 @@ def test_a_bus_error_is_reported_with_its_likely_cause() -> None:
     output = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
     assert _signal_name(_worker_status(12, output, 15)) == "SIGBUS"
     assert _signal_name(_worker_status(1, output, 15)) == "SIGTERM"  # of another one
-    likely, got, hint = _probable_cause("SIGBUS")
+    likely, actual, hint = _probable_cause("SIGBUS")
     assert likely.startswith(": the shared memory may have been full")
-    assert (got is not None) == SHM_FOLDER.is_dir()
-    assert got is None or re.match(r"[\d,.]+ MB of [\d,.]+ MB are free in /dev/shm ", got)
+    assert (actual is not None) == SHM_FOLDER.is_dir()
+    assert actual is None or re.match(r"[\d,.]+ MB of [\d,.]+ MB are free in /dev/shm ", actual)
     assert hint is not None
     assert "--shm-size" in hint
 

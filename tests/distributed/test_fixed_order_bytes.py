@@ -26,10 +26,10 @@ def test_fixed_order_step_predicts_its_bytes(
     spec: Callable[..., dict[str, Any]], workers: int, branches: list[int], level: int
 ) -> None:
     assert [len(partial_sums_of(rank, 8, workers, 8)) for rank in range(workers)] == branches
-    given = load_train(spec() | {"parallel": {"strategy": "all_reduce", "deterministic": True}})
-    assert isinstance(given.parallel, Strategy)
-    session = WorkerSession(SimulatedCommunicator(workers, workers), given.parallel)
-    compiler = training_compiler(given, "reference", session)
+    train_spec = load_train(spec() | {"parallel": {"strategy": "all_reduce", "deterministic": True}})
+    assert isinstance(train_spec.parallel, Strategy)
+    session = WorkerSession(SimulatedCommunicator(workers, workers), train_spec.parallel)
+    compiler = training_compiler(train_spec, "reference", session)
     session.expect(compiler, EpochBatches([(16, 32)], [(16, 32)], 1), range(10))
     sums = [*compiler.names("gradient"), *moving_averages(compiler)]
     branch = 2 * 8 + sum(compiler.states[name].nbytes for name in sums)  # the loss, and how many samples

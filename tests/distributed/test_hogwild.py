@@ -99,10 +99,10 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
 def test_training_resumes_after_a_worker_was_killed(jobs, spec, tmp_path: Path) -> None:
-    given = spec() | {"parallel": HOGWILD}
-    given["train"] |= {"max_steps": 2000, "checkpoint_every": 50, "log_every": 50}
+    train_spec = spec() | {"parallel": HOGWILD}
+    train_spec["train"] |= {"max_steps": 2000, "checkpoint_every": 50, "log_every": 50}
     path, run = tmp_path / "spec.json", tmp_path / "run"
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps(train_spec))
     job = jobs.train(path, "--workers", 2, "--run-dir", run, "--json")
     saved = until(job, "checkpoint")["step"]
     job.pids = workers_of(job)
@@ -122,10 +122,10 @@ def test_training_resumes_after_a_worker_was_killed(jobs, spec, tmp_path: Path) 
 
 
 def test_workers_on_several_hosts_are_reported(spec) -> None:
-    given = load_train(spec() | {"parallel": HOGWILD})
-    check_workers(given, 4)
+    train_spec = load_train(spec() | {"parallel": HOGWILD})
+    check_workers(train_spec, 4)
     with pytest.raises(InputError, match="the workers of hogwild share memory, so they must be on one host"):
-        check_workers(given, 4, one_host=False)
+        check_workers(train_spec, 4, one_host=False)
 
 
 class Two(Communicator):
@@ -140,15 +140,15 @@ class Two(Communicator):
 
 
 def test_only_parameters_are_shared(spec) -> None:
-    given = load_train(spec() | {"parallel": HOGWILD, "solver": {"type": "Adam"}})
-    strategy = given.parallel
+    train_spec = load_train(spec() | {"parallel": HOGWILD, "solver": {"type": "Adam"}})
+    strategy = train_spec.parallel
     assert isinstance(strategy, Strategy)
     with acting_as(Two()) as group:
         assert isinstance(group, Two)
-        compiler = training_compiler(given, "reference", WorkerSession(group, strategy))
+        compiler = training_compiler(train_spec, "reference", WorkerSession(group, strategy))
     inside = {n for n in compiler.info if np.shares_memory(compiler.states.array(n), group.memory)}
     assert inside == set(compiler.names("parameter"))
-    assert compiler.states.nbytes == training_compiler(given, "reference").states.nbytes
+    assert compiler.states.nbytes == training_compiler(train_spec, "reference").states.nbytes
 
 
 def test_device_without_shared_memory_reports_it(monkeypatch) -> None:

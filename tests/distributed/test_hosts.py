@@ -50,10 +50,10 @@ def test_hierarchical_training_equals_flat_training(
     jobs, hosts: Hosts, spec: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     ways: list[dict[str, Any]] = [{"hierarchical": False}, {"hierarchical": True}]
-    given = spec(max_steps=6, precision="float64")
+    train_spec = spec(max_steps=6, precision="float64")
     listed = [
         {
-            "spec": {**given, "parallel": {"strategy": "all_reduce", **way}},
+            "spec": {**train_spec, "parallel": {"strategy": "all_reduce", **way}},
             "run_dir": str(tmp_path / str(number)),
             "device": "reference",
         }

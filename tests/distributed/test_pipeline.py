@@ -37,14 +37,14 @@ def test_steps_equal_one_accumulating_worker(jobs: Any, workers: int) -> None:
 
 def test_training_resumes_with_any_number_of_workers(jobs: Any, spec: Make, tmp_path: Path) -> None:
     """On as many as before to the same bits, else within rounding; with averages and clipping by a norm over all."""
-    given = spec(precision="float64", loss_scale="dynamic", keep_checkpoints=9)
-    given["solver"] = {"type": "Adam", "learning_rate": 0.01, "global_clipnorm": 0.5, "ema": {"decay": 0.9},
+    train_spec = spec(precision="float64", loss_scale="dynamic", keep_checkpoints=9)
+    train_spec["solver"] = {"type": "Adam", "learning_rate": 0.01, "global_clipnorm": 0.5, "ema": {"decay": 0.9},
                        "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.8, "end": 0.9}}  # fmt: skip
     actual = {}
     for workers in (1, 3):
         (folder := tmp_path / str(workers)).mkdir()
         path = folder / "spec.json"
-        path.write_text(json.dumps(given))
+        path.write_text(json.dumps(train_spec))
         job = jobs(workers, "train.py", str(path), json.dumps(WAY), variables=PLAIN)
         assert job.end() == 0, job.err
         actual[workers] = json.loads(job.out)

@@ -101,40 +101,40 @@ def test_no_worker_is_ahead_by_more_than_the_staleness() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "ranks", "path", "told"),
+    ("fields", "ranks", "path", "message"),
     [
         ({"servers": 3}, 3, "parallel.servers", "there are no ranks left for workers"),
         ({"servers": 1, "backup_workers": 2}, 3, "parallel.backup_workers", "a step would not wait for any worker"),
         ({"servers": 1}, 8, "data.train.batch_size", "a batch has fewer samples than there are workers"),
     ],
 )
-def test_rank_problems_are_reported(fields: dict, ranks: int, path: str, told: str, spec) -> None:
-    given = spec() | {"parallel": {"strategy": "parameter_server", **fields}}
-    given["data"]["train"]["batch_size"] = 6
+def test_rank_problems_are_reported(fields: dict, ranks: int, path: str, message: str, spec) -> None:
+    train_spec = spec() | {"parallel": {"strategy": "parameter_server", **fields}}
+    train_spec["data"]["train"]["batch_size"] = 6
     with pytest.raises(InputError) as caught:
-        check_workers(load_train(given), ranks)
+        check_workers(load_train(train_spec), ranks)
     (problem,) = caught.value.problems
-    assert (problem.path, problem.message) == (path, told)
-    given["parallel"]["backup_workers"] = 0
-    check_workers(load_train(given), {"parallel.servers": 4, "parallel.backup_workers": 3}.get(path, 7))
+    assert (problem.path, problem.message) == (path, message)
+    train_spec["parallel"]["backup_workers"] = 0
+    check_workers(load_train(train_spec), {"parallel.servers": 4, "parallel.backup_workers": 3}.get(path, 7))
 
 
 def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
-    given = spec() | {"parallel": {"strategy": "parameter_server", "servers": 2}}
-    (tmp_path / "train.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
+    train_spec = spec() | {"parallel": {"strategy": "parameter_server", "servers": 2}}
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(train_spec, sort_keys=False))
     found = dry_run(tmp_path / "train.yaml", workers=6)
     assert (found.workers, found.servers, found.largest_share) == (4, 2, -(-found.batch_size // 4))
     assert "4 workers and 2 servers" in _described(found)
     with acting_as(SimulatedCommunicator(6, 6)), pytest.raises(InputError, match="no communication is hidden"):
-        time_workers(load_train(given), 8, "reference", 1)
-    sent = worker_traffic(load_train(given), 6, 3, found.batch_size)
+        time_workers(load_train(train_spec), 8, "reference", 1)
+    sent = worker_traffic(load_train(train_spec), 6, 3, found.batch_size)
     sent = replace(sent, messages=[one for one in sent.messages if one.contents])  # beside them there are small letters
     nbytes = sent.messages[0].nbytes
     assert sent.each() == {"worker": nbytes, "server": 4 * nbytes / 2}
     network = NETWORKS["ib-hdr"]
-    layers = tuple(layer for layer, _ in layers_of(load_train(given)))
+    layers = tuple(layer for layer, _ in layers_of(load_train(train_spec)))
     job = as_trained(
-        TrainingJob(ComputeModel((StepCost(found.batch_size, layers),)), found.batch_size), load_train(given)
+        TrainingJob(ComputeModel((StepCost(found.batch_size, layers),)), found.batch_size), load_train(train_spec)
     )
     assert job.servers == 2
     plan = STRATEGIES["parameter_server"].plan(job, Cluster(6, network, network, 3))

@@ -181,10 +181,10 @@ def test_all_train_and_go_on_exactly(
     workers: int,
     ways: Sequence[dict[str, Any]],
 ) -> None:
-    given = spec()
-    given["solver"] = {"type": "Adam", "learning_rate": 0.01}
+    train_spec = spec()
+    train_spec["solver"] = {"type": "Adam", "learning_rate": 0.01}
     path = tmp_path / "spec.yaml"
-    path.write_text(yaml.safe_dump(given, sort_keys=False))
+    path.write_text(yaml.safe_dump(train_spec, sort_keys=False))
     job = jobs(workers, "train.py", str(path), *map(json.dumps, ways))
     assert job.end() == 0, job.err
     for way, line in zip(ways, job.out.splitlines(), strict=True):
@@ -209,17 +209,19 @@ def test_all_train_and_go_on_exactly(
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_worker_without_samples_idles_in_local_training(spec: Callable[..., dict[str, Any]], accumulate: int) -> None:
-    given = load_train(spec(accumulate=accumulate) | {"parallel": {"strategy": "local_sgd"}})
-    assert isinstance(given.parallel, Strategy)
-    session = WorkerSession(Two(), given.parallel)
-    compiler = training_compiler(given, "reference", session)
+    train_spec = load_train(spec(accumulate=accumulate) | {"parallel": {"strategy": "local_sgd"}})
+    assert isinstance(train_spec.parallel, Strategy)
+    session = WorkerSession(Two(), train_spec.parallel)
+    compiler = training_compiler(train_spec, "reference", session)
     before = {name: compiler.states[name] for name in compiler.names("parameter", "slot")}
     nothing = Batch(
         {"x": np.ones((1, 6), np.float32), "label": np.zeros(1, np.int32)}, np.zeros(0, np.int64), 0, 0, 0, 1
     )
-    with open_training_loader(given, compiler, session) as loader:
+    with open_training_loader(train_spec, compiler, session) as loader:
         part = PartialStep()
-        actual = Stepper(given, compiler, loader).run(nothing, 0, {LEARNING_RATE: 1.0}, part)  # an epoch's last batch
+        actual = Stepper(train_spec, compiler, loader).run(
+            nothing, 0, {LEARNING_RATE: 1.0}, part
+        )  # an epoch's last batch
     assert actual is not None
     assert (actual[0](), actual[1], part) == (0.0, 0, PartialStep())
     for name, array in before.items():
@@ -234,11 +236,11 @@ class Two(Communicator):
 
 def test_residuals_are_shared_by_another_worker_count(spec: Callable[..., dict[str, Any]]) -> None:
     """Of three workers' residuals each of two has half the sum, of what else each had of its own the mean."""
-    given = load_train(spec() | {"parallel": {"strategy": "one_bit", "smallest": 1}})
-    strategy = given.parallel
+    train_spec = load_train(spec() | {"parallel": {"strategy": "one_bit", "smallest": 1}})
+    strategy = train_spec.parallel
     assert isinstance(strategy, Strategy)
     session = WorkerSession(Two(), strategy)
-    compiler = training_compiler(given, "reference", session)
+    compiler = training_compiler(train_spec, "reference", session)
     values = {"residual/fc1/kernel": (1.0, 2.0, 6.0), "fc1/kernel": (1.0, 3.0, 5.0)}
     for name, (first, *_) in values.items():
         compiler.states.assign(name, np.full_like(compiler.states[name], first))
@@ -246,7 +248,7 @@ def test_residuals_are_shared_by_another_worker_count(spec: Callable[..., dict[s
         {name: np.full_like(compiler.states[name], numbers[rank]) for name, numbers in values.items()}
         for rank in (1, 2)
     ]
-    with open_training_loader(given, compiler, session) as loader:
+    with open_training_loader(train_spec, compiler, session) as loader:
         session.align(compiler, loader, StartingPoint(Progress(), worker_states=worker_states))
     assert np.unique(compiler.states["residual/fc1/kernel"]) == [4.5]
     assert np.unique(compiler.states["fc1/kernel"]) == [3.0]

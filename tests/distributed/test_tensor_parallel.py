@@ -97,7 +97,7 @@ def test_states_are_pieces_and_evaluated_states_are_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "workers", "told"),
+    ("spec", "workers", "message"),
     [
         (given({"fc1": "columns"}), 5, "the 96 units of fc1 do not divide by 5"),
         (given({"logits": "columns"}), 4, "the 10 units of logits do not divide by 4"),
@@ -111,8 +111,8 @@ def test_states_are_pieces_and_evaluated_states_are_full() -> None:
         (given({"fc1": "columns"}, solver={"type": "SGD", "clipnorm": 1.0}), 2, "needs the full tensor"),
     ],
 )  # fmt: skip
-def test_unsplittable_layers_are_reported(spec: dict[str, Any], workers: int, told: str) -> None:
-    with pytest.raises(SpecError, match=told):
+def test_unsplittable_layers_are_reported(spec: dict[str, Any], workers: int, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
         compiled(spec, workers)
 
 

@@ -59,7 +59,7 @@ def test_communication_between_steps_is_timed(jobs, spec: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alone", "told"),
+    ("alone", "message"),
     [
         (0.008, "hidden: 75 % of the 8.000 ms that communication takes on its own"),
         (
@@ -68,11 +68,11 @@ def test_communication_between_steps_is_timed(jobs, spec: Path) -> None:
         ),
     ],
 )
-def test_hidden_gpu_is_reported(capsys, alone: float, told: str) -> None:
+def test_hidden_gpu_is_reported(capsys, alone: float, message: str) -> None:
     wait = MessageWait("bucket 1", ("fc/kernel",), 64.0, 0.001, 0.002)
     _print_overlap(Overlap("all_reduce", 2, 3, 0.010, 0.006, 0.002, alone, 0.0, (wait,)))
     out = capsys.readouterr().out
-    assert told in out
+    assert message in out
     assert "without what is sent a step takes 6.000 ms instead of 10.000 ms" in out
     assert "20.0 % of it" in out
 

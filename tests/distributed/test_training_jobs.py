@@ -243,8 +243,8 @@ def test_missing_mpi_is_reported_with_the_install_command(spec: Path, hidden: No
     assert "pip install 'netspec[mpi]'" in output
 
 
-@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
-def test_failure_to_join_is_reported_once_per_host(rank: str, told: int, spec: Path, monkeypatch, capfd) -> None:
+@pytest.mark.parametrize(("rank", "message"), [("0", 1), ("1", 0)])
+def test_failure_to_join_is_reported_once_per_host(rank: str, message: int, spec: Path, monkeypatch, capfd) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "netspec.distributed.communicators.mpi", raising=False)
     monkeypatch.setattr("netspec.cli.workers.TOLD_WITHIN", 0)
@@ -253,14 +253,14 @@ def test_failure_to_join_is_reported_once_per_host(rank: str, told: int, spec: P
     monkeypatch.setenv("MPI_LOCALRANKID", rank)
     assert main(["train", str(spec), "--json"]) == 2
     out, err = capfd.readouterr()
-    assert (out.count("mpi4py can't be imported"), err.count("error:")) == (told, told)
+    assert (out.count("mpi4py can't be imported"), err.count("error:")) == (message, message)
 
 
 def test_time_as_one_of_a_job_that_cannot_be_joined_does_not_time_one_worker(spec: Path, hidden: None) -> None:
     command = [sys.executable, "-m", "netspec", "time", str(spec), "--steps", "1"]
-    done = subprocess.run(command, env={**os.environ, "PMI_SIZE": "2"}, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "mpi4py can't be imported" in done.stderr
+    process = subprocess.run(command, env={**os.environ, "PMI_SIZE": "2"}, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "mpi4py can't be imported" in process.stderr
 
 
 BY_SERVERS = [

@@ -34,9 +34,9 @@ def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path:
     spec = tmp_path / "train.yaml"
     spec.write_text(json.dumps(training(folder, train={"max_steps": 1000})))
     words = [sys.executable, "-m", "netspec", "verify-parallel", str(spec), "--steps", "3", "--json"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
+    process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    data = json.loads(process.stdout)
     assert [(worker["workers"], worker["differ"], worker["most"]) for worker in data["runs"]] == [
         (1, [], 0),
         (2, [], 0),
@@ -48,8 +48,8 @@ def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path:
 def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
     spec = training(folder)
     spec["data"]["train"]["batch_size"] = 3
-    given = load_train(spec)
-    actual = load_train(spec, short_training(given, verified_strategy(given, 2), 2)).parallel
+    train_spec = load_train(spec)
+    actual = load_train(spec, short_training(train_spec, verified_strategy(train_spec, 2), 2)).parallel
     assert isinstance(actual, AllReduce)
     assert (actual.deterministic, actual.shards) == (True, 3)
 
@@ -83,7 +83,7 @@ def test_comparison_detects_one_bit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--workers", "1"], "--workers must be 2 or more"),
         (["--workers", "33"], "a batch has fewer samples than there are workers"),
@@ -94,12 +94,12 @@ def test_comparison_detects_one_bit() -> None:
         ),
     ],
 )
-def test_incomparable_runs_are_reported(words: list[str], told: str, folder: Path, tmp_path: Path, capfd) -> None:
+def test_incomparable_runs_are_reported(words: list[str], message: str, folder: Path, tmp_path: Path, capfd) -> None:
     spec = tmp_path / "train.yaml"
     spec.write_text(json.dumps(training(folder)))
     assert main(["verify-parallel", str(spec), *words]) == 2
     err = capfd.readouterr().err
-    assert told in err
+    assert message in err
     assert err.count("error:") == 1
     assert "verify-parallel" not in err
     assert "stall" not in err, "settings that nobody wrote"

@@ -103,7 +103,7 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
 
 
 def test_a_solver_has_no_momentum_where_the_workers_have_it() -> None:
-    for solver, got in (({"type": "SGD", "momentum": 0.9}, "SGD with momentum 0.9"), ({"type": "Adam"}, "Adam")):
+    for solver, actual in (({"type": "SGD", "momentum": 0.9}, "SGD with momentum 0.9"), ({"type": "Adam"}, "Adam")):
         with pytest.raises(InputError, match="`momentum` here and in the solver") as caught:
             load_train(training(strategy="top_k", momentum=0.9) | {"solver": solver})
-        assert [(problem.path, problem.got) for problem in caught.value.problems] == [("parallel.momentum", got)]
+        assert [(problem.path, problem.got) for problem in caught.value.problems] == [("parallel.momentum", actual)]

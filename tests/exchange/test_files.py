@@ -34,11 +34,13 @@ except RunError as error:
 def test_a_full_disk_is_an_error_and_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "w.h5"
     write_weights(path, {"fc/kernel": np.ones(2, np.float32)}, name="first")
-    done = subprocess.run([sys.executable, "-c", AS_FILE_SIZE, str(path)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")  # libhdf5 would end the process by a signal
-    assert f"cannot write {path}" in done.stdout
-    assert "File too large" in done.stdout
-    assert ".tmp" not in done.stdout
+    process = subprocess.run(
+        [sys.executable, "-c", AS_FILE_SIZE, str(path)], capture_output=True, text=True, check=False
+    )
+    assert (process.returncode, process.stderr) == (0, "")  # libhdf5 would end the process by a signal
+    assert f"cannot write {path}" in process.stdout
+    assert "File too large" in process.stdout
+    assert ".tmp" not in process.stdout
     assert read_weights(path).name == "first"
     assert list(tmp_path.iterdir()) == [path]  # and no temporary file stays
 

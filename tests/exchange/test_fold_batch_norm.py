@@ -79,9 +79,9 @@ def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
     ]
     x = np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32)
     (expected,) = net.predict({"x": x}).values()
-    ((called, got),) = net_of(made.draft).predict({"x": x}).items()
+    ((called, actual),) = net_of(made.draft).predict({"x": x}).items()
     assert called == ("norm" if output else "layer2")
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32, products in another order
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)  # float32, products in another order
 
 
 @pytest.mark.parametrize("name", KEPT)

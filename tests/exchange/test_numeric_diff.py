@@ -11,7 +11,7 @@ NAN, INF = np.nan, np.inf
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "told"),
+    ("ours", "theirs", "message"),
     [
         ([1.0, 2.0], [1.0, 2.5], "largest difference 0.5"),
         ([NAN, INF, 2.0], [NAN, INF, 2.5],
@@ -23,8 +23,8 @@ NAN, INF = np.nan, np.inf
          "NaN on one side alone: 1 of 3 numbers; infinite on one side, another number on the other: 2 of 3 numbers"),
     ],
 )  # fmt: skip
-def test_gap_is_formatted(ours: list[float], theirs: list[float], told: str) -> None:
-    assert str(gap_of(np.array(ours), np.array(theirs))) == told
+def test_gap_is_formatted(ours: list[float], theirs: list[float], message: str) -> None:
+    assert str(gap_of(np.array(ours), np.array(theirs))) == message
 
 
 def test_several_outputs_as_one() -> None:

@@ -89,11 +89,11 @@ def computed(found: Imported, images: np.ndarray = IMAGES) -> dict[str, np.ndarr
 
 
 def check(found: Imported, wanted: Mapping[str, np.ndarray]) -> None:
-    got = computed(found)
-    assert list(got) == list(wanted)
+    actual = computed(found)
+    assert list(actual) == list(wanted)
     for name, array in wanted.items():
         # Both are float32 on the reference device; weights of other formats are transposed, which changes no bit.
-        np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -114,9 +114,9 @@ def test_outputs_equal_those_of_the_whole_net(whole: Model, files: Path, file: s
 @pytest.mark.parametrize(("count", "last"), [(1, "hidden"), (2, "flat")])
 def test_the_head_is_dropped_with_its_readers(whole: Model, files: Path, file: str, count: int, last: str) -> None:
     found = import_model(files / file, ImportOptions(drop_head=count))
-    (got,) = computed(found).values()
+    (actual,) = computed(found).values()
     (wanted,) = expected(whole, last).values()
-    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)  # float32
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)  # float32
     assert any("dropped: " in note and "head" in note for note in found.notes)
     with pytest.raises(InputError, match="has 4 layers with parameters"):
         import_model(files / file, ImportOptions(drop_head=4))
@@ -198,9 +198,9 @@ def test_a_tail_of_onnx_without_a_counterpart_is_cut_off(tmp_path: Path) -> None
         import_model(path)
     x = np.random.default_rng(0).normal(size=(1, 6, 4)).astype("float32")
     found = import_model(path, ImportOptions(until=("boxes", "/f/Relu_output_0")))
-    got = computed(found, x)
-    np.testing.assert_array_equal(got["f/Relu_output_0"], np.maximum(x, 0))
-    assert list(got) == ["boxes", "f/Relu_output_0"]
+    actual = computed(found, x)
+    np.testing.assert_array_equal(actual["f/Relu_output_0"], np.maximum(x, 0))
+    assert list(actual) == ["boxes", "f/Relu_output_0"]
     assert list(computed(import_model(path, ImportOptions(until=("f/Relu_output_0",))), x)) == ["f/Relu_output_0"]
 
 
@@ -255,8 +255,8 @@ def test_models_within_a_model_of_keras_are_cut_at_by_their_names(tmp_path: Path
     path = archive(tmp_path / "m.keras", outer)
     x = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")
     for name, last in (("base", "base/s"), ("base/r", "base/r")):
-        (got,) = computed(import_model(path, ImportOptions(until=(name,))), x)
-        assert got == last
+        (actual,) = computed(import_model(path, ImportOptions(until=(name,))), x)
+        assert actual == last
 
 
 NETS = """
@@ -323,7 +323,7 @@ def test_real_models_are_cut_in_the_middle(name: str, tmp_path: Path) -> None:
     del proto.graph.output[:]
     proto.graph.output.append(helper.make_empty_tensor_value_info(tensor))
     (wanted,) = open_session(proto.SerializeToString()).run(None, given)
-    got = net.predict({clean(one): array for one, array in given.items()})
-    assert list(got) == [clean(tensor)]
+    actual = net.predict({clean(one): array for one, array in given.items()})
+    assert list(actual) == [clean(tensor)]
     # Other orders of summation in float32, relative to the largest value of the tensor.
-    assert np.abs(got[clean(tensor)] - wanted).max() <= 1e-4 * np.abs(wanted).max()
+    assert np.abs(actual[clean(tensor)] - wanted).max() <= 1e-4 * np.abs(wanted).max()

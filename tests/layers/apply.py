@@ -41,8 +41,8 @@ class Applied:
     @property
     def updates(self) -> dict[str, np.ndarray]:
         """New values of states, by their names within the layer."""
-        found = evaluate(list(self.net.updates.values()), self.feeds)
-        return {label.removeprefix("it/"): array for label, array in zip(self.net.updates, found, strict=True)}
+        actual = evaluate(list(self.net.updates.values()), self.feeds)
+        return {label.removeprefix("it/"): array for label, array in zip(self.net.updates, actual, strict=True)}
 
     def result(self) -> float:
         """The figure of a metric, which is one number."""

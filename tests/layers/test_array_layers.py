@@ -26,8 +26,8 @@ def test_negative_padding_crops_first():
     x = np.arange(5.0).reshape(1, 5)
     for mode, expected in (("constant", [2, 3, 4, 7, 7]), ("reflect", [2, 3, 4, 3, 2])):
         value = {"value": 7} if mode == "constant" else {}
-        made = layer({"type": "Pad", "padding": [[-2, 2]], "mode": mode, **value}, x).y
-        np.testing.assert_array_equal(made, [expected])
+        applied = layer({"type": "Pad", "padding": [[-2, 2]], "mode": mode, **value}, x).y
+        np.testing.assert_array_equal(applied, [expected])
 
 
 def test_cumulative_sums_and_products_match_numpy():
@@ -45,8 +45,8 @@ def test_cumulative_sums_and_products_match_numpy():
 def test_gradient_of_a_product_reduction_with_zeros():
     x = np.array([[2.0, 0.0, 3.0]])
     one = layer({"type": "CumProd"}, x)
-    (found,) = one.gradient(np.array([[0.0, 0.0, 1.0]]))
-    np.testing.assert_array_equal(found, [[0, 6, 0]])
+    (actual,) = one.gradient(np.array([[0.0, 0.0, 1.0]]))
+    np.testing.assert_array_equal(actual, [[0, 6, 0]])
 
 
 EQUATIONS = [
@@ -67,14 +67,14 @@ EQUATIONS = [
 )
 def test_einsum_matches_numpy(equation, shapes):
     arrays = [RANDOM.normal(size=shape) for shape in shapes]
-    made = layer({"type": "Einsum", "equation": equation}, *arrays)
+    applied = layer({"type": "Einsum", "equation": equation}, *arrays)
     expected = np.einsum(equation, *arrays)
-    np.testing.assert_allclose(made.y, expected, rtol=1e-12, atol=1e-13)
-    (y,) = made.outputs
+    np.testing.assert_allclose(applied.y, expected, rtol=1e-12, atol=1e-13)
+    (y,) = applied.outputs
     by_matrices = y.op.decompose(*y.inputs)
     assert isinstance(by_matrices, Value)
-    (found,) = evaluate([by_matrices], made.feeds)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    (actual,) = evaluate([by_matrices], applied.feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_einsum_requires_a_letter_for_each_axis():
@@ -87,17 +87,17 @@ def test_col2im_inverts_im2col():
     image = RANDOM.normal(size=(1, 1, 3, 4))
     windows = np.lib.stride_tricks.sliding_window_view(image[0, 0], (2, 2)).reshape(6, 4).T
     counts = np.array([[1, 2, 2, 1], [2, 4, 4, 2], [1, 2, 2, 1]])
-    found = layer({"type": "Col2Im", "output_size": [3, 4], "kernel_size": 2}, windows[None]).y
-    np.testing.assert_allclose(found, image * counts, rtol=1e-13)
+    actual = layer({"type": "Col2Im", "output_size": [3, 4], "kernel_size": 2}, windows[None]).y
+    np.testing.assert_allclose(actual, image * counts, rtol=1e-13)
 
 
 def test_determinant_of_a_singular_matrix_has_nan_gradient():
     x = np.array([np.eye(2), np.ones((2, 2))])
     one = layer({"type": "Det"}, x)
     np.testing.assert_array_equal(one.y, [1, 0])
-    (found,) = one.gradient(np.ones(2))
-    np.testing.assert_array_equal(found[0], np.eye(2))
-    assert np.isnan(found[1]).all()
+    (actual,) = one.gradient(np.ones(2))
+    np.testing.assert_array_equal(actual[0], np.eye(2))
+    assert np.isnan(actual[1]).all()
 
 
 def test_trilu_replaces_infinity_by_zero():

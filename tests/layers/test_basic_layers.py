@@ -17,23 +17,23 @@ X = RANDOM.normal(size=(2, 3, 4))
 @pytest.mark.parametrize("shape", [(5, 4), (2, 3, 4), (2, 3, 2, 4)])
 def test_dense_multiplies_the_last_axis(shape):
     x, w, b = RANDOM.normal(size=shape), RANDOM.normal(size=(4, 6)), RANDOM.normal(size=6)
-    made = layer({"type": "Dense", "units": 6, "activation": "tanh"}, x, kernel=w, bias=b)
-    np.testing.assert_allclose(made.y, np.tanh(x @ w + b), rtol=1e-12)
+    applied = layer({"type": "Dense", "units": 6, "activation": "tanh"}, x, kernel=w, bias=b)
+    np.testing.assert_allclose(applied.y, np.tanh(x @ w + b), rtol=1e-12)
     dy = RANDOM.normal(size=(*shape[:-1], 6))
-    flow = dy * (1 - made.y**2)
-    dw, db = made.gradient(dy, "kernel", "bias")
+    flow = dy * (1 - applied.y**2)
+    dw, db = applied.gradient(dy, "kernel", "bias")
     np.testing.assert_allclose(dw, x.reshape(-1, 4).T @ flow.reshape(-1, 6), rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(db, flow.reshape(-1, 6).sum(0), rtol=1e-10)
-    np.testing.assert_allclose(made.gradient(dy)[0], flow @ w.T, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(applied.gradient(dy)[0], flow @ w.T, rtol=1e-10, atol=1e-13)
 
 
 def test_dense_adds_its_penalty_in_training_only():
     fields = {"type": "Dense", "units": 2, "kernel_regularizer": {"type": "L1L2", "l1": 0.5, "l2": 0.25}}
     assert layer(fields, np.ones((1, 2))).net.penalties == []
     assert layer({**fields, "trainable": False}, np.ones((1, 2)), training=True).net.penalties == []
-    made = layer(fields, np.ones((1, 2)), training=True, kernel=[[1, -2], [3, -4]])
-    made.outputs = tuple(made.net.penalties)
-    assert made.y == 0.5 * 10 + 0.25 * 30
+    applied = layer(fields, np.ones((1, 2)), training=True, kernel=[[1, -2], [3, -4]])
+    applied.outputs = tuple(applied.net.penalties)
+    assert applied.y == 0.5 * 10 + 0.25 * 30
 
 
 def test_dense_converts_integers_to_float():
@@ -70,13 +70,13 @@ def test_concatenate_joins_channels_by_default():
 
 def test_embedding_gathers_rows_and_sums_their_gradients():
     table, index = RANDOM.normal(size=(5, 3)), np.array([[1, 4, 1]], np.int32)
-    made = layer({"type": "Embedding", "input_dim": 5, "output_dim": 3}, index, embeddings=table)
-    np.testing.assert_array_equal(made.y, table[index])
+    applied = layer({"type": "Embedding", "input_dim": 5, "output_dim": 3}, index, embeddings=table)
+    np.testing.assert_array_equal(applied.y, table[index])
     dy = RANDOM.normal(size=(1, 3, 3))
     expected = np.zeros((5, 3))
     expected[1], expected[4] = dy[0, 0] + dy[0, 2], dy[0, 1]
-    np.testing.assert_allclose(made.gradient(dy, "embeddings")[0], expected, rtol=1e-15)
-    assert made.net.domains["x0"].high == 5
+    np.testing.assert_allclose(applied.gradient(dy, "embeddings")[0], expected, rtol=1e-15)
+    assert applied.net.domains["x0"].high == 5
 
 
 @pytest.mark.parametrize(

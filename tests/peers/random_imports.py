@@ -124,11 +124,11 @@ def _outputs(model: Model, found: Imported, answers: Mapping[str, np.ndarray]) -
             for name, array in given.items()]  # fmt: skip
     differences = []
     for feeds in product(*ways):
-        got = [np.asarray(one) for one in dict(model.predict(dict(zip(given, feeds, strict=True)))).values()]
-        expected = [answers[f"out_{index}"] for index in range(len(got))]
-        if f"out_{len(got)}" in answers:
+        actual = [np.asarray(one) for one in dict(model.predict(dict(zip(given, feeds, strict=True)))).values()]
+        expected = [answers[f"out_{index}"] for index in range(len(actual))]
+        if f"out_{len(actual)}" in answers:
             return "there are fewer outputs"
-        worst = max(_distance(one, other) for one, other in zip(got, expected, strict=True))
+        worst = max(_distance(one, other) for one, other in zip(actual, expected, strict=True))
         if worst <= 1:
             return ""
         differences.append(worst)
@@ -196,10 +196,10 @@ def _next_step(found: Imported, answers: Mapping[str, np.ndarray]) -> str:
         own = [key.partition("/")[2] for key in found.arrays if key.startswith(f"{layer.name}/")]
         for one in variables(layer, own):
             expected = answers[f"after_{layer.name}/{one.name}"]
-            got = to_keras(np.asarray(compiler.states[f"{layer.name}/{one.state}"]), one)
+            actual = to_keras(np.asarray(compiler.states[f"{layer.name}/{one.state}"]), one)
             if layer.name == "classes" and one.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
-                got = got.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
-            if not np.allclose(got, expected, rtol=1e-3, atol=2e-5):
-                apart = np.abs(got - expected).max()
+                actual = actual.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
+            if not np.allclose(actual, expected, rtol=1e-3, atol=2e-5):
+                apart = np.abs(actual - expected).max()
                 return f"`{layer.name}/{one.state}` differs by {apart:.3g} after step {found.step + 1} of {solver!r}"
     return ""

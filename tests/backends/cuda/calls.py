@@ -118,8 +118,8 @@ def check(one: Kernel, *, twice: bool = False) -> None:
         nodes = case.made.node.outputs
         results = [(value.type, layout) for value, layout in zip(nodes, case.lying.outputs, strict=True)]
         first = [fetch(DEVICE, y, *how) for y, how in zip(case.outputs, results, strict=True)]
-        for got, right in zip(first, evaluate(nodes, case.made.feeds), strict=True):
-            agree(got, right, twice=twice and is_narrow(case.lying))
+        for actual, right in zip(first, evaluate(nodes, case.made.feeds), strict=True):
+            agree(actual, right, twice=twice and is_narrow(case.lying))
         for y, (kind, layout) in zip(case.outputs, results, strict=True):
             DEVICE.upload(y, DEVICE.fetch(array(DEVICE, kind, None, layout)))
         case.run()

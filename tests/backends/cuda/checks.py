@@ -185,10 +185,10 @@ def keeps_nan(emulator: Emulator, case: Case) -> Check:
     )
     trial = Trial(Case(case.kernel, Call(node, spoiled), case.layouts))
     yield
-    for value, got, expected in zip(node.outputs, trial.results(emulator), trial.case.expected, strict=True):
+    for value, actual, expected in zip(node.outputs, trial.results(emulator), trial.case.expected, strict=True):
         if value.dtype.is_float:
-            assert got is not None
-            lost = int((np.isnan(expected) & ~np.isnan(got)).sum())
+            assert actual is not None
+            lost = int((np.isnan(expected) & ~np.isnan(actual)).sum())
             assert not lost, f"NaN is lost in {lost} elements"
 
 

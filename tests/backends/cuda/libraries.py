@@ -162,9 +162,9 @@ def _is_sized(row: list[str]) -> bool:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert not done.returncode, f"{' '.join(command)}\n{done.stderr[:4000]}"
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not process.returncode, f"{' '.join(command)}\n{process.stderr[:4000]}"
+    return process.stdout
 
 
 @contextmanager

@@ -95,8 +95,8 @@ def test_net_trains_like_reference(name: str, emulated: None, tmp_path: Path) ->
     (tmp_path / "resnet.yaml").write_text(RESNET)
     file = tmp_path / name if name == "resnet.yaml" else ROOT / name
     expected = losses(compiled(file, SMALL[name], open_device("reference")))
-    got = losses(compiled(file, SMALL[name], EmulatedDevice()))
+    actual = losses(compiled(file, SMALL[name], EmulatedDevice()))
     # Sums in another order: 1e-7 a sum, and some hundred of them behind one another; batch normalization over the few
     # places of a small image spreads that.
-    np.testing.assert_allclose(got, expected, rtol=1e-4)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)
     assert expected[0] != expected[-1]

@@ -106,9 +106,9 @@ def test_two_gpus_reach_the_loss_of_two_cpus(strategy: str, tmp_path: Path) -> N
             str(tmp_path / device),
             "--json",
         ]
-        done = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        events = [json.loads(line) for line in done.stdout.splitlines()]
+        process = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
+        events = [json.loads(line) for line in process.stdout.splitlines()]
         return float(next(event for event in events if event["event"] == "done")["test"]["loss"])
 
     assert loss("cuda") == pytest.approx(loss("cpu"), rel=TOLERANCE["float32"])

@@ -42,5 +42,5 @@ def test_ties_keep_their_order_and_nan_is_placed_like_reference() -> None:
     assert {type(result.op) for result, _, _ in calls} == {type(op) for op in OPS}
     for result, results, run in calls:
         run()
-        for got, right in zip(results, evaluate(result.node.outputs, result.feeds), strict=True):
-            np.testing.assert_array_equal(got, right, err_msg=str(result.op))
+        for actual, right in zip(results, evaluate(result.node.outputs, result.feeds), strict=True):
+            np.testing.assert_array_equal(actual, right, err_msg=str(result.op))

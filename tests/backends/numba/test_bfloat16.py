@@ -24,13 +24,13 @@ def test_numbers_between_are_rounded_as_ml_dtypes_does() -> None:
     words = random.integers(0, 1 << 32, 100_003, dtype=np.uint32)
     words[:4] = 0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x00000001  # ties to even, overflow to infinity, the least number
     x = words.view(np.float32)
-    got = np.empty(x.shape, ml_dtypes.bfloat16)
-    copy(x, got)()
+    actual = np.empty(x.shape, ml_dtypes.bfloat16)
+    copy(x, actual)()
     with np.errstate(all="ignore"):
         expected = x.astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(x))
     there = ~np.isnan(x)
-    np.testing.assert_array_equal(got.view(np.uint16)[there], expected.view(np.uint16)[there])
+    np.testing.assert_array_equal(actual.view(np.uint16)[there], expected.view(np.uint16)[there])
 
 
 def test_arithmetic_between_reading_and_writing_is_that_of_float32() -> None:

@@ -70,10 +70,10 @@ def test_agrees_with_the_reference(shape: tuple[int, int, int, int, int, tuple[i
     for op, operands in calls:
         assert kernel_candidates(node_of(op, *operands), ["numba"]).kernels[0].rank == 20
         (exact,) = by_reference(op, *(operand.astype(np.float64) for operand in operands))
-        (got,), (again,) = by_numba(op, *operands), by_numba(op, *operands)
+        (actual,), (again,) = by_numba(op, *operands), by_numba(op, *operands)
         # Sums of up to 10,000 products of normal numbers in float32: some 1e-6 of their size of 100.
-        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=3e-6 * float(np.abs(exact).max()))
-        np.testing.assert_array_equal(got, again)
+        np.testing.assert_allclose(actual, exact, rtol=1e-5, atol=3e-6 * float(np.abs(exact).max()))
+        np.testing.assert_array_equal(actual, again)
 
 
 def test_nan_stays_nan() -> None:

@@ -30,15 +30,15 @@ ULPS = 4 * 2.0**-23
 )  # fmt: skip
 def test_non_finite_values_propagate_as_in_numpy(op: Op, dtype: str) -> None:
     x = np.abs(SPECIAL.astype(dtype)) if isinstance(op, Pow) else SPECIAL.astype(dtype)  # a base is positive
-    (got,), (right,) = by_numba(op, x), by_reference(op, x)
-    np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-37)
+    (actual,), (right,) = by_numba(op, x), by_reference(op, x)
+    np.testing.assert_allclose(actual, right, rtol=1e-5, atol=1e-37)
 
 
 @pytest.mark.parametrize("op", [Maximum(), Minimum(), Greater(), Add(), Div()])
 def test_pairs_of_special_numbers(op: Op) -> None:
     a, b = (one.reshape(-1) for one in np.meshgrid(SPECIAL[:10], SPECIAL[:10]))
-    (got,), (right,) = by_numba(op, a, b), by_reference(op, a, b)
-    np.testing.assert_array_equal(got, right)
+    (actual,), (right,) = by_numba(op, a, b), by_reference(op, a, b)
+    np.testing.assert_array_equal(actual, right)
 
 
 @pytest.mark.parametrize("op", [Exp(), Log(), Tanh(), Sigmoid(), Softplus(), Erf()])
@@ -46,8 +46,8 @@ def test_functions_are_exact_to_some_units_of_the_last_place(op: Op) -> None:
     random = np.random.default_rng(3)
     x = np.concatenate([random.uniform(-85, 85, 20000), random.normal(size=20000), random.normal(size=20000) * 1e-3])
     x = (np.abs(x) if isinstance(op, Log) else x).astype(np.float32)
-    (got,), (right,) = by_numba(op, x), by_reference(op, x.astype(np.float64))
-    np.testing.assert_allclose(got, right, rtol=2 * ULPS, atol=1e-37 if not isinstance(op, Erf) else ULPS)
+    (actual,), (right,) = by_numba(op, x), by_reference(op, x.astype(np.float64))
+    np.testing.assert_allclose(actual, right, rtol=2 * ULPS, atol=1e-37 if not isinstance(op, Erf) else ULPS)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
@@ -85,9 +85,9 @@ def test_operands_broadcast_in_either_order_of_memory(
     a, b, c = random.normal(size=shape), random.normal(size=other), random.normal(size=shape)
     whole = Layout.channels_last(len(shape)) if last and len(shape) > 2 else PLAIN
     fused = Fused(3, (FusedStep(Mul(), (0, 1)), FusedStep(Add(), (3, 2)), FusedStep(Greater(), (4, 0))), (4, 5))
-    got = by_numba(fused, a, b, c, given=[whole, PLAIN, whole])
-    np.testing.assert_allclose(got[0], a * b + c, rtol=1e-14, atol=1e-14)
-    np.testing.assert_array_equal(got[1], got[0] > a)
+    actual = by_numba(fused, a, b, c, given=[whole, PLAIN, whole])
+    np.testing.assert_allclose(actual[0], a * b + c, rtol=1e-14, atol=1e-14)
+    np.testing.assert_array_equal(actual[1], actual[0] > a)
 
 
 def test_a_result_may_be_written_over_its_operand_while_others_are_read() -> None:
@@ -95,9 +95,9 @@ def test_a_result_may_be_written_over_its_operand_while_others_are_read() -> Non
     random = np.random.default_rng(2)
     w, m, g = (random.normal(size=50001).astype(np.float32) for _ in range(3))
     body = (FusedStep(Mul(), (1, 1)), FusedStep(Add(), (3, 2)), FusedStep(Mul(), (4, 0)), FusedStep(Add(), (5, 2)))
-    got = by_numba(Fused(3, body, (6, 4)), w, m, g, over=0)
-    np.testing.assert_allclose(got[1], m * m + g, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(got[0], (m * m + g) * w + g, rtol=1e-5, atol=1e-5)
+    actual = by_numba(Fused(3, body, (6, 4)), w, m, g, over=0)
+    np.testing.assert_allclose(actual[1], m * m + g, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(actual[0], (m * m + g) * w + g, rtol=1e-5, atol=1e-5)
 
 
 def test_one_call_for_many_sets_shared_out_among_threads_and_written_over_operands() -> None:
@@ -106,8 +106,8 @@ def test_one_call_for_many_sets_shared_out_among_threads_and_written_over_operan
     sizes = (1, 100_003, 7, 64, 50_000)
     sets = [(random.normal(size=n), random.normal(size=n), np.array(0.1 * n)) for n in sizes]
     with using_threads(3):
-        got = by_numba(MultiTensor(update, len(sizes)), *(one for operands in sets for one in operands), over=0)
-    for (w, g, rate), new, step in zip(sets, got[::2], got[1::2], strict=True):
+        actual = by_numba(MultiTensor(update, len(sizes)), *(one for operands in sets for one in operands), over=0)
+    for (w, g, rate), new, step in zip(sets, actual[::2], actual[1::2], strict=True):
         np.testing.assert_allclose(step, g * rate, rtol=1e-15)
         np.testing.assert_allclose(new, w + g * rate, rtol=1e-14, atol=1e-15)
 

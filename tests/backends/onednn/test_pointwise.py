@@ -45,7 +45,7 @@ ELTWISE: dict[AlgKind, tuple[Callable[[Array], Array], AlgKind | None, float, fl
 APPROXIMATE = 64
 
 
-@pytest.mark.parametrize("algorithm", ELTWISE, ids=lambda one: one.name)
+@pytest.mark.parametrize("algorithm", ELTWISE, ids=lambda case: case.name)
 @pytest.mark.parametrize("layout", ["plain", "channels_last"])
 def test_eltwise(engine, algorithm, layout):
     function, by_result, alpha, beta = ELTWISE[algorithm]
@@ -98,7 +98,7 @@ BINARY: dict[AlgKind, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", BINARY, ids=lambda one: one.name)
+@pytest.mark.parametrize("algorithm", BINARY, ids=lambda case: case.name)
 @pytest.mark.parametrize("other", [(2, 5, 3, 7), (1, 5, 1, 1), (1, 1, 1, 1), (1, 1, 3, 7)], ids=str)
 def test_binary(engine, algorithm, other):
     a, b = uniform(2, 5, 3, 7), uniform(*other, seed=1)
@@ -116,7 +116,7 @@ REDUCTIONS: dict[AlgKind, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", REDUCTIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("algorithm", REDUCTIONS, ids=lambda case: case.name)
 @pytest.mark.parametrize("axes", [(1,), (0, 2, 3), (3,), (0, 1, 2, 3)], ids=str)
 def test_reduction(engine, algorithm, axes):
     x = uniform(3, 5, 4, 7)

@@ -33,14 +33,14 @@ def test_ops_without_kernel(engine: object, op: Op) -> None:
     assert reasons(op, *(typed(3) for _ in range(1 if isinstance(op, Pow) else 2))) == []
 
 
-@pytest.mark.parametrize("algorithm", [AlgKind.ELTWISE_RELU, AlgKind.ELTWISE_EXP], ids=lambda one: one.name)
+@pytest.mark.parametrize("algorithm", [AlgKind.ELTWISE_RELU, AlgKind.ELTWISE_EXP], ids=lambda case: case.name)
 def test_the_functions_declined_hide_nan(engine: OneDnnEngine, algorithm: AlgKind) -> None:
     desc = MemoryDesc.strided(engine, (64,))
     y = Run(primitive_descs.eltwise_forward(desc, desc, algorithm), {Arg.SRC: np.full(64, np.nan, np.float32)})[Arg.DST]
     assert not np.isnan(y).any()
 
 
-@pytest.mark.parametrize("algorithm", [AlgKind.BINARY_MAX, AlgKind.BINARY_MIN], ids=lambda one: one.name)
+@pytest.mark.parametrize("algorithm", [AlgKind.BINARY_MAX, AlgKind.BINARY_MIN], ids=lambda case: case.name)
 def test_min_and_max_drop_nan_on_the_left(engine: OneDnnEngine, algorithm: AlgKind) -> None:
     desc = MemoryDesc.strided(engine, (64,))
     operands = {Arg.SRC: np.full(64, np.nan, np.float32), Arg.SRC_1: np.ones(64, np.float32)}

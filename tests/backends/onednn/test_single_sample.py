@@ -23,6 +23,6 @@ def test_values_at_all_positions_of_a_sample(behind: str, tmp_path: Path, engine
     weights = {name: array.astype(np.float32) for name, array in net.states.items()}
     write_weights(tmp_path / "weights.h5", weights, net=str(data), name="net")
     model = load(tmp_path / "net.yaml", tmp_path / "weights.h5", device="cpu")
-    (got,) = dict(model.predict({"image": x})).values()
+    (actual,) = dict(model.predict({"image": x})).values()
     (expected,) = Net.of(data, weights).predict({"image": x}).values()
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)

@@ -26,7 +26,7 @@ def test_network_from_alpha_and_beta():
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "hint"),
+    ("text", "message", "hint"),
     [
         ("ib-hrd", "unknown network `ib-hrd`", "did you mean `ib-hdr`?"),
         ("ethernet", "unknown network", "did you mean `ethernet-1g`?"),
@@ -39,12 +39,12 @@ def test_network_from_alpha_and_beta():
         ("alpha=1e999us,beta=1ns", "alpha: not a time", None),
     ],
 )
-def test_invalid_networks_are_reported(text: str, told: str, hint: str | None):
+def test_invalid_networks_are_reported(text: str, message: str, hint: str | None):
     with pytest.raises(InputError) as caught:
         parse_network(text)
     (problem,) = caught.value.problems
     assert problem.message.startswith("--network: ")
-    assert told in problem.message
+    assert message in problem.message
     assert hint is None or hint in (problem.hint or "")
 
 

@@ -185,7 +185,7 @@ def test_times_between_measured_batches_are_on_the_line():
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "told"),
+    ("name", "ranks", "message"),
     [
         ("all_reduce", 64, "a batch of 32 is too small for 64 workers"),
         ("hierarchical", 8, "it needs several hosts with several ranks each"),
@@ -195,9 +195,9 @@ def test_times_between_measured_batches_are_on_the_line():
         ("parameter_server", 2, "3 servers leave no worker among 2 ranks"),
     ],
 )
-def test_impossible_options_give_a_reason(name: str, ranks: int, told: str):
+def test_impossible_options_give_a_reason(name: str, ranks: int, message: str):
     job = replace(JOB, per_worker=False, servers=3, ways={"logits": "columns"} if ranks == 32 else {})
-    assert predict(name, job, cluster(ranks)) == told
+    assert predict(name, job, cluster(ranks)) == message
 
 
 @pytest.mark.parametrize("samples", [4, 64, 300])

@@ -179,6 +179,6 @@ def test_softmax_of_large_logits_is_finite():
 @pytest.mark.parametrize("name", [name for name in FORMULAS if name != "exponential"])
 def test_gradients_of_large_inputs_are_finite(name):
     x = np.array([[-1e4, -100.0, 100.0, 1e4]], np.float32)
-    made = layer({"type": "Activation", "activation": name}, x)
-    assert np.isfinite(made.y).all()
-    assert np.isfinite(made.gradient(np.ones_like(x))[0]).all()
+    applied = layer({"type": "Activation", "activation": name}, x)
+    assert np.isfinite(applied.y).all()
+    assert np.isfinite(applied.gradient(np.ones_like(x))[0]).all()

@@ -138,9 +138,9 @@ def test_dropout_drops_weights_in_training_only():
 
 
 def test_kernels_are_initialized_as_matrices():
-    made = layer({"type": "MultiHeadAttention", "num_heads": 8, "key_dim": 16}, RANDOM.normal(size=(1, 2, 64)))
+    applied = layer({"type": "MultiHeadAttention", "num_heads": 8, "key_dim": 16}, RANDOM.normal(size=(1, 2, 64)))
     for name in ("query/kernel", "attention_output/kernel"):
-        state = made.net.states[f"it/{name}"]
+        state = applied.net.states[f"it/{name}"]
         values = state.initial.sample(1, name, state.value.shape, "float64")
         limit = np.sqrt(6 / (64 + 8 * 16))  # Glorot and Bengio: the matrix is 64 by 8 · 16, either way round
         assert 0.99 * limit < np.abs(values).max() <= limit
@@ -181,10 +181,10 @@ def test_sine_position_encoding():
 
 def test_position_embedding_is_shared_by_samples():
     table = RANDOM.normal(size=(9, 6))
-    made = layer({"type": "PositionEmbedding", "sequence_length": 9}, X, embeddings=table)
-    np.testing.assert_array_equal(made.y, np.broadcast_to(table[:5], X.shape))
+    applied = layer({"type": "PositionEmbedding", "sequence_length": 9}, X, embeddings=table)
+    np.testing.assert_array_equal(applied.y, np.broadcast_to(table[:5], X.shape))
     dy = RANDOM.normal(size=X.shape)
-    (gradient,) = made.gradient(dy, "embeddings")
+    (gradient,) = applied.gradient(dy, "embeddings")
     np.testing.assert_allclose(gradient, np.concatenate([dy.sum(0), np.zeros((4, 6))]), rtol=1e-12)
 
 

@@ -47,12 +47,12 @@ def test_matches_its_definition_for_any_geometry(size, kernel, strides, dilation
     fields = {"type": "Conv2D", "filters": 4, "kernel_size": list(kernel), "strides": list(strides), "groups": groups,
               "padding": [list(side) for side in pads], "dilation_rate": list(dilation), "use_bias": False}  # fmt: skip
     expected = naive(x, w, strides, pads, dilation, groups)
-    made = layer(fields, x, kernel=w)
-    np.testing.assert_allclose(made.y, expected, atol=1e-12)
+    applied = layer(fields, x, kernel=w)
+    np.testing.assert_allclose(applied.y, expected, atol=1e-12)
     # <conv(x), dy> is linear in x and in w: that fixes both gradients.
     dy = random.normal(size=expected.shape)
-    (dx,) = made.gradient(dy)
-    (dw,) = made.gradient(dy, "kernel")
+    (dx,) = applied.gradient(dy)
+    (dw,) = applied.gradient(dy, "kernel")
     assert (dx * x).sum() == pytest.approx((expected * dy).sum(), abs=1e-9)
     assert (dw * w).sum() == pytest.approx((expected * dy).sum(), abs=1e-9)
 
@@ -141,10 +141,10 @@ def test_depthwise_convolution_convolves_each_channel_separately():
 def test_separable_convolution_is_depthwise_then_pointwise():
     random = np.random.default_rng(5)
     x, kernel, mix = random.normal(size=(2, 3, 6)), random.normal(size=(3, 1, 2)), random.normal(size=(4, 3, 1))
-    made = layer({"type": "SeparableConv1D", "filters": 4, "kernel_size": 2}, x, depthwise_kernel=kernel,
+    applied = layer({"type": "SeparableConv1D", "filters": 4, "kernel_size": 2}, x, depthwise_kernel=kernel,
                  pointwise_kernel=mix, bias=np.arange(4.0))  # fmt: skip
     apart = layer({"type": "DepthwiseConv1D", "kernel_size": 2, "use_bias": False}, x, kernel=kernel).y
-    np.testing.assert_allclose(made.y, np.einsum("oc,ncl->nol", mix[..., 0], apart) + np.arange(4.0)[:, None])
+    np.testing.assert_allclose(applied.y, np.einsum("oc,ncl->nol", mix[..., 0], apart) + np.arange(4.0)[:, None])
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_dropout_is_the_identity_in_inference_and_at_rate_0():
 
 
 def test_gradient_flows_through_kept_elements():
-    made = layer({"type": "Dropout", "rate": 0.5}, X, training=True)
-    np.testing.assert_array_equal(made.gradient(np.ones_like(X))[0], made.y)
+    applied = layer({"type": "Dropout", "rate": 0.5}, X, training=True)
+    np.testing.assert_array_equal(applied.gradient(np.ones_like(X))[0], applied.y)
 
 
 def test_dropout_mask_does_not_depend_on_batch_partition():

@@ -25,8 +25,8 @@ def built(*layers: dict[str, Any]) -> NetGraph:
 
 def masks(*layers: dict[str, Any]) -> dict[str, np.ndarray]:
     one = built(*layers)
-    found = evaluate(list(one.masks.values()), {"text": TEXT, "valid": (TEXT > 1).astype(np.int32)})
-    return dict(zip(one.masks, found, strict=True))
+    actual = evaluate(list(one.masks.values()), {"text": TEXT, "valid": (TEXT > 1).astype(np.int32)})
+    return dict(zip(one.masks, actual, strict=True))
 
 
 PASSING: list[dict[str, Any]] = [

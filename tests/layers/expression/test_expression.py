@@ -70,9 +70,9 @@ def test_expression_with_named_inputs_and_parameters():
         "parameters": {"slope": {}, "shift": {"shape": [4, 1], "initializer": "zeros"}},
     }  # fmt: skip
     shift = RANDOM.normal(size=(4, 1))
-    made = layer(fields, X, Y, slope=np.array(1.5), shift=shift)
-    np.testing.assert_allclose(made.y, X * sigmoid(1.5 * Y) + shift, rtol=1e-12)
-    (slope,) = made.gradient(np.ones_like(X), "slope")
+    applied = layer(fields, X, Y, slope=np.array(1.5), shift=shift)
+    np.testing.assert_allclose(applied.y, X * sigmoid(1.5 * Y) + shift, rtol=1e-12)
+    (slope,) = applied.gradient(np.ones_like(X), "slope")
     s = sigmoid(1.5 * Y)
     np.testing.assert_allclose(slope, (X * s * (1 - s) * Y).sum(), rtol=1e-10)
 
@@ -133,9 +133,9 @@ def test_expression_errors_have_an_offset(text, offset, message):
     from netspec.layers.expression.formula import GraphFormula
 
     names = {name: Input(name, TensorType((), DType.FLOAT32))() for name in "xy"}
-    with pytest.raises(ExpressionError) as told:
+    with pytest.raises(ExpressionError) as caught:
         GraphFormula(text).walk(names)
-    assert (told.value.message, told.value.offset) == (message, offset)
+    assert (caught.value.message, caught.value.offset) == (message, offset)
 
 
 def test_number_of_inputs_must_match_names():
@@ -194,7 +194,7 @@ def test_keep_types_preserves_integer_types():
 
 
 @pytest.mark.parametrize(
-    ("expr", "dtype", "told"),
+    ("expr", "dtype", "message"),
     [
         ("x / 2", np.int32, "`/` is not defined for integers"),
         ("x + 0.5", np.int32, "0.5 must be an integer"),
@@ -203,6 +203,6 @@ def test_keep_types_preserves_integer_types():
         ("exp(x)", np.int32, "Exp needs floats"),
     ],
 )
-def test_operations_not_defined_for_integers_are_reported(expr, dtype, told):
-    with pytest.raises((ShapeMismatch, SpecError), match=told):
+def test_operations_not_defined_for_integers_are_reported(expr, dtype, message):
+    with pytest.raises((ShapeMismatch, SpecError), match=message):
         kept(expr, np.ones((1, 2), dtype))

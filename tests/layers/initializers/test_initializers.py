@@ -104,10 +104,10 @@ def test_fans_of_dense_and_convolution_kernels(shape, expected):
 
 
 def test_layers_use_their_initializers():
-    made = layer(
+    applied = layer(
         {"type": "Dense", "units": 3, "kernel_initializer": "ones", "bias_initializer": "ones"}, np.ones((1, 2))
     )
-    np.testing.assert_array_equal(made.y, [[3, 3, 3]])
+    np.testing.assert_array_equal(applied.y, [[3, 3, 3]])
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_layers_use_their_initializers():
 )
 def test_regularizers_match_their_formulas(fields, expected):
     spec = {"type": "Dense", "units": 1, "use_bias": False, "kernel_regularizer": fields}
-    made = layer(spec, np.zeros((1, 3)), training=True, kernel=[[1], [-2], [3]])
-    made.outputs = tuple(made.net.penalties)
-    assert made.y == pytest.approx(expected, rel=1e-15)
+    applied = layer(spec, np.zeros((1, 3)), training=True, kernel=[[1], [-2], [3]])
+    applied.outputs = tuple(applied.net.penalties)
+    assert applied.y == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("name", REGULARIZERS.names())
@@ -172,8 +172,8 @@ def test_identity_initializer_makes_layers_the_identity():
     np.testing.assert_array_equal(draw({"type": "Identity", "gain": 2.0}, (3, 5)), 2 * np.eye(3, 5))
     x = np.random.default_rng(0).normal(size=(2, 3, 5, 6))
     conv = {"type": "Conv2D", "filters": 3, "kernel_size": [3, 5], "padding": "same"}
-    made = layer({**conv, "kernel_initializer": "identity"}, x)
-    np.testing.assert_allclose(made.y, x, rtol=1e-12)
+    applied = layer({**conv, "kernel_initializer": "identity"}, x)
+    np.testing.assert_allclose(applied.y, x, rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [3, 4, 5])
@@ -209,14 +209,14 @@ def test_caffe_xavier_and_msra_match_variance_scaling():
 def test_orthogonal_regularizer_is_the_mean_absolute_cosine(mode):
     matrix = np.random.default_rng(1).normal(size=(4, 3))
     penalty = {"type": "OrthogonalRegularizer", "factor": 0.5, "mode": mode}
-    made = layer(
+    applied = layer(
         {"type": "Dense", "units": 3, "kernel_regularizer": penalty}, np.zeros((1, 4)), training=True, kernel=matrix
     )
-    made.outputs = tuple(made.net.penalties)
+    applied.outputs = tuple(applied.net.penalties)
     vectors = matrix if mode == "rows" else matrix.T
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = abs(unit @ unit.T)[np.triu_indices(len(unit), 1)]
-    assert made.y == pytest.approx(0.5 * cosines.mean(), rel=1e-12)
+    assert applied.y == pytest.approx(0.5 * cosines.mean(), rel=1e-12)
 
 
 # What keras.initializers.STFT (3.15) answers, of one column for each frequency; windows are NumPy's `hanning`,

@@ -22,11 +22,13 @@ def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
 @pytest.mark.parametrize("labels", [LABELS, LABELS[:, None], LABELS.astype(np.int64)])
 def test_sparse_crossentropy_of_scores(labels):
     expected = -np.mean([np.log(softmax(SCORES)[i, label]) for i, label in enumerate(LABELS)])
-    made = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, SCORES, labels)
-    assert made.y == pytest.approx(expected, rel=1e-12)
+    applied = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, SCORES, labels)
+    assert applied.y == pytest.approx(expected, rel=1e-12)
     # (softmax - one hot) / N, the textbook's gradient
     one_hot = np.eye(3)[LABELS]
-    np.testing.assert_allclose(made.gradient(np.ones(()))[0], (softmax(SCORES) - one_hot) / 5, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        applied.gradient(np.ones(()))[0], (softmax(SCORES) - one_hot) / 5, rtol=1e-12, atol=1e-15
+    )
 
 
 def test_sparse_crossentropy_of_probabilities_divides_them_by_their_sum():
@@ -40,15 +42,15 @@ def test_sparse_crossentropy_over_another_axis():
     probability = softmax(scores, 1)
     picked = [probability[n, labels[n, i, j], i, j] for n in range(2) for i in range(3) for j in range(2)]
     for fields, given in (({"from_logits": True}, scores), ({}, 3 * probability)):
-        made = loss({"type": "SparseCategoricalCrossentropy", "axis": 1, **fields}, given, labels)
-        assert made.y == pytest.approx(-np.mean(np.log(picked)), rel=1e-12)
+        applied = loss({"type": "SparseCategoricalCrossentropy", "axis": 1, **fields}, given, labels)
+        assert applied.y == pytest.approx(-np.mean(np.log(picked)), rel=1e-12)
 
 
 def test_large_scores_do_not_overflow():
     scores = np.array([[1e4, 0.0, -1e4]], np.float32)
     for label, expected in ((0, 0.0), (1, 1e4), (2, 2e4)):
-        made = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, scores, np.array([label]))
-        assert made.y == expected
+        applied = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, scores, np.array([label]))
+        assert applied.y == expected
     binary = loss({"type": "BinaryCrossentropy", "from_logits": True}, scores, np.array([[0.0, 0.0, 1.0]], np.float32))
     assert binary.y == pytest.approx((1e4 + np.log(2) + 1e4) / 3, rel=1e-6)
 
@@ -60,8 +62,8 @@ def test_categorical_crossentropy(from_logits, smoothing):
     probability = softmax(SCORES) if from_logits else PROBABILITIES / PROBABILITIES.sum(axis=1, keepdims=True)
     expected = -np.mean(((target * (1 - smoothing) + smoothing / 3) * np.log(probability)).sum(axis=1))
     fields = {"type": "CategoricalCrossentropy", "from_logits": from_logits, "label_smoothing": smoothing}
-    made = loss(fields, SCORES if from_logits else PROBABILITIES, target)
-    assert made.y == pytest.approx(expected, rel=1e-12)
+    applied = loss(fields, SCORES if from_logits else PROBABILITIES, target)
+    assert applied.y == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -72,14 +74,14 @@ def test_binary_crossentropy(from_logits, smoothing):
     t = target * (1 - smoothing) + smoothing / 2
     expected = -np.mean(t * np.log(p) + (1 - t) * np.log(1 - p))
     fields = {"type": "BinaryCrossentropy", "from_logits": from_logits, "label_smoothing": smoothing}
-    made = loss(fields, SCORES if from_logits else PROBABILITIES, target)
-    assert made.y == pytest.approx(expected, rel=1e-12)
+    applied = loss(fields, SCORES if from_logits else PROBABILITIES, target)
+    assert applied.y == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["BinaryCrossentropy", "CategoricalCrossentropy"])
 def test_crossentropy_of_probabilities_0_and_1_is_finite(name):
-    made = loss(name, np.array([[0.0, 1.0]], np.float32), np.array([[1.0, 0.0]], np.float32))
-    assert made.y == pytest.approx(-np.log(1e-7), rel=0.02)  # 1 - 1e-7 in float32 is 1 - 1.19e-7
+    applied = loss(name, np.array([[0.0, 1.0]], np.float32), np.array([[1.0, 0.0]], np.float32))
+    assert applied.y == pytest.approx(-np.log(1e-7), rel=0.02)  # 1 - 1e-7 in float32 is 1 - 1.19e-7
 
 
 def test_squared_and_absolute_errors_are_means_over_all_elements():
@@ -159,17 +161,17 @@ def test_masked_elements_are_left_out_of_means():
 def test_fully_masked_loss_and_gradient_are_0():
     nothing = {"mean": {"mask": np.zeros(4, bool)}, "mean_with_sample_weight": {"weight": np.zeros(4)}}
     for reduction, more in nothing.items():
-        made = loss({"type": "MeanSquaredError", "reduction": reduction}, np.sqrt(VALUES), np.zeros((4, 3)), **more)
-        assert made.y == 0
-        assert not made.gradient(np.ones(()))[0].any()
+        applied = loss({"type": "MeanSquaredError", "reduction": reduction}, np.sqrt(VALUES), np.zeros((4, 3)), **more)
+        assert applied.y == 0
+        assert not applied.gradient(np.ones(()))[0].any()
 
 
 def test_step_mask_applies_to_losses_of_steps():
     scores, labels = RANDOM.normal(size=(2, 3, 4)), RANDOM.integers(0, 4, (2, 3)).astype(np.int32)
     mask = np.array([[True, True, False], [True, False, False]])
     values = -np.log(np.take_along_axis(softmax(scores), labels[..., None], -1))[..., 0]
-    made = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, scores, labels, mask=mask)
-    assert made.y == pytest.approx(values[mask].mean(), rel=1e-12)
+    applied = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, scores, labels, mask=mask)
+    assert applied.y == pytest.approx(values[mask].mean(), rel=1e-12)
 
 
 @pytest.mark.parametrize("ignored", [-1, 1, 255])
@@ -177,14 +179,14 @@ def test_step_mask_applies_to_losses_of_steps():
 def test_ignored_class_has_no_loss_and_no_gradient(ignored, from_logits):
     labels = np.array([0, ignored, 2, ignored, 0], np.int32)
     fields = {"type": "SparseCategoricalCrossentropy", "from_logits": from_logits, "ignore_class": ignored}
-    made = loss(fields, SCORES if from_logits else PROBABILITIES, labels)
+    applied = loss(fields, SCORES if from_logits else PROBABILITIES, labels)
     p = softmax(SCORES) if from_logits else PROBABILITIES / PROBABILITIES.sum(axis=1, keepdims=True)
-    assert made.y == pytest.approx(-np.mean([np.log(p[i, labels[i]]) for i in (0, 2, 4)]), rel=1e-12)
-    gradient = made.gradient(np.ones(()))[0]
+    assert applied.y == pytest.approx(-np.mean([np.log(p[i, labels[i]]) for i in (0, 2, 4)]), rel=1e-12)
+    gradient = applied.gradient(np.ones(()))[0]
     assert not gradient[[1, 3]].any()
     assert gradient[[0, 2, 4]].all()
     full = loss({**fields, "reduction": "full"}, SCORES if from_logits else PROBABILITIES, labels)
-    assert full.y == pytest.approx(made.y * 3 / 5, rel=1e-12)
+    assert full.y == pytest.approx(applied.y * 3 / 5, rel=1e-12)
 
 
 def test_class_weights_match_sample_weights():
@@ -192,8 +194,8 @@ def test_class_weights_match_sample_weights():
     plain = -np.log(softmax(SCORES)[range(5), LABELS])
     factors = np.array([2.0, 1.0, 0.5])[LABELS]
     for given in ({0: 2.0, 2: 0.5}, {"0": 2.0, "2": 0.5}, [2.0, 1.0, 0.5]):
-        made = loss({**fields, "class_weight": given}, SCORES, LABELS)
-        assert made.y == pytest.approx((plain * factors).mean(), rel=1e-12)
+        applied = loss({**fields, "class_weight": given}, SCORES, LABELS)
+        assert applied.y == pytest.approx((plain * factors).mean(), rel=1e-12)
     fields |= {"class_weight": {0: 2.0, 2: 0.5}, "reduction": "mean_with_sample_weight"}
     both = loss(fields, SCORES, LABELS, weight=WEIGHTS[[0, 1, 2, 3, 3]])
     factors *= WEIGHTS[[0, 1, 2, 3, 3]]
@@ -225,9 +227,9 @@ def test_focal_loss_of_large_logits_is_finite():
     scores = np.array([[60.0, -60.0], [0.0, 200.0]], np.float32)
     for fields in ({"type": "BinaryFocalCrossentropy"}, {"type": "CategoricalFocalCrossentropy", "gamma": 0.5}):
         for target in (np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)):
-            made = loss({**fields, "from_logits": True}, scores, target)
-            assert np.isfinite(made.y)
-            assert np.isfinite(made.gradient(np.ones(()))[0]).all()
+            applied = loss({**fields, "from_logits": True}, scores, target)
+            assert np.isfinite(applied.y)
+            assert np.isfinite(applied.gradient(np.ones(()))[0]).all()
 
 
 @pytest.mark.parametrize(
@@ -275,8 +277,8 @@ def test_info_gain_weights_errors(tmp_path):
     np.save(tmp_path / "h.npy", worth)
     np.savetxt(tmp_path / "h.csv", worth, delimiter=",")
     for given in ({"matrix": worth.tolist()}, {"file": str(tmp_path / "h.npy")}, {"file": str(tmp_path / "h.csv")}):
-        made = loss({"type": "InfoGain", "from_logits": True, **given}, SCORES, LABELS)
-        assert made.y == pytest.approx(expected, rel=1e-12)
+        applied = loss({"type": "InfoGain", "from_logits": True, **given}, SCORES, LABELS)
+        assert applied.y == pytest.approx(expected, rel=1e-12)
     plain = loss({"type": "InfoGain", "matrix": np.eye(3).tolist()}, PROBABILITIES, LABELS)
     assert plain.y == pytest.approx(loss("SparseCategoricalCrossentropy", PROBABILITIES, LABELS).y, rel=1e-12)
 
@@ -286,15 +288,15 @@ def test_contrastive_loss_matches_caffe(legacy):
     a, b, same = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(6, 3)), np.array([0, 1, 0, 1, 0, 0])
     square = ((a - b) ** 2).sum(axis=1)
     apart = np.maximum(3 - square, 0) if legacy else np.maximum(3 - np.sqrt(square), 0) ** 2
-    made = loss({"type": "Contrastive", "margin": 3.0, "legacy_version": legacy}, a, b, same)
-    assert made.y == pytest.approx((same * square + (1 - same) * apart).sum() / 12, rel=1e-12)
+    applied = loss({"type": "Contrastive", "margin": 3.0, "legacy_version": legacy}, a, b, same)
+    assert applied.y == pytest.approx((same * square + (1 - same) * apart).sum() / 12, rel=1e-12)
 
 
 def test_equal_embeddings_have_a_finite_gradient():
     a = RANDOM.normal(size=(3, 2))
     for fields in ("Contrastive", {"type": "Triplet"}):
-        made = loss(fields, a, a, np.zeros(3, int) if fields == "Contrastive" else a)
-        assert np.isfinite(made.gradient(np.ones(()))[0]).all()
+        applied = loss(fields, a, a, np.zeros(3, int) if fields == "Contrastive" else a)
+        assert np.isfinite(applied.gradient(np.ones(()))[0]).all()
 
 
 @pytest.mark.parametrize(("p", "swap"), [(2.0, False), (1.0, False), (3.0, True)])
@@ -307,14 +309,14 @@ def test_triplet_loss_matches_pytorch(p, swap):
     far = distance(anchor, negative)
     far = np.minimum(far, distance(positive, negative)) if swap else far
     expected = np.maximum(distance(anchor, positive) - far + 0.5, 0).mean()
-    made = loss({"type": "Triplet", "margin": 0.5, "p": p, "swap": swap}, anchor, positive, negative)
-    assert made.y == pytest.approx(expected, rel=1e-12)
+    applied = loss({"type": "Triplet", "margin": 0.5, "p": p, "swap": swap}, anchor, positive, negative)
+    assert applied.y == pytest.approx(expected, rel=1e-12)
 
 
 def test_circle_loss_without_pairs_of_a_class_is_0():
-    made = loss("Circle", RANDOM.normal(size=(3, 2)), np.array([0, 1, 2]))
-    assert made.y == 0
-    assert not made.gradient(np.ones(()))[0].any()
+    applied = loss("Circle", RANDOM.normal(size=(3, 2)), np.array([0, 1, 2]))
+    assert applied.y == 0
+    assert not applied.gradient(np.ones(()))[0].any()
 
 
 def test_overlap_regions_per_batch_or_per_sample():
@@ -345,8 +347,8 @@ def test_ctc_sums_over_all_alignments(blank):
     labels = np.array([[a, b, a], [a, a, blank], [b, blank, blank], [blank, blank, blank]])
     rows = [[k for k in row if k != blank] for row in labels.tolist()]
     expected = [paths(one, row, blank) for one, row in zip(scores, rows, strict=True)]
-    made = loss({"type": "CTC", "mask_index": blank}, scores, labels)
-    assert made.y == pytest.approx(np.mean(expected), rel=1e-9)
+    applied = loss({"type": "CTC", "mask_index": blank}, scores, labels)
+    assert applied.y == pytest.approx(np.mean(expected), rel=1e-9)
     weighted = loss({"type": "CTC", "mask_index": blank, "reduction": "sum"}, scores, labels, weight=WEIGHTS)
     assert weighted.y == pytest.approx(expected @ WEIGHTS, rel=1e-9)
 
@@ -354,9 +356,9 @@ def test_ctc_sums_over_all_alignments(blank):
 def test_ctc_lengths_from_inputs_or_masks():
     scores, labels = RANDOM.normal(size=(2, 5, 3)), np.array([[1, 2], [2, 2]])
     expected = np.mean([paths(scores[0, :4], [1, 2], 0), paths(scores[1, :3], [2], 0)])
-    made = loss("CTC", scores, labels, np.array([4, 3]), np.array([2, 1]))
-    assert made.y == pytest.approx(expected, rel=1e-9)
-    gradient = made.gradient(np.ones(()))[0]
+    applied = loss("CTC", scores, labels, np.array([4, 3]), np.array([2, 1]))
+    assert applied.y == pytest.approx(expected, rel=1e-9)
+    gradient = applied.gradient(np.ones(()))[0]
     assert not gradient[0, 4:].any()
     assert not gradient[1, 3:].any()
     mask = np.arange(5) < np.array([[4], [3]])
@@ -365,16 +367,16 @@ def test_ctc_lengths_from_inputs_or_masks():
 
 
 def test_ctc_without_alignment_is_infinite():
-    made = loss("CTC", RANDOM.normal(size=(1, 2, 3)), np.array([[1, 1]]))  # a blank must be between them
-    assert made.y == np.inf
-    assert not made.gradient(np.ones(()))[0].any()
+    applied = loss("CTC", RANDOM.normal(size=(1, 2, 3)), np.array([[1, 1]]))  # a blank must be between them
+    assert applied.y == np.inf
+    assert not applied.gradient(np.ones(()))[0].any()
 
 
 def test_multi_label_margin_stops_at_the_first_negative_class():
     scores = np.array([[0.1, 0.2, 0.4, 0.8]])
-    made = loss("MultiLabelMargin", scores, np.array([[3, 0, -1, 1]], np.int32))
+    applied = loss("MultiLabelMargin", scores, np.array([[3, 0, -1, 1]], np.int32))
     # the example of PyTorch's MultiLabelMarginLoss: ¼ ((1 - (0.1 - 0.2)) + (1 - (0.1 - 0.4)) + (1 - (0.8 - 0.2)) + …)
-    assert made.y == pytest.approx(0.85, rel=1e-12)
+    assert applied.y == pytest.approx(0.85, rel=1e-12)
     assert loss("MultiLabelMargin", scores, np.array([[-1, 0, 1, 2]], np.int32)).y == 0
 
 
@@ -391,5 +393,5 @@ def test_net_value_as_loss():
 
 def test_gaussian_nll_clips_variances_to_epsilon():
     zeros = np.zeros((2, 1))
-    made = loss({"type": "GaussianNLL", "epsilon": 0.25}, zeros, zeros + 1.0, zeros - 3.0)
-    assert made.y == pytest.approx(0.5 * (np.log(0.25) + 4.0), rel=1e-12)
+    applied = loss({"type": "GaussianNLL", "epsilon": 0.25}, zeros, zeros + 1.0, zeros - 3.0)
+    assert applied.y == pytest.approx(0.5 * (np.log(0.25) + 4.0), rel=1e-12)

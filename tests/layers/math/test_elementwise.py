@@ -51,22 +51,24 @@ FORMULAS: list[tuple[dict[str, Any], Any, tuple[np.ndarray, ...]]] = [
 
 @pytest.mark.parametrize(("fields", "expected", "inputs"), FORMULAS, ids=lambda value: str(value)[:60])
 def test_formula(fields: dict[str, Any], expected: Any, inputs: tuple[np.ndarray, ...]) -> None:
-    got = layer(fields, *inputs).y
-    assert got.shape == expected.shape
-    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    actual = layer(fields, *inputs).y
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_cosine_similarity() -> None:
     a, b = X[:, 0], Y[:, 0]
-    got = layer({"type": "Dot", "axes": 1, "normalize": True}, a, b).y[:, 0]
-    np.testing.assert_allclose(got, (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1), rtol=1e-12)
+    actual = layer({"type": "Dot", "axes": 1, "normalize": True}, a, b).y[:, 0]
+    np.testing.assert_allclose(
+        actual, (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1), rtol=1e-12
+    )
     assert layer({"type": "Dot", "axes": 1, "normalize": True}, 0 * a, b).y.tolist() == [[0.0], [0.0]]
 
 
 def test_scale_and_bias_along_axes() -> None:
     scale, bias = np.array([2.0, 3.0, 4.0]), np.array([-1.0, 0.0, 1.0])
-    got = layer({"type": "Scale", "use_bias": True}, Y, scale=scale, bias=bias).y
-    np.testing.assert_allclose(got, Y * scale[:, None] + bias[:, None])
+    actual = layer({"type": "Scale", "use_bias": True}, Y, scale=scale, bias=bias).y
+    np.testing.assert_allclose(actual, Y * scale[:, None] + bias[:, None])
     fresh = layer({"type": "Scale", "axis": 1, "num_axes": 2, "use_bias": True}, Y)
     assert (fresh.y == Y).all()
     assert {name: info.value.shape for name, info in fresh.net.states.items()} == {

@@ -19,8 +19,8 @@ def of_parts(made: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("axis", [1, 2])
 def test_inverse_dft_restores_the_signal(n, axis):
     numbers = of_parts(COMPLEX)
-    made = layer({"type": "DFT", "axis": axis, "n": n}, COMPLEX).y
-    np.testing.assert_allclose(of_parts(made), np.fft.fft(numbers, n, axis), rtol=0, atol=1e-12)
+    applied = layer({"type": "DFT", "axis": axis, "n": n}, COMPLEX).y
+    np.testing.assert_allclose(of_parts(applied), np.fft.fft(numbers, n, axis), rtol=0, atol=1e-12)
     back = layer({"type": "DFT", "axis": axis, "n": n, "inverse": True}, COMPLEX).y
     np.testing.assert_allclose(of_parts(back), np.fft.ifft(numbers, n, axis), rtol=0, atol=1e-12)
 
@@ -28,8 +28,8 @@ def test_inverse_dft_restores_the_signal(n, axis):
 @pytest.mark.parametrize("n", [None, 3, 5, 8, 9])
 def test_onesided_dft_restores_real_signals(n):
     real = COMPLEX[..., :1]
-    made = layer({"type": "DFT", "axis": 1, "n": n, "onesided": True}, real).y
-    np.testing.assert_allclose(of_parts(made), np.fft.rfft(real[..., 0], n, 1), rtol=0, atol=1e-12)
+    applied = layer({"type": "DFT", "axis": 1, "n": n, "onesided": True}, real).y
+    np.testing.assert_allclose(of_parts(applied), np.fft.rfft(real[..., 0], n, 1), rtol=0, atol=1e-12)
     back = layer({"type": "DFT", "axis": 1, "n": n, "onesided": True, "inverse": True}, COMPLEX).y
     np.testing.assert_allclose(back[..., 0], np.fft.irfft(of_parts(COMPLEX), n, 1), rtol=0, atol=1e-12)
 
@@ -38,6 +38,6 @@ def test_onesided_dft_restores_real_signals(n):
 def test_stft_transforms_each_frame(windowed):
     signal, window = RANDOM.normal(size=(2, 11, 1)), np.hanning(4)
     given = [signal, np.stack([window, window])] if windowed else [signal]
-    made = layer({"type": "STFT", "frame_length": 4, "frame_step": 3}, *given).y
+    applied = layer({"type": "STFT", "frame_length": 4, "frame_step": 3}, *given).y
     frames = np.stack([signal[:, k : k + 4, 0] for k in (0, 3, 6)], 1) * (window if windowed else 1)
-    np.testing.assert_allclose(of_parts(made), np.fft.rfft(frames), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(of_parts(applied), np.fft.rfft(frames), rtol=0, atol=1e-12)

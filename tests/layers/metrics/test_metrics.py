@@ -11,17 +11,17 @@ SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3], [0.2, 0.3, 0.5], [0.4, 0.4,
 
 def test_sparse_accuracy_counts_the_first_of_equal_scores():
     for labels in (np.array([1, 2, 2, 0], np.int32), np.array([[1], [2], [2], [0]], np.int64)):
-        made = metric("SparseCategoricalAccuracy", SCORES, labels)
-        assert [int(total) for total in made.all] == [3, 4]
-        assert made.result() == 0.75
+        applied = metric("SparseCategoricalAccuracy", SCORES, labels)
+        assert [int(total) for total in applied.all] == [3, 4]
+        assert applied.result() == 0.75
     assert metric("SparseCategoricalAccuracy", SCORES[3:], np.array([1])).result() == 0
 
 
 def test_sparse_accuracy_over_another_axis():
     scores = np.random.default_rng(0).normal(size=(2, 3, 4))
     labels = np.random.default_rng(1).integers(0, 3, (2, 4))
-    made = metric({"type": "SparseCategoricalAccuracy", "axis": 1}, scores, labels)
-    assert made.result() == (scores.argmax(axis=1) == labels).mean()
+    applied = metric({"type": "SparseCategoricalAccuracy", "axis": 1}, scores, labels)
+    assert applied.result() == (scores.argmax(axis=1) == labels).mean()
 
 
 def test_categorical_accuracy_compares_argmaxes():
@@ -40,14 +40,14 @@ def test_top_k_accuracy(k):
     scores = np.random.default_rng(2).normal(size=(50, 3))
     labels = np.random.default_rng(3).integers(0, 3, 50)
     expected = np.mean([label in np.argsort(row)[-k:] for row, label in zip(scores, labels, strict=True)])
-    made = metric({"type": "SparseTopKCategoricalAccuracy", "k": k}, scores, labels)
-    assert made.result() == pytest.approx(expected, rel=1e-12)
+    applied = metric({"type": "SparseTopKCategoricalAccuracy", "k": k}, scores, labels)
+    assert applied.result() == pytest.approx(expected, rel=1e-12)
 
 
 def test_tie_at_rank_k_counts_as_correct():
     scores = np.array([[0.3, 0.3, 0.3, 0.1]] * 4)
-    made = metric({"type": "SparseTopKCategoricalAccuracy", "k": 1}, scores, np.array([0, 1, 2, 3]))
-    assert made.result() == 0.75
+    applied = metric({"type": "SparseTopKCategoricalAccuracy", "k": 1}, scores, np.array([0, 1, 2, 3]))
+    assert applied.result() == 0.75
 
 
 def test_nan_scores_are_incorrect():
@@ -57,8 +57,8 @@ def test_nan_scores_are_incorrect():
 
 def test_counts_beyond_float32_are_exact():
     """2²⁴ + 1 is no float32: totals are whole numbers."""
-    made = metric("SparseCategoricalAccuracy", SCORES.astype(np.float32), np.array([1, 0, 2, 0]))
-    assert [total.dtype for total in made.all] == [np.int64, np.int64]
+    applied = metric("SparseCategoricalAccuracy", SCORES.astype(np.float32), np.array([1, 0, 2, 0]))
+    assert [total.dtype for total in applied.all] == [np.int64, np.int64]
 
 
 def test_error_metrics_are_means_over_all_elements():
@@ -85,16 +85,16 @@ def test_confusion_counts_at_each_threshold(thresholds, weight):
     several = thresholds if isinstance(thresholds, list) else [thresholds]
     for name, right, said in (("TruePositives", 1, 1), ("FalsePositives", 0, 1), ("TrueNegatives", 0, 0),
                               ("FalseNegatives", 1, 0)):  # fmt: skip
-        found = metric({"type": name, "thresholds": thresholds}, SHARES, YES, weight=weight).figure()
+        actual = metric({"type": name, "thresholds": thresholds}, SHARES, YES, weight=weight).figure()
         for threshold in several:
             expected = (factor * ((right == YES) & ((threshold < SHARES) == said))).sum()
-            one = found[f"{threshold:g}"] if isinstance(found, dict) else found
+            one = actual[f"{threshold:g}"] if isinstance(actual, dict) else actual
             assert one == pytest.approx(expected, rel=1e-12), (name, threshold)
 
 
 def test_confusion_counts_beyond_float32_are_exact():
-    made = metric("Precision", SHARES.astype(np.float32), YES)
-    assert made.y.dtype == np.int64
+    applied = metric("Precision", SHARES.astype(np.float32), YES)
+    assert applied.y.dtype == np.int64
 
 
 def test_nan_prediction_exceeds_no_threshold():
@@ -116,8 +116,8 @@ def test_auc_is_the_fraction_of_ordered_pairs():
     scores = RANDOM.permutation(60)[:, None] / 60 + 0.01
     answers = RANDOM.integers(0, 2, (60, 1))
     higher = scores[answers == 1][:, None] > scores[answers == 0][None]
-    found = metric({"type": "AUC", "num_thresholds": 2000}, scores, answers).result()
-    assert found == pytest.approx(higher.mean(), abs=1e-12)
+    actual = metric({"type": "AUC", "num_thresholds": 2000}, scores, answers).result()
+    assert actual == pytest.approx(higher.mean(), abs=1e-12)
 
 
 @pytest.mark.parametrize("labels", [np.array([1, 0, 2, 0, 1]), np.array([[1], [0], [2], [0], [1]], np.int32)])
@@ -139,10 +139,14 @@ def test_auc_of_two_classes_is_that_of_class_1():
 
 
 def test_scores_of_classes_have_the_names_of_the_data():
-    made = metric("F1Score", np.eye(3), np.array([0, 1, 1]))
-    assert list(made.figure()) == ["0", "1", "2"]
-    assert list(made.spec.with_class_names(["a", "b", "c"]).result(*made.all)) == ["a", "b", "c"]
-    assert list(made.spec.with_class_names(["a", "b"]).result(*made.all)) == ["0", "1", "2"]  # names of something else
+    applied = metric("F1Score", np.eye(3), np.array([0, 1, 1]))
+    assert list(applied.figure()) == ["0", "1", "2"]
+    assert list(applied.spec.with_class_names(["a", "b", "c"]).result(*applied.all)) == ["a", "b", "c"]
+    assert list(applied.spec.with_class_names(["a", "b"]).result(*applied.all)) == [
+        "0",
+        "1",
+        "2",
+    ]  # names of something else
 
 
 def test_precision_at_k_of_equal_scores():
@@ -160,8 +164,8 @@ def test_confusion_matrix_and_report():
     taken = GUESSES.argmax(axis=1)
     matrix = np.array([[((i == NUMBERS) & (taken == j)).sum() for j in range(3)] for i in range(3)])
     fields = {"class_names": ["a", "b", "c"]}
-    found = metric({"type": "ConfusionMatrix", **fields}, GUESSES, NUMBERS).figure()
-    assert [[found[row][column] for column in "abc"] for row in "abc"] == matrix.tolist()
+    actual = metric({"type": "ConfusionMatrix", **fields}, GUESSES, NUMBERS).figure()
+    assert [[actual[row][column] for column in "abc"] for row in "abc"] == matrix.tolist()
     report = metric({"type": "ClassificationReport", **fields}, GUESSES, NUMBERS).figure()
     precision, recall = matrix.diagonal() / matrix.sum(axis=0), matrix.diagonal() / matrix.sum(axis=1)
     for number, name in enumerate("abc"):
@@ -179,16 +183,16 @@ def test_confusion_matrix_and_report():
 def test_ignored_classes_and_weights_in_a_confusion_matrix():
     labels = np.where(RANDOM.uniform(size=50) < 0.3, 255, NUMBERS)
     weight = RANDOM.uniform(0.5, 2, 50)
-    found = metric({"type": "ConfusionMatrix", "ignore_class": 255}, GUESSES, labels, weight=weight).y
+    actual = metric({"type": "ConfusionMatrix", "ignore_class": 255}, GUESSES, labels, weight=weight).y
     taken = GUESSES.argmax(axis=1)
     expected = [[(weight * ((labels == i) & (taken == j))).sum() for j in range(3)] for i in range(3)]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_iou_ignores_elements_of_no_class():
     taken, label = np.array([0, 1, 1, 2, 7]), np.array([0, 1, 0, -1, 1])
-    found = metric({"type": "MeanIoU", "num_classes": 4}, taken, label).result()
-    assert found == pytest.approx((1 / 2 + 1 / 2) / 2, rel=1e-6)
+    actual = metric({"type": "MeanIoU", "num_classes": 4}, taken, label).result()
+    assert actual == pytest.approx((1 / 2 + 1 / 2) / 2, rel=1e-6)
 
 
 def test_iou_of_scores_along_another_axis():
@@ -201,6 +205,6 @@ def test_iou_of_scores_along_another_axis():
 def test_metrics_ignore_masked_steps():
     scores, labels = RANDOM.normal(size=(3, 4, 5)), RANDOM.integers(0, 5, (3, 4))
     mask = RANDOM.uniform(size=(3, 4)) < 0.6
-    made = metric("SparseCategoricalAccuracy", scores, labels, mask=mask)
-    assert made.result() == pytest.approx((scores.argmax(axis=-1) == labels)[mask].mean(), rel=1e-12)
+    applied = metric("SparseCategoricalAccuracy", scores, labels, mask=mask)
+    assert applied.result() == pytest.approx((scores.argmax(axis=-1) == labels)[mask].mean(), rel=1e-12)
     assert metric("ConfusionMatrix", scores, labels, mask=mask).y.sum() == mask.sum()

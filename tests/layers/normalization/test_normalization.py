@@ -32,25 +32,25 @@ def column(vector: np.ndarray) -> np.ndarray:
 
 
 def test_batch_normalization_training_updates_moving_averages():
-    made = layer("BatchNormalization", X, training=True, **VECTORS)
+    applied = layer("BatchNormalization", X, training=True, **VECTORS)
     mean, variance = X.mean((0, 2, 3)), X.var((0, 2, 3))
     expected = column(VECTORS["gamma"]) * (X - column(mean)) / np.sqrt(column(variance) + 1e-3) + column(
         VECTORS["beta"]
     )
-    np.testing.assert_allclose(made.y, expected, rtol=1e-10)
-    np.testing.assert_allclose(made.updates["moving_mean"], 0.99 * VECTORS["moving_mean"] + 0.01 * mean, rtol=1e-12)
+    np.testing.assert_allclose(applied.y, expected, rtol=1e-10)
+    np.testing.assert_allclose(applied.updates["moving_mean"], 0.99 * VECTORS["moving_mean"] + 0.01 * mean, rtol=1e-12)
     moved = 0.99 * VECTORS["moving_variance"] + 0.01 * variance
-    np.testing.assert_allclose(made.updates["moving_variance"], moved, rtol=1e-12)
+    np.testing.assert_allclose(applied.updates["moving_variance"], moved, rtol=1e-12)
 
 
 @pytest.mark.parametrize("how", [{"training": False}, {"training": True, "frozen": True}])
 def test_batch_normalization_uses_moving_averages_in_inference_and_frozen_layers(how):
     fields = {"type": "BatchNormalization", "trainable": not how.get("frozen", False), "epsilon": 0.01}
-    made = layer(fields, X, training=how["training"], **VECTORS)
+    applied = layer(fields, X, training=how["training"], **VECTORS)
     scale = VECTORS["gamma"] / np.sqrt(VECTORS["moving_variance"] + 0.01)
     expected = (X - column(VECTORS["moving_mean"])) * column(scale) + column(VECTORS["beta"])
-    np.testing.assert_allclose(made.y, expected, rtol=1e-12)
-    assert made.updates == {}
+    np.testing.assert_allclose(applied.y, expected, rtol=1e-12)
+    assert applied.updates == {}
 
 
 def test_batch_normalization_starts_as_identity_with_keras_names():
@@ -81,15 +81,15 @@ def test_batch_normalization_along_any_axis(axis):
 def test_batch_normalization_gradient_matches_the_paper():
     """Ioffe and Szegedy 2015, section 3: the formulas as printed there."""
     x, dy, gamma, eps = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(6, 3)), VECTORS["gamma"], 1e-3
-    made = layer("BatchNormalization", x, training=True, **VECTORS)
+    applied = layer("BatchNormalization", x, training=True, **VECTORS)
     m, mu, var = 6, x.mean(0), x.var(0)
     normal = (x - mu) / np.sqrt(var + eps)
     dnormal = dy * gamma
     dvar = (dnormal * (x - mu) * -0.5 * (var + eps) ** -1.5).sum(0)
     dmu = (dnormal * -1 / np.sqrt(var + eps)).sum(0) + dvar * (-2 * (x - mu)).sum(0) / m
     dx = dnormal / np.sqrt(var + eps) + dvar * 2 * (x - mu) / m + dmu / m
-    np.testing.assert_allclose(made.gradient(dy)[0], dx, rtol=1e-9, atol=1e-12)
-    dgamma, dbeta = made.gradient(dy, "gamma", "beta")
+    np.testing.assert_allclose(applied.gradient(dy)[0], dx, rtol=1e-9, atol=1e-12)
+    dgamma, dbeta = applied.gradient(dy, "gamma", "beta")
     np.testing.assert_allclose(dgamma, (dy * normal).sum(0), rtol=1e-10)
     np.testing.assert_allclose(dbeta, dy.sum(0), rtol=1e-12)
 
@@ -137,17 +137,17 @@ def test_layer_normalization_matches_its_definition(axis):
     over = tuple(sorted(one % 4 for one in ([axis] if isinstance(axis, int) else axis)))
     shape = tuple(X.shape[one] for one in over)
     gamma, beta = RANDOM.normal(size=shape), RANDOM.normal(size=shape)
-    made = layer({"type": "LayerNormalization", "axis": axis, "epsilon": 0.01}, X, gamma=gamma, beta=beta)
+    applied = layer({"type": "LayerNormalization", "axis": axis, "epsilon": 0.01}, X, gamma=gamma, beta=beta)
     column = [X.shape[one] if one in over else 1 for one in range(4)]
     normal = (X - X.mean(over, keepdims=True)) / np.sqrt(X.var(over, keepdims=True) + 0.01)
-    np.testing.assert_allclose(made.y, normal * gamma.reshape(column) + beta.reshape(column), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(applied.y, normal * gamma.reshape(column) + beta.reshape(column), rtol=1e-12, atol=1e-12)
 
 
 def test_layer_normalization_has_no_state():
-    made = layer("LayerNormalization", X, training=True)
-    np.testing.assert_array_equal(made.y, layer("LayerNormalization", X).y)
-    assert set(made.net.states) == {"it/gamma", "it/beta"}
-    assert made.updates == {}
+    applied = layer("LayerNormalization", X, training=True)
+    np.testing.assert_array_equal(applied.y, layer("LayerNormalization", X).y)
+    assert set(applied.net.states) == {"it/gamma", "it/beta"}
+    assert applied.updates == {}
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_rms_and_unit_normalization_match_their_formulas(axis):
 
 def test_unit_normalization_of_zeros_has_a_finite_gradient():
     x = np.array([[0.0, 0.0], [3.0, 4.0]])
-    made = layer("UnitNormalization", x)
-    np.testing.assert_allclose(made.y, np.array([[0.0, 0.0], [0.6, 0.8]]), rtol=1e-12)
-    assert np.isfinite(made.gradient(np.ones_like(x))[0]).all()
+    applied = layer("UnitNormalization", x)
+    np.testing.assert_allclose(applied.y, np.array([[0.0, 0.0], [0.6, 0.8]]), rtol=1e-12)
+    assert np.isfinite(applied.gradient(np.ones_like(x))[0]).all()
 
 
 @pytest.mark.parametrize("across", [False, True])
@@ -222,9 +222,9 @@ def test_mvn_matches_caffe(across):
 
 
 def test_mvn_of_a_constant_channel_is_zero():
-    made = layer("MVN", np.full((2, 3, 4), 5.0))
-    np.testing.assert_array_equal(made.y, np.zeros((2, 3, 4)))
-    assert np.isfinite(made.gradient(RANDOM.normal(size=(2, 3, 4)))[0]).all()
+    applied = layer("MVN", np.full((2, 3, 4), 5.0))
+    np.testing.assert_array_equal(applied.y, np.zeros((2, 3, 4)))
+    assert np.isfinite(applied.gradient(RANDOM.normal(size=(2, 3, 4)))[0]).all()
 
 
 @pytest.mark.parametrize("axis", [1, -1])
@@ -233,11 +233,11 @@ def test_normalization_with_known_statistics_and_its_inverse(axis):
     mean, variance = np.arange(size) - 1.0, np.arange(size) * 0.5 + 1
     shape = [size if place == axis % 4 else 1 for place in range(4)]
     fields = {"type": "Normalization", "axis": axis, "mean": mean.tolist(), "variance": variance.tolist()}
-    made = layer(fields, X)
+    applied = layer(fields, X)
     expected = (X - mean.reshape(shape)) / np.sqrt(variance).reshape(shape)
-    np.testing.assert_allclose(made.y, expected, rtol=1e-12, atol=1e-14)
-    assert made.net.states == {}
-    np.testing.assert_allclose(layer({**fields, "invert": True}, made.y).y, X, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(applied.y, expected, rtol=1e-12, atol=1e-14)
+    assert applied.net.states == {}
+    np.testing.assert_allclose(layer({**fields, "invert": True}, applied.y).y, X, rtol=1e-12, atol=1e-12)
 
 
 def test_normalization_of_all_elements_and_of_integers():

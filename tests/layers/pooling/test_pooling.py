@@ -98,8 +98,8 @@ def test_pyramid_pooling_matches_caffe(function):
             under = x[:, :, max(rows, 0) : rows + high, max(columns, 0) : columns + wide]
             level[:, :, i, j] = under.max((2, 3)) if function == "max" else under.sum((2, 3)) / (high * wide)
         expected.append(level.reshape(2, -1))
-    got = layer({"type": "SpatialPyramidPooling", "levels": [1, 2, 3], "pool": function}, x).y
-    np.testing.assert_allclose(got, np.concatenate(expected, 1), rtol=1e-12)
+    actual = layer({"type": "SpatialPyramidPooling", "levels": [1, 2, 3], "pool": function}, x).y
+    np.testing.assert_allclose(actual, np.concatenate(expected, 1), rtol=1e-12)
     pyramid = layer({"type": "SpatialPyramidPooling", "levels": 3}, np.zeros((1, 2, 8, 8)))
     assert pyramid.y.shape == (1, 2 * (1 + 4 + 16))
 

@@ -28,5 +28,5 @@ def test_unpooling_restores_positions(shape, fields):
     if "padding" in fields:
         return  # windows at the border hold fewer: the sizes are not those of the input
     size = fields["pool_size"] if isinstance(fields["pool_size"], list) else [fields["pool_size"]] * rank
-    made = layer({"type": "MaxUnpool", "pool_size": size}, most, places).y
-    np.testing.assert_array_equal(made, np.where(np.isin(x, most), x, 0))
+    applied = layer({"type": "MaxUnpool", "pool_size": size}, most, places).y
+    np.testing.assert_array_equal(applied, np.where(np.isin(x, most), x, 0))

@@ -29,13 +29,13 @@ def test_initial_states_continue_a_sequence():
     whole = layer(FIELDS, X).all
     first = layer(FIELDS, X[:, :2]).all
     np.testing.assert_array_equal(whole[0], whole[1])
-    for got, expected in zip(layer(FIELDS, X[:, 2:], *first[1:]).all, whole, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-12)
+    for actual, expected in zip(layer(FIELDS, X[:, 2:], *first[1:]).all, whole, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_masked_steps_are_skipped():
     counts = np.array([[0, 1, 0, 1, 1], [1, 1, 1, 0, 0]], bool)
     y = layer(FIELDS, np.where(counts[:, :, None, None], X, np.nan), mask=counts).all
     for sample, own in enumerate(counts):
-        for got, expected in zip(y, layer(FIELDS, X[[sample]][:, own]).all, strict=True):
-            np.testing.assert_allclose(got[sample], expected[0], rtol=1e-12)
+        for actual, expected in zip(y, layer(FIELDS, X[[sample]][:, own]).all, strict=True):
+            np.testing.assert_allclose(actual[sample], expected[0], rtol=1e-12)

@@ -145,8 +145,8 @@ def test_initial_states_continue_a_sequence(name, backwards):
     half = made(name, first, **one).all[1:]
     own, _, parameters = CELLS[name]
     again = layer({**own, "units": UNITS, **one}, second, *half, **parameters).all
-    for got, expected_ in zip(again, [y, *states], strict=True):
-        np.testing.assert_allclose(got, expected_, rtol=1e-12)
+    for actual, expected_ in zip(again, [y, *states], strict=True):
+        np.testing.assert_allclose(actual, expected_, rtol=1e-12)
     np.testing.assert_array_equal(y, states[0])
 
 
@@ -185,8 +185,8 @@ def test_stacked_cells_match_stacked_layers():
     upper, state = layer(
         {"type": "GRU", "units": 2, "return_sequences": True, "return_state": True}, lower, **weights_[1]
     ).all
-    for got, expected_ in zip(one.all, [upper, h, c, state], strict=True):
-        np.testing.assert_allclose(got, expected_, rtol=1e-12)
+    for actual, expected_ in zip(one.all, [upper, h, c, state], strict=True):
+        np.testing.assert_allclose(actual, expected_, rtol=1e-12)
 
 
 def projected(x: Any, states: Any, w: Any, mask: Any, steps: Any) -> tuple[np.ndarray, ...]:
@@ -216,11 +216,11 @@ def test_projection_is_output_and_state(given, masked, reverse):
         mask = np.array([[0, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 0, 1, 0, 1], [0, 1, 1, 1, 1]], bool)
     fields = {"type": "LSTM", "units": 6, "projection_units": 2, "go_backwards": reverse, "return_state": True}
     fields |= {"return_sequences": True}
-    found = layer(fields, x, *(states if given else []), mask=mask if masked else None, **w).all
+    actual = layer(fields, x, *(states if given else []), mask=mask if masked else None, **w).all
     steps = range(4, -1, -1) if reverse else range(5)
     first = states if given else [np.zeros_like(state) for state in states]
     y, h, c = projected(x, first, w, mask, steps)
-    for got, expected in zip(found, (y[:, ::-1] if reverse else y, h, c), strict=True):
+    for got, expected in zip(actual, (y[:, ::-1] if reverse else y, h, c), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-12)
 
 

@@ -13,8 +13,8 @@ X = RANDOM.normal(size=(2, 4, 3))
 
 def test_gather_with_indices_of_any_rank():
     x, places = RANDOM.normal(size=(2, 3, 4, 2)), np.array([[[0, -1], [3, 2], [1, 1]], [[2, 0], [0, 1], [-4, 3]]])
-    found = layer({"type": "Gather", "axis": 2}, x, places).y
-    np.testing.assert_array_equal(found, [x[n].take(places[n], axis=1) for n in range(2)])
+    actual = layer({"type": "Gather", "axis": 2}, x, places).y
+    np.testing.assert_array_equal(actual, [x[n].take(places[n], axis=1) for n in range(2)])
     alone = layer({"type": "Gather"}, X, np.array([3, -2])).y
     np.testing.assert_array_equal(alone, [X[0, 3], X[1, 2]])
 
@@ -35,8 +35,8 @@ def test_scatter_elements_combines_updates(how, joined):
     for n in range(2):
         for j in range(2):
             expected[n, places[n, 0, j], j] = joined(X[n, places[n, 0, j], j], updates[n, 0, j])
-    found = layer({"type": "ScatterElements", "reduction": how}, X, places, updates).y
-    np.testing.assert_array_equal(found, expected)
+    actual = layer({"type": "ScatterElements", "reduction": how}, X, places, updates).y
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_scatter_add_sums_repeated_indices():
@@ -65,8 +65,8 @@ def test_tensor_scatter_writes_from_an_offset_per_sample(mode, rows):
     updates = RANDOM.normal(size=(2, 2, 3))
     expected = X.copy()
     expected[0, [1, 2]], expected[1, rows] = updates
-    found = layer({"type": "TensorScatter", "mode": mode}, X, updates, np.array([1, rows[0]])).y
-    np.testing.assert_array_equal(found, expected)
+    actual = layer({"type": "TensorScatter", "mode": mode}, X, updates, np.array([1, rows[0]])).y
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_reverse_sequence_reverses_a_prefix_per_sequence():
@@ -79,8 +79,8 @@ def test_reverse_sequence_reverses_a_prefix_per_sequence():
 
 
 def test_one_hot_of_negative_and_out_of_range_indices():
-    found = layer({"type": "OneHot", "depth": 3, "on_value": 5, "off_value": -1}, np.array([[1, -1, 7, -9]])).y
-    np.testing.assert_array_equal(found, [[[-1, 5, -1], [-1, -1, 5], [-1, -1, -1], [-1, -1, -1]]])
+    actual = layer({"type": "OneHot", "depth": 3, "on_value": 5, "off_value": -1}, np.array([[1, -1, 7, -9]])).y
+    np.testing.assert_array_equal(actual, [[[-1, 5, -1], [-1, -1, 5], [-1, -1, -1], [-1, -1, -1]]])
 
 
 def test_top_k_of_integers():

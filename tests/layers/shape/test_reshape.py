@@ -47,9 +47,9 @@ MOVES: list[tuple[dict[str, Any], np.ndarray, tuple[Any, ...]]] = [
 def test_shape_layers_move_elements_correctly(
     fields: dict[str, Any], expected: np.ndarray, inputs: tuple[Any, ...]
 ) -> None:
-    got = layer(fields, *inputs).y
-    assert got.dtype == expected.dtype
-    np.testing.assert_array_equal(got, expected)
+    actual = layer(fields, *inputs).y
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(actual, expected)
 
 
 def block(mode: str, b: int, i: int, j: int, depth: int, c: int) -> int:

@@ -20,6 +20,6 @@ def stand_in(version: int = 131000) -> str:
     atexit.register(folder.cleanup)
     result = Path(folder.name) / "libcublasLt.so"
     command = [str(compiler()), f"-DVERSION={version}", "-std=c++17", "-O1", "-shared", "-fPIC", str(SOURCE), "-o"]
-    done = subprocess.run([*command, str(result)], capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr[:4000]
+    process = subprocess.run([*command, str(result)], capture_output=True, text=True, check=False)
+    assert not process.returncode, process.stderr[:4000]
     return str(result)

@@ -146,9 +146,9 @@ def test_agrees_with_exact_sums(
     ]
     for one, operands in calls:
         (exact,) = by_reference(one, *(array.astype(np.float64) for array in operands))
-        got = by_winograd(one, *operands)
-        assert error(got, exact) < 3e-6
-        np.testing.assert_allclose(got, exact, rtol=0, atol=1e-5 * float(np.abs(exact).max()))
+        actual = by_winograd(one, *operands)
+        assert error(actual, exact) < 3e-6
+        np.testing.assert_allclose(actual, exact, rtol=0, atol=1e-5 * float(np.abs(exact).max()))
 
 
 def test_rounds_some_times_as_much_as_direct_sums() -> None:

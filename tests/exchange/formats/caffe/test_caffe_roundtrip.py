@@ -32,9 +32,9 @@ def agree(before: Net, after: Net, ranges: Any = ()) -> None:
     inputs = inputs_of(before, ranges)
     expected = before.predict(inputs)
     cast_inputs = {name: inputs[name].astype(declared.dtype) for name, declared in after.spec.inputs.items()}
-    got = after.predict(cast_inputs)
-    assert len(got) == len(expected)
-    for ours, array in zip(got.values(), expected.values(), strict=True):
+    actual = after.predict(cast_inputs)
+    assert len(actual) == len(expected)
+    for ours, array in zip(actual.values(), expected.values(), strict=True):
         assert ours.shape == array.shape
         np.testing.assert_allclose(ours, array, rtol=1e-5, atol=1e-5)  # constants are folded, sums reordered
 

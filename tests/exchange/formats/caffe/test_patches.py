@@ -18,8 +18,8 @@ def test_patches_are_those_that_a_convolution_reads():
     kernel, x = (random.normal(size=shape).astype(np.float32) for shape in ((3, 4, 2, 3), (2, 4, 9, 8)))
     (expected,) = answers(drafted(with_input(convolution, 2, 4, 9, 8), {"y": [kernel]}), x)
     flat = {"y": [kernel.reshape(3, 24, 1, 1), np.zeros(3, np.float32)]}
-    (got,) = answers(drafted(with_input(cut, 2, 4, 9, 8), flat), x)
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32, 24 terms in another order
+    (actual,) = answers(drafted(with_input(cut, 2, 4, 9, 8), flat), x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)  # float32, 24 terms in another order
     assert "a window of 9 × 9 elements" in failure(
         with_input(cut.replace("kernel_h: 2 kernel_w: 3", "kernel_size: 9"), 2, 4, 9, 8)
     )

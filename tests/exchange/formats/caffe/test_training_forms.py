@@ -354,7 +354,7 @@ def test_real_nets_come_back(tmp_path, name):
     (tmp_path / "again.yaml").write_text(again.net)
     after = Net(load_net(tmp_path / "again.yaml"), again.arrays)
     inputs = inputs_of(before, size=1)
-    expected, got = before.predict(inputs), after.predict(inputs)
-    assert expected.keys() == got.keys()
+    expected, actual = before.predict(inputs), after.predict(inputs)
+    assert expected.keys() == actual.keys()
     for key, array in expected.items():
-        np.testing.assert_array_equal(got[key], array)
+        np.testing.assert_array_equal(actual[key], array)

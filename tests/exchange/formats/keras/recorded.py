@@ -57,8 +57,8 @@ def answers(
     for key in recorded:
         if key.startswith("in_") and key[3:] in model.spec.inputs:
             feeds[key[3:]] = turned(key[3:], recorded[key], imported.notes)
-    got = model.predict(feeds)
-    named: dict[str, np.ndarray] = dict(got)
+    actual = model.predict(feeds)
+    named: dict[str, np.ndarray] = dict(actual)
     assert len(named) == sum(key.startswith("out_") for key in recorded)
     return {
         name: (array, turned(name, recorded[f"out_{index}"], imported.notes))

@@ -77,10 +77,10 @@ CALLS: Mapping[str, tuple[dict[str, Any], Callable[[np.ndarray], np.ndarray]]] =
 def test_functions_of_tensorflow(name: str, tmp_path: Path) -> None:
     arguments, computed = CALLS[name]
     imported = import_model(of_calls(tmp_path / "m.h5", one_call(name.partition(" ")[0], **arguments)))
-    (got,) = dict(opened(imported, tmp_path).predict({"x": X.transpose(0, 3, 1, 2)})).values()
+    (actual,) = dict(opened(imported, tmp_path).predict({"x": X.transpose(0, 3, 1, 2)})).values()
     expected = computed(X)
     turned = any("the output" in note for note in imported.notes)
-    np.testing.assert_allclose(got, np.moveaxis(expected, -1, 1) if turned else expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual, np.moveaxis(expected, -1, 1) if turned else expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_keys_of_base_classes(tmp_path: Path) -> None:
         "d": {"depthwise_kernel:0": last.reshape(1, 1, 2, 1)},
     }  # fmt: skip
     imported = import_model(old_file(tmp_path / "m.h5", model, weights, "2.15.0"))
-    (got,) = dict(opened(imported, tmp_path).predict({"input": X.transpose(0, 3, 1, 2)})).values()
-    np.testing.assert_allclose(got, np.moveaxis(((X * depth) @ point + bias) * last, -1, 1), rtol=1e-5)
+    (actual,) = dict(opened(imported, tmp_path).predict({"input": X.transpose(0, 3, 1, 2)})).values()
+    np.testing.assert_allclose(actual, np.moveaxis(((X * depth) @ point + bias) * last, -1, 1), rtol=1e-5)
 
 
 def test_attention_states_the_shapes_that_it_was_built_for(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_attention_states_the_shapes_that_it_was_built_for(tmp_path: Path) -> No
         old_file(tmp_path / "m.h5", {"class_name": "Functional", "config": config}, {"x": {}, "a": weights}, "2.15.0")
     )
     x = X[:, :5, 0, :1].repeat(4, 2)
-    (got,) = dict(opened(imported, tmp_path).predict({"x": x})).values()
+    (actual,) = dict(opened(imported, tmp_path).predict({"x": x})).values()
     value = x.sum(2, keepdims=True) * 0.5 + 0.5  # of each head and place the same
     scores = np.exp(value @ value.transpose(0, 2, 1) * 2 / np.sqrt(2))
     mixed = scores / scores.sum(2, keepdims=True) @ value
-    np.testing.assert_allclose(got, (4 * 0.5 * mixed + 0.5).repeat(4, 2), rtol=1e-5)
+    np.testing.assert_allclose(actual, (4 * 0.5 * mixed + 0.5).repeat(4, 2), rtol=1e-5)
 
 
 def test_layers_that_augment_data_are_left_out_with_a_note(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_layers_that_augment_data_are_left_out_with_a_note(tmp_path: Path) -> No
     path = archive(tmp_path / "m.keras", new_model(flip, dense, shape=(3,)), tree(arrays))
     imported = import_model(path)
     assert any("`flip` (RandomFlip) changes samples in training only" in note for note in imported.notes)
-    (got,) = dict(opened(imported, tmp_path).predict({"x": X[:, 0, 0]})).values()
-    np.testing.assert_allclose(got, X[:, 0, 0].sum(1, keepdims=True).repeat(2, 1), rtol=1e-5)
+    (actual,) = dict(opened(imported, tmp_path).predict({"x": X[:, 0, 0]})).values()
+    np.testing.assert_allclose(actual, X[:, 0, 0].sum(1, keepdims=True).repeat(2, 1), rtol=1e-5)
 
 
 def test_classes_of_keras_applications(tmp_path: Path) -> None:
@@ -174,5 +174,5 @@ def test_classes_of_keras_applications(tmp_path: Path) -> None:
     model = {"module": "keras", "class_name": "Functional", "config": config, "registered_name": "Functional"}
     arrays = {"layers/layer_scale/vars/0": f32([1, 2, 4])}
     imported = import_model(archive(tmp_path / "m.keras", model, tree(arrays)))
-    (got,) = dict(opened(imported, tmp_path).predict({"x": X})).values()
-    np.testing.assert_allclose(got, X + 0.25 * X * f32([1, 2, 4]), rtol=1e-5)
+    (actual,) = dict(opened(imported, tmp_path).predict({"x": X})).values()
+    np.testing.assert_allclose(actual, X + 0.25 * X * f32([1, 2, 4]), rtol=1e-5)

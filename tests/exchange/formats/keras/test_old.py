@@ -56,8 +56,8 @@ def test_keras_1(ordering: str, tmp_path: Path) -> None:
     features = relu(convolved(image, kernel) + bias)
     # Keras 1 flattened as memory lay: channels-first data stayed channels-first.
     flat = (features if ordering == "tf" else features.transpose(0, 3, 1, 2)).reshape(3, -1)
-    (got,) = dict(opened(imported, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
-    np.testing.assert_allclose(got, flat @ matrix + shift, rtol=1e-4, atol=1e-5)
+    (actual,) = dict(opened(imported, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
+    np.testing.assert_allclose(actual, flat @ matrix + shift, rtol=1e-4, atol=1e-5)
 
 
 def lstm_by_hand(x: np.ndarray, gates: dict[str, Any]) -> np.ndarray:
@@ -87,8 +87,8 @@ def test_keras_1_has_a_matrix_for_each_gate(tmp_path: Path) -> None:
     imported = import_model(old_file(tmp_path / "old.h5", model, weights, "1.2.2"))
     assert "recurrent_activation: {type: hard_sigmoid, alpha: 0.2}" in imported.net
     x = drawn(3, 4, 2)
-    (got,) = dict(opened(imported, tmp_path).predict({"input": x})).values()
-    np.testing.assert_allclose(got, lstm_by_hand(x, gates), rtol=1e-4, atol=1e-5)
+    (actual,) = dict(opened(imported, tmp_path).predict({"input": x})).values()
+    np.testing.assert_allclose(actual, lstm_by_hand(x, gates), rtol=1e-4, atol=1e-5)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -140,9 +140,9 @@ def test_layers_of_cudnn(name: str, gates: int, both_ways: bool, tmp_path: Path)
         }
     path = old_file(tmp_path / "old.h5", model, {"ways" if both_ways else "memory": weights}, "2.2.4")
     x = drawn(5, 4, 2)
-    (got,) = dict(opened(import_model(path), tmp_path).predict({"input": x})).values()
+    (actual,) = dict(opened(import_model(path), tmp_path).predict({"input": x})).values()
     expected = [cudnn(x[:, ::-1] if index else x, *way[:4]) for index, way in enumerate(ways)]
-    np.testing.assert_allclose(got, np.concatenate(expected, axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, np.concatenate(expected, axis=1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("ordering", ["tf", "th"])
@@ -163,8 +163,8 @@ def test_keras_1_broadcasts_numbers_over_windows(ordering: str, tmp_path: Path) 
             expected[:, 2 * row : 2 * row + 2, column : column + 3] += np.einsum(
                 "nc,klcm->nklm", image[:, row, column], kernel
             )
-    (got,) = dict(opened(imported, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
-    np.testing.assert_allclose(got, expected.transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-5)
+    (actual,) = dict(opened(imported, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
+    np.testing.assert_allclose(actual, expected.transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-5)
 
 
 def test_keras_2_calls_functions_of_tensorflow(tmp_path: Path) -> None:
@@ -187,9 +187,9 @@ def test_keras_2_calls_functions_of_tensorflow(tmp_path: Path) -> None:
     )  # fmt: skip
     imported = import_model(path)
     x = drawn(4, 3)
-    (got,) = dict(opened(imported, tmp_path).predict({"x": x})).values()
+    (actual,) = dict(opened(imported, tmp_path).predict({"x": x})).values()
     once = 2 * (x @ kernel + bias)
-    np.testing.assert_allclose(got, once @ kernel + bias + x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, once @ kernel + bias + x, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_in_a_model_of_keras_2(tmp_path: Path) -> None:

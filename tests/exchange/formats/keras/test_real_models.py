@@ -25,8 +25,8 @@ def test_answers_as_keras_did(name: str, tmp_path: Path) -> None:
     reference = np.load(MODELS / f"{name}.reference.npz")
     model = opened(import_model(MODELS / name), tmp_path, "cpu")
     name_of_input = next(iter(model.spec.inputs))  # the other one is the target of the loss
-    (got,) = dict(model.predict({name_of_input: np.moveaxis(reference["in_0"], -1, 1)})).values()
-    np.testing.assert_allclose(got, reference["out_0"], rtol=1e-3, atol=1e-4)
+    (actual,) = dict(model.predict({name_of_input: np.moveaxis(reference["in_0"], -1, 1)})).values()
+    np.testing.assert_allclose(actual, reference["out_0"], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "right"), [("sudoku_digits_cnn.h5", 9868), ("mnist_cnn.keras", 9918)])
@@ -37,5 +37,5 @@ def test_is_as_good_on_mnist(name: str, right: int, tmp_path: Path) -> None:
     x = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28).astype(np.float32) / 255
     model = opened(import_model(MODELS / name), tmp_path, "cpu")
     name_of_input = next(iter(model.spec.inputs))  # the other one is the target of the loss
-    (got,) = dict(model.predict({name_of_input: x})).values()
-    assert int((got.argmax(axis=1) == np.frombuffer(labels, np.uint8, offset=8)).sum()) == right
+    (actual,) = dict(model.predict({name_of_input: x})).values()
+    assert int((actual.argmax(axis=1) == np.frombuffer(labels, np.uint8, offset=8)).sum()) == right

@@ -23,9 +23,9 @@ def test_answers_as_in_keras(name: str, tmp_path: Path) -> None:
     model = opened(imported, tmp_path)
     compared = answers(model, imported, load_answers(f"keras/{name.partition('.')[0]}"))
     assert compared
-    for output, (got, expected) in compared.items():
+    for output, (actual, expected) in compared.items():
         # float32 on both sides; sums run in another order
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=output)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5, err_msg=output)
 
 
 @pytest.mark.parametrize("name", ["images", "nested", "sequences"])

@@ -54,7 +54,7 @@ def fed(case: Written, after: Net) -> Iterator[Arrays]:
 
 def agrees(case: Written, after: Net, inputs: Arrays) -> bool:
     """Whether all outputs are the same, in the net's order of axes or in Keras's."""
-    expected, got = list(case.net.predict(case.inputs).values()), list(after.predict(inputs).values())
+    expected, actual = list(case.net.predict(case.inputs).values()), list(after.predict(inputs).values())
 
     def same(expected_output: np.ndarray, theirs: np.ndarray, order: tuple[int, ...]) -> bool:
         # float32, some hundred terms in another order
@@ -68,9 +68,9 @@ def agrees(case: Written, after: Net, inputs: Arrays) -> bool:
             )
         )
 
-    assert len(expected) == len(got)
+    assert len(expected) == len(actual)
     orders = [output.order for output in case.model.outputs]
-    return all(map(same, expected, got, orders))
+    return all(map(same, expected, actual, orders))
 
 
 @pytest.mark.parametrize("name", names_of_nets())

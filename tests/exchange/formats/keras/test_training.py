@@ -60,14 +60,14 @@ def test_the_next_step_is_that_of_keras(name: str, tmp_path: Path) -> None:
         for field in variables(LAYERS.parse(fields), own):
             keys = [key for key in after if key.startswith("after_") and key.endswith(f"/{field.name}")]
             (expected,) = [after[key] for key in keys if name_of_layer in key]
-            got = to_keras(np.asarray(compiler.states[f"{name_of_layer}/{field.state}"]), field)
+            actual = to_keras(np.asarray(compiler.states[f"{name_of_layer}/{field.state}"]), field)
             if name_of_layer == "classes" and field.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
-                got = got.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
+                actual = actual.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
             compared += 1
             if f"`{name_of_layer}/{field.state}`" in factored:  # of which the rule differs, as the note says
                 continue
             # A step moves weights by some 1e-2; of sums in float32 in another order 1e-6 of that is left.
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6, err_msg=f"{name_of_layer}/{field.state}")
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6, err_msg=f"{name_of_layer}/{field.state}")
     assert compared == len(imported.arrays)
 
 

@@ -86,10 +86,10 @@ def test_outputs_are_of_their_declared_type(kind: int) -> None:
     assert y.dtype == x.dtype
 
 
-@pytest.mark.parametrize("told", [None, [(np.dtype("float32"), (2, 3, 2))]])
-def test_a_node_alone(told: Any) -> None:
+@pytest.mark.parametrize("message", [None, [(np.dtype("float32"), (2, 3, 2))]])
+def test_a_node_alone(message: Any) -> None:
     x = random.normal(size=(2, 6)).astype("float32")
-    (y,) = Counted.run_node(node("Reshape", "x s"), [x, np.array([2, 3, 2])], outputs_info=told, opset_version=13)
+    (y,) = Counted.run_node(node("Reshape", "x s"), [x, np.array([2, 3, 2])], outputs_info=message, opset_version=13)
     np.testing.assert_array_equal(y, x.reshape(2, 3, 2))
 
 

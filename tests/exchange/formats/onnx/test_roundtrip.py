@@ -34,12 +34,12 @@ def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
     """The same numbers up to the order of additions: a constant folded in, a bias added elsewhere."""
     inputs = inputs_of(before, ranges)
     expected = read_as(before, after, before.predict(inputs))
-    got = after.predict(
+    actual = after.predict(
         {name: array for name, array in read_as(before, after, inputs).items() if name in after.spec.inputs}
     )
-    assert list(got) == list(expected)
+    assert list(actual) == list(expected)
     for name, array in expected.items():
-        np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-5, atol=1e-6)
 
 
 def read_as(before: Net, after: Net, arrays: dict[str, Any]) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
     inputs, expected = (read_as(before, after, arrays) for arrays in (own_inputs, before.predict(own_inputs)))
     names = [put.name for put in session.get_outputs()]
     results = session.run(names, {put.name: inputs[put.name] for put in session.get_inputs()})
-    for name, got in zip(names, results, strict=True):
-        np.testing.assert_allclose(got, expected[name], rtol=1e-5, atol=1e-5)  # some hundred terms
+    for name, actual in zip(names, results, strict=True):
+        np.testing.assert_allclose(actual, expected[name], rtol=1e-5, atol=1e-5)  # some hundred terms
 
 
 def has_no_roundtrip(case: Case) -> bool:
