@@ -56,7 +56,7 @@ def test_weights_that_are_not_finite_are_named(netspec, trained):
     for target in ("nan.npz", "nan.onnx"):
         result = netspec("convert", "nan.h5", target)
         assert f"note: the weights `{name}` hold values that are not finite" in result.err
-        assert "computes no finite value: NaN or infinite alike on both sides: " in result.out
+        assert "gives no finite value: NaN or infinite alike on both sides: " in result.out
     written = netspec("convert", "nan.h5", "nan.npz", "--json").json
     assert written["max_abs_difference"] is None
     assert written["comparison"]["same_not_finite"] == written["comparison"]["size"] > 0
