@@ -12,7 +12,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-import pytest
 
 import netspec.layers  # noqa: F401  registers the classes
 from netspec.graph.autodiff import gradients
@@ -67,6 +66,8 @@ def cases(*kinds: str, only: str | None = None) -> list[Case]:
 
 def first_is_fast(cases: Iterable[Case]) -> list[Any]:
     """Parameters of a costly test of samples: all but the first sample of each class are slow."""
+    import pytest  # not there if answers are recorded
+
     classes = set[tuple[str, str]]()
     params = []
     for case in cases:

@@ -10,7 +10,6 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-import pytest
 
 from netspec.exchange.formats.keras.exporting import keras_model
 from netspec.exchange.formats.keras.exporting.model import KerasModel
@@ -293,6 +292,8 @@ def _written_sample(case: Case) -> Written:
 
 def names_of_nets(excluded: Collection[str] = ()) -> list[Any]:
     """Parameters of a test of all nets: all but the first sample of each layer are slow."""
+    import pytest  # not there if answers are recorded
+
     cases = [case for name, case in SAMPLES.items() if name not in excluded]
     samples = [pytest.param(param.values[0].id, marks=param.marks, id=param.id) for param in first_is_fast(cases)]
     return [*(name for name in NETS if name not in excluded), *samples]
