@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
 from netspec.cli.output import count, print_json, table
+from netspec.errors import InputError
 
 if TYPE_CHECKING:
     from netspec.layers.losses_and_metrics import TableRow
@@ -52,6 +54,8 @@ def evaluate(
     Prints the loss and each metric; every sample counts exactly once. With --json, prints an object with samples, loss,
     metrics, and `tables` for metrics with several values.
     """
+    if output_folder is not None and Path(output_folder).suffix and not Path(output_folder).is_dir():
+        raise InputError("--output names a file", expected="a folder for metrics.json and others", got=output_folder)
     spec, weights = find_weights(spec, weights)
     from netspec.tools.predict import test
 
@@ -76,6 +80,8 @@ def evaluate(
     table(["", ""], rows, right=(1,))
     for sample in evaluation.damaged:
         print(f"left out: {sample}")
+    if output_folder is not None:
+        print(f"written: {output_folder}")
     for name, figure in evaluation.tables.items():
         print()
         _print_figure(name, figure)

@@ -252,3 +252,11 @@ def test_predictions_are_computed_batch_by_batch(work: Path) -> None:
     sizes = [len(batch) for batch in stream]
     assert sizes == [1000] * 20
     assert stream.samples == 20_000
+
+
+def test_problems_of_new_rows_are_located_in_their_file(work: Path) -> None:
+    netspec.train("train.yaml", run_dir=work / "run")
+    (work / "new.csv").write_text("age,town\n20,Bern\n")
+    with pytest.raises(InputError, match="has no column 'colour'") as caught:
+        netspec.predict("run", "new.csv")
+    assert all("spec.yaml" not in str(problem.location) for problem in caught.value.problems)

@@ -110,6 +110,7 @@ class TableSource(Source):
         changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
         source._unlabelled = LABEL not in fields
+        source._tree = None  # problems are not those of the spec
         return source
 
     def known_classes(self) -> Mapping[str, int]:

@@ -227,10 +227,10 @@ def _transforms(channels: int, size: tuple[int, int]) -> list[tuple[dict[str, An
 def _train(
     path: Path, root: Path, folder: Path, net: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey
 ) -> str:
-    same = set(image_survey.sizes) == {size}
     fields: list[tuple[str, Any, str]] = [("classes", list(image_survey.counts), "labels 0, 1, … in this order")]
-    if not same:
-        fields.append(("size", list(size), "to this height and width; larger is slower, and may be better"))
+    same = set(image_survey.sizes) == {size}
+    why = "that of all images; others are resized to it" if same else "larger is slower, and may be better"
+    fields.append(("size", list(size), f"height and width: {why}"))
     if channels == 1:
         fields.append(("channels", 1, "all images of the sample are gray"))
     if image_survey.unreadable:

@@ -89,7 +89,7 @@ class ColumnSurvey:
         if self.known < 50 or len(self.counts) < 0.95 * self.known:
             return False
         if not self.is_numeric:
-            return True
+            return not self.is_date
         if self.whole < self.known or len(self.counts) < self.known:
             return False
         numbers = sorted(int(float(cell)) for cell in self.counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ WORDS = 20_000
 TOKENIZER = {
     "type": "words", "lowercase": True, "punctuation": "drop", "padding": True, "unknown": True, "size": WORDS,
 }  # fmt: skip
+BATCH = 32
+FEW_TEXTS, LEAST_STEPS = 2_000, 150
+"""Number of texts below which the loss decides when training ends, and of steps that it may then fail to improve."""
 MOST_FILES, MOST_SECONDS, MOST_BYTES = 5_000, 5.0, 2**25
 """Limits of the texts that are read."""
 
@@ -129,8 +133,12 @@ def _train(path: Path, folder: Path, net: str, classes: list[str], total: int, l
     split, why = hold_out(total, stratify="label")
     padding = {"type": "Padding", "length": length}
     lines += [
-        *entry("split", split, why, 4), *entry("batch_size", 32, "", 4), *entry("shuffle", True, "", 4),
+        *entry("split", split, why, 4), *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
     ]  # fmt: skip
-    return document([*lines, *training(monitor="accuracy", epochs=30, patience=5)])
+    # Few texts make few steps per epoch, and their accuracy is perfect or at chance long before the loss is low.
+    few = total < FEW_TEXTS
+    patience = max(5, ceil(LEAST_STEPS / ceil(total / BATCH))) if few else 5
+    monitor = "loss" if few else "accuracy"
+    return document([*lines, *training(monitor=monitor, epochs=max(30, 6 * patience), patience=patience)])

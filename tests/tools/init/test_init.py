@@ -50,10 +50,28 @@ def test_images_of_one_small_size_keep_it(tmp_path: Path) -> None:
     result = init(tmp_path / "digits")
     text = result.train.read_text()
     assert "    channels: 1" in text
-    assert "    size:" not in text
+    assert "    size: [20, 20]" in text  # pictures of other sizes are predicted by the same files
     assert "RandomFlip" not in text  # mirrored digits are others
     assert "{shape: [1, 20, 20]}" in result.net.read_text()
     assert netspec.check(result.train).kind == "training"
+
+
+def test_dates_that_all_differ_are_not_identifiers(tmp_path: Path) -> None:
+    days = [f"2024-{1 + index // 28:02}-{1 + index % 28:02}" for index in range(120)]
+    lines = ["built,size,price", *(f"{day},{index % 7},{index * 10}" for index, day in enumerate(days))]
+    (tmp_path / "houses.csv").write_text("\n".join(lines) + "\n")
+    text = init(tmp_path / "houses.csv", target="price").train.read_text()
+    assert "built: {type: date" in text
+
+
+def test_few_texts_train_until_their_loss_is_low(tmp_path: Path) -> None:
+    for index in range(60):
+        path = tmp_path / "reviews" / ("bad", "good")[index % 2] / f"{index}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"a {('dull', 'warm')[index % 2]} film number {index}")
+    text = init(tmp_path / "reviews", task="text").train.read_text()
+    assert "monitor: loss" in text
+    assert "early_stopping: {patience: 75}" in text  # 150 steps of 2 per epoch
 
 
 def test_folders_for_training_and_test_are_used(photos: Path, tmp_path: Path) -> None:
