@@ -73,7 +73,7 @@ def test_hidden_gpu_is_reported(capsys, alone: float, message: str) -> None:
     _print_overlap(Overlap("all_reduce", 2, 3, 0.010, 0.006, 0.002, alone, 0.0, (wait,)))
     out = capsys.readouterr().out
     assert message in out
-    assert "without what is sent a step takes 6.000 ms instead of 10.000 ms" in out
+    assert "without communication a step takes 6.000 ms instead of 10.000 ms" in out
     assert "20.0 % of it" in out
 
 
