@@ -87,6 +87,11 @@ def hold_out(
     return split, f"{why}; `{stratify}` is distributed alike in all parts"
 
 
+def class_folders(root: Path) -> list[Path]:
+    """Return the folders in a folder that may each hold a class, sorted; hidden ones are not listed."""
+    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
 def training(*, monitor: str, epochs: int, patience: int) -> list[str]:
     """Return `solver` and `train`: a learning rate that falls on a plateau of `monitor`, and early stopping."""
     plateau = {

@@ -16,6 +16,7 @@ from netspec.errors import InputError, listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.files import (
     Files,
+    class_folders,
     comment,
     document,
     entry,
@@ -62,11 +63,7 @@ class ImageSurvey:
 def has_images(folder: Path) -> bool:
     """Return whether a folder has class folders with images, or `train` with such folders."""
     root = folder / "train" if (folder / "train").is_dir() else folder
-    return any(next(_images(child), None) is not None for child in _class_folders(root))
-
-
-def _class_folders(root: Path) -> list[Path]:
-    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return any(next(_images(child), None) is not None for child in class_folders(root))
 
 
 def _images(folder: Path) -> Iterator[Path]:
@@ -79,7 +76,7 @@ def _images(folder: Path) -> Iterator[Path]:
 
 def survey(root: Path) -> ImageSurvey:
     """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
-    files = {child.name: list(_images(child)) for child in _class_folders(root)}
+    files = {child.name: list(_images(child)) for child in class_folders(root)}
     files = {name: class_files for name, class_files in files.items() if class_files}
     if len(files) < 2:
         raise InputError(

@@ -10,6 +10,7 @@ from typing import Any
 from netspec.errors import InputError, listing
 from netspec.tools.init.files import (
     Files,
+    class_folders,
     comment,
     document,
     entry,
@@ -37,11 +38,7 @@ Layers = list[tuple[dict[str, Any], str]]
 
 def has_texts(folder: Path) -> bool:
     """Return whether a folder has class folders with texts."""
-    return any(next(child.rglob("*.txt"), None) is not None for child in _class_folders(folder))
-
-
-def _class_folders(root: Path) -> list[Path]:
-    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return any(next(child.rglob("*.txt"), None) is not None for child in class_folders(folder))
 
 
 def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], Layers]:
@@ -60,7 +57,7 @@ def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], 
 
 def text_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
-    class_files = {child.name: sorted(child.rglob("*.txt")) for child in _class_folders(path)}
+    class_files = {child.name: sorted(child.rglob("*.txt")) for child in class_folders(path)}
     class_files = {name: files for name, files in class_files.items() if files}
     if len(class_files) < 2:
         raise InputError(
