@@ -35,6 +35,7 @@ app = command_app()
 @app.command(
     cls=Plain,
     epilog=examples(
+        "netspec export runs/lenet_mnist --output deployed/",
         "netspec export runs/lenet_mnist --output model.onnx",
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
         "netspec export runs/lenet_mnist --output model.onnx --with-preprocessing",
@@ -51,8 +52,8 @@ def export(
         str,
         typer.Option(
             "--output",
-            metavar="FILE",
-            help="Write this file, see formats above.",
+            metavar="PATH",
+            help="Write this file, see formats above, or folder.",
             show_default=False,
         ),
     ],
@@ -76,18 +77,20 @@ def export(
         ),
     ] = None,
     with_preprocessing: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--with-preprocessing",
+            "--with-preprocessing/--without-preprocessing",
             help="Include transforms and probabilities (ONNX).",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a net with its weights as ONNX, Keras or Caffe.
 
     Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
-    .safetensors; .npz (NumPy); .h5 (netspec's own).
+    .safetensors; .npz (NumPy); .h5 (netspec's own). A folder gets model.onnx, a description of the model (README.md),
+    and a script that runs it in ONNX Runtime (run.py).
 
     Runs the model, or reads it again, and compares it with the net on random inputs, and on the arrays in --inputs,
     which have the names of the net's inputs. Does not write a model whose results differ by more than --tolerance,
@@ -95,13 +98,18 @@ def export(
     listed, and recorded if the format allows it. A symbolic batch size accepts any number of samples.
 
     With --with-preprocessing, an ONNX model takes samples as the data has them, such as pixels, and returns
-    probabilities. It is compared with `netspec predict` on samples of the test data. Lists what it does not contain.
+    probabilities. It is compared with `netspec predict` on samples of the test data. Lists what it does not contain. A
+    folder gets such a model by default.
 
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and
     variance of the batch, and losses and new moving averages are outputs.
     """
-    batch, target = batch_or_open(batch_size), writable(Path(output_file), "--output")
+    batch, target = batch_or_open(batch_size), Path(output_file)
     from netspec.tools.export import export as export_net
+    from netspec.tools.model_card import is_folder
+
+    if not is_folder(target):
+        writable(target, "--output")
 
     spec, weights = find_weights(spec, weights)
     result = export_net(
@@ -188,3 +196,6 @@ def _print_onnx(result: ExportResult, report: ExportReport, counts: str) -> None
         if result.deployed is not None:
             samples = f"{count(result.deployed.sample_count)} samples of the data"
         print(_agreement(f"on {samples}, onnxruntime", report.on_user_inputs.whole))
+    written = [str(file) for file in result.files if file.suffix in (".md", ".py")]
+    if written:
+        print(f"{' and '.join(written)} describe and run the model")

@@ -16,6 +16,7 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.loader import Loader, open_loader
+from netspec.data.sources.image_folder import ImageFolder
 from netspec.data.text.tokenizers.base import TOKENIZER
 from netspec.errors import InputError
 from netspec.exchange.formats.onnx.exporting import MOST_AT_ONCE
@@ -57,9 +58,11 @@ class DeployedInput:
     """Transforms that the graph does not contain: samples must pass through them first."""
     inside: tuple[Transform, ...]
     """Transforms that the graph contains, in their order."""
+    resized: str = ""
+    """Interpolation with which the source itself resizes pictures to one size; empty if it does not."""
 
     @classmethod
-    def of(cls, source: FieldType, transforms: list[Transform]) -> DeployedInput:
+    def of(cls, source: FieldType, transforms: list[Transform], resized: str = "") -> DeployedInput:
         """Return the input with as many of the last transforms in the graph as possible."""
         types = [source]
         for transform in transforms:
@@ -67,7 +70,7 @@ class DeployedInput:
         start = len(transforms)
         while start and has_ops(transforms[start - 1], types[start - 1]):
             start -= 1
-        return cls(types[start], tuple(transforms[:start]), tuple(transforms[start:]))
+        return cls(types[start], tuple(transforms[:start]), tuple(transforms[start:]), resized)
 
     def apply(self, samples: Samples) -> Samples:
         """Return samples (N, …) of `type` after the transforms of the graph, computed as for a training."""
@@ -100,6 +103,8 @@ class DeployedModel:
     """Class names of each output that has them, by its name in the net."""
     samples: dict[str, Array]
     """Samples of the data, as the graph takes them, by input."""
+    decoders: Mapping[str, Decoder]
+    """What `predict` makes of each output, by its name in the net."""
     left_out: tuple[str, ...] = field(default=())
     """Parts of the preprocessing and postprocessing that the graph does not contain, a line each."""
 
@@ -214,16 +219,17 @@ def deployed_model(model: Model, spec: NetSpec | TrainSpec, batch: int | None = 
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     known = model.compiler.spec.inputs
     with open_loader(spec.data.deployed, seed=spec.train.seed, wanted=wanted, known=known, learned=learned) as loader:
-        inputs = {name: _deployed_input(loader, name) for name in wanted}
+        inputs = {name: _deployed_input(loader, name, spec.data.deployed) for name in wanted}
         samples = _samples_of(loader, inputs, batch)
         encoded = _encoded_by_source(loader, spec)
     decoders = decoders_of(spec, model.preprocessing)
     steps = {name: decoder.postprocessing for name, decoder in decoders.items() if decoder.postprocessing is not None}
     classes = {name: decoder.classes for name, decoder in decoders.items() if decoder.classes}
-    return DeployedModel(model, inputs, steps, classes, samples, (*encoded, *_not_inside(inputs, decoders)))
+    left_out = (*encoded, *_not_inside(inputs, decoders))
+    return DeployedModel(model, inputs, steps, classes, samples, decoders, left_out)
 
 
-def _deployed_input(loader: Loader, name: str) -> DeployedInput:
+def _deployed_input(loader: Loader, name: str, split: object) -> DeployedInput:
     transforms: list[Transform] = []
     source = kind = loader.source_fields[name]
     for bound, transform in loader.transforms:
@@ -233,7 +239,8 @@ def _deployed_input(loader: Loader, name: str) -> DeployedInput:
         if fixed is not None:
             transforms.append(fixed)
             kind = fixed.infer(kind)
-    return DeployedInput.of(source, transforms)
+    resized = split.interpolation if isinstance(split, ImageFolder) and split.size is not None else ""
+    return DeployedInput.of(source, transforms, resized)
 
 
 def _samples_of(loader: Loader, inputs: Mapping[str, DeployedInput], batch: int | None) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools.check import TRAINING
 from netspec.tools.deployed_model import DeployedModel, deployed_model
 from netspec.tools.diff import compare_models
+from netspec.tools.model_card import MODEL, check_folder, is_folder, write_card
 from netspec.tools.model_inputs import import_options, open_any, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.specs import load_spec, net_of, precision_of
 from netspec.training.decoding import decoders_of
@@ -94,9 +95,12 @@ def export(
     form: str = "inference",
     inputs: str | Path | Mapping[str, Any] | None = None,
     tolerance: float | None = None,
-    with_preprocessing: bool = False,
+    with_preprocessing: bool | None = None,
 ) -> ExportResult:
     """Export a net with weights to ONNX, Keras, Caffe or another format, chosen by the suffix of `path`.
+
+    If `path` is a folder, or has no suffix, the folder gets `model.onnx`, a description of the model (`README.md`), and
+    a script that runs it in ONNX Runtime (`run.py`).
 
     `source` is a run directory, a net file or a training file; `weights` names a weights file or a checkpoint, and a
     run directory brings its own. `batch_size` fixes the batch size, which is left open by default; `opset` is the
@@ -106,7 +110,8 @@ def export(
 
     `with_preprocessing` adds the transforms of the data and the function that `predict` applies to the outputs to an
     ONNX model: it takes pixels as the files have them, and gives probabilities. It is compared with `predict` on
-    samples of the test data. `left_out` of the result lists what it does not contain.
+    samples of the test data. `left_out` of the result lists what it does not contain. By default, the model of a
+    training contains it if a folder is written.
 
     Raises `InputError` if the format cannot express the net, `RunError` if the results differ. Nothing is written then.
 
@@ -117,19 +122,38 @@ def export(
         raise InputError("--tolerance must be a finite number above 0", got=str(tolerance))
     if form not in ("inference", TRAINING):
         raise InputError("--form is unknown", expected="inference or training", got=repr(form))
-    target = Path(path)
+    folder = Path(path) if is_folder(Path(path)) else None
+    target = Path(path) if folder is None else folder / MODEL
+    if folder is not None:
+        check_folder(folder)
+        if form == TRAINING:
+            raise InputError("the training form is written as a file", expected="an output file that ends in .onnx")
     format_to_write(target)  # before anything is compiled
     spec = load_spec(spec_file, overrides)
+    if with_preprocessing is None:
+        with_preprocessing = folder is not None and isinstance(spec, TrainSpec) and inputs is None
     if with_preprocessing:
         _check_with_preprocessing(target, form, inputs)
     precision = precision_of(spec).compute_dtype  # a file stores the type of the computation
     model = load(net_of(spec), weights_file, device="cpu", precision=str(precision))
     samples = read_npz(Path(inputs)) if isinstance(inputs, (str, Path)) else inputs
-    return write_model(
-        model, spec, target, model.preprocessing.or_declared_in(spec), checkpoint=checkpoint_in(weights_file),
-        batch=batch_size, opset=opset, form=TRAINING if form == TRAINING else None, given=samples, tolerance=tolerance,
-        deployed=deployed_model(model, spec, batch_size) if with_preprocessing else None,
+    deployed = deployed_model(model, spec, batch_size) if with_preprocessing else None
+    preparation = model.preprocessing.or_declared_in(spec)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    result = write_model(
+        model, spec, target, preparation, checkpoint=checkpoint_in(weights_file), batch=batch_size, opset=opset,
+        form=TRAINING if form == TRAINING else None, given=samples, tolerance=tolerance, deployed=deployed,
     )  # fmt: skip
+    if folder is None:
+        return result
+    assert result.report is not None
+    decoders = deployed.decoders if deployed is not None else decoders_of(spec, preparation)
+    described = write_card(
+        folder, model, spec, result.report, decoders, deployed, [*result.left_out, *result.transforms],
+        Path(weights_file).parent,
+    )  # fmt: skip
+    return replace(result, files=(*result.files, *described))
 
 
 def _check_with_preprocessing(target: Path, form: str, inputs: object) -> None:

@@ -85,6 +85,18 @@ def read_log(path: Path) -> Iterator[Event]:
                     yield event
 
 
+def done_event(run: Path) -> Event | None:
+    """Return the event of the end of a run; None if the run has not ended, or has no log."""
+    last = None
+    with suppress(OSError), (run / "log.jsonl").open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with suppress(ValueError, RecursionError):
+                event = json.loads(line)
+                if isinstance(event, dict) and event.get("event") == "done" and isinstance(event.get("steps"), int):
+                    last = event
+    return last
+
+
 def format_event(event: Event) -> str:
     """Return an event as one line of text."""
     match event["event"]:

@@ -1,0 +1,196 @@
+"""A folder with an exported model: the model, a card that describes it (README.md), and a script that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec import __version__
+from netspec.compile import ProgramKind
+from netspec.errors import InputError, counted
+from netspec.exchange.files import write_atomically
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.model_script import (
+    SCRIPT,
+    WRITTEN_BY,
+    Inputs,
+    ScriptOutput,
+    arguments,
+    reads_pictures,
+    script_text,
+)
+from netspec.training.decoding import Decoder
+from netspec.training.events import SPLITS, done_event
+
+if TYPE_CHECKING:
+    from netspec.exchange.formats.onnx.exporting import ExportReport
+    from netspec.tools.deployed_model import DeployedModel
+    from netspec.training.model import Model
+
+MODEL, CARD = "model.onnx", "README.md"
+"""Names of the files of the folder, next to the script."""
+MOST_CLASSES = 50
+"""Number of class names that a card lists; the others are in the metadata of the model."""
+MEANINGS = {
+    "class": "{values} of each class",
+    "either": "probability of the second class",
+    "classes": "probability of each class, independent of each other",
+    "value": "predicted value",
+    "array": "{values}",
+}
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether an output path means a folder: it is one, or its name has no suffix."""
+    return path.is_dir() or not path.suffix
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `InputError` if writing to a folder would replace a file that is not from an earlier export."""
+    for name in (CARD, SCRIPT):
+        file = folder / name
+        if file.exists() and WRITTEN_BY not in file.read_text(encoding="utf-8", errors="replace")[:500]:
+            raise InputError(
+                f"{file} was not written by netspec export", expected="a folder of its own for the model",
+                hint="write to another folder, or only the model: `--output MODEL.onnx`",
+            )  # fmt: skip
+
+
+def write_card(
+    folder: Path,
+    model: Model,
+    spec: NetSpec | TrainSpec,
+    report: ExportReport,
+    decoders: Mapping[str, Decoder],
+    deployed: DeployedModel | None,
+    left_out: Sequence[str],
+    run: Path | None,
+) -> tuple[Path, ...]:
+    """Write the card and the script of the model in a folder, and return their paths.
+
+    `left_out` are the parts of the preprocessing that the model does not contain, a line each; `run` is the run
+    directory that the weights come from, whose results the card states.
+    """
+    graph = model.compiler.graph(ProgramKind.PREDICT, 1)
+    names = deployed.output_names if deployed is not None else {name: name for name in graph.outputs}
+    outputs = [
+        ScriptOutput.of(names[name], decoders[name], value.shape[1:], finished=deployed is not None)
+        for name, value in graph.outputs.items()
+    ]
+    inputs: Inputs = {name: None if deployed is None else deployed.inputs.get(name) for name in report.inputs}
+    types = {name: str(value.dtype) for name, value in graph.inputs().items()}
+    types |= {name: kind.type.dtype for name, kind in inputs.items() if kind is not None}
+    classes = {names[name]: decoder.classes for name, decoder in decoders.items() if decoder.classes}
+    lines = [
+        *_introduction(spec, outputs, classes),
+        *_inputs_and_outputs(report, types, inputs, outputs, classes),
+        *_preprocessing(deployed, left_out),
+        *_how_to_run(report, inputs),
+        *_training(spec, run),
+    ]
+    mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
+    texts = {CARD: "\n".join([mark, *lines]).rstrip() + "\n", SCRIPT: script_text(report.path.name, inputs, outputs)}
+    for name, text in texts.items():
+        write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
+    return folder / CARD, folder / SCRIPT
+
+
+def _introduction(
+    spec: NetSpec | TrainSpec, outputs: Sequence[ScriptOutput], classes: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    name = (spec.name or spec.net.name) if isinstance(spec, TrainSpec) else spec.name
+    yield from (f"# {name or 'Model'}", "")
+    for output in outputs:
+        number = len(classes.get(output.name, ()))
+        what = {
+            "class": f"chooses one of {number} classes" if number else "chooses one class",
+            "either": "decides between two classes",
+            "classes": f"finds which of {number} classes apply" if number else "finds which classes apply",
+            "value": "predicts a value",
+            "array": "computes an array",
+        }[output.answer]
+        yield f"The output `{output.name}` {what}."
+    yield ""
+    descriptions = [spec.description, spec.net.description if isinstance(spec, TrainSpec) else ""]
+    for text in filter(None, dict.fromkeys(descriptions)):
+        yield from (text, "")
+
+
+def _inputs_and_outputs(
+    report: ExportReport,
+    types: Mapping[str, str],
+    inputs: Inputs,
+    outputs: Sequence[ScriptOutput],
+    classes: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
+    def row(name: str, dims: Sequence[object], dtype: str, meaning: str) -> str:
+        shape = ", ".join("?" if dim is None else str(dim) for dim in dims)
+        return f"| `{name}` | [{shape}] | {dtype} | {meaning} |"
+
+    pictures = reads_pictures(inputs)
+    head = ("| name | shape | type | meaning |", "| --- | --- | --- | --- |")
+    yield from ("## Inputs", "", *head)
+    for name, dims in report.inputs.items():
+        colors = "red, green, blue" if dims[1:2] == (3,) else "gray"
+        meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column" if pictures else "one row per sample"
+        yield row(name, dims, types[name], meaning)
+    yield from ("", "## Outputs", "", *head)
+    for output in outputs:
+        meaning = MEANINGS[output.answer].format(values=output.values)
+        yield row(output.name, report.outputs[output.name], "float32", meaning)
+    for name, names in classes.items():
+        more = f", and {len(names) - MOST_CLASSES:,} more" if len(names) > MOST_CLASSES else ""
+        listed = ", ".join(f"{label} ({index})" for index, label in enumerate(names[:MOST_CLASSES]))
+        yield from ("", f"Classes of `{name}`: {listed}{more}.")
+    if classes:
+        yield from ("", "The metadata `netspec_classes` of the model is JSON with these names.")
+    yield ""
+
+
+def _preprocessing(deployed: DeployedModel | None, left_out: Sequence[str]) -> Iterator[str]:
+    yield from ("## Preprocessing", "")
+    if deployed is not None:
+        yield from (f"In the model: {', '.join(deployed.steps) or 'nothing'}.", "")
+    if left_out:
+        yield from ("Not in the model; whoever runs it must do this first:", "")
+        yield from (f"- {line}" for line in left_out)
+    else:
+        yield "Nothing else is needed: the model takes samples as the data has them."
+    yield ""
+
+
+def _how_to_run(report: ExportReport, inputs: Inputs) -> Iterator[str]:
+    libraries = "numpy onnxruntime pillow" if reads_pictures(inputs) else "numpy onnxruntime"
+    yield from ("## Run", "", "```", f"pip install {libraries}", f"python {SCRIPT} {arguments(inputs)}", "```", "")
+    yield f"`{SCRIPT}` prints an answer for each sample. `{report.path.name}` has ONNX opset {report.opset}."
+    if report.comparison is not None and report.comparison.whole.finite:
+        yield f"ONNX Runtime and netspec give the same results: {report.comparison.whole}."
+    yield ""
+
+
+def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
+    done = None if run is None else done_event(run)
+    if isinstance(spec, TrainSpec):
+        yield from ("## Data", "", f"Source of the training data: `{getattr(spec.data.train, SOURCES.tag)}`.", "")
+    if done is None:
+        return
+    results = {split: done[split] for split in SPLITS if isinstance(done.get(split), Mapping)}
+    if results:
+        names = list(dict.fromkeys(name for result in results.values() for name in result.get("metrics", {})))
+        yield from ("## Results", "", f"| data | samples | loss |{''.join(f' {name} |' for name in names)}")
+        yield "| --- | --- | --- |" + " --- |" * len(names)
+        for split, result in results.items():
+            values = [_number(result.get("metrics", {}).get(name)) for name in names]
+            cells = [f"{result.get('samples', 0):,}", _number(result.get("loss")), *values]
+            yield f"| {SPLITS[split]} | {' | '.join(cells)} |"
+        yield ""
+    yield f"The weights are those after {counted(int(done.get('weights_step') or done['steps']), 'step')}."
+    yield ""
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, (int, float)) else ""

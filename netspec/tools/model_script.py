@@ -1,0 +1,170 @@
+"""The script next to an exported model: it runs the model in ONNX Runtime and prints what `netspec predict` prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from netspec.data.transforms.resizing import Resizing
+from netspec.training.decoding import Decoder
+
+if TYPE_CHECKING:
+    from netspec.tools.deployed_model import DeployedInput
+
+SCRIPT = "run.py"
+"""Name of the script in the folder of an exported model."""
+WRITTEN_BY = "written by netspec export"
+"""Mark of files that a later export may replace."""
+_MODES = {1: "L", 3: "RGB"}
+
+Inputs: TypeAlias = "Mapping[str, DeployedInput | None]"
+"""The inputs of an exported model: with preprocessing, or None for an input of the net alone."""
+
+
+@dataclass(frozen=True)
+class ScriptOutput:
+    """What the values of an output of an exported model mean."""
+
+    name: str
+    answer: Literal["class", "either", "classes", "value", "array"]
+    """One class of several, one of two by a single value, all classes that apply, numbers, or something else."""
+    values: str
+    """What the values are: `probability`, `score`, or `prediction`."""
+    has_names: bool = False
+    """Whether the metadata of the model name the classes."""
+
+    @property
+    def variable(self) -> str:
+        """Name of the output's values in the script."""
+        return _identifier(self.name)
+
+    @property
+    def classes(self) -> str:
+        """Name of the output's class names in the script."""
+        return f"{self.variable}_classes"
+
+    @classmethod
+    def of(cls, name: str, decoder: Decoder, shape: tuple[int, ...], *, finished: bool) -> ScriptOutput:
+        """Describe an output (N, *shape); `finished`: the model contains the function that `predict` applies to it."""
+        columns = decoder(np.zeros((1, *shape), np.float32))
+        has_names = bool(decoder.classes)
+        probability = decoder.postprocessing is None or finished
+        values = "probability" if probability and {"probability", "probabilities"} & columns.keys() else "score"
+        if "classes" in columns:
+            return cls(name, "classes" if values == "probability" else "array", values, has_names)
+        if "class" in columns:
+            single = int(np.prod(shape)) == 1
+            answer: Literal["class", "either", "array"] = "class" if not single else "either"
+            return cls(name, "array" if single and values == "score" else answer, values, has_names)
+        if any(column.startswith("prediction") for column in columns) and len(shape) <= 1:
+            return cls(name, "value", "prediction")
+        return cls(name, "array", "value", has_names)
+
+
+def script_text(model: str, inputs: Inputs, outputs: list[ScriptOutput]) -> str:
+    """Return the script for a model file of this name.
+
+    Pictures are read if the only input takes their pixels; anything else is read as arrays from an .npz file.
+    """
+    pictures = reads_pictures(inputs)
+    named = [output for output in outputs if output.has_names]
+    lines = [f'"""Run {model}: python {SCRIPT} {arguments(inputs)} ({WRITTEN_BY})."""', ""]
+    lines += ["import json"] * bool(named) + ["import sys", "from pathlib import Path", "", "import numpy as np"]
+    lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * pictures, ""]
+    lines.append(f'session = onnxruntime.InferenceSession(str(Path(__file__).with_name("{model}")))')
+    if named:
+        lines.append("metadata = session.get_modelmeta().custom_metadata_map")
+    lines += [f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.name}"]' for output in named]
+    lines += _of_pictures(inputs, outputs) if pictures else _of_arrays(inputs, outputs)
+    several = len(outputs) > 1
+    for output in outputs:
+        lines += [f"    {line}" for line in _printed(output, "0" if pictures else "row", several=several)]
+    return "\n".join(lines) + "\n"
+
+
+def arguments(inputs: Inputs) -> str:
+    """Return the arguments of the script for these inputs."""
+    return "PICTURE..." if reads_pictures(inputs) else "ARRAYS.npz"
+
+
+def reads_pictures(inputs: Inputs) -> bool:
+    """Return whether the script for these inputs reads pictures: the only input takes pixels, at most resized."""
+    image, *others = inputs.values()
+    if others or image is None or image.type.dtype != "uint8" or len(image.type.shape) != 3 or image.type.ragged:
+        return False
+    return image.type.shape[0] in _MODES and all(map(_is_plain_resizing, image.before))
+
+
+def _is_plain_resizing(step: object) -> bool:
+    return isinstance(step, Resizing) and step.antialias and not (step.crop_to_aspect_ratio or step.pad_to_aspect_ratio)
+
+
+def _of_pictures(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
+    """Return the lines that read pictures one by one, as `netspec predict` does, and run the model."""
+    ((name, image),) = inputs.items()
+    assert image is not None
+    channels, height, width = image.type.shape
+    assert channels is not None
+    steps = [f'ImageOps.exif_transpose(Image.open(name)).convert("{_MODES[channels]}")']
+    resized = next((step.interpolation for step in image.before if isinstance(step, Resizing)), image.resized)
+    if resized:
+        steps.append(f"image.resize(({width}, {height}), Image.Resampling.{resized.upper()})")
+    pixels = "np.asarray(image)[None, None]" if channels == 1 else "np.asarray(image).transpose(2, 0, 1)[None]"
+    return [
+        "for name in sys.argv[1:]:",
+        *(f"    image = {step}" for step in steps),
+        f'    {_run(outputs)}{{"{name}": {pixels}}})',
+    ]
+
+
+def _of_arrays(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
+    """Return the lines that read the inputs of all samples as arrays, and run the model."""
+    arrays = ", ".join(f'"{name}": arrays["{name}"]' for name in inputs)
+    return [
+        "arrays = np.load(sys.argv[1])",
+        f"{_run(outputs)}{{{arrays}}})",
+        f"for row in range(len({outputs[0].variable})):",
+    ]
+
+
+def _run(outputs: list[ScriptOutput]) -> str:
+    """Return the beginning of a call of the model."""
+    variables = ", ".join(output.variable for output in outputs)
+    names = ", ".join(f'"{output.name}"' for output in outputs)
+    return f"{f'({variables},)' if len(outputs) == 1 else variables} = session.run([{names}], "
+
+
+def _printed(output: ScriptOutput, row: str, *, several: bool) -> Iterator[str]:
+    """Yield the lines that print the answer of an output for a sample."""
+    label = ("{name}" if row == "0" else "{row + 1}") + (f" {output.name}" if several else "")
+    values, names = f"{output.variable}[{row}]", output.classes if output.has_names else ""
+    match output.answer:
+        case "class":
+            yield f"best = {values}.argmax()"
+            format_ = ".1%" if output.values == "probability" else ".6g"
+            shown = f"{output.variable}[{row}, best]:{format_}"
+            yield f'print(f"{label}: {{{f"{names}[best]" if names else "best"}}} {{{shown}}}")'
+        case "either":
+            yield f"second = {values}.item()"
+            named = f"{names}[second > 0.5]" if names else "int(second > 0.5)"
+            yield f'print(f"{label}: {{{named}}} {{max(second, 1 - second):.1%}}")'
+        case "classes":
+            chosen = f"{names}[index]" if names else "str(index)"
+            yield f"chosen = [{chosen} for index in np.flatnonzero({values} > 0.5)]"
+            yield f'print(f"{label}:", *chosen)'
+        case "value":
+            yield f'print(f"{label}:", *{values}.ravel())'
+        case "array":
+            yield f'print(f"{label}: array of shape {{{values}.shape}}")'
+
+
+def _identifier(name: str) -> str:
+    """Return a name as one of Python's that the script does not use otherwise."""
+    cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
+    used = {"json", "sys", "np", "session", "metadata", "name", "image", "arrays", "row", "best", "second", "chosen"}
+    return f"output_{cleaned}" if cleaned in used or iskeyword(cleaned) or not cleaned.isidentifier() else cleaned

@@ -1,0 +1,144 @@
+"""`netspec export RUN --output FOLDER`: the model a card, and a script that prints what `predict` says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from netspec.tools.predict import predict
+from tests.cli.conftest import Netspec
+
+PHOTOS = """
+netspec: 1
+description: Red or blue pictures.
+net:
+  netspec: 1
+  name: colors
+  inputs: {image: {shape: [3, 6, 8]}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Flatten, from: image}
+    - {type: Dense, name: scores, units: UNITS}
+  losses: [{type: LOSS, from: [scores, label], from_logits: true}]
+  metrics: [{type: METRIC, name: accuracy, from: [scores, label]}]
+solver: {type: Adam, learning_rate: 0.01}
+train: {max_epochs: 4}
+data:
+  train: &data
+    source: image_folder
+    path: photos
+    batch_size: 6
+    SIZE
+    transforms: [STEPS{type: Rescaling, scale: 0.0039}]
+  test: *data
+"""
+CLASSES = {"UNITS": "2", "LOSS": "SparseCategoricalCrossentropy", "METRIC": "SparseCategoricalAccuracy"}
+BINARY = {"UNITS": "1", "LOSS": "BinaryCrossentropy", "METRIC": "BinaryAccuracy"}
+SIZE = {"SIZE": "size: [6, 8]", "STEPS": ""}
+RESIZING = {"SIZE": "channels: 3", "STEPS": "{type: Resizing, height: 6, width: 8, interpolation: bicubic}, "}
+
+
+@pytest.fixture
+def photos(work: Path) -> list[str]:
+    """Twelve noisy pictures of different sizes, red or blue, and one in each more mode that files have."""
+    random = np.random.default_rng(0)
+    for index in range(12):
+        folder = Path("photos") / ("blue", "red")[index % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 120, (9 + index, 14 + 2 * index, 3), np.uint8)
+        pixels[:, :, 0 if index % 2 else 2] += 100
+        image = Image.fromarray(pixels)
+        if index == 4:
+            image = image.convert("P")
+        if index == 5:
+            image = image.convert("L")
+        image.save(folder / f"{index:02}.{'jpg' if index == 3 else 'png'}")
+    return sorted(map(str, Path("photos").glob("*/*")))
+
+
+def deployed(netspec: Netspec, settings: dict[str, str]) -> None:
+    """Train, and export to the folder `deployed`."""
+    text = PHOTOS
+    for name, value in settings.items():
+        text = text.replace(name, value)
+    Path("train.yaml").write_text(text)
+    result = netspec("train", "train.yaml", "--run-dir", "run")
+    assert result.status == 0, result.err
+    result = netspec("export", "run", "--output", "deployed")
+    assert result.status == 0, result.err
+
+
+def lines_of_script(*arguments: str) -> list[str]:
+    result = subprocess.run(
+        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def predicted(paths: list[str]) -> list[str]:
+    answers = predict("run", paths).answers
+    columns = answers["file"], answers["class"], answers["probability"]
+    return [f"{file}: {name} {probability:.1%}" for file, name, probability in zip(*columns, strict=True)]
+
+
+def test_the_script_prints_what_predict_says(netspec, photos):
+    deployed(netspec, {**CLASSES, **SIZE})
+    assert lines_of_script(*photos) == predicted(photos)
+    assert len({line.split(": ")[1].split()[0] for line in predicted(photos)}) == 2
+
+
+def test_the_card_describes_the_model(netspec, photos):
+    deployed(netspec, {**CLASSES, **SIZE})
+    card = Path("deployed/README.md").read_text()
+    for part in (
+        "# colors", "Red or blue pictures.", "chooses one of 2 classes", "| `image` | [N, 3, 6, 8] | uint8 | pixels",
+        "| `probabilities` | [N, 2] | float32 | probability of each class |", "blue (0), red (1)",
+        "In the model: Rescaling, softmax.", "python run.py PICTURE...", "| test | 12 | 0.", "after ",
+    ):  # fmt: skip
+        assert part in card, part
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [CLASSES, BINARY])
+@pytest.mark.parametrize("steps", [SIZE, RESIZING])
+def test_the_script_resizes_as_the_data_does(netspec, photos, kind, steps):
+    deployed(netspec, {**kind, **steps})
+    assert lines_of_script(*photos) == predicted(photos)
+
+
+def test_a_net_without_pictures_reads_arrays(netspec, trained):
+    result = netspec("export", "run", "--output", "deployed")
+    assert result.status == 0, result.err
+    features = np.load("blobs.npz")["features"][:5]
+    np.savez("in.npz", features=features)
+    answers = predict("run", {"features": features}).answers
+    expected = [
+        f"{row}: {name} {probability:.1%}"
+        for row, name, probability in zip(answers["row"], answers["class"], answers["probability"], strict=True)
+    ]
+    assert lines_of_script("in.npz") == expected
+
+
+def test_files_of_others_are_not_replaced(netspec, trained):
+    Path("README.md").write_text("My project")
+    result = netspec("export", "run", "--output", ".")
+    assert result.status == 2
+    assert "README.md was not written by netspec export" in result.err
+    assert not Path("model.onnx").exists()
+    assert Path("README.md").read_text() == "My project"
+    for _ in range(2):  # its own files are
+        assert netspec("export", "run", "--output", "deployed").status == 0
+
+
+def test_without_preprocessing_the_card_lists_what_is_missing(netspec, photos):
+    deployed(netspec, {**CLASSES, **SIZE})
+    result = netspec("export", "run", "--output", "deployed", "--without-preprocessing")
+    assert result.status == 0, result.err
+    card = Path("deployed/README.md").read_text()
+    assert "- `image`: Rescaling, scale 0.0039, offset 0.0" in card
+    assert "| `scores` | [N, 2] | float32 | score of each class |" in card
