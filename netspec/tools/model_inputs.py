@@ -57,7 +57,7 @@ class LoadedModel:
 
 
 def load(
-    source: str | Path | Mapping[str, Any] | NetSpec,
+    source: str | Path | Mapping[str, Any] | NetSpec | TrainSpec,
     weights: str | Path | None = None,
     *,
     device: str = "auto",
@@ -139,7 +139,7 @@ def _from_model_file(
 
 
 def _from_spec(spec: NetSpec | TrainSpec, weights: str | Path | None) -> LoadedModel:
-    model = load_model(net_of(spec), weights, device="cpu", precision=str(precision_of(spec).compute_dtype))
+    model = load_model(spec, weights, device="cpu", precision=str(precision_of(spec).compute_dtype))
     return LoadedModel(spec, model, weights is not None, None if weights is None else Path(weights))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfileobj
@@ -19,19 +19,27 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.evaluation_files import write_evaluation
 from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.prediction_files import AnsweredBatch, write_answers
-from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
+from netspec.tools.specs import autotune_of, deterministic_of, load_spec, precision_of, rounding_of
 from netspec.training.decoding import Column, Decoder, decoders_of
 from netspec.training.evaluation import Evaluation
 from netspec.training.evaluation import test as evaluate_weights
 from netspec.training.model import Model
-from netspec.training.predict_files import PredictedBatch, TableRows, input_suffix, predict_files, rows_of
+from netspec.training.predict_files import (
+    PredictedBatch,
+    TableRows,
+    inference_split,
+    input_suffix,
+    predict_files,
+    rows_of,
+)
+from netspec.training.raw_samples import raw_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Inputs: TypeAlias = str | Path | Sequence[str | Path] | BinaryIO | Mapping[str, Any]
-"""Paths and patterns of files, a binary stream with the content of one, or arrays by the names of inputs."""
+Inputs: TypeAlias = Any
+"""Paths and patterns of files, a binary stream, arrays by the names of inputs, pictures, rows or a data frame."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,8 @@ def predict(
     `inputs` are arrays by the names of the net's inputs, or an `.npz` file with them; no transform is applied to these.
     If `source` describes a training, `inputs` may also be files of the kind that its data has: tables, images, sounds,
     texts, folders of these, a pattern such as `photos/*.png`, or an open binary file; these are prepared as in the
-    training. `batch_size` samples are computed at a time.
+    training. So are pictures of Pillow, a list of rows such as `[{"age": 39, "job": "clerk"}]`, a data frame of pandas
+    or polars, and texts as rows `[{"text": "…"}]`. `batch_size` samples are computed at a time.
 
     `top` is the number of classes to name for each sample. `keep` adds the columns of a table to the answers. `output`
     names a file to write the answers to, in the format of its suffix: `.csv`, `.jsonl`, `.parquet`; or `.npz` for the
@@ -179,8 +188,10 @@ def _predicted(
     """Return the predictions for any inputs, and whether these pass through the transforms of the training."""
     if isinstance(inputs, Mapping):
         return _predict_arrays(model, inputs, batch_size), False
-    if not isinstance(inputs, (str, Path, Sequence)):
+    if hasattr(inputs, "read"):
         return _predict_content(model, spec, inputs, batch_size), isinstance(spec, TrainSpec)
+    if isinstance(spec, TrainSpec) and not _are_paths(inputs):
+        return _predict_raw(model, spec, inputs, batch_size), True
     paths = _input_paths(inputs)
     if isinstance(spec, TrainSpec) and not _is_arrays(paths):
         return predict_files(model, spec, paths, batch_size), True
@@ -199,7 +210,7 @@ def spec_and_model(
     spec_file, weights_file = spec_and_weights(source, weights)
     spec = load_spec(spec_file, overrides)
     model = load(
-        net_of(spec), weights_file, device=device, precision=str(precision_of(spec)),
+        spec, weights_file, device=device, precision=str(precision_of(spec)),
         autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
     )  # fmt: skip
     return spec, model
@@ -220,6 +231,11 @@ def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
     if not paths:
         raise InputError("there is no input", expected="one file or more")
     return paths
+
+
+def _are_paths(inputs: object) -> bool:
+    items = inputs if isinstance(inputs, Sequence) and not isinstance(inputs, str) else [inputs]
+    return all(isinstance(item, (str, Path)) for item in items)
 
 
 def _is_arrays(paths: Sequence[Path]) -> bool:
@@ -255,9 +271,20 @@ def _predict_content(
             yield batch
 
 
+def _predict_raw(model: Model, spec: TrainSpec, samples: object, batch_size: int | None) -> Iterator[PredictedBatch]:
+    """Predict for pictures, rows or texts in memory, which have numbers instead of files."""
+    with raw_files(samples, inference_split(spec)) as (paths, split):
+        yield from _numbered(batch.outputs for batch in predict_files(model, spec, paths, batch_size, split))
+
+
 def _predict_arrays(model: Model, arrays: Mapping[str, Any], batch_size: int | None) -> Iterator[PredictedBatch]:
+    return _numbered(model.predict_batches(arrays, batch_size))
+
+
+def _numbered(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[PredictedBatch]:
+    """Yield outputs with the numbers of their samples, from 1."""
     first = 1
-    for outputs in model.predict_batches(arrays, batch_size):
+    for outputs in batches:
         samples = len(next(iter(outputs.values())))
         yield PredictedBatch({"row": [*range(first, first + samples)]}, outputs)
         first += samples

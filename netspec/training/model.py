@@ -12,7 +12,7 @@ import numpy as np
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import LOSS, Compiler, ProgramKind
-from netspec.errors import did_you_mean, listing
+from netspec.errors import InputError, did_you_mean, listing
 from netspec.exchange.formats.native.hdf5 import WeightsFile, read_weights, write_weights
 from netspec.exchange.formats.registry import OWN, format_of
 from netspec.exchange.importing import import_weights
@@ -94,8 +94,16 @@ class Model:
         >>> model.parameters["conv1/bias"] = np.zeros(20)
     """
 
-    def __init__(self, spec: NetSpec, compiler: Compiler, preprocessing: PreprocessingRecord | None = None) -> None:
+    def __init__(
+        self,
+        spec: NetSpec,
+        compiler: Compiler,
+        preprocessing: PreprocessingRecord | None = None,
+        training: TrainSpec | None = None,
+    ) -> None:
         self.spec = spec
+        self.training = training
+        """The spec of the training that the net comes from, which says how samples are prepared."""
         self.compiler = compiler
         self.parameters = Parameters(compiler)
         self.preprocessing = preprocessing or PreprocessingRecord()
@@ -115,19 +123,29 @@ class Model:
         - arrays (N, …) by the names of the net's inputs;
         - samples, as `source: python` takes them;
         - a source: a mapping such as `{"source": "image_folder", "path": "photos"}`;
-        - a loader.
+        - a loader;
+        - of a model that comes with its training: a path or a list of paths; a picture of Pillow or a list of these;
+          a list of rows, `[{"age": 39, "job": "clerk"}]`, or a data frame; texts as rows,
+          `[{"text": "…"}]`.
 
-        Arrays and samples go to the net as they are; the transforms of the training (`preprocessing` lists them) are
-        not applied. Those of a source are. `batch_size` samples are computed at a time, 256 by default; results do not
-        depend on it beyond rounding. Raises `InputError` if the inputs do not fit the net.
+        The last ones are prepared as in the training. Arrays and samples go to the net as they are; the transforms of
+        the training (`preprocessing` lists them) are not applied. Those of a source are. `batch_size` samples are
+        computed at a time, 256 by default; results do not depend on it beyond rounding. Raises `InputError` if the
+        inputs do not fit the net.
+
+            >>> model.predict("digit.png")["logits"].argmax()
         """
         return _joined([*self.predict_batches(inputs, batch_size)])
 
     def predict_batches(self, inputs: object, batch_size: int | None = None) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield the outputs that `predict` returns batch by batch."""
         from netspec.training.data_arguments import is_split, open_data
+        from netspec.training.raw_samples import is_raw
 
         size = None if batch_size is None else int_argument("batch_size", batch_size, least=1)
+        if is_raw(inputs, self.spec.inputs):
+            yield from self._predict_raw(inputs, size)
+            return
         if is_split(inputs) or not isinstance(inputs, (Mapping, np.ndarray)):
             learned = self.preprocessing.learned
             with open_data(inputs, self.compiler, ProgramKind.PREDICT, batch_size=size, learned=learned) as loader:
@@ -141,6 +159,20 @@ class Model:
         for start in range(0, samples, size):
             part = {name: array[start : start + size] for name, array in arrays.items()}
             yield self._outputs(part, min(size, samples - start))
+
+    def _predict_raw(self, samples: object, size: int | None) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield the outputs for files, pictures, rows or texts, prepared as in the training."""
+        from netspec.training.predict_files import inference_split, predict_files
+        from netspec.training.raw_samples import raw_files
+
+        if self.training is None:
+            raise InputError(
+                "a net without its training takes arrays only", expected="arrays by the names of the net's inputs",
+                hint="a model loaded from a run directory prepares files, pictures, rows and texts",
+            )  # fmt: skip
+        with raw_files(samples, inference_split(self.training)) as (paths, split):
+            for batch in predict_files(self, self.training, paths, size, split):
+                yield batch.outputs
 
     def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:
         return self.compiler.program(ProgramKind.PREDICT, samples)(batch)
@@ -213,7 +245,7 @@ def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[An
 
 
 def load(
-    net: str | Path | Mapping[str, Any] | NetSpec,
+    net: str | Path | Mapping[str, Any] | NetSpec | TrainSpec,
     weights: str | Path | None = None,
     *,
     device: str = "auto",
@@ -227,14 +259,15 @@ def load(
 
     `net` may also be a mapping with the content of the file. Raises `InputError` if the spec or the weights are wrong.
     """
-    spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
+    loaded = net if isinstance(net, (NetSpec, TrainSpec)) else load_spec(net)
+    spec = net_of(loaded)
     dtype, first = precision_argument(precision), int_argument("seed", seed, least=0)
     opened = open_device(
         device_argument(device), autotune_argument(autotune), rounding_argument(rounding),
         deterministic=bool_argument("deterministic", deterministic),
     )  # fmt: skip
     compiler = Compiler(spec, dtype=dtype, device=opened, seed=first)
-    model = Model(spec, compiler)
+    model = Model(spec, compiler, training=loaded if isinstance(loaded, TrainSpec) else None)
     if weights is not None:
         model.load_weights(weights)
     return model

@@ -39,14 +39,15 @@ class PredictedBatch:
 
 
 def predict_files(
-    model: Model, spec: TrainSpec, paths: Sequence[Path], batch_size: int | None = None
+    model: Model, spec: TrainSpec, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None
 ) -> Iterator[PredictedBatch]:
     """Yield the net's outputs for every sample of files in the format of the test data, or of the training data.
 
     The transforms of that data are applied, with the values learned in training. The files do not need fields that
-    only the loss reads. Raises `InputError` if the data has no such format, or with all problems of a file.
+    only the loss reads. `split` describes the format of the files if it is another one. Raises `InputError` if the data
+    has no such format, or with all problems of a file.
     """
-    for identities, batch in FilePreparation(model, spec).batches(paths, batch_size):
+    for identities, batch in FilePreparation(model, spec).batches(paths, batch_size, split):
         yield PredictedBatch(identities, model.predict(batch.inputs, len(batch)))
 
 

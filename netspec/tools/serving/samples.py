@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import Source
-from netspec.data.sources.csv import Csv
-from netspec.data.sources.files import FileSource
-from netspec.data.sources.image_folder import images_like
 from netspec.data.tabular.declaration import NAMES
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError
@@ -25,11 +20,11 @@ from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
 from netspec.training.model import Model
 from netspec.training.predict_files import FilePreparation
+from netspec.training.raw_samples import Row, sample_kind, write_rows, write_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Row = Mapping[str, Any] | Sequence[Any]
 PICTURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp"}
 """Suffixes of pictures by the first bytes of the file."""
 
@@ -40,7 +35,7 @@ class BodyReader:
     def __init__(self, model: Model, spec: TrainSpec) -> None:
         self._preparation = FilePreparation(model, spec)
         self._split = self._preparation.split
-        self.kind = _kind(self._split)
+        self.kind = sample_kind(self._split)
         """`image`, `table`, `text`, `sound`; or `arrays` if the training reads no files of samples."""
 
     def columns(self) -> list[dict[str, Any]]:
@@ -96,28 +91,17 @@ class BodyReader:
         if isinstance(split, TableSource):
             if _is_json(body, content_type):
                 rows = _rows(parse_json(body))
-                return _write_rows(rows, split, folder)
+                return write_rows(rows, split, folder)
             path = folder / f"rows{split.file_suffix()}"
         elif self.kind == "text":
             texts = _texts(parse_json(body)) if _is_json_text(body, content_type) else [_decoded(body)]
-            return list(_write_texts(texts, folder)), split
+            return list(write_texts(texts, folder)), split
         elif self.kind == "image":
             path = folder / f"picture{_picture_suffix(body)}"
         else:
             path = folder / f"{self.kind}{split.file_suffix()}"
         path.write_bytes(body)
         return [path], split
-
-
-def _kind(split: Source) -> str:
-    if isinstance(split, TableSource):
-        return "table"
-    if isinstance(split, FileSource):
-        return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "sound")
-    try:
-        return "image" if images_like(split, [Path("picture.png")]) else "arrays"
-    except InputError:  # the data of the training is not there
-        return "arrays"
 
 
 def _is_json(body: bytes, content_type: str) -> bool:
@@ -157,83 +141,8 @@ def _decoded(body: bytes) -> str:
         raise RequestError(400, "the text is not UTF-8") from None
 
 
-def _write_texts(texts: Sequence[str], folder: Path) -> Iterator[Path]:
-    for number, text in enumerate(texts):
-        path = folder / f"text{number:06d}.txt"
-        path.write_text(text, encoding="utf-8")
-        yield path
-
-
 def _picture_suffix(body: bytes) -> str:
     for start, suffix in PICTURES.items():
         if body.startswith(start):
             return suffix
     raise RequestError(422, "the body is not a picture: expected a PNG, JPEG, WebP or BMP file")
-
-
-def _write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[list[Path], Source]:
-    """Write rows as a CSV file, or as a Parquet file if that is what the training reads."""
-    header = split.header if isinstance(split, Csv) else True
-    names = [str(name) for name in header] if isinstance(header, list) else []
-    if any(isinstance(row, list) for row in rows):
-        _check_lists(rows, header, len(names))
-    else:
-        names = list(dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row))
-        if header is False:  # the columns have numbers
-            names = [str(number + 1) for number in range(_most(names))]
-        rows = [[row.get(name) if isinstance(row, dict) else None for name in names] for row in rows]
-    if not isinstance(split, Csv):
-        return _write_parquet(names, rows, split, folder)
-    path = folder / "rows.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows(
-            [names, *([_cell(value) for value in row] for row in rows)]
-            if names
-            else [[_cell(value) for value in row] for row in rows]
-        )
-    changes = {
-        "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
-        "encoding": "utf-8",
-    }  # fmt: skip
-    return [path], split.model_copy(update=changes)
-
-
-def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> None:
-    if header is True:
-        raise RequestError(422, 'a row must be an object such as {"age": 39, "job": "clerk"}, got a list')
-    if not all(isinstance(row, list) and len(row) == (length or len(rows[0])) for row in rows):
-        raise RequestError(422, f"each row must be a list of {length or len(rows[0])} values")
-
-
-def _most(names: Sequence[str]) -> int:
-    """Return the largest of the column numbers that are keys of a row."""
-    wrong = [name for name in names if not (name.isascii() and name.isdigit() and 0 < int(name[:9]) <= 100_000)]
-    if wrong:
-        raise RequestError(422, f"the table has no names: columns are numbers counted from 1, got {wrong[0]!r}")
-    return max(map(int, names))
-
-
-def _cell(value: Any) -> str:
-    """Return a JSON value as the text of a cell; null is an empty cell."""
-    if isinstance(value, (dict, list)):
-        raise RequestError(
-            422, "a value of a row must be a number, a text, true, false or null, got a list or an object"
-        )
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
-
-
-def _write_parquet(
-    names: Sequence[str], rows: Sequence[Row], split: TableSource, folder: Path
-) -> tuple[list[Path], Source]:
-    from netspec.data.tabular.parquet import write_parquet
-
-    columns: dict[str, list[Any]] = {}
-    for place, name in enumerate(names):
-        values = [[*row][place] for row in rows]
-        if any(isinstance(value, str) for value in values):
-            values = [None if value is None else _cell(value) for value in values]
-        columns[name] = values
-    path = folder / "rows.parquet"
-    write_parquet(path, [columns])
-    return [path], split

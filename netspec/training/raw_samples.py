@@ -1,0 +1,215 @@
+"""Samples as people have them, pictures, rows of a table or texts, as files of the kind that a training reads."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+from netspec.data.base import Source
+from netspec.data.sources.csv import Csv
+from netspec.data.sources.files import FileSource
+from netspec.data.sources.image_folder import images_like
+from netspec.data.tabular.source import TableSource
+from netspec.errors import InputError, Problem
+
+Row: TypeAlias = Mapping[str, Any] | Sequence[Any]
+TEXT = "text"
+"""Key of a text that is given as a row."""
+
+
+def sample_kind(split: Source) -> str:
+    """Return `image`, `table`, `text` or `sound`; or `arrays` if the data is not read from files of samples."""
+    if isinstance(split, TableSource):
+        return "table"
+    if isinstance(split, FileSource):
+        return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "sound")
+    try:
+        return "image" if images_like(split, [Path("picture.png")]) else "arrays"
+    except InputError:  # the data of the training is not there
+        return "arrays"
+
+
+def is_raw(samples: object, inputs: Iterable[str]) -> bool:
+    """Return whether samples need the preparation of the training: paths, pictures, rows or a data frame.
+
+    A list of mappings by the names of the net's `inputs` is not: its arrays go to the net as they are.
+    """
+    if isinstance(samples, (str, Path)) or is_picture(samples) or is_data_frame(samples):
+        return True
+    if not isinstance(samples, list) or not samples:
+        return False
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return not set(first) <= set(inputs) or any(isinstance(value, str) for value in first.values())
+    return isinstance(first, (str, Path)) or is_picture(first)
+
+
+def is_picture(sample: object) -> bool:
+    """Return whether a sample is a picture of Pillow, which need not be imported."""
+    return hasattr(sample, "getbands") and hasattr(sample, "save")
+
+
+def is_data_frame(samples: object) -> bool:
+    """Return whether samples are a table of pandas, polars or Arrow, which need not be imported."""
+    return hasattr(samples, "columns") and any(hasattr(samples, name) for name in ("to_dict", "to_dicts", "to_pylist"))
+
+
+@contextmanager
+def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]]:
+    """Write samples to temporary files; yield these, and the source that describes their format.
+
+    `samples` are a path or a list of paths, which are yielded as they are; a picture or a list of pictures; a row, a
+    list of rows or a data frame; or texts as rows: `[{"text": "…"}]`. Raises `InputError` if they are not what the
+    training reads.
+    """
+    items: list[Any] = samples if isinstance(samples, list) else [samples]
+    if is_data_frame(samples):
+        items = _frame_rows(samples)
+    if not items:
+        raise InputError("there is no sample", expected="one sample or more")
+    if all(isinstance(item, (str, Path)) for item in items):
+        yield [Path(item) for item in items], split
+        return
+    kind = sample_kind(split)
+    with _temporary_folder() as folder:
+        if all(map(is_picture, items)) and kind == "image":
+            yield list(_write_pictures(items, folder)), split
+        elif all(isinstance(item, Mapping) for item in items) and isinstance(split, TableSource):
+            yield write_rows(items, split, folder)
+        elif all(isinstance(item, Mapping) and isinstance(item.get(TEXT), str) for item in items) and kind == "text":
+            yield list(write_texts([item[TEXT] for item in items], folder)), split
+        else:
+            raise InputError(
+                "the samples are not what the training reads", expected=_expected(kind),
+                got=f"{type(samples).__name__} of {type(items[0]).__name__}",
+            )  # fmt: skip
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Yield an empty folder, which errors do not name."""
+    with TemporaryDirectory(prefix="netspec-") as name:
+        try:
+            yield Path(name)
+        except InputError as error:
+            raise InputError([_without_folder(problem, f"{name}/") for problem in error.problems]) from None
+
+
+def _without_folder(problem: Problem, folder: str) -> Problem:
+    location = problem.location
+    if location is not None:
+        location = replace(location, file=location.file.removeprefix(folder))
+    return replace(problem, message=problem.message.replace(folder, ""), location=location)
+
+
+def _frame_rows(frame: Any) -> list[Mapping[str, Any]]:
+    """Return the rows of a table of pandas, polars or Arrow; missing values are None."""
+    for method in ("to_dicts", "to_pylist"):  # of polars, of Arrow
+        if hasattr(frame, method):
+            return list(getattr(frame, method)())
+    return list(frame.astype(object).where(frame.notna(), None).to_dict("records"))
+
+
+def _expected(kind: str) -> str:
+    return {
+        "image": "paths or pictures of Pillow",
+        "table": "paths, rows by column, or a data frame",
+        "text": 'paths, or texts as [{"text": "…"}]',
+    }.get(kind, "paths of files, or arrays by the names of the inputs")
+
+
+def _write_pictures(pictures: Sequence[Any], folder: Path) -> Iterator[Path]:
+    for number, picture in enumerate(pictures):
+        path = folder / f"picture{number:06d}.png"
+        try:
+            picture.save(path)
+        except OSError as error:
+            message = f"picture {number + 1} cannot be written as PNG: {error}"
+            raise InputError(message, hint='`picture.convert("RGB")`') from None
+        yield path
+
+
+def write_texts(texts: Sequence[str], folder: Path) -> Iterator[Path]:
+    """Write each text to a file of its own, and yield its path."""
+    for number, text in enumerate(texts):
+        path = folder / f"text{number:06d}.txt"
+        path.write_text(text, encoding="utf-8")
+        yield path
+
+
+def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[list[Path], Source]:
+    """Write rows as a CSV file, or as a Parquet file if that is what the training reads.
+
+    Raises `InputError` if a row is a list of the wrong length, or a value is not that of a cell.
+    """
+    header = split.header if isinstance(split, Csv) else True
+    names = [str(name) for name in header] if isinstance(header, list) else []
+    if any(isinstance(row, list) for row in rows):
+        _check_lists(rows, header, len(names))
+    else:
+        names = list(dict.fromkeys(str(name) for row in rows if isinstance(row, Mapping) for name in row))
+        if header is False:  # the columns have numbers
+            names = [str(number + 1) for number in range(_most(names))]
+        rows = [[row.get(name) if isinstance(row, Mapping) else None for name in names] for row in rows]
+    if not isinstance(split, Csv):
+        return _write_parquet(names, rows, split, folder)
+    path = folder / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([names] if names else [])
+        writer.writerows([_cell(value) for value in row] for row in rows)
+    changes = {
+        "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
+        "encoding": "utf-8",
+    }  # fmt: skip
+    return [path], split.model_copy(update=changes)
+
+
+def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> None:
+    if header is True:
+        raise InputError('a row must be an object such as {"age": 39, "job": "clerk"}, got a list')
+    if not all(isinstance(row, list) and len(row) == (length or len(rows[0])) for row in rows):
+        raise InputError(f"each row must be a list of {length or len(rows[0])} values")
+
+
+def _most(names: Sequence[str]) -> int:
+    """Return the largest of the column numbers that are keys of a row."""
+    wrong = [name for name in names if not (name.isascii() and name.isdigit() and 0 < int(name[:9]) <= 100_000)]
+    if wrong:
+        raise InputError(f"the table has no names: columns are numbers counted from 1, got {wrong[0]!r}")
+    return max(map(int, names))
+
+
+def _cell(value: Any) -> str:
+    """Return a value as the text of a cell; None and NaN are an empty cell."""
+    if isinstance(value, (Mapping, list, tuple)):
+        raise InputError("a value of a row must be a number, a text, true, false or null, got a list or an object")
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, str):
+        return value
+    value = value.item() if hasattr(value, "item") else value  # of NumPy
+    return json.dumps(value) if isinstance(value, (bool, int, float)) else str(value)
+
+
+def _write_parquet(
+    names: Sequence[str], rows: Sequence[Row], split: TableSource, folder: Path
+) -> tuple[list[Path], Source]:
+    from netspec.data.tabular.parquet import write_parquet
+
+    columns: dict[str, list[Any]] = {}
+    for index, name in enumerate(names):
+        values = [[*row][index] for row in rows]
+        if any(isinstance(value, str) for value in values):
+            values = [None if value is None else _cell(value) for value in values]
+        columns[name] = values
+    path = folder / "rows.parquet"
+    write_parquet(path, [columns])
+    return [path], split

@@ -1,0 +1,113 @@
+"""`predict` for pictures, rows, data frames and texts in memory equals `predict` for the same samples in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+import netspec
+from netspec.errors import InputError
+
+ROWS: list[dict[str, Any]] = [
+    {"size": 1.5, "color": "green"},
+    {"size": None, "color": "red"},
+    {"size": 9, "color": "blue"},
+]
+CSV = "size,color\n1.5,green\n,red\n9,blue\n"
+
+
+class PandasFrame:
+    """The part of a pandas data frame that is read: missing cells are NaN in `to_dict`, unless replaced."""
+
+    columns = ("size", "color")
+
+    def astype(self, kind: type) -> PandasFrame:
+        """Return the frame with cells of any type."""
+        assert kind is object
+        return self
+
+    def notna(self) -> None:
+        """Return which cells are not missing."""
+
+    def where(self, present: None, value: None) -> PandasFrame:
+        """Return the frame with missing cells replaced."""
+        return self
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        """Return the rows."""
+        assert orient == "records"
+        return [{**row, "size": float("nan") if row["size"] is None else row["size"]} for row in ROWS]
+
+
+@pytest.mark.parametrize("rows", [ROWS, pa.Table.from_pylist(ROWS), PandasFrame()], ids=["rows", "arrow", "pandas"])
+def test_rows_equal_the_rows_of_a_file(table_run: Path, tmp_path: Path, rows: Any) -> None:
+    (tmp_path / "rows.csv").write_text(CSV)
+    model = netspec.load(table_run, device="reference")
+    expected = netspec.predict(table_run, tmp_path / "rows.csv", device="reference")
+    np.testing.assert_array_equal(model.predict(rows)["logits"], expected.outputs["logits"])
+    answers = netspec.predict(table_run, rows, device="reference").answers
+    assert answers == expected.answers
+    assert answers["row"] == [1, 2, 3]
+
+
+def test_one_row(table_run: Path) -> None:
+    answers = netspec.predict(table_run, [{"size": 9.1, "color": "red"}], device="reference").answers
+    assert answers["class"] == ["apple"]
+
+
+def test_pictures_equal_their_files(picture_run: Path, tmp_path: Path) -> None:
+    pictures = [Image.new("RGB", (9, 7), (shade, 40, 90)) for shade in (20, 230)]
+    files = [tmp_path / f"{index}.png" for index in range(2)]
+    for picture, file in zip(pictures, files, strict=True):
+        picture.save(file)
+    model = netspec.load(picture_run, device="reference")
+    expected = netspec.predict(picture_run, files, device="reference")
+    for samples in (pictures, files, [str(file) for file in files]):
+        np.testing.assert_array_equal(model.predict(samples)["logits"], expected.outputs["logits"])
+    one = model.predict(pictures[0])["logits"]
+    np.testing.assert_allclose(one, expected.outputs["logits"][:1], rtol=1e-6)  # another batch size rounds differently
+    answers = netspec.predict(picture_run, pictures, device="reference").answers
+    assert answers == {"row": [1, 2], **{name: expected.answers[name] for name in ("class", "probability")}}
+
+
+def test_texts_equal_their_files(text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("nice poor great")
+    model = netspec.load(text_run, device="reference")
+    expected = netspec.predict(text_run, tmp_path / "text.txt", device="reference").outputs["logits"]
+    np.testing.assert_array_equal(model.predict([{"text": "nice poor great"}])["logits"], expected)
+
+
+def test_rows_by_the_names_of_inputs_are_arrays(table_run: Path) -> None:
+    model = netspec.load(table_run, device="reference")
+    features = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(
+        model.predict([{"features": features}])["logits"], model.predict({"features": features[None]})["logits"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([Image.new("RGB", (4, 4))], "not what the training reads\n  expected: paths, rows by column, or a data frame"),
+        ([{"size": [1], "color": "red"}], "a value of a row must be a number"),
+        ([{"size": "big", "color": "red"}], "rows.csv:2:1: error: "),
+        ([{"color": "red"}], "size"),
+    ],
+)
+def test_wrong_samples(table_run: Path, samples: Any, message: str) -> None:
+    model = netspec.load(table_run, device="reference")
+    with pytest.raises(InputError) as caught:
+        model.predict(samples)
+    assert message in str(caught.value)
+    assert "/netspec-" not in str(caught.value)
+
+
+def test_net_without_its_training_takes_arrays_only(table_run: Path) -> None:
+    model = netspec.load(netspec.load(table_run, device="reference").spec, device="reference")
+    with pytest.raises(InputError, match="a net without its training takes arrays only"):
+        model.predict(ROWS)
