@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from netspec.data.imaging.annotations import Annotation
     from netspec.data.imaging.arrays import Picture
 
     Array: TypeAlias = NDArray[Any]
@@ -81,6 +82,8 @@ class Dataset:
     """By field whose samples differ in size: a description of two such samples."""
     column_ranges: Mapping[str, tuple[str, int, int]] = _NOTHING
     """For a table: the field of each column, and the range of its elements in a sample of that field."""
+    annotations: Mapping[str, Annotation] = _NOTHING
+    """By field that belongs to positions in an image (a mask, boxes): how it follows the transforms of the image."""
     window: int | None = None
     """For a stream, the number of samples that it can hold. One thread reads a stream, window by window."""
     block: int = 1
@@ -276,6 +279,10 @@ class Transform(Spec):
 
     pointwise: ClassVar[bool] = False
     """Whether each value is transformed separately, by a function that depends on its channel only."""
+
+    positions: ClassVar[Literal["kept", "moved"] | None] = None
+    """Effect on positions in an image, which masks and boxes follow: `kept` if only values change, `moved` for an
+    `ImageTransform` with `move_points`. None: not known, so images with masks or boxes are refused."""
 
     @property
     def only_moves_values(self) -> bool:

@@ -153,6 +153,7 @@ class DatasetPart(Dataset):
         self._dataset = dataset
         self._indices = indices_of(hold_out, part, _Fields(dataset))
         self.fields, self.classes, self.learned = dataset.fields, dataset.classes, dataset.learned
+        self.annotations = dataset.annotations
         self.skipped, self.damaged, self.block = dataset.skipped, dataset.damaged, dataset.block
         self.non_integer_labels, self.ragged_examples = dataset.non_integer_labels, dataset.ragged_examples
         self.digest = fingerprint(dataset.digest, self._indices.astype("<i8").tobytes())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, located_at
+from netspec.data.imaging.annotations import Annotations
 from netspec.data.uint8_lut import MAX_CROP_RATIO, DeferredDecode, lookup_table
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
@@ -81,6 +82,7 @@ class TransformPipeline:
         self._mixed: list[_Step] = []
         self._postponed: list[_Step] = []
         self._parts: list[_DeferredCrop] = []
+        self._annotations = Annotations(dataset.annotations)
         self._raw = dict(dataset.fields)
         self.fields: dict[str, FieldType] = dict(dataset.fields)
         self.samples = min(len(dataset), split.limit or len(dataset))
@@ -112,11 +114,13 @@ class TransformPipeline:
                         # Learning reads all the data, which is not worth the time once a problem is known.
                         values[key] = {} if problems else self._values(transform, name, key, learned)
                         transform = transform.model_copy(update=dict(values[key]))
+                    self._annotations.check(transform, name)
                     if transform.mixes:
                         transform = transform.model_copy(update={"apply_to": name})
                         self.fields = transform.infer_fields(self.fields)
                     else:
                         self.fields[name] = transform.infer(self.fields[name])
+                        self.fields |= self._annotations.inferred(transform, name, self.fields)
                     steps = self._mixed if transform.mixes or self._mixed else self._steps
                     steps.append(_Step(transform, name, number))
             except InputError as error:
@@ -241,6 +245,8 @@ class TransformPipeline:
     def _parts_of(self, name: str, steps: Sequence[_Step]) -> list[_DeferredCrop]:
         """Return the last steps of a field as crops to defer; none if the crops are much smaller than the images."""
         crops: list[_DeferredCrop] = []
+        if self._annotations.of(name):
+            return crops  # a crop on the device would leave them behind
         most = MAX_CROP_RATIO * prod(size or 1 for size in self._inferred(name, steps).shape)
         for number in reversed(range(len(steps))):
             before = self._inferred(name, steps[:number])
@@ -285,7 +291,9 @@ class TransformPipeline:
         for step in self._steps:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
             with self._located_at(step, indices):
-                fields[step.name] = step.transform.apply(fields[step.name], keys)
+                before = fields[step.name]
+                fields[step.name] = step.transform.apply(before, keys)
+                fields |= self._annotations.moved(step.transform, step.name, before, fields, keys)
         for crop in self._parts:
             fields[crop.places] = crop.step.transform.crop_positions(
                 crop.before, SampleKeys(self._seed, epoch, indices, crop.step.stage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.imaging.fields import Values
@@ -75,6 +75,22 @@ class ImageTransform(Transform):
         """Channels and size of a changed image."""
         return shape
 
+    def for_masks(self, fill: int) -> Self:
+        """Return the transform that moves class numbers as this one moves pixels, with the same random numbers.
+
+        It takes the nearest pixel, never a mean, and `fill` beyond the edges if the image is continued by a constant.
+        """
+        fields = {"interpolation": "nearest", "antialias": False, "fill_value": fill}
+        return self.model_copy(update={name: fields[name] for name in fields.keys() & type(self).model_fields})
+
+    def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
+        """Return where points of an image are in the changed one: (P, 2) of float64, x and y, and the same.
+
+        Points are counted in pixels from the upper left edge: the image of `size` (H, W) covers 0 to W and 0 to H. A
+        point may leave the image; NaN if it has no position. Required if `positions` is `moved`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say where it moves points")
+
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         """Yield problems of images with this shape and type."""
         yield from ()
@@ -93,13 +109,17 @@ class ImageTransform(Transform):
         from netspec.data.imaging.arrays import batched, images_of
 
         images: list[Any] = images_of(batch)  # pictures only where `change` takes them
-        count = self.draws
-        numbers = keys.uniform(count).tolist() if count else [()] * len(images)
         # What is not a number stays none, for the guard behind the transforms to find: no warning for each.
         with np.errstate(all="ignore"):
-            changed = [self.change(image, Draw(numbers[row], keys, row)) for row, image in enumerate(images)]
+            changed = [self.change(image, draw) for image, draw in zip(images, self.drawn(keys), strict=True)]
         differ = isinstance(batch, list) and None in self.result(ImageShape(images[0].shape[2], None, None))
         return batched(changed, ragged=differ)
+
+    def drawn(self, keys: SampleKeys) -> list[Draw]:
+        """Return the random numbers of each sample. Every call returns the same, so that several fields move alike."""
+        rows, count = len(keys.indices), self.draws
+        numbers = keys.uniform(count).tolist() if count else [()] * rows
+        return [Draw(numbers[row], keys, row) for row in range(rows)]
 
     def _image(self, field: FieldType) -> ImageShape:
         fits = len(field.shape) == 3 and field.shape[0] is not None
@@ -124,6 +144,8 @@ class ImageTransform(Transform):
 
 class ColourTransform(ImageTransform):
     """Base of transforms of pixel values, which need to know their range."""
+
+    positions: ClassVar[Literal["kept", "moved"] | None] = "kept"
 
     value_range: Values | None = None
     """Lowest and highest value of an image; required if images hold floats. Those of uint8 have `[0, 255]`."""

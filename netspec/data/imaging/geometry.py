@@ -94,19 +94,24 @@ def middle(image: Array | Picture, height: int, width: int) -> Array | Picture:
 
 def cropped_to(image: Array | Picture, height: int, width: int) -> Array | Picture:
     """The largest middle part of an image that has the proportions of `height` and `width`."""
-    rows, columns = image.shape[:2]
-    return middle(
-        image,
-        max(1, min(rows, columns * height // width)),
-        max(1, min(columns, rows * width // height)),
-    )
+    return cut(image, *cropped_box(image.shape[0], image.shape[1], height, width))
+
+
+def cropped_box(rows: int, columns: int, height: int, width: int) -> tuple[int, int, int, int]:
+    """Top, left, height and width of the part of an image that `cropped_to` returns."""
+    tall, wide = max(1, min(rows, columns * height // width)), max(1, min(columns, rows * width // height))
+    return (rows - tall) // 2, (columns - wide) // 2, tall, wide
 
 
 def padded_to(image: Array | Picture, height: int, width: int, fill_value: float) -> Array:
     """The smallest image of the proportions of `height` and `width` that has this one in its middle."""
-    rows, columns = image.shape[:2]
+    return window(image, *padded_box(image.shape[0], image.shape[1], height, width), "constant", fill_value)
+
+
+def padded_box(rows: int, columns: int, height: int, width: int) -> tuple[int, int, int, int]:
+    """Top, left (both up to 0), height and width of the window that `padded_to` returns."""
     tall, wide = max(rows, columns * height // width), max(columns, rows * width // height)
-    return window(image, -((tall - rows) // 2), -((wide - columns) // 2), tall, wide, "constant", fill_value)
+    return -((tall - rows) // 2), -((wide - columns) // 2), tall, wide
 
 
 def resized(image: Array | Picture, height: int, width: int, interpolation: str, *, antialias: bool = True) -> Array:
@@ -159,6 +164,26 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
             fillcolor=_colour(picture, fill_value),
         ),
     )
+
+
+def points_in_box(points: Array, box: tuple[int, int, int, int], height: int, width: int) -> Array:
+    """Positions (P, 2) of x, y after the box (top, left, height, width) of an image is resized to (height, width)."""
+    top, left, tall, wide = box
+    moved: Array = (points - (left, top)) * (width / wide, height / tall)
+    return moved
+
+
+def mapped_points(points: Array, by: Map) -> Array:
+    """Positions (P, 2) of x, y, counted from the upper left edge, after `mapped`; NaN if it shows them nowhere."""
+    a, b, c, d, e, f, g, h = by
+    try:
+        inverse = np.linalg.inv(np.array([[a, b, c], [d, e, f], [g, h, 1.0]]))
+    except np.linalg.LinAlgError:
+        return np.full(points.shape, np.nan)
+    across, down, scale = inverse @ np.stack([*(points.T - 0.5), np.ones(len(points))])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved: Array = np.where(scale > 0, np.stack([across, down]) / scale, np.nan)
+    return moved.T + 0.5
 
 
 def _colour(image: Image.Image, value: float) -> float | tuple[int, ...]:

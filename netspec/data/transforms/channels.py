@@ -22,6 +22,8 @@ class ReverseChannels(ImageTransform):
         "order": "the order is always reversed: leave the transform out for red, green, blue"
     }
 
+    positions: ClassVar = "kept"
+
     type: Literal["ReverseChannels"] = "ReverseChannels"
 
     samples: ClassVar = ({},)

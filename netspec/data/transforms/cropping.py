@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt, PrivateAttr
 
 from netspec.data.base import Transform
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
@@ -26,6 +26,7 @@ class _Crop(ImageTransform):
     """Base of transforms that crop images to `[height, width]`."""
 
     accepts_pictures: ClassVar[bool] = True
+    positions: ClassVar = "moved"
 
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
@@ -33,6 +34,30 @@ class _Crop(ImageTransform):
     """Height of the crop, in pixels."""
     width: PositiveInt
     """Width of the crop, in pixels."""
+
+    _enlarged_by: str = PrivateAttr(default="bilinear")
+    """The interpolation of images that are too small for the crop."""
+
+    def for_masks(self, fill: int) -> Self:
+        transform = super().for_masks(fill)
+        transform._enlarged_by = "nearest"
+        return transform
+
+    def enlarged(self, image: Array | Picture) -> Array:
+        """Resize an image that is too small for the crop, after cropping it to the aspect ratio of the crop."""
+        from netspec.data.imaging.geometry import cropped_to, resized
+
+        return resized(cropped_to(image, self.height, self.width), self.height, self.width, self._enlarged_by)
+
+    def box(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int] | None:
+        """Return top, left, height and width of the crop of an image; None if the image is too small."""
+        raise NotImplementedError(f"{type(self).__name__} has no box")
+
+    def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import cropped_box, points_in_box
+
+        box = self.box(*size, draw) or cropped_box(*size, self.height, self.width)
+        return points_in_box(points, box, self.height, self.width)
 
     def result(self, shape: ImageShape) -> ImageShape:
         return ImageShape(shape.channels, self.height, self.width)
@@ -81,12 +106,15 @@ class CenterCrop(_Crop):
         yield from self.within(shape)
 
     def change(self, image: Array | Picture, draw: Draw) -> Array:
-        from netspec.data.imaging.arrays import pixels
-        from netspec.data.imaging.geometry import cropped_to, middle, resized
+        from netspec.data.imaging.geometry import window
 
-        if image.shape[0] >= self.height and image.shape[1] >= self.width:
-            return pixels(middle(image, self.height, self.width))
-        return resized(cropped_to(image, self.height, self.width), self.height, self.width, "bilinear")
+        box = self.box(image.shape[0], image.shape[1], draw)
+        return self.enlarged(image) if box is None else window(image, *box)
+
+    def box(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int] | None:
+        if rows < self.height or columns < self.width:
+            return None
+        return (rows - self.height) // 2, (columns - self.width) // 2, self.height, self.width
 
 
 @TRANSFORMS.register
@@ -147,16 +175,17 @@ class RandomCrop(_Crop):
         yield from self.within(shape, self.padding)
 
     def change(self, image: Array | Picture, draw: Draw) -> Array:
-        from netspec.data.imaging.geometry import cropped_to, resized, window
+        from netspec.data.imaging.geometry import window
 
-        rows = image.shape[0] + 2 * self.padding - self.height + 1
-        columns = image.shape[1] + 2 * self.padding - self.width + 1
-        if rows < 1 or columns < 1:
-            return resized(cropped_to(image, self.height, self.width), self.height, self.width, "bilinear")
-        top, left = (
-            int(number * choices) - self.padding for number, choices in zip(draw.numbers, (rows, columns), strict=True)
-        )
-        return window(image, top, left, self.height, self.width, self.fill_mode, self.fill_value)
+        box = self.box(image.shape[0], image.shape[1], draw)
+        return self.enlarged(image) if box is None else window(image, *box, self.fill_mode, self.fill_value)
+
+    def box(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int] | None:
+        choices = rows + 2 * self.padding - self.height + 1, columns + 2 * self.padding - self.width + 1
+        if min(choices) < 1:
+            return None
+        top, left = (int(number * count) - self.padding for number, count in zip(draw.numbers, choices, strict=True))
+        return top, left, self.height, self.width
 
 
 _ATTEMPTS = 10
@@ -174,6 +203,7 @@ class RandomResizedCrop(ImageTransform):
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
     random: ClassVar[bool] = True
+    positions: ClassVar = "moved"
 
     type: Literal["RandomResizedCrop"] = "RandomResizedCrop"
     height: PositiveInt
@@ -230,3 +260,8 @@ class RandomResizedCrop(ImageTransform):
 
         part = cut(image, *self.part(image.shape[0], image.shape[1], draw))
         return resized(part, self.height, self.width, self.interpolation, antialias=self.antialias)
+
+    def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import points_in_box
+
+        return points_in_box(points, self.part(*size, draw), self.height, self.width)

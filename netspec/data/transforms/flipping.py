@@ -20,6 +20,7 @@ class RandomFlip(ImageTransform):
     """
 
     random: ClassVar[bool] = True
+    positions: ClassVar = "moved"
 
     type: Literal["RandomFlip"] = "RandomFlip"
     mode: Literal["horizontal", "vertical", "horizontal_and_vertical"] = "horizontal_and_vertical"
@@ -48,9 +49,22 @@ class RandomFlip(ImageTransform):
         return positions
 
     def change(self, image: Array, draw: Draw) -> Array:
-        across, down = (number < 0.5 for number in draw.numbers)
-        if across and self.mode != "vertical":
+        across, down = self._directions(draw)
+        if across:
             image = image[:, ::-1]
-        if down and self.mode != "horizontal":
+        if down:
             image = image[::-1]
         return image
+
+    def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
+        height, width = size
+        x, y = points.T
+        across, down = self._directions(draw)
+        moved = points.copy()
+        moved[:, 0], moved[:, 1] = width - x if across else x, height - y if down else y
+        return moved
+
+    def _directions(self, draw: Draw) -> tuple[bool, bool]:
+        """Return whether to swap left and right, and whether to swap top and bottom."""
+        across, down = (number < 0.5 for number in draw.numbers)
+        return across and self.mode != "vertical", down and self.mode != "horizontal"

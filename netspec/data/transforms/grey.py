@@ -28,6 +28,8 @@ def _greyed(image: Array) -> Array:
 class Grayscale(ImageTransform):
     """Convert images to gray, as in torchvision: 0.2989 red + 0.587 green + 0.114 blue."""
 
+    positions: ClassVar = "kept"
+
     type: Literal["Grayscale"] = "Grayscale"
     num_output_channels: Literal[1, 3] = 1
     """Number of channels of the result; with 3, all are equal."""
@@ -52,6 +54,8 @@ class RandomGrayscale(ImageTransform):
     foreign_fields: ClassVar[dict[str, str]] = {"p": "here it is `factor`"}
 
     random: ClassVar[bool] = True
+
+    positions: ClassVar = "kept"
 
     type: Literal["RandomGrayscale"] = "RandomGrayscale"
     factor: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -31,6 +31,8 @@ class MeanImage(Transform):
         "mean_value": "the transform Normalization subtracts one value for each channel",
     }
 
+    positions: ClassVar = "kept"
+
     type: Literal["MeanImage"] = "MeanImage"
     adapt: bool = False
     """Whether to compute the mean of the training split."""

@@ -38,6 +38,8 @@ class Normalization(Transform):
         "stddev": "here it is `variance`, the square of the standard deviation",
     }
 
+    positions: ClassVar = "kept"
+
     type: Literal["Normalization"] = "Normalization"
     mean: float | list[float] | None = None
     """The value to subtract: a number, or one for each channel."""

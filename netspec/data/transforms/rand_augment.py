@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr
 
@@ -28,6 +28,8 @@ class _Drawn(ColourTransform):
     """The interpolation between pixels of transforms that move the image."""
 
     _choices: tuple[ImageTransform, ...] = PrivateAttr(default=())
+    _only_moves: bool = PrivateAttr(default=False)
+    """Whether transforms that change colors are left out, since the image is a mask."""
 
     def shapes(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
         """Return the transforms that move pixels or count them."""
@@ -66,8 +68,16 @@ class _Drawn(ColourTransform):
 
     def chosen(self, image: Array, draw: Draw, start: int, choices: Sequence[ImageTransform | None]) -> Array:
         """Return the image after the transform that the number at `start` selects, with the numbers after it."""
-        choice = choices[int(draw.numbers[start] * len(choices))]
-        return image if choice is None else choice.change(image, draw.part(start + 1, choice.draws))
+        choice, part = _choice(draw, start, choices)
+        if choice is None or (self._only_moves and choice.positions != "moved"):
+            return image
+        return choice.change(image, part)
+
+
+def _choice(draw: Draw, start: int, choices: Sequence[ImageTransform | None]) -> tuple[ImageTransform | None, Draw]:
+    """Return the transform that the number at `start` selects, and the numbers for it."""
+    choice = choices[int(draw.numbers[start] * len(choices))]
+    return choice, draw.part(start + 1, 0 if choice is None else choice.draws)
 
 
 @TRANSFORMS.register
@@ -85,6 +95,7 @@ class RandAugment(_Drawn):
     foreign_fields: ClassVar[dict[str, str]] = {"magnitude": "here it is `factor`, from 0 to 1"}
 
     random: ClassVar[bool] = True
+    positions: ClassVar = "moved"
 
     type: Literal["RandAugment"] = "RandAugment"
     num_ops: PositiveInt = 2
@@ -104,9 +115,26 @@ class RandAugment(_Drawn):
         return self.num_ops * (1 + self.most)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        for number in range(self.num_ops):
-            image = self.chosen(image, draw, number * (1 + self.most), self._choices)
+        for start in self._starts():
+            image = self.chosen(image, draw, start, self._choices)
         return image
+
+    def for_masks(self, fill: int) -> Self:
+        transform = super().for_masks(fill)
+        transform._choices = tuple(choice.for_masks(fill) for choice in self._choices)
+        transform._only_moves = True
+        return transform
+
+    def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
+        for start in self._starts():
+            choice, part = _choice(draw, start, self._choices)
+            if choice is not None and choice.positions == "moved":
+                points = choice.move_points(points, size, part)
+        return points
+
+    def _starts(self) -> range:
+        """Return the positions of each transform's random numbers."""
+        return range(0, self.draws, 1 + self.most)
 
 
 @TRANSFORMS.register
@@ -118,6 +146,7 @@ class AugMix(_Drawn):
     """
 
     random: ClassVar[bool] = True
+    positions: ClassVar = None  # a mean of images with different positions
 
     type: Literal["AugMix"] = "AugMix"
     num_chains: PositiveInt = 3

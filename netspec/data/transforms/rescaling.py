@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Rescaling(Transform):
     """Rescale: y = x · scale + offset, as in Keras: `scale: 0.00392156862745098` maps 0 … 255 to 0 … 1."""
 
+    positions: ClassVar = "kept"
+
     type: Literal["Rescaling"] = "Rescaling"
     scale: float
     """The factor."""

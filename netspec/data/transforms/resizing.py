@@ -20,6 +20,7 @@ class Resizing(ImageTransform):
     """Resize images to `[height, width]`, stretched unless one of the two `…_to_aspect_ratio` is set, as in Keras."""
 
     accepts_pictures: ClassVar[bool] = True
+    positions: ClassVar = "moved"
     foreign_fields: ClassVar[dict[str, str]] = {"size": "here they are `height` and `width`"}
 
     type: Literal["Resizing"] = "Resizing"
@@ -69,3 +70,13 @@ class Resizing(ImageTransform):
         elif self.pad_to_aspect_ratio:
             image = padded_to(image, self.height, self.width, self.fill_value)
         return resized(image, self.height, self.width, self.interpolation, antialias=self.antialias)
+
+    def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import cropped_box, padded_box, points_in_box
+
+        box = 0, 0, *size
+        if self.crop_to_aspect_ratio:
+            box = cropped_box(*size, self.height, self.width)
+        elif self.pad_to_aspect_ratio:
+            box = padded_box(*size, self.height, self.width)
+        return points_in_box(points, box, self.height, self.width)

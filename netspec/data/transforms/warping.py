@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class _Warp(ImageTransform):
     """Base of transforms that take each pixel from a position that a map computes."""
 
+    positions: ClassVar = "moved"
+
     interpolation: Interpolation = "bilinear"
     """The interpolation between pixels."""
     fill_value: float = 0.0
@@ -45,6 +47,12 @@ class _Warp(ImageTransform):
 
         mapping = self.map(image.shape[0], image.shape[1], draw)
         return image if mapping is None else mapped(image, mapping, self.interpolation, self.beyond, self.fill_value)
+
+    def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
+        from netspec.data.imaging.geometry import mapped_points
+
+        mapping = self.map(*size, draw)
+        return points if mapping is None else mapped_points(points, mapping)
 
 
 class _Affine(_Warp):
