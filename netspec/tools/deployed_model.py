@@ -20,6 +20,7 @@ from netspec.data.sources.image_folder import ImageFolder
 from netspec.data.text.tokenizers.base import TOKENIZER
 from netspec.errors import InputError
 from netspec.exchange.formats.onnx.exporting import MOST_AT_ONCE
+from netspec.exchange.formats.onnx.metadata import CLASSES, FUNCTIONS, TRANSFORMS
 from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.softmax import Softmax
@@ -148,9 +149,10 @@ class DeployedModel:
             return json_text([record_of(name, step) for name, spec in self.inputs.items() for step in part(spec)])
 
         return {
-            "netspec_transforms": steps(lambda spec: spec.before),
+            TRANSFORMS: steps(lambda spec: spec.before),
             "netspec_included_transforms": steps(lambda spec: spec.inside),
-            "netspec_classes": json_text(self.classes),
+            CLASSES: json_text(self.classes),
+            FUNCTIONS: "{}",  # the graph contains them
         }
 
     def graph_for(self, batch: int) -> Graph:

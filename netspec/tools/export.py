@@ -16,6 +16,7 @@ from netspec.exchange.files import staging, sync_folder
 from netspec.exchange.formats.native.hdf5 import CHECKPOINT, CheckpointFile, read_checkpoint
 from netspec.exchange.formats.native.hdf5_file import read_block
 from netspec.exchange.formats.onnx.exporting import ExportReport, export_verified
+from netspec.exchange.formats.onnx.metadata import CLASSES, FUNCTIONS, TRANSFORMS
 from netspec.exchange.formats.onnx.verify import TOLERANCE
 from netspec.exchange.formats.registry import (
     ONNX,
@@ -428,8 +429,15 @@ def _metadata(model: Model, spec: NetSpec | TrainSpec, preparation: Preprocessin
         "netspec_version": __version__,
         "netspec_spec": canonical_yaml(model.spec),
         "netspec_spec_sha256": spec_sha256(model.spec),
-        "netspec_transforms": json_text(preparation.of_inputs(model.compiler.graph(ProgramKind.PREDICT, 1).inputs())),
-        "netspec_classes": json_text({name: decoder.classes for name, decoder in decoders.items() if decoder.classes}),
+        TRANSFORMS: json_text(preparation.of_inputs(model.compiler.graph(ProgramKind.PREDICT, 1).inputs())),
+        CLASSES: json_text({name: decoder.classes for name, decoder in decoders.items() if decoder.classes}),
+        FUNCTIONS: json_text(
+            {
+                name: decoder.postprocessing.function
+                for name, decoder in decoders.items()
+                if decoder.postprocessing is not None and decoder.postprocessing.function != "restore"
+            }
+        ),
     }
 
 

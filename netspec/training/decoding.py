@@ -83,11 +83,14 @@ def _decoder(output: str, links: Links, labels: _Labels) -> Decoder:
             return _for_loss(loss, labels, activated=activation is not None)
         if name == output and name in layers:
             activation = _activation(layers[name].fields)
-    match activation:
+    classes, function = labels.meaning(output)
+    match function or activation:
         case "softmax":
-            return _class_decoder((), -1, _as_probabilities)
+            return _class_decoder(classes, -1, _softmax if function else _as_probabilities)
         case "sigmoid":
-            return _binary_decoder((), _clipped)
+            return _binary_decoder(classes, _sigmoid if function else _clipped)
+    if classes:
+        return _class_decoder(classes, -1, None)
     return Decoder(lambda array, _: _value_columns(array))
 
 
@@ -151,6 +154,11 @@ class _Labels:
     def classes(self, target: str) -> tuple[str, ...]:
         """Return the class names of a target, if it has them."""
         return tuple(self._learned.classes.get(self._field(target), ())) if self._learned is not None else ()
+
+    def meaning(self, output: str) -> tuple[tuple[str, ...], str]:
+        """Return the class names of an output that no loss reads, and the function that gives probabilities."""
+        known = self._record.outputs.get(output, {})
+        return tuple(known.get("classes", ())), str(known.get("function", ""))
 
     def text(self, target: str) -> Callable[[Sequence[int]], str] | None:
         """Return the function that decodes tokens of a target, if its values are tokens of a text."""

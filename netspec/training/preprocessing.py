@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from netspec.data.loader import Loader
@@ -23,6 +23,9 @@ class PreprocessingRecord:
     transforms: tuple[dict[str, Any], ...] | None = None
     """Transforms in their order: `{"input": INPUT, "type": "Rescaling", "scale": 0.00390625, …}`. None if unknown."""
     learned: Learned | None = None
+    outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Meaning of outputs of a model of another program, by name: `{"classes": […], "function": "softmax"}`, where
+    `softmax` or `sigmoid` turns the output into probabilities."""
 
     @classmethod
     def of(cls, loader: Loader) -> Self:
@@ -36,11 +39,12 @@ class PreprocessingRecord:
         learned = record.get("learned")
         steps = record.get("transforms")
         transforms = None if steps is None else tuple(step for step in steps if isinstance(step, dict))
-        return cls(transforms, None if learned is None else Learned.from_json(learned))
+        return cls(transforms, None if learned is None else Learned.from_json(learned), record.get("outputs", {}))
 
     def as_meta(self) -> dict[str, Any]:
         """Return the metadata that `from_meta` reads."""
         meta: dict[str, Any] = {} if self.transforms is None else {"transforms": list(self.transforms)}
+        meta |= {"outputs": {name: dict(meaning) for name, meaning in self.outputs.items()}} if self.outputs else {}
         return meta if self.learned is None else {**meta, "learned": self.learned.as_json()}
 
     def or_declared_in(self, spec: NetSpec | TrainSpec) -> PreprocessingRecord:

@@ -11,7 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from netspec.schema.load import load_train
+from netspec.tools.model_inputs import load
 from netspec.tools.predict import predict
+from netspec.training.predict_files import input_arrays
 from tests.cli.conftest import Netspec, Outcome
 
 IMAGES = """
@@ -157,3 +160,25 @@ def test_other_exports_cannot_contain_preprocessing(netspec, trained, words, mes
     assert result.status == 2
     assert message in result.err
     assert not Path(words[-1]).with_suffix(".onnx").exists()
+
+
+@pytest.mark.parametrize(("units", "loss"), [(2, SOFTMAX), (1, SIGMOID)])
+@pytest.mark.parametrize("options", [(), ("--with-preprocessing",)])
+def test_class_names_survive_an_export_and_an_import(netspec, pixels, units, loss, options):
+    Path("photos/0").rename("photos/cat")
+    Path("photos/1").rename("photos/dog")
+    train(netspec, units, loss)
+    assert netspec("export", "run", "--output", "net.onnx", *options).status == 0
+    assert netspec("import", "net.onnx", "--output", "imported").status == 0
+    steps = [{"type": "CenterCrop"}, {"type": "ReverseChannels"}, {"type": "Rescaling"}, {"type": "Normalization"}]
+    model = load("imported")
+    inside = [{"type": step["type"]} for step in model.preprocessing.transforms or ()]
+    assert inside == ([] if options else steps)
+    expected = predict("run", "photos").answers
+    inputs = pixels if options else input_arrays(load("run"), load_train("run/spec.yaml"), Path("photos"))["image"]
+    answers = predict("imported", {"image": inputs}).answers
+    assert answers["class"] == expected["class"]
+    assert set(answers["class"]) <= {"cat", "dog"}
+    np.testing.assert_allclose(answers["probability"], expected["probability"], rtol=1e-4)
+    assert netspec("export", "imported", "--output", "again.onnx").status == 0
+    assert predict("again.onnx", {"image": inputs}).answers["class"] == expected["class"]

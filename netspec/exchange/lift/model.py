@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, Problem
+from netspec.exchange.formats.onnx.metadata import meanings
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.inputs import OPEN_BATCH, OTHER_BATCH, add_inputs, pinned
@@ -80,9 +81,11 @@ def lift_model(model: ImportedGraph, options: ImportOptions, origin: str) -> Lif
     join(draft, {name: types[tensor].shape for layer in layers for tensor, name in tensor_names(layer).items()})
     freeze(model, draft.layers)
     arrays = draft.arrays()
+    inputs = {feed.name: BoundaryTensor(clean(feed.name), feed.batch) for feed in ctx.inputs.values()}
+    meta = meanings(model.metadata, {name: tensor.name for name, tensor in inputs.items()}, outputs)
     return LiftedModel(
-        Imported(draft.text(), arrays, notes(ctx, arrays, outputs.values()), draft=draft),
-        {feed.name: BoundaryTensor(clean(feed.name), feed.batch) for feed in ctx.inputs.values()},
+        Imported(draft.text(), arrays, notes(ctx, arrays, outputs.values()), meta, draft=draft),
+        inputs,
         {name: BoundaryTensor(outputs[name], output.batch) for name, output in ctx.outputs.items()},
     )
 
