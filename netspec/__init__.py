@@ -28,6 +28,7 @@ Train a net and use it:
     serve               answer requests over HTTP
     generate            text that continues a prompt; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
+    runs                runs below a folder: states, results, and the settings that differ
     plot                charts of losses, metrics and learning rates
     Callback            base class of what happens between the steps of a training
     CallbackSpec        base class of callbacks that a training file can name
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from netspec.tools.predict import predict as predict
     from netspec.tools.predict import predict_stream as predict_stream
     from netspec.tools.predict import test as test
+    from netspec.tools.runs import runs as runs
     from netspec.tools.scale import scale as scale
     from netspec.tools.serving.server import serve as serve
     from netspec.tools.timing import time as time
@@ -137,6 +139,7 @@ _MODULES = {
     "plot": "netspec.tools.curves",
     "predict": "netspec.tools.predict",
     "predict_stream": "netspec.tools.predict",
+    "runs": "netspec.tools.runs",
     "scale": "netspec.tools.scale",
     "serve": "netspec.tools.serving.server",
     "test": "netspec.tools.predict",
@@ -182,6 +185,7 @@ __all__ = [
     "plot",
     "predict",
     "predict_stream",
+    "runs",
     "scale",
     "serve",
     "test",

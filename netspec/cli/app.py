@@ -33,6 +33,7 @@ COMMANDS = {
     "time": "netspec.cli.time",
     "verify-parallel": "netspec.cli.verify_parallel",
     "scale": "netspec.cli.scale",
+    "runs": "netspec.cli.runs",
     "plot": "netspec.cli.plot",
     "diff": "netspec.cli.diff",
     "schema": "netspec.cli.schema",

@@ -6,8 +6,11 @@ The log files, the progress display and `--json` all listen to the same stream.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
@@ -17,9 +20,12 @@ from netspec.schema.plain_json import json_text
 
 Event: TypeAlias = dict[str, Any]
 """`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `init_from`, `warning`,
-`note`, `skipped`, `done`; in the log files also `error` (with the problems and the exit status) and `stopped`."""
+`note`, `skipped`, `done`; in the log files also `error` (with the problems and the exit status) and `stopped`. All have
+the fields of `Clock.stamp`."""
 Listener: TypeAlias = Callable[[Event], None]
 
+HEAD_BYTES, TAIL_BYTES = 2**16, 2**18
+"""Bytes that `read_ends` reads from the beginning and from the end of a log."""
 
 MAX_EXAMPLES = 3
 """Number of damaged samples that are named; the others are counted."""
@@ -29,6 +35,19 @@ MAX_LISTED_WORKERS = 4
 """Up to this many workers the batch size of each is listed; for more workers, how often each size occurs."""
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 """Splits of the data by name, and their names in sentences."""
+
+
+class Clock:
+    """Stamps the events of a run with the time."""
+
+    def __init__(self, log: Path) -> None:
+        self._began = time.monotonic() - elapsed(log)
+        """Time at which the run would have begun without interruptions."""
+
+    def stamp(self, event: Event) -> Event:
+        """Add `time` (UTC) and `elapsed`: seconds of the run so far, without those between a stop and a resume."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        return {**event, "time": f"{now}Z", "elapsed": round(time.monotonic() - self._began, 3)}
 
 
 class LogFiles:
@@ -78,11 +97,39 @@ def _open_to_append(path: Path) -> TextIO:
 def read_log(path: Path) -> Iterator[Event]:
     """Yield the events of a log that have a step. Damaged lines (the process was killed) are skipped."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            with suppress(ValueError, RecursionError):
-                event = json.loads(line)
-                if isinstance(event, dict) and isinstance(event.get("step"), int) and "event" in event:
-                    yield event
+        for event in parse_events(lines):
+            if isinstance(event.get("step"), int):
+                yield event
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+    """Yield the events in the lines of a log. Damaged lines are skipped."""
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if isinstance(event, dict) and isinstance(event.get("event"), str):
+                yield event
+
+
+def read_ends(path: Path) -> list[Event]:
+    """Return the first and the last events of a log, at most `HEAD_BYTES` and `TAIL_BYTES` of it."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if size <= HEAD_BYTES + TAIL_BYTES:
+            text = file.read(HEAD_BYTES + TAIL_BYTES)
+        else:
+            text = file.read(HEAD_BYTES).rpartition(b"\n")[0] + b"\n"
+            file.seek(size - TAIL_BYTES)
+            text += file.read(TAIL_BYTES).partition(b"\n")[2]
+    return list(parse_events(text.decode("utf-8", errors="replace").splitlines()))
+
+
+def elapsed(log: Path) -> float:
+    """Return the duration of a run up to the last event of its log, in seconds; 0 if there is no log."""
+    events = read_ends(log) if log.is_file() else []
+    known = (event["elapsed"] for event in reversed(events) if isinstance(event.get("elapsed"), (int, float)))
+    return float(next(known, 0.0))
 
 
 def done_event(run: Path) -> Event | None:

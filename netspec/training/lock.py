@@ -37,6 +37,29 @@ def locked(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a process writes the run in `folder`.
+
+    Takes the lock for an instant, so ask only about a run whose log has no end.
+    """
+    path = folder / LOCK
+    if fcntl is None:
+        return path.exists()
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
 def _by_system(path: Path) -> int:
     assert fcntl is not None
     try:

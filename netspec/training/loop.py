@@ -25,7 +25,7 @@ from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights, total_skipped
-from netspec.training.events import MAX_EXAMPLES, SPLITS
+from netspec.training.events import MAX_EXAMPLES, SPLITS, Clock
 from netspec.training.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
@@ -61,6 +61,8 @@ class TrainingLoop:
         self.evaluation_loaders = evaluation_loaders
         """The data to evaluate on, by split: `validation`, `test`."""
         self.folder, self.signals, self.progress, self.session = folder, signals, progress, session
+        self.clock = Clock(folder.log)
+        """Stamps all events."""
         self.stopped = False
         """Whether the loop ended before the training was finished, because it was asked to."""
         self.schedules = scheduled_inputs(spec.solver)
@@ -154,9 +156,10 @@ class TrainingLoop:
         """
         if not self.is_root:
             return
+        stamped = self.clock.stamp({"event": event, **facts})
         for callback in self.callbacks:
             try:
-                callback.on_event(self, {"event": event, **facts})
+                callback.on_event(self, dict(stamped))
             except (NetspecError, OSError) as error:
                 self._event_error = self._event_error or error
                 self.request_stop("an error")

@@ -167,16 +167,18 @@ def _recorded_failure(loop: TrainingLoop, log: Sequence[Listener]) -> Iterator[N
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
+        best = {"best": loop.best_criterion(), "weights_step": loop.progress.best_step}
+        facts: Event = {"step": loop.step, **(best if loop.progress.best_value is not None else {})}
         if isinstance(error, KeyboardInterrupt):
-            event: Event = {"event": "stopped", "step": loop.step}
+            event: Event = {"event": "stopped", **facts}
         else:
             failure = as_netspec_error(error)
             problems = [problem.as_json() for problem in failure.problems]
-            event = {"event": "error", "step": loop.step, "problems": problems, "exit_status": failure.exit_status}
+            event = {"event": "error", **facts, "problems": problems, "exit_status": failure.exit_status}
         loop.folder.discarded = loop.step == 0 and loop.folder.newest_step() is None
         for listener in log:
             with suppress(NetspecError, OSError):  # the error to report is the one that ended the run
-                listener(event)
+                listener(loop.clock.stamp(event))
         raise
 
 

@@ -61,6 +61,7 @@ MISTAKES = [
     ("time", "train.yaml", "--steps", "0"),
     ("scale", "train.yaml", "--network", "nosuch"),
     ("plot", "nosuch.yaml", "--schedule"),
+    ("runs", "nosuch"),
     ("schema", "nett"),
     ("zoo",),
     ("zoo", "lst"),

@@ -79,7 +79,7 @@ def test_losses_that_are_never_finite_save_no_best_weights(
     *_, test, warning, _checkpoint, done_event = strict(run.run_dir)
     assert test == {
         "event": "test", "step": 40, "split": "test", "samples": 57, "loss": None, "metrics": {"accuracy": 0.5},
-        "non_finite": ["loss"], "seconds": test["seconds"],
+        "non_finite": ["loss"], "seconds": test["seconds"], "time": test["time"], "elapsed": test["elapsed"],
     }  # fmt: skip
     assert warning["event"] == "warning"
     assert warning["message"] == "not finite (nan or infinite) on the test data: loss"

@@ -8,7 +8,7 @@ import os
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.pipeline import Pipeline
 from netspec.distributed.strategies.top_k import TopK
-from netspec.training.events import LogFiles, format_event
+from netspec.training.events import Clock, LogFiles, format_event
 
 
 def test_the_log_accepts_file_names_that_are_not_unicode(tmp_path):
@@ -41,3 +41,13 @@ def test_the_first_line_of_a_pipeline_names_its_stages():
         "device": "cpu", "precision": "float32", "workers": 3, "parallel": Pipeline(micro_batches=6).model_dump(),
     }  # fmt: skip
     assert "batch 24 through 3 stages, micro-batches: 6, 3 steps on cpu, by pipeline" in format_event(facts)
+
+
+def test_events_are_stamped_with_the_time_and_the_duration_of_the_run_without_interruptions(tmp_path):
+    log = tmp_path / "log.jsonl"
+    first = Clock(log).stamp({"event": "note", "message": "m"})
+    assert list(first) == ["event", "message", "time", "elapsed"]
+    assert first["time"].endswith("Z")
+    assert 0 <= first["elapsed"] < 60
+    log.write_text(json.dumps({**first, "elapsed": 1000.5}) + '\n{"event": "log", "ela')
+    assert 1000.5 <= Clock(log).stamp({"event": "note"})["elapsed"] < 1060

@@ -148,7 +148,8 @@ def test_resume_refuses_settings_that_change_results_and_lists_the_others(spec: 
     log_events: list[Event] = []
     run = netspec.train(spec(max_steps=60), run_dir=tmp_path / "run", resume=True, listeners=[log_events.append])
     assert run.steps == 60
-    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 40 → 60"} in log_events
+    warnings = [event["message"] for event in log_events if event["event"] == "warning"]
+    assert "changed since the run began: train.max_steps: 40 → 60" in warnings
 
 
 def test_changed_training_data_is_noticed_on_resume(spec: Make, points: Path, tmp_path: Path) -> None:

@@ -1,0 +1,293 @@
+"""Runs below a folder: their states, results, and the settings in which they differ.
+
+The cost of a run does not grow with its log: only the beginning and the end of the log are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from netspec.errors import InputError, did_you_mean, listing, near_path
+from netspec.schema.specs.monitor import LOSS, Monitor
+from netspec.schema.yaml.flow_style import flow
+from netspec.schema.yaml.reader import read_yaml
+from netspec.training.events import Event, read_ends
+from netspec.training.lock import is_locked
+from netspec.training.run_directory import RunDir
+
+MAX_SPEC_BYTES = 2**21
+"""Size up to which the resolved spec of a run is read."""
+MAX_FOLDERS = 100_000
+"""Number of folders that are searched for runs."""
+ENDS = {"done": "finished", "error": "failed", "stopped": "stopped"}
+"""States of a run by the last event of its log."""
+NOT_COMPARED = ("name", "description", "vars", "include", "net.description", "net.vars", "expect")
+"""Fields that do not affect a training by themselves: the values of `vars` are in other fields."""
+SECTIONS = ("solver", "train", "data", "parallel", "init_from", "callbacks", "compile", "net")
+"""Sections of a spec, in the order in which their differences are listed."""
+COLUMNS = ("name", "state", "started", "seconds", "step", "steps", "monitor", "last", "best", "best_step")
+"""Columns of the list, apart from metrics and settings."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run."""
+
+    name: str
+    """Its folder, relative to the folder that was searched."""
+    run_dir: Path
+    state: str
+    """`running`, `finished`, `failed`, `stopped` (on request or killed), or `damaged`."""
+    problem: str | None = None
+    """Why it failed, or why it can't be read."""
+    started: str | None = None
+    """Time of its first step, in UTC; None if the log does not contain it."""
+    seconds: float | None = None
+    """Duration, without the time between an interruption and a resume."""
+    step: int | None = None
+    """Number of steps done."""
+    steps: int | None = None
+    """Total number of steps."""
+    monitor: str | None = None
+    """Monitored value, with its split: `validation/accuracy`."""
+    last: float | None = None
+    """Monitored value of the last evaluation."""
+    best: float | None = None
+    """Best monitored value."""
+    best_step: int | None = None
+    """Number of steps before the evaluation with the best value."""
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    """Loss and metrics by split (`test/accuracy`), of the weights that the run ended with or of the last evaluation."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Values of the settings that are not the same in all listed runs, by dotted field."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the run as plain data."""
+        return {**asdict(self), "run_dir": str(self.run_dir)}
+
+    def row(self) -> dict[str, Any]:
+        """Return everything in one level: fields, metrics, settings."""
+        fields = {name: getattr(self, name) for name in COLUMNS}
+        return {**fields, **self.metrics, **self.settings}
+
+
+def runs(folder: str | Path = "runs", *, sort: str | None = None, reverse: bool = False) -> list[RunSummary]:
+    """List the runs in and below a folder.
+
+    `sort` is a column (`started` by default, `name`, `seconds`, `best`, …), a metric (`test/accuracy`) or a setting
+    (`solver.learning_rate.initial`); runs without this value come last. A run that can't be read is listed as damaged.
+    Raises `InputError` if there is no such folder, or no run has a value to sort by.
+
+        >>> best = netspec.runs(sort="best")[0].run_dir
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}", expected="a folder with runs", hint=near_path(root))
+    summaries, trees = [], []
+    for path in sorted(_run_folders(root)):
+        summary, tree = _read_run(path, path.name if path == root else path.relative_to(root).as_posix())
+        summaries.append(summary)
+        trees.append(tree)
+    settings = differing_settings(trees)
+    listed = [
+        summary
+        if tree is None
+        else replace(summary, settings={name: values[index] for name, values in settings.items()})
+        for index, (summary, tree) in enumerate(zip(summaries, trees, strict=True))
+    ]
+    return _sorted(listed, sort, reverse=reverse)
+
+
+def differing_settings(specs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
+    """Return the settings that differ, by dotted field, each with its value in every spec.
+
+    None stands for a value that a spec does not have; fields that all specs have come first. A spec that is None is not
+    compared.
+    """
+    known = [spec for spec in specs if spec is not None]
+    fields = [path for path in _differing(known, "") if not _is_ignored(path)] if known else []
+    values = {path: [None if spec is None else _value(spec, path) for spec in specs] for path in fields}
+    order = {name: index for index, name in enumerate(SECTIONS)}
+
+    def rank(path: str) -> tuple[int, int]:
+        absent = sum(value is None for value in values[path]) - (len(specs) - len(known))
+        return absent, order.get(path.partition(".")[0], len(order))
+
+    return {path: values[path] for path in sorted(fields, key=rank)}
+
+
+def _is_ignored(path: str) -> bool:
+    return any(path == name or path.startswith(f"{name}.") for name in NOT_COMPARED)
+
+
+def _differing(values: Sequence[Any], path: str) -> Iterator[str]:
+    """Yield the paths at which plain data differs. A missing value counts as null."""
+    if all(value == values[0] for value in values[1:]):
+        return
+    mappings = [_by_name(value) for value in values]
+    if all(mapping is not None for mapping in mappings):
+        for key in dict.fromkeys(key for mapping in mappings for key in mapping or {}):
+            inner = [(mapping or {}).get(key) for mapping in mappings]
+            yield from _differing(inner, f"{path}.{key}" if path else key)
+    else:
+        yield path
+
+
+def _by_name(value: Any) -> Mapping[str, Any] | None:
+    """Return a mapping, or a list of entries with different names as a mapping; None for anything else."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list) and all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in value):
+        by_name = {item["name"]: item for item in value}
+        return by_name if len(by_name) == len(value) else None
+    return None
+
+
+def _value(tree: Any, path: str) -> Any:
+    """Return the plain value at a path: a scalar, or the text of a mapping or list; None if there is none."""
+    for key in _steps(tree, path):
+        mapping = _by_name(tree)
+        tree = None if mapping is None else mapping.get(key)
+    if isinstance(tree, dict) and isinstance(tree.get("type"), str):
+        return tree["type"]  # a layer, a schedule, … that other runs do not have
+    return flow(tree) if isinstance(tree, (dict, list)) else tree
+
+
+def _steps(tree: Any, path: str) -> Iterator[str]:
+    """Split a dotted path; names of entries may contain dots."""
+    while path:
+        mapping = _by_name(tree) or {}
+        key = max((key for key in mapping if f"{path}.".startswith(f"{key}.")), key=len, default=path)
+        yield key
+        tree, path = mapping.get(key), path[len(key) + 1 :]
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    """Yield the folders of runs, without searching inside them."""
+    for count, (folder, subfolders, files) in enumerate(os.walk(root)):
+        if count >= MAX_FOLDERS:
+            raise InputError(f"{root} has more than {MAX_FOLDERS:,} folders", hint="name the folder of the runs")
+        if "log.jsonl" in files or ("checkpoints" in subfolders and "spec.yaml" in files):
+            subfolders.clear()
+            yield Path(folder)
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+
+
+def _read_run(folder: Path, name: str) -> tuple[RunSummary, dict[str, Any] | None]:
+    """Return the summary of a run and its resolved spec; None if that can't be read."""
+    files = RunDir(folder)
+    summary = RunSummary(name, folder, "damaged")
+    try:
+        events = read_ends(files.log)
+    except OSError as error:
+        return replace(summary, problem=f"{files.log} cannot be read: {error.strerror}"), None
+    tree, problem = _read_spec(files.spec)
+    state = _state(folder, events)
+    if problem is None and state != "running" and not any(event["event"] == "start" for event in events):
+        problem = f"{files.log} has no start of a training"
+    if problem is not None:
+        state = "damaged"
+    elif state == "failed":
+        problem = _failure(next(event for event in reversed(events) if event["event"] == "error"))
+    return replace(summary, state=state, problem=problem, **_figures(events, tree or {})), tree
+
+
+def _read_spec(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """Return a resolved spec as plain data, or the reason why it can't be read."""
+    try:
+        if path.is_file() and path.stat().st_size > MAX_SPEC_BYTES:
+            return None, None  # too large to compare, not damaged
+        return dict(read_yaml(path)), None
+    except InputError as error:
+        return None, error.problems[0].message
+
+
+def _state(folder: Path, events: Sequence[Event]) -> str:
+    last = next((event["event"] for event in reversed(events) if event["event"] in ("start", *ENDS)), "start")
+    if last == "start":
+        return "running" if is_locked(folder) else "stopped"
+    return ENDS[last]
+
+
+def _failure(event: Event) -> str | None:
+    """Return the first problem of an error."""
+    with suppress(KeyError, IndexError, TypeError):
+        return str(event["problems"][0]["message"])
+    return None
+
+
+def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the log says about a run, as fields of `RunSummary`."""
+    starts = [event for event in events if event["event"] == "start"]
+    stepped = [event["step"] for event in events if event["event"] != "start" and isinstance(event.get("step"), int)]
+    done = next((event for event in reversed(events) if event["event"] == "done"), {})
+    evaluations = [event for event in events if event["event"] == "test" and isinstance(event.get("metrics"), dict)]
+    split = "validation" if any(event.get("split") == "validation" for event in evaluations) else "test"
+    watched = [event for event in evaluations if event.get("split", "test") == split]
+    results = {event.get("split", "test"): _scalars(event) for event in evaluations}
+    results |= {name: _scalars(done[name]) for name in ("validation", "test") if isinstance(done.get(name), dict)}
+    elapsed = [event["elapsed"] for event in events if isinstance(event.get("elapsed"), (int, float))]
+    return {
+        "started": starts[0].get("time") if starts else None,
+        "seconds": elapsed[-1] if elapsed else done.get("seconds"),
+        "step": stepped[-1] if stepped else None,
+        "steps": starts[-1].get("steps") if starts else None,
+        "metrics": {f"{name}/{key}": value for name, figures in results.items() for key, value in figures.items()},
+        **_monitored(events, watched, split, tree),
+    }
+
+
+def _scalars(evaluation: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the loss and the metrics of an evaluation; None for one that is not finite."""
+    metrics = evaluation["metrics"] if isinstance(evaluation.get("metrics"), dict) else {}
+    return {LOSS: evaluation.get("loss"), **metrics}
+
+
+def _monitored(
+    events: Sequence[Event], evaluations: Sequence[Event], split: str, tree: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the monitored value of the last and of the best evaluation."""
+    loop = tree["train"] if isinstance(tree.get("train"), dict) else {}
+    key, mode = loop.get("monitor"), loop.get("mode")
+    recorded: Event = next((event for event in reversed(events) if isinstance(event.get("best"), dict)), {"best": {}})
+    if not isinstance(key, str):  # a run of version 0.2 or earlier
+        key, mode = recorded["best"].get("monitor", LOSS), recorded["best"].get("mode")
+    monitor = Monitor(monitor=key, mode=mode if mode in ("min", "max") else "min")
+    best, best_step = None, None
+    for event in evaluations:
+        value = _scalars(event).get(key)
+        if isinstance(value, (int, float)) and monitor.improves(value, best):
+            best, best_step = value, event.get("step")
+    value = recorded["best"].get("value") if recorded["best"].get("monitor") == key else None
+    if isinstance(value, (int, float)) and (best is None or monitor.improves(value, best)):
+        best, best_step = value, recorded.get("weights_step")  # in the part of the log that was not read
+    last = _scalars(evaluations[-1]).get(key) if evaluations else None
+    return {"monitor": f"{split}/{key}", "last": last, "best": best, "best_step": best_step}
+
+
+def _sorted(summaries: Sequence[RunSummary], sort: str | None, *, reverse: bool) -> list[RunSummary]:
+    rows = [summary.row() for summary in summaries]
+    key = sort or "started"
+    if sort is not None and not any(sort in row for row in rows) and summaries:
+        known = list(dict.fromkeys(name for row in rows for name in row))
+        raise InputError(
+            f"no run has a value `{sort}` to sort by",
+            expected=f"one of {listing(known)}",
+            hint=did_you_mean(sort, known),
+        )
+
+    def order(pair: tuple[RunSummary, dict[str, Any]]) -> tuple[bool, float, str]:
+        value = pair[1].get(key)
+        number = isinstance(value, (int, float))
+        return number, float(value) if isinstance(value, (int, float)) else 0.0, json.dumps(value)
+
+    pairs = list(zip(summaries, rows, strict=True))
+    present = [pair for pair in pairs if pair[1].get(key) is not None]
+    absent = [pair for pair in pairs if pair[1].get(key) is None]
+    return [summary for summary, _ in [*sorted(present, key=order, reverse=reverse), *absent]]

@@ -1,0 +1,135 @@
+"""`netspec.runs`: the list of runs below a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import netspec
+from netspec.tools.runs import differing_settings
+from netspec.training.events import HEAD_BYTES, TAIL_BYTES
+from netspec.training.lock import locked
+
+SPEC = """\
+netspec: 1
+net: {name: n, layers: [{type: Dense, name: hidden, units: %s}, {type: Dense, name: logits, units: 2}]}
+data: {train: {source: npz, batch_size: 8}}
+solver: {type: SGD, learning_rate: {type: Constant, initial: %s}}
+train: {monitor: accuracy, mode: max, seed: 1}
+"""
+START = {"event": "start", "step": 0, "steps": 30, "time": "2026-01-02T03:04:05.678Z", "elapsed": 0.5}
+
+
+def evaluation(step: int, accuracy: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "event": "test",
+        "step": step,
+        "split": "validation",
+        "loss": 1.0,
+        "metrics": {"accuracy": accuracy},
+        **more,
+    }
+
+
+def write_run(folder: Path, *events: dict[str, Any], units: int = 4, rate: float = 0.1) -> Path:
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "spec.yaml").write_text(SPEC % (units, rate))
+    (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+def test_states_follow_from_the_last_event_and_the_lock(tmp_path):
+    write_run(tmp_path / "a", START, {"event": "done", "steps": 30, "seconds": 3.0})
+    problems = [{"message": "the loss is not finite"}]
+    write_run(tmp_path / "b", START, {"event": "error", "step": 3, "problems": problems, "exit_status": 1})
+    write_run(tmp_path / "c", START, {"event": "stopped", "step": 3})
+    write_run(tmp_path / "d", START, {"event": "done", "steps": 30}, {**START, "step": 30, "steps": 60})
+    with locked(write_run(tmp_path / "deep" / "e", START)), locked(write_run(tmp_path / "f")):
+        listed = netspec.runs(tmp_path, sort="name")
+    assert [(run.name, run.state) for run in listed] == [
+        ("a", "finished"), ("b", "failed"), ("c", "stopped"), ("d", "stopped"), ("deep/e", "running"), ("f", "running"),
+    ]  # fmt: skip
+    assert listed[1].problem == "the loss is not finite"
+    assert (listed[3].steps, listed[4].started) == (60, "2026-01-02T03:04:05.678Z")
+
+
+def test_the_best_and_the_last_monitored_value_are_those_of_the_validation_data(tmp_path):
+    write_run(
+        tmp_path / "run", START, evaluation(10, 0.7), evaluation(20, 0.9, elapsed=4.5), evaluation(30, None),
+        {"event": "test", "step": 30, "split": "test", "loss": 2.0, "metrics": {"accuracy": 0.99}, "elapsed": 6.0},
+    )  # fmt: skip
+    (run,) = netspec.runs(tmp_path)
+    assert (run.monitor, run.last, run.best, run.best_step) == ("validation/accuracy", None, 0.9, 20)
+    assert run.metrics["test/accuracy"] == 0.99
+    assert (run.step, run.steps, run.seconds) == (30, 30, 6.0)
+
+
+def test_the_middle_of_a_long_log_is_not_read(tmp_path):
+    lines = [{"event": "log", "step": step, "loss": 0.5, "padding": "x" * 1000} for step in range(1, 1000)]
+    best = {"monitor": "accuracy", "mode": "max", "value": 0.97}
+    stopped = {"event": "stopped", "step": 999, "best": best, "weights_step": 500}
+    folder = write_run(
+        tmp_path / "run", START, *lines[:500], evaluation(500, 0.97), *lines[500:], evaluation(999, 0.8), stopped
+    )
+    log = folder / "log.jsonl"
+    assert log.stat().st_size > 2 * (HEAD_BYTES + TAIL_BYTES)
+    (run,) = netspec.runs(tmp_path)
+    assert (run.best, run.best_step, run.last, run.step, run.steps) == (0.97, 500, 0.8, 999, 30)
+    content = bytearray(log.read_bytes())
+    content[HEAD_BYTES:-TAIL_BYTES] = b"\0" * (len(content) - HEAD_BYTES - TAIL_BYTES)
+    log.write_bytes(content)
+    assert netspec.runs(tmp_path) == [run]
+
+
+def test_damaged_runs_are_listed_with_the_reason(tmp_path):
+    write_run(tmp_path / "bad-spec", START)
+    (tmp_path / "bad-spec" / "spec.yaml").write_text("net: [")
+    write_run(tmp_path / "no-spec", START)
+    (tmp_path / "no-spec" / "spec.yaml").unlink()
+    write_run(tmp_path / "no-log", START)
+    (tmp_path / "no-log" / "log.jsonl").unlink()
+    write_run(tmp_path / "torn", START)
+    (tmp_path / "torn" / "log.jsonl").write_bytes(b'\xff{"event": "sta\n[1, 2]\n{"event": 3}\n')
+    write_run(tmp_path / "odd", {"event": "start", "step": "x"}, {"event": "test", "metrics": [1]}, {"event": "error"})
+    listed = {run.name: run for run in netspec.runs(tmp_path)}
+    assert {name for name, run in listed.items() if run.state == "damaged"} == {"bad-spec", "no-spec", "no-log", "torn"}
+    assert all(run.problem for run in listed.values() if run.state == "damaged")
+    assert listed["odd"].state == "failed"
+
+
+def test_settings_that_differ_are_dotted_fields_in_the_order_of_sections(tmp_path):
+    write_run(tmp_path / "a", START)
+    write_run(tmp_path / "b", START, units=8, rate=0.2)
+    first, other = netspec.runs(tmp_path)
+    assert list(first.settings.items()) == [("solver.learning_rate.initial", 0.1), ("net.layers.hidden.units", 4)]
+    assert other.settings == {"solver.learning_rate.initial": 0.2, "net.layers.hidden.units": 8}
+
+
+def test_values_that_some_specs_lack_come_last_and_count_as_null():
+    specs: list[dict[str, Any] | None] = [
+        {"solver": {"type": "SGD", "momentum": 0.9, "ema": None}, "train": {"seed": 1}, "vars": {"a": 1}},
+        None,
+        {"solver": {"type": "Adam"}, "train": {"seed": 2}, "vars": {"a": 2}},
+    ]
+    assert differing_settings(specs) == {
+        "solver.type": ["SGD", None, "Adam"], "train.seed": [1, None, 2], "solver.momentum": [0.9, None, None],
+    }  # fmt: skip
+    layers: list[dict[str, Any]] = [{"net": {"layers": [{"name": "a.b", "type": "Dense"}]}}, {"net": {"layers": []}}]
+    assert differing_settings(layers) == {"net.layers.a.b": ["Dense", None]}
+
+
+def test_runs_are_sorted_by_any_value_and_those_without_it_come_last(tmp_path):
+    write_run(tmp_path / "a", START, evaluation(10, 0.5))
+    write_run(tmp_path / "b", START)
+    write_run(tmp_path / "c", START, evaluation(10, 0.75), rate=0.3)
+    by_accuracy = netspec.runs(tmp_path, sort="validation/accuracy", reverse=True)
+    assert [run.name for run in by_accuracy] == ["c", "a", "b"]
+    by_rate = netspec.runs(tmp_path, sort="solver.learning_rate.initial", reverse=True)
+    assert [run.name for run in by_rate] == ["c", "a", "b"]
+    with pytest.raises(netspec.InputError, match=r"no run has a value `bst` to sort by[\s\S]*did you mean `best`"):
+        netspec.runs(tmp_path, sort="bst")
+    with pytest.raises(netspec.InputError, match="there is no folder"):
+        netspec.runs(tmp_path / "missing")
