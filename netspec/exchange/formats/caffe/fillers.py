@@ -1,18 +1,12 @@
-"""Caffe's fillers ↔ initializers."""
+"""Caffe's fillers → initializers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from netspec.exchange.notes import Notes
 
 _FILLERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "gaussian": ("RandomNormal", {"mean": "mean", "std": "stddev", "sparse": "sparse"}),
@@ -59,43 +53,3 @@ def initializer(filler: Message, path: str, *, swapped: bool = False) -> Any:
     type_, names_of = _FILLERS[kind]
     values = {ours: filler[theirs] for theirs, ours in names_of.items() if filler[theirs] not in _UNSET.get(theirs, ())}
     return {"type": type_, **values} if names_of else type_
-
-
-def filler_message(initializer: Any, values: NDArray[Any], state: str, notes: Notes) -> Message:
-    """The filler of an array; a normal distribution of the same deviation, and a note, if Caffe has no such filler."""
-    kind = getattr(initializer, "type", "")
-    normal = "truncated_normal" if getattr(initializer, "normal", kind == "TruncatedNormal") else "uniform"
-    distribution = getattr(initializer, "distribution", normal)
-    same = {type_: (filler, names) for filler, (type_, names) in _FILLERS.items()}
-    same["TruncatedNormal"] = same["RandomNormal"]
-    if kind in ("Constant", *_CONSTANTS):
-        fields = {"type": "constant", "value": _CONSTANTS[kind] if kind in _CONSTANTS else float(initializer.value)}
-    elif kind in same:
-        filler, names = same[kind]
-        fields = {"type": filler, **{theirs: getattr(initializer, ours, None) for theirs, ours in names.items()}}
-    elif kind == "VarianceScaling":
-        fields = _fan_filler(initializer.scale, initializer.mode, values.shape, uniform=distribution == "uniform")
-    elif hasattr(initializer, "fan"):
-        fields = _fan_filler(initializer.factor, initializer.fan, values.shape, uniform=distribution == "uniform")
-    else:
-        fields = {"type": "gaussian", "std": float(values.std()) if values.size > 1 else 0.0}
-        notes.add(f"{state}: Caffe has no filler for {kind or 'its initializer'}: "
-                  "a normal distribution with the deviation of the weights")  # fmt: skip
-    if distribution == "truncated_normal":
-        notes.add(f"{state}: Caffe's normal distribution is not truncated at two deviations")
-    message = Message("FillerParameter")
-    for name, value in fields.items():
-        if name == "type" or value not in (None, message[name]):
-            message[name] = value
-    return message
-
-
-def _fan_filler(scale: float, mode: str, shape: tuple[int, ...], *, uniform: bool) -> dict[str, Any]:
-    """A variance of scale / fan: xavier is uniform with scale 1, msra normal with scale 2."""
-    fans = {"fan_in": prod(shape[1:]), "fan_out": prod(shape) / max(1, prod(shape[1:2]))}
-    fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
-    if scale == (1 if uniform else 2):
-        norms = {ours: theirs for theirs, ours in _MODES.items()}
-        return {"type": "xavier" if uniform else "msra", "variance_norm": norms[mode]}
-    limit = sqrt((3 if uniform else 1) * scale / fans[mode])
-    return {"type": "uniform", "min": -limit, "max": limit} if uniform else {"type": "gaussian", "std": limit}

@@ -24,9 +24,9 @@ from tests.registry.cases import cases
 EXCLUDED = Path(__file__).with_name("excluded.yaml")
 
 
-def exportable(net: Net, train: Any = None) -> Exportable:
+def exportable(net: Net) -> Exportable:
     """The net as writers are given it."""
-    return Exportable(net.spec, net.states, net.graph, train)
+    return Exportable(net.spec, net.states, net.graph)
 
 
 def written(net: Net) -> tuple[bytes, bytes] | None:

@@ -68,6 +68,17 @@ def test_the_loss_of_sigmoids_is_caffes():
     assert sum(losses.values()) == pytest.approx(expected, rel=1e-5)  # float32 sums of 40 numbers
 
 
+def test_the_matrix_of_a_loss_is_read_from_its_file(tmp_path):
+    matrix = np.array([[1.0, 0.25, 0.0], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]], "float32")
+    (tmp_path / "h.binaryproto").write_bytes(encode(array_blob(matrix[None, None])))
+    loss = f'type: "InfogainLoss" infogain_loss_param {{ source: "{tmp_path / "h.binaryproto"}" }}'
+    net_draft = drafted(LABELLED + dense("y", "x") + f'layer {{ name: "loss" bottom: "y" bottom: "label" {loss} }}')
+    (loss_fields,) = net_draft.draft.losses
+    assert (loss_fields["type"], loss_fields["from_logits"]) == ("InfoGain", True)
+    assert loss_fields["matrix"] == matrix.tolist()
+    spec_of(net_draft)
+
+
 def test_several_losses_have_names_and_unused_ones_are_noted():
     first_loss, second_loss, watched = (
         LOSS.replace("loss", name).replace("type", f"loss_weight: {weight} type")

@@ -17,11 +17,15 @@ from netspec.exchange.formats.caffe.blobs import read_mean
 from netspec.exchange.formats.caffe.proto.binary import decode, encode
 from netspec.exchange.formats.caffe.proto.text import read_text, to_text
 from netspec.exchange.formats.caffe.reading import draft_net, read_caffemodel, read_prototxt
+from netspec.exchange.formats.caffe.writing.files import write_caffe
 from netspec.exchange.formats.registry import format_of
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.training.model import Model, load
+from tests.exchange.formats.caffe.catalogue import exportable
+from tests.exchange.nets import Net
+from tests.exchange.samples import inputs_of
 
 PLACE = os.environ.get("NETSPEC_MODELS")
 ROOT = Path(PLACE or "") / "caffe"
@@ -144,3 +148,23 @@ def test_a_net_in_its_weights_equals_the_prototxt():
     inside = read_caffemodel(ROOT / "lenet/lenet_iter_10000.caffemodel", import_options)
     train = draft_net(text, ImportOptions(shapes={"data": (1, 28, 28)}, phase="train")).draft.text()
     assert inside.net.splitlines()[1:] == train.splitlines()[1:]
+
+
+@needs_models
+@pytest.mark.parametrize("name", ["mtcnn/det1", "mtcnn/det2", "lenet/lenet", "cifar10_quick/cifar10_quick"])
+def test_real_nets_come_back(tmp_path, name):
+    """To the last bit: the same layers with the same weights."""
+    path = ROOT / f"{name}.prototxt"
+    (weights,) = [file for file in path.parent.glob(f"{path.stem}*.caffemodel*") if "reference" not in file.name]
+    imported = read_prototxt(path, ImportOptions(weights=weights))
+    (tmp_path / "net.yaml").write_text(imported.net)
+    before = Net(load_net(tmp_path / "net.yaml"), imported.arrays)
+    write_caffe(tmp_path / "m.caffemodel", exportable(before))
+    again = read_prototxt(tmp_path / "m.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
+    (tmp_path / "again.yaml").write_text(again.net)
+    after = Net(load_net(tmp_path / "again.yaml"), again.arrays)
+    inputs = inputs_of(before, size=1)
+    expected, actual = before.predict(inputs), after.predict(inputs)
+    assert expected.keys() == actual.keys()
+    for key, array in expected.items():
+        np.testing.assert_array_equal(actual[key], array)

@@ -1,4 +1,4 @@
-"""Caffe's data layers ↔ the splits of a training file; data without a source comes from a Python program."""
+"""Caffe's data layers → the splits of a training file; data without a source comes from a Python program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.solver.context import Diagnostics, FileFinder
 from netspec.exchange.net_yaml_writer import clean
-from netspec.exchange.unsupported import UnsupportedFeature, require
 
 
 def image_transforms(layer: Message, feeding: SplitContext) -> list[dict[str, Any]]:
@@ -208,67 +207,3 @@ def _with(split_fields: dict[str, Any], renamed: dict[str, str], transforms: lis
     """The split with its inputs and its transforms, if there are any."""
     inputs: dict[str, Any] = {"inputs": renamed} if renamed else {}
     return {**split_fields, **inputs, **({"transforms": transforms} if transforms else {})}
-
-
-def data_layer(split: Any) -> tuple[str, dict[str, Any], Sequence[str]]:
-    """Type and parameters of the data layer of a split, and the fields of the source that its tops are.
-
-    Raises `UnsupportedFeature` if Caffe cannot read the source.
-    """
-    param = {"source": str(getattr(split, "path", "")), "batch_size": split.batch_size}
-    shuffle = {"shuffle": bool(split.shuffle)}
-    match split.source:
-        case "lmdb":
-            require(not split.shuffle, "Caffe reads an LMDB in its order, not shuffled")
-            require(split.size is None, "Caffe's Data does not resize images")
-            return "Data", {**param, "backend": "LMDB"}, ("image", "label")
-        case "image_folder":
-            require(split.list is not None, "Caffe reads images from a list, not from folders of classes")
-            height, width = split.size or (0, 0)
-            param |= {"source": str(split.list), "root_folder": f"{str(split.path).rstrip('/')}/"}
-            sizes = {"new_height": height, "new_width": width, "is_color": split.channels == 3}
-            return "ImageData", {**param, **sizes, **shuffle}, ("image", "label")
-        case "hdf5":
-            require(param["source"].endswith(".txt") and not isinstance(split.path, list) and not split.transforms,
-                    "Caffe's HDF5Data reads a list of files (.txt), without transforms")  # fmt: skip
-            return "HDF5Data", {**param, **shuffle}, split.arrays or tuple(split.inputs.values())
-    raise UnsupportedFeature(f"Caffe does not read `source: {split.source}`")
-
-
-def transform_param(split: Any) -> dict[str, Any]:
-    """`transform_param`: (x - mean) · scale of a crop, flipped or not. Raises `UnsupportedFeature` for others."""
-    param: dict[str, Any] = {}
-    means, scale = [0.0], 1.0
-    is_rgb = split.source == "image_folder" and split.channels == 3
-    for transform in split.transforms:
-        require(transform.apply_to is None, "Caffe transforms images only")
-        match transform.type:
-            case "ReverseChannels" if is_rgb:
-                is_rgb = False
-            case "Rescaling":  # (x - means) · scale → transform.scale · (x - means) · scale + offset
-                means = [mean - transform.offset / (transform.scale * scale) for mean in means]
-                scale *= transform.scale
-            case "Normalization" if transform.mean is not None and transform.variance is not None:
-                variances, offsets = _floats(transform.variance), _floats(transform.mean)
-                require(len(set(variances)) == 1 and variances[0] > 0, "Caffe has one scale for all channels")
-                count = max(len(means), len(offsets))
-                means, offsets = means * (count // len(means)), offsets * (count // len(offsets))
-                means = [mean + offset / scale for mean, offset in zip(means, offsets, strict=True)]
-                scale /= variances[0] ** 0.5
-            case "MeanImage" if str(transform.file).endswith(".binaryproto") and scale == 1:
-                param["mean_file"] = str(transform.file)
-            case "RandomCrop" | "CenterCrop" if transform.height == transform.width and not getattr(
-                transform, "padding", 0
-            ):
-                param["crop_size"] = transform.height
-            case "RandomFlip" if transform.mode == "horizontal":
-                param["mirror"] = True
-            case kind:
-                raise UnsupportedFeature(f"Caffe does not transform images as {kind} does here")
-    require(not is_rgb, "Caffe reads images as blue, green, red: without ReverseChannels the net was trained otherwise")
-    require(not any(means) or "mean_file" not in param, "Caffe subtracts a mean image or numbers, not both")
-    return param | ({"mean_value": means} if any(means) else {}) | ({"scale": scale} if scale != 1 else {})
-
-
-def _floats(value: Any) -> list[float]:
-    return [float(item) for item in value] if isinstance(value, (list, tuple)) else [float(value)]

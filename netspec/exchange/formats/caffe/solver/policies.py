@@ -1,4 +1,4 @@
-"""Caffe's learning-rate policies ↔ schedules.
+"""Caffe's learning-rate policies → schedules.
 
 Formulas: the comment on `lr_policy` in caffe.proto; iterations count from 0 there, as steps do here.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
-from math import inf, isclose, isfinite, log
+from itertools import accumulate
+from math import inf, isfinite, log
 from typing import Any
 
 from netspec.exchange.formats.caffe.proto.message import Message
@@ -23,7 +23,7 @@ MAX_RISES = 1000
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy of Caffe as a schedule of netspec, in both directions."""
+    """A policy of Caffe as a schedule of netspec."""
 
     schedule: str
     """The type of the schedule."""
@@ -127,32 +127,3 @@ def _rising(solver: Message, initial: float, steps: Any, remarks: Diagnostics) -
     rates = [initial * gamma**count for count in range(len(steps) + 1)]
     boundaries = [step - 1 for step in steps]
     return {"type": "PiecewiseConstantDecay", "boundaries": boundaries, "values": rates} if steps else initial
-
-
-def policy_fields(schedule: Any, max_steps: int) -> tuple[dict[str, Any], str]:
-    """The fields of a solver for a schedule, and the reason if Caffe has no such policy."""
-    names = {policy.schedule: name for name, policy in POLICIES.items()} | {"PiecewiseConstantDecay": "multistep"}
-    if schedule.type not in names:
-        return {}, f"Caffe has no policy like {schedule.type}"
-    reason, name = "", names[schedule.type]
-    fields: dict[str, Any] = {"base_lr": getattr(schedule, "initial", None), "lr_policy": name}
-    if schedule.type != "PiecewiseConstantDecay":
-        fields |= {theirs: getattr(schedule, ours) for theirs, ours in POLICIES[name].fields.items()}
-    match schedule.type:
-        case "ExponentialDecay" if schedule.staircase:
-            fields |= {"lr_policy": "step", "stepsize": schedule.decay_steps or max_steps}
-        case "ExponentialDecay":
-            fields["gamma"] **= 1 / (schedule.decay_steps or max_steps)
-        case "InverseTimeDecay":
-            if schedule.staircase and schedule.decay_steps > 1:
-                reason = "Caffe's policy `inv` falls at every step"
-            fields["gamma"] /= schedule.decay_steps
-        case "PolynomialDecay" if schedule.end or schedule.cycle or schedule.decay_steps not in (None, max_steps):
-            reason = "Caffe's policy `poly` falls to 0, at the end of the training"
-        case "PiecewiseConstantDecay":
-            factors = [after / before for before, after in pairwise(schedule.values)]
-            if not all(isclose(factor, factors[0], rel_tol=1e-9) for factor in factors):
-                reason = "Caffe's policy `multistep` has one factor for all its steps"
-            steps = [boundary + 1 for boundary in schedule.boundaries]
-            fields |= {"base_lr": schedule.values[0], "gamma": factors[0], "stepvalue": steps}
-    return fields, reason

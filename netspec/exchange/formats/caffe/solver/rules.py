@@ -1,4 +1,4 @@
-"""Caffe's solvers ↔ the fields `solver` and `train` of a training file.
+"""Caffe's solvers → the fields `solver` and `train` of a training file.
 
 Formulas: Caffe's solver documentation and sources. Caffe clips the gradient, divides it by `iter_size`, and then adds
 the decay; netspec divides first, so that the limit is divided too.
@@ -27,7 +27,7 @@ LEAST_EPSILON = 1e-30
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """A solver of Caffe as a solver of netspec, in both directions."""
+    """A solver of Caffe as a solver of netspec."""
 
     type: str
     """The type of the solver here."""
@@ -35,37 +35,24 @@ class UpdateRule:
     """Our field for each of Caffe's."""
     imported: Mapping[str, Any] = field(default_factory=dict)
     """Further fields, which differ from our defaults."""
-    required: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that must have these values, which are our defaults, for the steps to be the same."""
 
 
 UPDATE_RULES: Mapping[str, UpdateRule] = {
     # V ← momentum · V + rate · g; w ← w - V
-    "SGD": UpdateRule(
-        "SGD", {"momentum": "momentum"},
-        required={"nesterov": False, "dampening": 0.0, "rate_in_velocity": True},
-    ),
+    "SGD": UpdateRule("SGD", {"momentum": "momentum"}),
     # V' ← momentum · V + rate · g; w ← w - (1 + momentum) · V' + momentum · V
-    "Nesterov": UpdateRule(
-        "SGD", {"momentum": "momentum"}, {"nesterov": True}, {"dampening": 0.0, "rate_in_velocity": True}
-    ),
+    "Nesterov": UpdateRule("SGD", {"momentum": "momentum"}, {"nesterov": True}),
     # a ← a + g²; w ← w - rate · g / (√a + delta)
     "AdaGrad": UpdateRule(
         "Adagrad", {"delta": "epsilon"}, {"initial_accumulator_value": 0.0, "epsilon_in_root": False}
     ),
     # a ← rms_decay · a + (1 - rms_decay) · g²; w ← w - rate · g / (√a + delta)
-    "RMSProp": UpdateRule(
-        "RMSprop", {"rms_decay": "rho", "delta": "epsilon"}, {"epsilon_in_root": False},
-        {"momentum": 0.0, "centered": False},
-    ),
+    "RMSProp": UpdateRule("RMSprop", {"rms_decay": "rho", "delta": "epsilon"}, {"epsilon_in_root": False}),
     # a ← momentum · a + (1 - momentum) · g²; Δ = √((d + delta) / (a + delta)) · g; d: of Δ²; w ← w - rate · Δ
     "AdaDelta": UpdateRule("Adadelta", {"momentum": "rho", "delta": "epsilon"}),
     # m, v averages of g, g²; w ← w - rate · √(1 - momentum2ᵗ) / (1 - momentumᵗ) · m / (√v + delta)
-    "Adam": UpdateRule(
-        "Adam", {"momentum": "beta_1", "momentum2": "beta_2", "delta": "epsilon"},
-        required={"amsgrad": False, "epsilon_mode": "uncorrected"},
-    ),
-}  # fmt: skip
+    "Adam": UpdateRule("Adam", {"momentum": "beta_1", "momentum2": "beta_2", "delta": "epsilon"}),
+}
 
 
 def update_rule(solver: Message, remarks: Diagnostics) -> dict[str, Any]:
@@ -87,28 +74,6 @@ def update_rule(solver: Message, remarks: Diagnostics) -> dict[str, Any]:
         "type": rule.type, "learning_rate": rate, **fields, **_weight_decay(solver, remarks),
         **_clipping(solver, remarks),
     }  # fmt: skip
-
-
-def update_rule_fields(solver: Any) -> tuple[dict[str, Any], list[str]]:
-    """Type and constants of a netspec solver for Caffe, and the reasons if Caffe does not have it."""
-    rules = {name: rule for name, rule in UPDATE_RULES.items() if rule.type == solver.type}
-    if not rules:
-        return {}, [f"Caffe has no solver {solver.type}"]
-    name = "Nesterov" if getattr(solver, "nesterov", False) else next(iter(rules))
-    rule = rules[name]
-    if rule.type == "SGD" and not solver.momentum:  # the other fields only matter with a momentum
-        return {} if name == "SGD" else {"type": name}, []
-    reasons = [
-        f"Caffe's {name} has `{field}: {_shown(value)}`, not `{_shown(getattr(solver, field))}`"
-        for field, value in {**rule.imported, **rule.required}.items()
-        if getattr(solver, field) != value
-    ]
-    fields = {theirs: getattr(solver, ours) for theirs, ours in rule.fields.items()}
-    return fields if name == "SGD" else {"type": name, **fields}, reasons
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _decay_rate(solver: Message, name: str, remarks: Diagnostics) -> float:

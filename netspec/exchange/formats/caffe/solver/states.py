@@ -17,7 +17,6 @@ from netspec.exchange.containers.hdf5 import open_hdf5
 from netspec.exchange.files import HEAD_BYTES, reading
 from netspec.exchange.formats.caffe.blobs import BadBlob, blob_array
 from netspec.exchange.formats.caffe.proto.binary import read_binary
-from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.reading import NetDraft
 from netspec.exchange.formats.caffe.recognizing import is_solver_state
 from netspec.files.hdf5 import SIGNATURE
@@ -81,16 +80,6 @@ def _read_hdf5(path: Path) -> SolverState:
     learned = file.text("learned_net") if file.holds("learned_net") else ""
     history = [file.floats(f"history/{index}") for index in range(len(names))]
     return _checked(SolverState(path, int(step.item()), learned, history))
-
-
-def hdf5_datasets(state: Message) -> dict[str, NDArray[Any]]:
-    """The datasets of a `.solverstate.h5`: Caffe reads numbers as arrays of one, and texts with a 0 at the end."""
-    import numpy as np
-
-    learned = state["learned_net"].encode()
-    arrays = {name: np.array([state[name]], np.int32) for name in ("iter", "current_step")}
-    arrays["learned_net"] = np.array(learned, f"S{len(learned) + 1}")
-    return arrays | {f"history/{index}": blob_array(blob) for index, blob in enumerate(state["history"])}
 
 
 def _checked(state: SolverState) -> SolverState:

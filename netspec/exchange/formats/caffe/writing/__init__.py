@@ -1,1 +1,1 @@
-"""Nets → Caffe's files: prototxt for deployment and training, weights, solver."""
+"""Nets → Caffe's files: prototxt and weights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from netspec.exchange.formats.caffe.rules.weighted import window_fields
 from netspec.exchange.formats.caffe.writing.writer import HINTS, CaffeWriter, Weight, writes
 from netspec.exchange.unsupported import UnsupportedFeature, require
 from netspec.graph.ops.window import Window
-from netspec.layers.initializers.base import Ones
 
 if TYPE_CHECKING:
     from netspec.schema.specs.links import LayerLink
@@ -55,27 +55,23 @@ def convolution(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
     param = {"num_output": channels * fields.depth_multiplier, "group": channels} if depthwise else {
         "num_output": fields.filters, "group": fields.groups}  # fmt: skip
     param |= {**window_fields(window.size, window.strides, padding, window.dilation), "bias_term": fields.use_bias}
-    kernel = writer.weight(link, "kernel", fields.depthwise_initializer if depthwise else fields.kernel_initializer)
-    _with_kernel(writer, link, fields, "Deconvolution" if transposed else "Convolution", kernel, param)
+    _with_bias(writer, link, "Deconvolution" if transposed else "Convolution", writer.weight(link, "kernel"), param)
     _activation(writer, link, fields.activation, 1)
 
 
 @writes("Dense")
 def dense(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
     """InnerProduct over the last axis; its matrix is (out, in)."""
-    kernel = writer.weight(link, "kernel", fields.kernel_initializer, np.transpose)
+    kernel = writer.weight(link, "kernel")
     param = {"num_output": fields.units, "bias_term": fields.use_bias, "axis": len(writer.shape(link.name)) - 1}
-    _with_kernel(writer, link, fields, "InnerProduct", kernel, param)
+    _with_bias(writer, link, "InnerProduct", replace(kernel, values=np.ascontiguousarray(kernel.values.T)), param)
     _activation(writer, link, fields.activation, -1)
 
 
-def _with_kernel(
-    writer: CaffeWriter, link: LayerLink, fields: Any, type_: str, kernel: Weight, param: dict[str, Any]
-) -> None:
+def _with_bias(writer: CaffeWriter, link: LayerLink, type_: str, kernel: Weight, param: dict[str, Any]) -> None:
     """Add a layer that has a kernel, and a bias if it has a `bias_term`."""
-    biases = [writer.weight(link, "bias", fields.bias_initializer)] if param["bias_term"] else []
-    weights = [kernel, *biases]
-    writer.add(link, type_, param | writer.fillers(weights, "weight_filler", "bias_filler"), weights)
+    biases = [writer.weight(link, "bias")] if param["bias_term"] else []
+    writer.add(link, type_, param, [kernel, *biases])
 
 
 def _uneven(before: int, after: int) -> UnsupportedFeature:
@@ -144,9 +140,8 @@ def pyramid(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
 @writes("Embedding")
 def embedding(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
     """Embed."""
-    table = writer.weight(link, "embeddings", fields.embeddings_initializer)
     param = {"input_dim": fields.input_dim, "num_output": fields.output_dim, "bias_term": False}
-    _with_kernel(writer, link, fields, "Embed", table, param)
+    writer.add(link, "Embed", param, [writer.weight(link, "embeddings")])
 
 
 @writes("BatchNormalization")
@@ -160,15 +155,13 @@ def batch_normalization(writer: CaffeWriter, link: LayerLink, fields: Any) -> No
         factor = np.float32(max(int(writer.weight(link, "num_batches_tracked").values), 1))
     statistics = [writer.weight(link, name).values * factor for name in ("moving_mean", "moving_variance")]
     param = {"eps": fields.epsilon, "moving_average_fraction": 1.0 if fields.momentum is None else fields.momentum}
-    if writer.training and not fields.trainable:
-        param["use_global_stats"] = True
     writer.add(link, "BatchNorm", param, [Weight(values) for values in (*statistics, np.full(1, factor, np.float32))])
     if fields.scale or fields.center:
-        ones = Weight(np.ones(statistics[0].shape, np.float32), initializer=Ones())
-        weights = [writer.weight(link, "gamma", fields.gamma_initializer) if fields.scale else ones]
-        weights += [writer.weight(link, "beta", fields.beta_initializer)] if fields.center else []
-        param = {"bias_term": fields.center, **writer.fillers(weights, "filler", "bias_filler")}
-        writer.layer(f"{link.name}_scale", "Scale", [link.name], [link.name], param, weights, link)
+        ones = Weight(np.ones(statistics[0].shape, np.float32))
+        weights = [writer.weight(link, "gamma") if fields.scale else ones]
+        weights += [writer.weight(link, "beta")] if fields.center else []
+        param = {"bias_term": fields.center}
+        writer.layer(f"{link.name}_scale", "Scale", [link.name], [link.name], param, weights)
 
 
 @writes("Scale", "Bias")
@@ -182,21 +175,20 @@ def scale_and_bias(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
         writer.add(link, fields.type, {"axis": 0})
         return
     names = [*(["scale"] if scales else []), *(["bias"] if getattr(fields, "use_bias", True) else [])]
-    weights = [writer.weight(link, name, getattr(fields, f"{name}_initializer")) for name in names]
     param = {"axis": axis, "num_axes": fields.num_axes, **({"bias_term": fields.use_bias} if scales else {})}
-    writer.add(link, fields.type, param | writer.fillers(weights, "filler", "bias_filler"), weights)
+    writer.add(link, fields.type, param, [writer.weight(link, name) for name in names])
 
 
 @writes("PReLU")
 def prelu(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
     """PReLU, with a slope per channel, or one for all."""
-    slopes, channels = writer.weight(link, "alpha", fields.alpha_initializer), writer.shape(link.name)[1]
+    slopes, channels = writer.weight(link, "alpha"), writer.shape(link.name)[1]
     count, *rest = slopes.values.shape
     require(all(size == 1 for size in rest) and count in (1, channels),
             "Caffe's PReLU has a slope per channel, or one for all")  # fmt: skip
     shared = count == 1 and channels != 1
-    weight = Weight(slopes.values.reshape(() if shared else (count,)), slopes.state, slopes.initializer)
-    writer.add(link, "PReLU", {"channel_shared": shared, **writer.fillers([weight], "filler")}, [weight])
+    weight = replace(slopes, values=slopes.values.reshape(() if shared else (count,)))
+    writer.add(link, "PReLU", {"channel_shared": shared}, [weight])
 
 
 @writes("LocalResponseNormalization")
@@ -219,13 +211,11 @@ def identity(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
 @writes("Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise")
 @writes("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
 def dropout(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
-    """Dropout; other noise is left out for deployment, since it changes nothing in inference."""
+    """Dropout; other noise is left out, since it changes nothing in inference."""
     if fields.type == "Dropout" and fields.noise_shape is None and fields.rate:
         writer.add(link, "Dropout", {"dropout_ratio": fields.rate})
-        return
-    require(not writer.training or (fields.type == "Dropout" and not fields.rate),
-            "Caffe's Dropout drops single elements, and it has no other noise", hint="use Dropout")  # fmt: skip
-    identity(writer, link, fields)
+    else:
+        identity(writer, link, fields)
 
 
 NOT_IN_PLACE = ("BNLL", "Softmax")
