@@ -49,8 +49,8 @@ def plot(
     """
     if out is not None:
         writable(out, "--out", ".svg")
-    from netspec.tools.charts import as_text
     from netspec.tools.curves import plot as plot_charts
+    from netspec.training.charts import as_text
 
     charts = plot_charts(spec, overrides=overrides or (), schedule=schedule, logarithmic=log, out=out)
     if as_json:

@@ -14,8 +14,8 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.tools.charts import AxisScale, Chart, Curve, write_svg
 from netspec.tools.specs import load_spec
+from netspec.training.charts import AxisScale, Chart, Curve, write_svg
 from netspec.training.events import SPLITS
 
 MOST_POINTS = 2000

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 from netspec.backends.cuda.gpus import GPUS
 from netspec.backends.device import Device
 from netspec.backends.device_registry import PlannedGpu, open_device
-from netspec.compile import Compiler, NetGraph, ProgramKind
+from netspec.compile import Compiler, ProgramKind
+from netspec.compile.layer_costs import LayerCost, flops_of, layer_costs
 from netspec.errors import InputError, RunError, did_you_mean, listing
 from netspec.graph.execution_plan import ExecutionPlan, align_up
-from netspec.graph.graph import topological_order
 from netspec.graph.kernel import NoKernelError
 from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
 from netspec.schema.load import Overrides, Source
-from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import LoopSpec, TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -32,25 +31,6 @@ if TYPE_CHECKING:
 
 PLANNING = ("null", *GPUS)
 """Devices to plan for: the processor, or a GPU."""
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """One layer, for one batch in the forward direction."""
-
-    name: str
-    type: str
-    output_shape: tuple[int, ...]
-    """Shape of the first output."""
-    output_dtype: str
-    parameters: int
-    """Number of elements of the layer's own parameters; 0 if it shares those of another layer."""
-    flops: int
-    """Floating-point operations; a multiplication and an addition are two."""
-    memory_bytes: int
-    """Bytes of all values that the layer computes, as if none made room for another."""
-    outputs: dict[str, tuple[int, ...]]
-    """Shape of each output, by the name by which others read it."""
 
 
 @dataclass(frozen=True)
@@ -337,51 +317,20 @@ def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
         yield GroupUse("the solver's settings", ungrouped)
 
 
-def layer_costs(compiler: Compiler, built: NetGraph) -> Iterable[LayerCost]:
-    """Each layer of a net, as built for a batch."""
-    flops: Counter[str] = Counter()
-    memory: Counter[str] = Counter()
-    for node in topological_order(built.values.values()):
-        if not node.op.traits.source and not node.op.traits.view:
-            flops[node.scope.layer] += _flops(node)
-            memory[node.scope.layer] += sum(value.type.nbytes for value in node.outputs)
-    own_parameters: Counter[str] = Counter()
-    for state in compiler.info.values():
-        if state.role == "parameter":
-            own_parameters[state.value.node.scope.layer] += state.value.type.size
-    for link in resolve_names(compiler.spec).layers:
-        value = built.values[link.name]
-        kind = str(getattr(link.fields, "type", ""))
-        yield LayerCost(
-            name=link.name,
-            type=kind,
-            output_shape=value.shape,
-            output_dtype=str(value.dtype),
-            parameters=own_parameters[link.name],
-            flops=flops[link.name],
-            memory_bytes=memory[link.name],
-            outputs={name: built.values[name].shape for name in link.outputs},
-        )
-
-
-def _flops(node: Node) -> int:
-    return node.op.flops(*(value.type for value in node.inputs))
-
-
 def _program(plan: ExecutionPlan) -> ProgramCost:
     memory = plan.memory
     steady = _steady(plan)
     return ProgramCost(
         nodes=len(plan.choices) - len(steady),
         steady_nodes=len(steady),
-        flops=sum(_flops(node) for node in plan.choices if node not in steady),
+        flops=sum(flops_of(node) for node in plan.choices if node not in steady),
         arena_bytes=memory.arena_bytes,
         lower_bound_bytes=memory.lower_bound,
         constant_bytes=memory.constant_bytes,
         steady_bytes=memory.invariant_bytes,
         staged_bytes=memory.staged_bytes,
         recomputed_nodes=len(plan.recomputed),
-        recomputed_flops=sum(map(_flops, plan.recomputed)),
+        recomputed_flops=sum(map(flops_of, plan.recomputed)),
         spared_bytes=plan.recompute_saved_bytes,
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, NetGraph, ProgramKind
+from netspec.compile.layer_costs import LayerCost, layer_costs
 from netspec.distributed.cost_model.collectives import parse_algorithm
 from netspec.distributed.cost_model.networks import Cluster, Network, parse_network
 from netspec.distributed.cost_model.plans import TrainingJob
@@ -35,10 +36,9 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.sgd import SGD
-from netspec.tools.charts import AxisScale, Chart, Curve, write_svg
-from netspec.tools.plan import LayerCost, layer_costs
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
 from netspec.tools.timing import Timing, time_net
+from netspec.training.charts import AxisScale, Chart, Curve, write_svg
 
 LARGEST = 256
 """Samples of the largest batch that is measured; times of larger ones are extrapolated linearly."""

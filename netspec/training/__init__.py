@@ -178,7 +178,7 @@ def train(
     - `weights`: file to start from; parameters that match by name and shape are loaded.
     - `samples`: the data of splits with `source: python`, such as `{"train": arrays, "test": function}`.
     - `device`: `"auto"`, or a name that `netspec.devices()` lists.
-    - `listeners`: functions that are called with every event of the log, a `dict`.
+    - `listeners`: functions that are called with every event of the log, a `dict`. A notebook shows the progress.
     - `callbacks`: `netspec.Callback` objects, whose hooks are called between steps.
 
     Any other keyword changes the spec: `solver={"learning_rate": 0.1}`, or `**{"solver.learning_rate": 0.1}`.
@@ -189,6 +189,7 @@ def train(
         >>> run = netspec.train("train.yaml", run_dir="runs/fast", **{"train.max_epochs": 2})
         >>> run.test.metrics, run.best_weights
     """
+    from netspec.training.notebook import NotebookProgress, in_notebook
     from netspec.training.run import run
 
     return run(
@@ -199,6 +200,6 @@ def train(
         weights=weights,
         samples=samples,
         device=device,
-        listeners=listeners,
+        listeners=[*([NotebookProgress()] if in_notebook() else []), *listeners],
         callbacks=callbacks,
     )

@@ -115,6 +115,11 @@ class Model:
             f"<Model {self.spec.name}: {count_elements(compiler, 'parameter'):,} parameters on {compiler.device.name}>"
         )
 
+    def _repr_html_(self) -> str:
+        from netspec.training.notebook import model_html
+
+        return model_html(repr(self)[1:-1], self.compiler)
+
     def predict(self, inputs: object, batch_size: int | None = None) -> dict[str, NDArray[Any]]:
         """Compute the net's outputs: arrays (N, …) by name.
 

@@ -25,7 +25,7 @@ from netspec.training.callbacks.log import EventListener
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
-from netspec.training.events import Event, Listener, LogFiles, read_log
+from netspec.training.events import Event, Listener, LogFiles, describe_best, read_log
 from netspec.training.loop import TrainingLoop
 from netspec.training.model import count_elements, load_weights
 from netspec.training.progress import Progress
@@ -96,6 +96,13 @@ class Run:
         events = {(event["step"], event["event"], event.get("split", "test")): event for event in logged}
         order = sorted(events, key=lambda key: (key[0], kinds.index(key[1]), key[2] == "test"))
         return [events[key] for key in order]
+
+    def _repr_html_(self) -> str:
+        from netspec.training.notebook import run_html
+
+        best = f", weights {describe_best({'weights_step': self.weights_step, 'best': self.best})}" if self.best else ""
+        title = f"{self.run_dir}: {self.steps:,} steps in {self.seconds:,.1f} s{best}"
+        return run_html(title, self.history, {"validation": self.validation, "test": self.test})
 
 
 class Interrupted(KeyboardInterrupt):

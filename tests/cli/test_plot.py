@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from netspec.tools.charts import AxisScale, Chart, Curve, as_svg, as_text, number, ticks
+from netspec.training.charts import AxisScale, Chart, Curve, as_svg, as_text, number, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 COSINE = "solver.learning_rate={type: CosineDecay, initial: 0.1}"

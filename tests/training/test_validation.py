@@ -14,8 +14,8 @@ import netspec
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.load import load_train
-from netspec.tools.charts import AxisScale
 from netspec.tools.curves import run_charts
+from netspec.training.charts import AxisScale
 from netspec.training.loop import TrainingLoop
 
 Make = Callable[..., dict[str, Any]]
