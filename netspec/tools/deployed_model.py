@@ -16,7 +16,7 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.loader import Loader, open_loader
-from netspec.data.sources.image_folder import ImageFolder
+from netspec.data.sources.image_folder import ImageFileSource
 from netspec.data.text.tokenizers.base import TOKENIZER
 from netspec.errors import InputError
 from netspec.exchange.formats.onnx.exporting import MOST_AT_ONCE
@@ -241,7 +241,7 @@ def _deployed_input(loader: Loader, name: str, split: object) -> DeployedInput:
         if fixed is not None:
             transforms.append(fixed)
             kind = fixed.infer(kind)
-    resized = split.interpolation if isinstance(split, ImageFolder) and split.size is not None else ""
+    resized = split.interpolation if isinstance(split, ImageFileSource) and split.size is not None else ""
     return DeployedInput.of(source, transforms, resized)
 
 

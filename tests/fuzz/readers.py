@@ -283,6 +283,18 @@ def write_image_list(folder: Path) -> None:
     (folder / "list.csv").write_text('path,label,class\nc0.png,0,cat\nc1.png,1,dog\n"c2.png",0,cat\n')
 
 
+def write_masks(folder: Path) -> None:
+    """Images, next to masks with palettes."""
+    from PIL import Image
+
+    for index, pixels in enumerate(IMAGES[:3]):
+        Image.fromarray(pixels).save(folder / f"c{index}.png")
+        mask = Image.fromarray(pixels[..., 0] // 128, mode="P")
+        mask.putpalette([0, 0, 0, 255, 0, 0])
+        mask.save(folder / f"c{index}_mask.png")
+    (folder / "list.txt").write_text("c0\nc1.png\nc2\n")
+
+
 def write_sounds(folder: Path) -> None:
     from tests.data.test_riff import chunk, encoded, form, wav
 
@@ -438,6 +450,10 @@ READERS: dict[str, Reader] = {
         partial(write_images, kind="png"), "list.txt", source="image_folder", path=".", list="list.txt"
     ),
     "list of images .csv": _source(write_image_list, "list.csv", source="image_folder", path=".", list="list.csv"),
+    **{name: _source(
+        write_masks, damage, source="segmentation_folder", path=".", images=".", masks=".", mask_suffix="_mask",
+        classes=["a", "b"], list="list.txt",
+    ) for name, damage in (("masks .png", "*_mask.png"), ("list of masked images .txt", "list.txt"))},
     **{name: _source(write_sounds, damage, source="audio", path=".", list="list.csv", sampling_rate=8000)
        for name, damage in (("sounds .wav", "*.wav"), ("list of sounds .csv", "list.csv"))},
     "text": _source(write_text, source="text", path="a.txt", tokenizer="characters", length=16),

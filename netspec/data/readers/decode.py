@@ -52,6 +52,30 @@ class ImageDecoder:
         return Picture(image)
 
 
+def read_mask(source: Path, name: str) -> Array:
+    """Return the class index of each pixel, (H, W) of uint8, from an image with a palette or of gray levels.
+
+    Raises `InputError` if the file, named `name` in messages, is damaged or in color.
+    """
+    try:
+        with _opened(source, name) as image:
+            values = np.asarray(image)
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's decoders raise anything at all on damaged files
+        raise _damaged(name, error) from None
+    if values.ndim == 3 and values.shape[2] >= 3 and (values[..., :3] == values[..., :1]).all():
+        values = values[..., 0]  # gray levels, saved as a color image
+    if values.ndim != 2 or (values.dtype != np.uint8 and values.max(initial=0) > np.iinfo(np.uint8).max):
+        raise InputError(
+            f"mask {name} does not hold class indices",
+            expected="an image with a palette, or of gray levels, whose pixels are class indices from 0 to 255",
+            got="an image in color" if values.ndim != 2 else f"a pixel of {values.max()}",
+            hint="convert each color to the index of its class" if values.ndim != 2 else None,
+        )
+    return values.astype(np.uint8, copy=False)
+
+
 def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
     """Return the displayed height and width, from the header. Raises InputError if the image is damaged."""
     with _opened(source, name) as image:

@@ -158,7 +158,7 @@ def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind) -> 
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        class_files = _files(root / name, kind)
+        class_files = files_below(root / name, kind)
         files += class_files
         labels += [label] * len(class_files)
     _check_not_empty(root, names, labels, kind, declared=classes is not None)
@@ -172,7 +172,7 @@ def unlabelled(paths: Sequence[Path], kind: FileKind) -> Listing:
     """
     files: list[Path] = []
     for path in paths:
-        below = _files(path, kind) if path.is_dir() else [existing(path)]
+        below = files_below(path, kind) if path.is_dir() else [existing(path)]
         if not below:
             expected = f"files whose names end in {listing(sorted(kind.suffixes))}"
             raise InputError(f"{path} holds no {kind.name}s", expected=expected)
@@ -203,15 +203,15 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
             hint=did_you_mean(name, declared),
         )
         for name in names
-        if name not in declared and _files(root / name, kind)
+        if name not in declared and files_below(root / name, kind)
     ]
     if unknown:
         raise InputError(unknown)
     return list(declared)
 
 
-def _files(folder: Path, kind: FileKind) -> list[Path]:
-    """All files of a kind below a class folder, sorted by path."""
+def files_below(folder: Path, kind: FileKind) -> list[Path]:
+    """All files of a kind below a folder, sorted by path."""
     files: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=_unlisted):
         folders[:] = [name for name in folders if not name.startswith(".")]

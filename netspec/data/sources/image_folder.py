@@ -18,6 +18,7 @@ from netspec.schema.specs.spec import describe, problem
 
 if TYPE_CHECKING:
     from netspec.data.readers.file_samples import FileKind, Listing
+    from netspec.data.readers.images import ImageFiles
 
 
 def _as_size(value: Any) -> Any:
@@ -32,8 +33,33 @@ def _as_size(value: Any) -> Any:
 Size = Annotated[tuple[int, int], BeforeValidator(_as_size, json_schema_input_type=int | list[int])]
 
 
+class ImageFileSource(FileSource):
+    """Base of sources of image files: how images are decoded and resized."""
+
+    path: FilePath
+    """The folder of the images. Relative to this file."""
+    size: Size | None = None
+    """`[height, width]` that images are resized to; by default they keep their own sizes."""
+    channels: Literal[1, 3] = 3
+    """3: color (red, green, blue); 1: gray. Transparency is dropped."""
+    interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
+    """How images are resized."""
+
+    def file_kind(self) -> FileKind:
+        """Return the kind of image files."""
+        from netspec.data.readers.images import IMAGES
+
+        return IMAGES
+
+    def image_files(self, listing: Listing, *, skip: bool) -> ImageFiles:
+        """Return the images of a listing as samples."""
+        from netspec.data.readers.images import ImageFiles
+
+        return ImageFiles(listing, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip)
+
+
 @SOURCES.register
-class ImageFolder(FileSource):
+class ImageFolder(ImageFileSource):
     """Image files (JPEG, PNG, WebP, BMP), in one folder per class or named in a list.
 
     Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the index of the class in `classes`, or the
@@ -58,12 +84,6 @@ class ImageFolder(FileSource):
     list: FilePath | None = None
     """A list of the images instead of class folders: a `.csv` file with the columns `path` and `label` (numbers, names,
     or absent), else a path, a space and a number in each line, as in Caffe. Names are those of the training split."""
-    size: Size | None = None
-    """`[height, width]` that images are resized to; with it, image headers are not read beforehand."""
-    channels: Literal[1, 3] = 3
-    """3: color (red, green, blue); 1: gray. Transparency is dropped."""
-    interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
-    """How images are resized."""
     classes: ClassNames | None = None
     """The class names in the order of their labels; by default all that occur, sorted as text (`10` before `2`)."""
 
@@ -79,20 +99,10 @@ class ImageFolder(FileSource):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the files. Images are read batch by batch."""
-        from netspec.data.readers.images import ImageFiles
-
         skip = self.on_error == "skip"
         listing = self._listing(learned, skip=skip)
         with located_at(self, "path"):
-            return ImageFiles(
-                listing, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
-            )
-
-    def file_kind(self) -> FileKind:
-        """Return the kind of image files."""
-        from netspec.data.readers.images import IMAGES
-
-        return IMAGES
+            return self.image_files(listing, skip=skip)
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool) -> Listing:
         from netspec.data.readers.file_lists import listed_files
