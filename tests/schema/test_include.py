@@ -174,3 +174,67 @@ def test_a_training_takes_no_layers(put):
     Path("train.yaml").write_text(TRAIN.replace("net: net.yaml", "net: net.yaml\ninclude: a.yaml"), encoding="utf-8")
     with pytest.raises(SpecError, match="a training has no `blocks`, and takes none from a file"):
         load_train("train.yaml")
+
+
+FEATURES = """\
+name: features
+vars: {wide: 3}
+inputs: {pixels: {shape: [1, 28, 28]}, label: {shape: [], dtype: int32}}
+blocks: {fully: {params: {units}, layers: [{type: Dense, units: '${units}'}]}}
+layers:
+  - {type: Flatten}
+  - {name: hidden, type: fully, units: "${wide}"}
+  - {name: logits, type: Dense, units: 2}
+outputs: [hidden]
+losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+"""
+
+
+def test_a_net_is_a_block(put):
+    put(
+        net="blocks: {trunk: {net: parts/features.yaml}}\n"
+        "layers: [{type: trunk, name: trunk, wide: 5, trainable: false}, {type: Dense, units: 4}]\n",
+        **{"parts/features": FEATURES},
+    )
+    net = load_net("net.yaml")
+    links = resolve_names(net)
+    assert [layer.name for layer in links.layers] == ["trunk/flatten", "trunk/hidden/dense", "trunk/logits", "dense"]
+    assert [layer.sources for layer in links.layers] == [
+        ("image",), ("trunk/flatten",), ("trunk/hidden/dense",), ("trunk/hidden/dense",),
+    ]  # fmt: skip
+    assert [layer.trainable for layer in net.layers] == [False, False, False, True]
+    hidden = net.layers[1]
+    assert isinstance(hidden, Dense)
+    assert hidden.units == 5
+    assert origin(net.layers[2], "units").startswith("parts/features.yaml:9 ← net.yaml:4")
+    assert not net.losses
+    assert load_net("net.yaml", ["blocks.trunk.params.wide=6"])  # the variables of the net are its parameters
+
+
+def test_a_training_reads_nets_as_blocks_too(put, folder):
+    put(
+        net="blocks: {trunk: {net: features.yaml}}\nlayers: [{type: trunk}, {name: logits, type: Dense, units: 10}]\n"
+        "losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]\n",
+        features=FEATURES,
+        train="\n".join(line for line in TRAIN.splitlines() if not line.startswith("netspec")),
+    )
+    spec = load_train("train.yaml", {"init_from": {"file": "x.h5", "freeze": "trunk"}})
+    assert [layer.trainable for layer in spec.net.layers] == [False, False, False, True]
+
+
+def test_mistakes_with_nets_as_blocks(put):
+    layers = "layers: [{type: trunk}]\n"
+    put(net=f"blocks: {{trunk: {{net: feature.yaml}}}}\n{layers}", features=FEATURES)
+    assert "net.yaml:3:23: error: no such file: feature.yaml" in complaint()
+    assert "did you mean `features.yaml`?" in complaint()
+    put(net=f"blocks: {{trunk: {{net: features.yaml, layers: [], params: {{}}}}}}\n{layers}", features=FEATURES)
+    assert "`layers` cannot be used with `net`" in complaint()
+    assert "`params` cannot be used with `net`" in complaint()
+    put(net=f"blocks: {{trunk: {{net: train.yaml}}}}\n{layers}", train="net: net.yaml\n")
+    assert "train.yaml is not a net file" in complaint()
+    put(net=f"blocks: {{trunk: {{net: net.yaml}}}}\n{layers}")
+    assert "a file includes itself" in complaint()
+    put(net=f"blocks: {{trunk: {{net: }}}}\n{layers}")
+    assert "a block needs `layers`" in complaint()
+    put(net=f"blocks: {{trunk: {{net: features.yaml}}}}\n{layers}", features=FEATURES.replace("units: 2", "units: -2"))
+    assert "features.yaml:9:40" in complaint()

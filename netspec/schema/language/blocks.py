@@ -7,9 +7,9 @@ locations, and are the source of the JSON Schema; a validated spec contains none
 from __future__ import annotations
 
 import keyword
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from netspec.schema.specs.field_types import Names, as_names
 from netspec.schema.specs.spec import Spec, describe, problem
@@ -103,11 +103,20 @@ class BlockSpec(Spec):
     """Parameters with their defaults, for `${…}` expressions in the block. A call must set those without a default."""
     inputs: Annotated[Names, AfterValidator(_inputs)] = ("input",)
     """Names by which the layers of the block read its inputs, in the order of `from` of a call."""
-    layers: list[Entry] = Field(min_length=1)
+    layers: list[Entry] = Field(default_factory=list, min_length=1)
     """The layers. By default the first one reads the first input."""
+    net: str | None = None
+    """The path of a net file, relative to this one, whose layers the block consists of: in place of all other fields.
+    `inputs` are the inputs of the net that its layers read, `outputs` its outputs, and its variables parameters."""
     outputs: Outputs | None = None
     """Layers that other layers can read by the name of a call: one layer, a list (read as `call.conv2`), or a mapping
     with names for them (`{skip: conv2}`, read as `call.skip`). `call` alone is the first. By default the last layer."""
+
+    @model_validator(mode="after")
+    def _has_layers(self) -> Self:
+        if not self.layers and self.net is None:
+            raise problem("a block needs `layers`", expected="a list of layers, or `net` with the path of a net file")
+        return self
 
 
 def _drop_blocks(value: dict[str, BlockSpec]) -> dict[str, BlockSpec]:

@@ -1,8 +1,8 @@
 """`include`: adds variables, blocks and layers of other files to a document.
 
 `include: parts.yaml` at the top of a file adds the `vars` and `blocks` of that file; `- {include: stem.yaml}` in a
-list of layers also inserts its layers there. Paths are relative to the file that names them. All values
-keep their locations.
+list of layers also inserts its layers there. `blocks: {trunk: {net: net.yaml}}` makes a block of a net. Paths are
+relative to the file that names them. All values keep their locations.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ class Includes:
     complete: bool = True
     """False if a file could not be read: it may contain what is not found later."""
     _read: dict[Path, Map | None] = field(default_factory=dict)
+    _checked: set[int] = field(default_factory=set)
+    """The documents in `_read` that were checked as parts, by identity."""
     _bytes: int = 0
 
     def resolve(self, tree: Map) -> None:
@@ -86,6 +88,32 @@ class Includes:
                           hint=f"in a list of layers write `- {{include: {name}}}`")  # fmt: skip
         if "layers" in self.sections:
             self._lists(tree, document)
+        blocks = tree.get("blocks")
+        for name, block in [*blocks.items()] if isinstance(blocks, Map) else ():
+            if isinstance(block, Map) and isinstance(block.get("net"), str):
+                self._net(name, block, document)
+
+    def _net(self, name: str, block: Map, document: _Document) -> None:
+        """Replace `net` of a block by the inputs, layers and outputs of the net; its variables become parameters."""
+        path, place, key = block["net"], block.value_at["net"], block.key_at["net"]
+        for other in block.keys() - {"net", "description"}:
+            self._add(f"`{other}` cannot be used with `net`", block.key_at[other], f"blocks.{name}.{other}",
+                      expected="`net` alone, whose inputs, layers, outputs and `vars` the block has")  # fmt: skip
+        net = self._file(path, place, document)
+        if net is None:
+            return
+        inputs, layers, variables = net.get("inputs"), net.get("layers"), net.get("vars")
+        if not isinstance(inputs, Map) or not isinstance(layers, Seq) or not layers:
+            self._fail(f"{path} is not a net file", place, expected="a file with `inputs` and `layers`")
+            return
+        block.remove("net")
+        block.put("inputs", _inputs_read(inputs, layers), key, place)
+        block.put("layers", copied(layers), net.key_at["layers"], net.value_at["layers"])
+        if "outputs" in net:
+            block.put("outputs", copied(net["outputs"]), net.key_at["outputs"], net.value_at["outputs"])
+        if isinstance(variables, Map) and variables:
+            block.put("params", copied(variables), net.key_at["vars"], net.value_at["vars"])
+        self._merge(net, document, ("blocks",))
 
     def _lists(self, holder: Map, document: _Document) -> None:
         """Insert included layers into every list below `holder`: of the net, of groups, of blocks."""
@@ -122,6 +150,14 @@ class Includes:
 
     def _part(self, name: str, place: Location, document: _Document) -> Map | None:
         """Return the document in a file and merge its definitions; None, with a problem, if it cannot be read."""
+        part = self._file(name, place, document)
+        if part is not None:
+            self._check(part)
+            self._merge(part, document, ("vars", "blocks"))
+        return part
+
+    def _file(self, name: str, place: Location, document: _Document) -> Map | None:
+        """Return the document in a file, with the files that it includes; None, with a problem, if there is none."""
         key = absolute(name, place).resolve()
         if key in document.chain:
             turn = [*(file.name for file in document.chain[document.chain.index(key) :]), key.name]
@@ -131,10 +167,7 @@ class Includes:
         if key not in self._read:
             self._read[key] = None
             self._read[key] = self._load(name, place, (*document.chain, key))
-        part = self._read[key]
-        if part is not None:
-            self._merge(part, document)
-        return part
+        return self._read[key]
 
     def _load(self, name: str, place: Location, chain: tuple[Path, ...]) -> Map | None:
         if len(chain) > MAX_DEPTH or len(self._read) > MAX_FILES:
@@ -154,6 +187,13 @@ class Includes:
             self._fail("the included files are too large", place, expected=f"at most {MAX_BYTES // 2**20} MiB in all")
             return None
         self._resolve(tree, chain)
+        return tree
+
+    def _check(self, tree: Map) -> None:
+        """Report problems of a file that is included, once."""
+        if id(tree) in self._checked:
+            return
+        self._checked.add(id(tree))
         try:
             PartSpec.model_validate(tree)
         except ValidationError as error:
@@ -161,12 +201,11 @@ class Includes:
         strange = [key for key in tree if key in _DEFINITIONS and key not in self.sections]
         for key in strange:
             self._add(f"a training has no `{key}`, and takes none from a file", tree.key_at[key], expected="`vars`")
-        return tree
 
-    def _merge(self, part: Map, document: _Document) -> None:
+    def _merge(self, part: Map, document: _Document, sections: tuple[str, ...]) -> None:
         """Add the definitions of a file that are missing. Variables of the including file take precedence."""
         tree = document.tree
-        for section in ("vars", "blocks"):
+        for section in sections:
             definitions, present = part.get(section), tree.get(section)
             if section not in self.sections or not isinstance(definitions, Map):
                 continue
@@ -196,6 +235,30 @@ class Includes:
 
 def _file_of(place: Location) -> Path:
     return Path(place.file).resolve()
+
+
+def _inputs_read(inputs: Map, layers: Seq) -> Seq:
+    """Return the names of the inputs that layers read; the others are read by losses and metrics."""
+    first, *_ = layers
+    read = _read_names(layers)
+    names = Seq(inputs.origin)
+    for index, name in enumerate(inputs):
+        reads_by_default = index == 0 and not (isinstance(first, Map) and "from" in first)
+        if name in read or reads_by_default:
+            names.add(name, inputs.key_at[name])
+    return names
+
+
+def _read_names(layers: Seq) -> set[str]:
+    """Return the names at `from` in layers and groups of layers."""
+    names: set[str] = set()
+    for layer in layers:
+        if isinstance(layer, Map):
+            source, inner = layer.get("from"), layer.get("layers")
+            names |= {source} if isinstance(source, str) else set()
+            names |= {name for name in source if isinstance(name, str)} if isinstance(source, Seq) else set()
+            names |= _read_names(inner) if isinstance(inner, Seq) else set()
+    return names
 
 
 def _paths(holder: Map) -> list[tuple[str, Location]]:
