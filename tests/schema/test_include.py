@@ -208,7 +208,9 @@ def test_a_net_is_a_block(put):
     assert hidden.units == 5
     assert origin(net.layers[2], "units").startswith("parts/features.yaml:9 ← net.yaml:4")
     assert not net.losses
-    assert load_net("net.yaml", ["blocks.trunk.params.wide=6"])  # the variables of the net are its parameters
+    hidden = load_net("net.yaml", ["blocks.trunk.layers.hidden.units=6"]).layers[1]
+    assert isinstance(hidden, Dense)
+    assert hidden.units == 6
 
 
 def test_a_training_reads_nets_as_blocks_too(put, folder):
