@@ -27,7 +27,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train quick test test-slow test-masked peers test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
+.PHONY: help install train quick test test-slow test-masked browser peers test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
 
 help: ## print this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -52,6 +52,9 @@ test-masked: $(DEV) ## run the tests that must pass without oneDNN, with oneDNN 
 
 test-gpu: $(DEV) ## run the tests that need an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fail without a GPU
 	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)
+
+browser: ## install Chromium for the tests of web pages (Debian and Ubuntu, as root)
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium > /dev/null ; }
 
 peers: ## install Keras, PyTorch and other peers into .venv-peers (1.7 GB on disk)
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers

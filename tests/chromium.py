@@ -1,0 +1,107 @@
+"""A page in headless Chromium, driven through its DevTools protocol; `make browser` installs Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+TIMEOUT = 30.0
+"""Seconds to wait for a condition on a page."""
+
+
+class Page:
+    """A tab. Messages of the protocol go through a pair of pipes, each ended by a zero byte."""
+
+    def __init__(self, requests: IO[bytes], answers: IO[bytes]) -> None:
+        self._requests, self._answers = requests, answers
+        self._session: str | None = None
+        self._number = 0
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.errors: list[str] = []
+        """Uncaught errors of scripts, and requests that the browser blocked."""
+        for domain in ("Page", "Runtime", "Log", "DOM"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """Call a method of the protocol, and return its result."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        session = {} if self._session is None else {"sessionId": self._session}
+        self._requests.write(json.dumps({**message, **session}).encode() + b"\0")
+        self._requests.flush()
+        while (answer := self._read()).get("id") != self._number:
+            self._note(answer)
+        if "error" in answer:
+            raise AssertionError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def _read(self) -> dict[str, Any]:
+        content = bytearray()
+        while (byte := self._answers.read(1)) != b"\0":
+            assert byte, "Chromium has ended"
+            content += byte
+        message: dict[str, Any] = json.loads(content)
+        return message
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if event.get("method") == "Runtime.exceptionThrown":
+            self.errors.append(str(event["params"]["exceptionDetails"]))
+        if event.get("method") == "Log.entryAdded" and event["params"]["entry"]["level"] == "error":
+            self.errors.append(event["params"]["entry"]["text"])
+
+    def open(self, url: str) -> None:
+        """Go to an address."""
+        self.call("Page.navigate", url=url)
+
+    def evaluate(self, script: str) -> Any:
+        """Return the value of an expression in JavaScript; a promise is awaited."""
+        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until an expression in JavaScript is true."""
+        end = time.monotonic() + TIMEOUT
+        while not self.evaluate(condition):
+            assert time.monotonic() < end, f"{condition}; the page shows: {self.evaluate('document.body.innerText')}"
+            time.sleep(0.05)
+
+    def choose_file(self, selector: str, file: Path) -> None:
+        """Choose a file in an input of a form."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", files=[str(file)], nodeId=node)
+
+
+@contextmanager
+def chromium() -> Iterator[Page]:
+    """Start Chromium with an empty profile, and yield a page."""
+    assert PROGRAM is not None
+    from_us, requests = os.pipe()
+    answers, to_us = os.pipe()
+    # The protocol reads file descriptor 3 and writes 4.
+    script = f'exec "$@" 3<&{from_us} 4>&{to_us}'
+    with TemporaryDirectory(prefix="netspec-chromium-", ignore_cleanup_errors=True) as profile:
+        command = [PROGRAM, *OPTIONS, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
+        process = subprocess.Popen(
+            ["bash", "-c", script, "bash", *command], pass_fds=(from_us, to_us), stderr=subprocess.DEVNULL
+        )
+        os.close(from_us)
+        os.close(to_us)
+        try:
+            with os.fdopen(requests, "wb") as sending, os.fdopen(answers, "rb") as receiving:
+                yield Page(sending, receiving)
+        finally:
+            process.terminate()
+            process.wait(20)

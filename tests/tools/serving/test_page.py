@@ -1,0 +1,113 @@
+"""The page of a service in a browser: pictures, rows, texts and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.chromium import PROGRAM, Page, chromium
+from tests.tools.serving.conftest import Client, Serve
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: `make browser` installs it"),
+]
+ANSWER = "document.querySelectorAll('#answer tr').length > 0"
+ROWS = "[...document.querySelectorAll('#answer tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """A page in a browser."""
+    with chromium() as page:
+        yield page
+
+
+def answer(page: Page) -> dict[str, str]:
+    """Wait for the answer of the service, and return it."""
+    page.wait_for(ANSWER)
+    return dict(page.evaluate(ROWS))
+
+
+def open_page(page: Page, client: Client) -> None:
+    """Open the page of a service, and wait until it knows the model."""
+    page.open(f"http://127.0.0.1:{client.port}/")
+    page.wait_for("document.readyState === 'complete' && document.title !== 'netspec'")
+
+
+def fill_in(page: Page, selector: str, text: str) -> None:
+    """Set a field of the form."""
+    page.evaluate(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(text)}")
+
+
+def submit(page: Page) -> None:
+    """Press the button."""
+    page.evaluate("document.querySelector('#form button').click()")
+
+
+def test_picture(page: Page, serve: Serve, picture_run: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (6, 6), (235, 235, 235)).save(tmp_path / "light.png")
+    open_page(page, serve(picture_run))
+    assert page.evaluate("document.title") == "brightness"
+    page.choose_file("#file", tmp_path / "light.png")
+    shown = answer(page)
+    assert shown["class"] == "light"
+    assert shown["probability"].endswith(" %")
+    page.wait_for("document.querySelector('#picture').naturalWidth === 6")  # the page shows the picture
+    assert not page.errors
+
+
+def test_dropped_picture(page: Page, serve: Serve, picture_run: Path) -> None:
+    open_page(page, serve(picture_run))
+    page.evaluate(
+        """(async () => {
+            const canvas = new OffscreenCanvas(6, 6);
+            canvas.getContext("2d").fillRect(0, 0, 6, 6);
+            const dropped = new DataTransfer();
+            dropped.items.add(new File([await canvas.convertToBlob()], "dark.png"));
+            get("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: dropped, cancelable: true}));
+        })()"""
+    )
+    assert answer(page)["class"] == "dark"
+    assert not page.errors
+
+
+def test_row(page: Page, serve: Serve, table_run: Path) -> None:
+    open_page(page, serve(table_run))
+    assert page.evaluate("[...document.querySelectorAll('#fields label')].map(label => label.textContent)") == [
+        "size",
+        "color",
+    ]
+    assert page.evaluate("[...document.querySelectorAll('#values-color option')].map(option => option.value)") == [
+        "green",
+        "red",
+    ]
+    fill_in(page, "#field-size", "9.1")
+    fill_in(page, "#field-color", "red")
+    submit(page)
+    assert answer(page)["class"] == "apple"
+    assert not page.errors
+
+
+def test_error_of_a_row(page: Page, serve: Serve, table_run: Path) -> None:
+    open_page(page, serve(table_run))
+    fill_in(page, "#field-size", "big")
+    submit(page)
+    page.wait_for("document.querySelector('#error').textContent !== ''")
+    error = page.evaluate("document.querySelector('#error').textContent")
+    assert "`size`" in error
+    assert "'big'" in error
+    assert page.evaluate(ROWS) == []
+    page.errors.clear()  # the browser reports the status 422
+
+
+def test_text(page: Page, serve: Serve, text_run: Path) -> None:
+    open_page(page, serve(text_run))
+    fill_in(page, "#text", "nice great")
+    submit(page)
+    assert answer(page)["class"] == "good"
+    assert not page.errors
