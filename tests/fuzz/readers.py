@@ -295,6 +295,24 @@ def write_masks(folder: Path) -> None:
     (folder / "list.txt").write_text("c0\nc1.png\nc2\n")
 
 
+def write_boxes(folder: Path) -> None:
+    """Pictures with a box each, in COCO's, Pascal VOC's and YOLO's format."""
+    write_images(folder, "png")
+    names = [f"c{index}.png" for index in range(3)]
+    document = {
+        "images": [{"id": index, "file_name": name} for index, name in enumerate(names)],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": index, "image_id": index, "category_id": 1, "bbox": [1, 1, 2, 2]} for index in range(3)],
+    }
+    (folder / "boxes.json").write_text(json.dumps(document))
+    corners = "<xmin>2</xmin><ymin>2</ymin><xmax>3</xmax><ymax>3</ymax>"
+    for index, name in enumerate(names):
+        (folder / f"c{index}.txt").write_text("0 0.5 0.5 0.25 0.5\n")
+        (folder / f"c{index}.xml").write_text(
+            f"<annotation><filename>{name}</filename><object><name>cat</name><bndbox>{corners}</bndbox></object></annotation>"
+        )
+
+
 def write_sounds(folder: Path) -> None:
     from tests.data.test_riff import chunk, encoded, form, wav
 
@@ -454,6 +472,11 @@ READERS: dict[str, Reader] = {
         write_masks, damage, source="segmentation_folder", path=".", images=".", masks=".", mask_suffix="_mask",
         classes=["a", "b"], list="list.txt",
     ) for name, damage in (("masks .png", "*_mask.png"), ("list of masked images .txt", "list.txt"))},
+    "boxes of COCO": _source(write_boxes, "boxes.json", source="detection_folder", path=".", annotations="boxes.json"),
+    "boxes of Pascal VOC": _source(
+        write_boxes, "*.xml", source="detection_folder", path=".", annotations=".", format="voc"
+    ),
+    "boxes of YOLO": _source(write_boxes, "*.txt", source="detection_folder", path=".", annotations=".", format="yolo"),
     **{name: _source(write_sounds, damage, source="audio", path=".", list="list.csv", sampling_rate=8000)
        for name, damage in (("sounds .wav", "*.wav"), ("list of sounds .csv", "list.csv"))},
     "text": _source(write_text, source="text", path="a.txt", tokenizer="characters", length=16),

@@ -1,0 +1,1 @@
+"""Readers of pictures with boxes: COCO JSON, Pascal VOC XML, YOLO text."""

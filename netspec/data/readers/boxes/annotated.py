@@ -1,0 +1,212 @@
+"""Pictures and their boxes as annotation files state them, and the checks that all formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from netspec.data.readers.decode import upright_size
+from netspec.errors import InputError, Problem, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+EXAMPLES = 10
+"""Number of locations that a message names; the others are counted."""
+TOLERANCE = 1.0
+"""Number of pixels by which a box may leave its picture: programs round differently. It is cut off."""
+RELATIVE_TOLERANCE = 1e-3
+"""The same for coordinates that are fractions of the picture."""
+
+
+class AnnotatedBox(NamedTuple):
+    """A box as an annotation file states it."""
+
+    name: str
+    """Name of the class."""
+    corners: tuple[float, float, float, float]
+    """Left, top, right and bottom edge."""
+    place: str
+    """Location in the annotation file."""
+    crowd: bool = False
+    """Whether it encloses several objects, or one too difficult to count."""
+
+
+@dataclass
+class AnnotatedPicture:
+    """A picture and its boxes."""
+
+    file: Path
+    place: str
+    """Location of the picture in the annotation file."""
+    boxes: list[AnnotatedBox] = field(default_factory=list)
+
+
+@dataclass
+class Annotations:
+    """All pictures of an annotation file or folder."""
+
+    pictures: list[AnnotatedPicture]
+    classes: tuple[str, ...] | None = None
+    """The classes that the files declare, in their order; None if they only occur with boxes."""
+    relative: bool = False
+    """Whether coordinates are fractions of the picture's size; otherwise pixels."""
+
+
+class Findings:
+    """Problems of annotations, grouped by kind, with a few locations of each."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[tuple[str, str, str | None], list[str]] = {}
+        self._of_files = False
+        self.pictures: dict[int, str] = {}
+        """The first problem of each picture, by its index."""
+
+    def add(
+        self, kind: str, expected: str, example: str, *, picture: int | None = None, hint: str | None = None
+    ) -> None:
+        """Add a problem of a kind; `example` is its location and what is there."""
+        self._by_kind.setdefault((kind, expected, hint), []).append(example)
+        if picture is None:
+            self._of_files = True
+        else:
+            self.pictures.setdefault(picture, f"{kind}: {example}")
+
+    def problems(self) -> list[Problem]:
+        """Return one problem for each kind."""
+        return [
+            Problem(
+                kind if len(examples) == 1 else f"{kind} ({len(examples):,} times)",
+                expected=expected,
+                got=examples[0],
+                hint=hint,
+                notes=tuple(f"also {example}" for example in examples[1:EXAMPLES])
+                + ((f"… and {len(examples) - EXAMPLES:,} more",) if len(examples) > EXAMPLES else ()),
+            )
+            for (kind, expected, hint), examples in self._by_kind.items()
+        ]
+
+    def refuse(self, *, skip: bool) -> None:
+        """Raise `InputError` if there are problems; with `skip`, only if one of them belongs to no picture."""
+        if self._by_kind and (self._of_files or not skip):
+            raise InputError(self.problems())
+
+
+@dataclass
+class BoxArrays:
+    """The boxes of all pictures, padded with boxes without area."""
+
+    boxes: Array
+    """(pictures, max_boxes, 4) of float32: left, top, right, bottom, as fractions of the picture's width and height."""
+    labels: Array
+    """(pictures, max_boxes) of int32: class numbers; -1 for padding."""
+    crowd: Array
+    """(pictures, max_boxes) of int32: 1 for boxes that enclose several objects."""
+
+
+def class_names(
+    annotations: Annotations, declared: Sequence[str] | None, trained: Sequence[str] | None
+) -> tuple[str, ...]:
+    """Return the classes in the order of their numbers: declared, of the training split, or of the files."""
+    if declared is not None or trained:
+        return tuple(declared or trained or ())
+    if annotations.classes is not None:
+        return annotations.classes
+    return tuple(sorted({box.name for picture in annotations.pictures for box in picture.boxes}))
+
+
+def box_arrays(annotations: Annotations, classes: Sequence[str], max_boxes: int, findings: Findings) -> BoxArrays:
+    """Return the boxes of all pictures as arrays. Adds the boxes and pictures that cannot be used to `findings`."""
+    count = len(annotations.pictures)
+    arrays = BoxArrays(
+        np.zeros((count, max_boxes, 4), np.float32),
+        np.full((count, max_boxes), -1, np.int32),
+        np.zeros((count, max_boxes), np.int32),
+    )
+    numbers = {name: number for number, name in enumerate(classes)}
+    for index, picture in enumerate(annotations.pictures):
+        size = _size(picture, index, annotations, findings)
+        if size is None:
+            continue
+        if len(picture.boxes) > max_boxes:
+            findings.add(
+                "a picture has more than `max_boxes` boxes", f"at most {max_boxes}",
+                f"{len(picture.boxes)} boxes in {picture.place}", picture=index, hint="raise `max_boxes`",
+            )  # fmt: skip
+            continue
+        for row, box in enumerate(picture.boxes):
+            corners = _checked(box, size, index, numbers, annotations, findings)
+            if corners is not None:
+                arrays.boxes[index, row] = corners
+                arrays.labels[index, row] = numbers[box.name]
+                arrays.crowd[index, row] = box.crowd
+    return arrays
+
+
+def _size(
+    picture: AnnotatedPicture, index: int, annotations: Annotations, findings: Findings
+) -> tuple[int, int] | None:
+    """Return width and height of a picture in the unit of its boxes; None if it cannot be read."""
+    if not picture.file.is_file():
+        found = f"{picture.file}, of {picture.place}"
+        findings.add("a picture is missing", "all pictures that annotations name", found, picture=index)
+        return None
+    if annotations.relative:
+        return 1, 1
+    try:
+        height, width = upright_size(picture.file, str(picture.file))
+    except InputError as error:
+        damage = error.problems[0]
+        findings.add("a picture cannot be read", damage.expected or "an intact picture", damage.brief, picture=index)
+        return None
+    return width, height
+
+
+def _checked(
+    box: AnnotatedBox, size: tuple[int, int], index: int, numbers: Mapping[str, int], annotations: Annotations,
+    findings: Findings,
+) -> tuple[float, float, float, float] | None:  # fmt: skip
+    """Return the corners of a box as fractions of the picture, cut off at its edges; None if it is wrong."""
+    width, height = size
+    left, top, right, bottom = box.corners
+    unit = "fractions of the picture" if annotations.relative else f"a picture of {width} × {height} pixels"
+    text = f"[{left:g}, {top:g}, {right:g}, {bottom:g}]"
+    if box.name not in numbers:
+        findings.add(
+            "a box has an unknown class", f"one of {listing(list(numbers), EXAMPLES)}", f"`{box.name}` at {box.place}",
+            picture=index, hint=did_you_mean(box.name, numbers),
+        )  # fmt: skip
+        return None
+    if not all(map(isfinite, box.corners)) or right <= left or bottom <= top:
+        findings.add("a box has no area", "left < right and top < bottom", f"{text} at {box.place}", picture=index)
+        return None
+    slack = RELATIVE_TOLERANCE if annotations.relative else TOLERANCE
+    if left < -slack or top < -slack or right > width + slack or bottom > height + slack:
+        expected = "0 to 1" if annotations.relative else "left and top ≥ 0, right ≤ width, bottom ≤ height"
+        inside = "" if annotations.relative else f" in {unit}"
+        findings.add("a box leaves its picture", expected, f"{text}{inside} at {box.place}", picture=index)
+        return None
+    x1, y1, x2, y2 = max(left, 0) / width, max(top, 0) / height, min(right / width, 1), min(bottom / height, 1)
+    if x2 <= x1 or y2 <= y1:
+        findings.add("a box has no area", "an area inside the picture", f"{text} at {box.place}", picture=index)
+        return None
+    return x1, y1, x2, y2
+
+
+def checked_text(value: object) -> str | None:
+    """Return a non-empty text, or None for other values."""
+    return value if isinstance(value, str) and value else None
+
+
+def checked_numbers(values: object, count: int) -> tuple[float, ...] | None:
+    """Return a list of `count` numbers, or None for other values."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
+        return None
+    if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in values):
+        return None
+    return tuple(float(value) for value in values)

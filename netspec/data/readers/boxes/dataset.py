@@ -1,0 +1,72 @@
+"""Pictures with boxes as samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from netspec.data.base import FieldType
+from netspec.data.files import fingerprint
+from netspec.data.imaging.arrays import Picture
+from netspec.data.readers.boxes.annotated import Annotations, BoxArrays, Findings, box_arrays, class_names
+from netspec.data.readers.file_samples import Listing
+from netspec.data.readers.images import IMAGES, ImageFiles
+from netspec.data.readers.list_labels import CLASSES
+from netspec.errors import InputError, counted
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+Batch = TypeVar("Batch")
+
+
+class BoxedImages(ImageFiles):
+    """Images with boxes: `image` (channels, H, W), `boxes` (max_boxes, 4), `labels` and `crowd` (max_boxes)."""
+
+    def __init__(
+        self, listing: Listing, arrays: BoxArrays, *, size: tuple[int, int] | None, channels: int, interpolation: str,
+        skip: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(listing, size=size, channels=channels, interpolation=interpolation, skip=skip)
+        self._arrays = {"boxes": arrays.boxes, "labels": arrays.labels, "crowd": arrays.crowd}
+        self.fields = {
+            **self.fields,
+            **{name: FieldType(array.shape[1:], str(array.dtype)) for name, array in self._arrays.items()},
+        }
+        self.classes = {"labels": listing.classes}
+        self.learned = {CLASSES: list(listing.classes)}
+        self.digest = fingerprint(self.digest, *(array.tobytes() for array in self._arrays.values()))
+
+    def samples_at(self, indices: Array, batch_of: Callable[[list[Picture]], Batch]) -> dict[str, Batch | Array]:
+        """Return the samples with files combined by `batch_of`."""
+        samples = super().samples_at(indices, batch_of)
+        return {**samples, **{name: array[indices] for name, array in self._arrays.items()}}
+
+
+def boxed_images(
+    annotations: Annotations, findings: Findings, declared: Sequence[str] | None, trained: Sequence[str] | None,
+    max_boxes: int, *, skip: bool,
+) -> tuple[Listing, BoxArrays]:  # fmt: skip
+    """Return the pictures and their boxes.
+
+    Raises `InputError` with all boxes and pictures that cannot be used; with `skip`, these pictures are left out.
+    """
+    classes = class_names(annotations, declared, trained)
+    arrays = box_arrays(annotations, classes, max_boxes, findings)
+    findings.refuse(skip=skip)
+    kept = [index for index in range(len(annotations.pictures)) if index not in findings.pictures]
+    pictures = [annotations.pictures[index] for index in kept]
+    if not pictures:
+        raise InputError(
+            "there is no picture to read", expected="annotations of one or more pictures",
+            got=f"{counted(len(findings.pictures), 'picture')} with problems, the first: "
+            f"{next(iter(findings.pictures.values()))}" if findings.pictures else "none",
+        )  # fmt: skip
+    listing = Listing(
+        IMAGES, [picture.file for picture in pictures], None, classes, [picture.place for picture in pictures],
+        list(findings.pictures.values()),
+    )  # fmt: skip
+    rows = np.array(kept)
+    return listing, BoxArrays(arrays.boxes[rows], arrays.labels[rows], arrays.crowd[rows])

@@ -1,0 +1,196 @@
+"""`{source: detection_folder}`: images with boxes, annotated in COCO's, Pascal VOC's or YOLO's format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os.path import commonpath
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.data.base import ClassNames, Dataset, FieldType, located_at
+from netspec.data.sources.files import FileSource
+from netspec.data.sources.image_folder import Size
+from netspec.errors import InputError
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.hold_out import HoldOut, StoredPart
+from netspec.schema.specs.paths import FilePath, resolve_path
+
+if TYPE_CHECKING:
+    from netspec.data.readers.boxes.annotated import Annotations, Findings
+    from netspec.data.readers.file_samples import FileKind
+
+Format = Literal["coco", "voc", "yolo"]
+
+
+@SOURCES.register
+class DetectionFolder(FileSource):
+    """Image files with boxes around objects, annotated in COCO's, Pascal VOC's or YOLO's format.
+
+    Fields: `image` `[channels, H, W]` of uint8; `boxes` `[max_boxes, 4]` of float32, each box as left, top, right and
+    bottom edge in fractions of the image's width and height (Keras's `rel_xyxy`); `labels` `[max_boxes]` of int32, the
+    index of each box's class in `classes`; `crowd` `[max_boxes]` of int32, 1 for boxes around several objects (COCO's
+    `iscrowd`) or difficult ones (VOC), which neither losses nor metrics count. An image with fewer boxes is padded with
+    boxes `[0, 0, 0, 0]` of the class -1. Images without boxes are samples too.
+    """
+
+    source: Literal["detection_folder"] = "detection_folder"
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "annotation_file": "here it is `annotations`",
+        "ann_file": "here it is `annotations`",
+        "image_folder": "here it is `path`",
+        "root": "here it is `path`",
+        "names": "here it is `classes`",
+        "box_format": "boxes are always left, top, right, bottom in fractions of the image",
+    }
+    path: FilePath
+    """The folder of the images, or of a data set in the layout of Pascal VOC (`JPEGImages`, `Annotations`) or of
+    Ultralytics (`data.yaml`). Relative to this file."""
+    annotations: FilePath | None = None
+    """A JSON file (COCO), a folder of XML files (Pascal VOC), or a folder of text files or a `data.yaml` (YOLO).
+    Default: what is in `path`: `Annotations`, `data.yaml` or a single JSON file; else YOLO's text files next to the
+    images, or in the folder `labels` instead of `images`."""
+    format: Format | None = None
+    """The format of the annotations; default: by their suffix."""
+    split: Annotated[str | HoldOut | None, StoredPart(str | None)] = None
+    """A part of the data set: the images in `ImageSets/Main/SPLIT.txt` (VOC), or in the folder that `data.yaml` names
+    for SPLIT (YOLO; default: `train`). Or, in `train`, which images are held out, as in `{validation: 0.15}`."""
+    max_boxes: Annotated[int, Field(ge=1, le=10000)] = 100
+    """Number of boxes of each sample; an image with more boxes is damaged."""
+    size: Size | None = None
+    """`[height, width]` that images are resized to."""
+    channels: Literal[1, 3] = 3
+    """3: color (red, green, blue); 1: gray. Transparency is dropped."""
+    interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
+    """How images are resized."""
+    classes: ClassNames | None = None
+    """The class names in the order of their labels. Default: COCO's categories by id, the names in `data.yaml` (YOLO),
+    or all names that occur, sorted (VOC)."""
+
+    samples: ClassVar = (
+        {"path": "photos", "annotations": "photos/instances.json", "max_boxes": 20},
+        {"path": "VOC2007", "split": "trainval", "size": [300, 300]},
+        {"path": "photos", "annotations": "labels", "format": "yolo", "classes": ["cat", "dog"]},
+    )
+
+    def class_folder(self) -> Path | None:
+        """There are no class folders."""
+        return None
+
+    def known_classes(self) -> Mapping[str, int]:
+        """Return the number of declared classes."""
+        return {"labels": len(self.classes)} if self.classes else {}
+
+    def file_kind(self) -> FileKind:
+        """Return the kind of image files."""
+        from netspec.data.readers.images import IMAGES
+
+        return IMAGES
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """Return the fields if the images are resized and have boxes."""
+        if self.size is None or self._unlabelled:
+            return None
+        return {
+            "image": FieldType((self.channels, *self.size), "uint8"),
+            "boxes": FieldType((self.max_boxes, 4), "float32"),
+            "labels": FieldType((self.max_boxes,), "int32"),
+            "crowd": FieldType((self.max_boxes,), "int32"),
+        }
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """Read the annotations. Images are read batch by batch."""
+        from netspec.data.readers.boxes.annotated import Findings
+        from netspec.data.readers.boxes.dataset import BoxedImages, boxed_images
+        from netspec.data.readers.file_samples import unlabelled
+        from netspec.data.readers.images import IMAGES, ImageFiles
+        from netspec.data.readers.list_labels import CLASSES
+
+        skip = self.on_error == "skip"
+        with located_at(self, "path"):
+            if self._unlabelled:
+                return ImageFiles(
+                    unlabelled(self._unlabelled, IMAGES), size=self.size, channels=self.channels,
+                    interpolation=self.interpolation, skip=skip,
+                )  # fmt: skip
+            findings = Findings()
+            annotations = self._annotations(findings)
+            trained = None if learned is None else learned.get(CLASSES)
+            listing, arrays = boxed_images(annotations, findings, self.classes, trained, self.max_boxes, skip=skip)
+            return BoxedImages(
+                listing, arrays, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
+            )
+
+    def _annotations(self, findings: Findings) -> Annotations:
+        """Read the annotations in their format."""
+        root = resolve_path(self, "path")
+        path = _found_annotations(root) if self.annotations is None else resolve_path(self, "annotations")
+        match self.format or _format_of(path):
+            case "coco":
+                from netspec.data.readers.boxes.coco import read_coco
+
+                self._refuse_part("a COCO file has no parts", "one file for each part")
+                return read_coco(path, root, findings)
+            case "voc":
+                return self._read_voc(root, path, findings)
+            case "yolo":
+                return self._read_yolo(root, path, findings)
+
+    def _refuse_part(self, message: str, expected: str) -> None:
+        if self.stored_part() is not None:
+            with located_at(self, "split"):
+                raise InputError(message, expected=expected, got=str(self.stored_part()))
+
+    def _read_voc(self, root: Path, path: Path, findings: Findings) -> Annotations:
+        from netspec.data.files import existing
+        from netspec.data.readers.boxes.voc import read_voc
+
+        files, part = sorted(existing(path, folder=True).glob("*.xml")), self.stored_part()
+        if part is not None:
+            listed = existing(root / "ImageSets" / "Main" / f"{part}.txt").read_text(encoding="utf-8").split()
+            files = [existing(path / f"{name}.xml") for name in listed]
+        if not files:
+            raise InputError(f"{path} holds no annotations", expected="files whose names end in .xml")
+        pictures = root / "JPEGImages"
+        return read_voc(files, pictures if pictures.is_dir() else root, findings)
+
+    def _read_yolo(self, root: Path, path: Path, findings: Findings) -> Annotations:
+        from netspec.data.readers.boxes.yolo import find_names, folders_of, labels_of, read_names, read_yolo
+        from netspec.data.readers.file_samples import unlabelled
+
+        if path.suffix.lower() in (".yaml", ".yml"):
+            pictures, labels = folders_of(path, self.stored_part("train") or "train")
+            names: list[str] | None = self.classes or read_names(path)
+        else:
+            self._refuse_part("text files have no parts", "`annotations` with a data.yaml, or one folder for each part")
+            pictures, labels = root, labels_of(root) if path == root else path
+            names = self.classes or find_names(labels, Path(commonpath([root, labels])))
+        return read_yolo(unlabelled([pictures], self.file_kind()).files, pictures, labels, names, findings)
+
+
+def _found_annotations(root: Path) -> Path:
+    """Return the annotations of a folder without `annotations`."""
+    from netspec.data.files import existing
+
+    existing(root, folder=True)
+    known = [root / name for name in ("Annotations", "data.yaml", "data.yml") if (root / name).exists()]
+    documents = sorted(root.glob("*.json"))
+    if known:
+        return known[0]
+    if len(documents) > 1:
+        raise InputError(
+            f"{root} holds several JSON files", expected="`annotations` with one of them",
+            got=", ".join(file.name for file in documents[:10]),
+        )  # fmt: skip
+    return documents[0] if documents else root
+
+
+def _format_of(path: Path) -> Format:
+    """Return the format of annotations by their suffix."""
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        return "coco"
+    if suffix in (".yaml", ".yml") or not path.is_dir():
+        return "yolo"
+    return "voc" if any(path.glob("*.xml")) else "yolo"
