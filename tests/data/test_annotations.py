@@ -10,7 +10,7 @@ import pytest
 
 import netspec.data  # noqa: F401  # the transforms are found through it
 from netspec.data.base import Dataset, FieldType, SampleKeys, Transform
-from netspec.data.imaging.annotations import Annotations, BoxAnnotation, MaskAnnotation
+from netspec.data.imaging.annotations import MIN_VISIBLE, Annotations, BoxAnnotation, MaskAnnotation
 from netspec.data.imaging.base import ColourTransform, ImageTransform
 from netspec.data.pipeline import TransformPipeline
 from netspec.errors import InputError
@@ -58,9 +58,13 @@ def moved_together(transform: ImageTransform) -> dict[str, Any]:
     image, mask = picture()
     keys = SampleKeys(3, 1, np.arange(SAMPLES), 0)
     images = np.stack([image] * SAMPLES)
-    boxes = [np.array([OBJECT, [0, 0, WIDTH, HEIGHT]], np.float32)] * SAMPLES
-    fields: dict[str, Any] = {"mask": np.stack([mask] * SAMPLES), "boxes": boxes, "kind": [np.array([5, 6])] * SAMPLES}
-    annotations = Annotations({"mask": MaskAnnotation("image", IGNORED), "boxes": BoxAnnotation("image", ("kind",))})
+    boxes = np.array([OBJECT, [0, 0, 0, 0], [0, 0, WIDTH, HEIGHT]]) / ([WIDTH, HEIGHT] * 2)
+    fields: dict[str, Any] = {
+        "mask": np.stack([mask] * SAMPLES),
+        "boxes": np.stack([boxes.astype(np.float32)] * SAMPLES),
+        "kind": np.array([[5, -1, 6]] * SAMPLES),
+    }
+    annotations = Annotations({"mask": MaskAnnotation("image", IGNORED), "boxes": BoxAnnotation("image", {"kind": -1})})
     result = {"image": transform.apply(images, keys)}
     return result | annotations.moved(transform, "image", images, fields, keys)
 
@@ -81,17 +85,20 @@ def test_mask_shows_the_object_where_the_moved_image_shows_it(cls, sample):
 def test_moved_boxes_enclose_the_moved_mask(cls, sample):
     constant = {"fill_mode": "constant"} if "fill_mode" in cls.model_fields else {}
     result = moved_together(build(cls, {**sample, **constant}))
-    masks, seen = result["mask"], 0
+    masks, seen, mask_area = result["mask"], 0, picture()[1].sum()
     for mask, boxes, kinds in zip(masks, result["boxes"], result["kind"], strict=True):
-        assert len(boxes) == len(kinds)
         assert boxes.dtype == np.float32
+        assert not boxes[kinds == -1].any()
+        boxes, kinds = boxes[kinds != -1] * (mask.shape[::-1] * 2), kinds[kinds != -1]
         assert (boxes[:, :2] >= 0).all()
         assert (boxes[:, 2:] <= mask.shape[::-1]).all()
         assert (boxes[:, 2:] > boxes[:, :2]).all()
         rows, columns = np.nonzero(mask == 1)
+        if 5 not in kinds:  # dropped, since hardly anything is left of it
+            assert rows.size < MIN_VISIBLE * mask_area + max(np.shape(mask))
+            continue
         if rows.size < 4:
             continue
-        assert 5 in kinds
         box = boxes[kinds.tolist().index(5)]
         around = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         cut = box.min() <= 0 or (box[2:] >= mask.shape[::-1]).any()
@@ -132,9 +139,9 @@ class Annotated(Dataset):
         size = (None, None) if ragged else (HEIGHT, WIDTH)
         self.fields = {
             "image": FieldType((3, *size), "uint8"), "mask": FieldType(size, "uint8"),
-            "boxes": FieldType((None, 4), "float32"), "label": FieldType((None,), "int32"),
+            "boxes": FieldType((3, 4), "float32"), "label": FieldType((3,), "int32"),
         }  # fmt: skip
-        self.annotations = {"mask": MaskAnnotation("image", IGNORED), "boxes": BoxAnnotation("image", ("label",))}
+        self.annotations = {"mask": MaskAnnotation("image", IGNORED), "boxes": BoxAnnotation("image", {"label": 0})}
         self.digest = "annotated"
 
     def __len__(self) -> int:
@@ -154,7 +161,8 @@ class Annotated(Dataset):
         for label, (left, top, right, bottom) in enumerate(boxes.astype(int), 1):
             mask[top:bottom, left:right] = label
         image = np.broadcast_to(mask * 100, (3, tall, WIDTH)).copy()
-        return {"image": image, "mask": mask, "boxes": boxes, "label": np.arange(1, 3, dtype=np.int32)}
+        padded = np.concatenate([boxes, np.zeros((1, 4))]) / [WIDTH, tall, WIDTH, tall]
+        return {"image": image, "mask": mask, "boxes": padded.astype(np.float32), "label": np.array([1, 2, 0])}
 
     def describe(self, index: int) -> str:
         return f"sample {index}"
@@ -176,7 +184,7 @@ def flattened(fields: Any) -> list[bytes]:
 def test_pipeline_moves_masks_and_boxes_with_images(ragged):
     lines = pipeline(AUGMENTATION, ragged=ragged)
     assert lines.fields["mask"] == FieldType((24, 32), "uint8")
-    assert lines.fields["boxes"] == FieldType((None, 4), "float32")
+    assert lines.fields["boxes"] == FieldType((3, 4), "float32")
     for epoch in (0, 1):
         batch = lines.read(np.arange(SAMPLES), epoch)
         masks, images = np.asarray(batch["mask"]), np.asarray(batch["image"])

@@ -276,3 +276,16 @@ def test_damaged_annotation_files_are_located(tmp_path):
     assert problem.got == "no list `categories`, `annotations`"
     (tmp_path / "boxes.json").write_text("[" * 100_000)
     assert "nested too deeply" in problem_of(tmp_path, **fields).message
+
+
+def test_boxes_move_with_their_images(tmp_path):
+    split = split_of(
+        str(tmp_path / "train.yaml"), source="detection_folder", max_boxes=3, batch_size=2, **write_coco(tmp_path),
+        transforms=[{"type": "CenterCrop", "height": 20, "width": 20}],
+    )  # fmt: skip
+    with open_loader(split, seed=1) as loader:
+        (batch,) = loader.one_pass()
+    # Columns 10 to 30 remain: the cat was in columns 10 to 20, the dog's box covered all of them.
+    assert batch.inputs["boxes"][1].tolist() == [[0, 0.25, 0.5, 0.75], [0, 0, 1, 0.5], [0, 0, 0, 0]]
+    assert batch.inputs["labels"][1].tolist() == [0, 1, -1]
+    assert batch.inputs["crowd"][1].tolist() == [0, 1, 0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
@@ -16,6 +16,9 @@ from netspec.errors import InputError, listing
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Raw, Samples
+
+MIN_VISIBLE = 0.2
+"""Share of a moved box that must remain in the image, so that the box is kept."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +81,18 @@ class MaskAnnotation(Annotation):
 
 @dataclass(frozen=True)
 class BoxAnnotation(Annotation):
-    """Boxes around objects: [?, 4] of floats, x_min, y_min, x_max, y_max in pixels from the upper left edge.
+    """Boxes around objects: [M, 4] of floats, left, top, right and bottom in fractions of the image's width and height.
 
-    A moved box is the smallest one around the moved corners, clipped to the image. Boxes that are empty then are
-    dropped.
+    A moved box is the smallest one around the moved corners, clipped to the image. Boxes of which less than
+    `MIN_VISIBLE` is left are dropped, and boxes without area follow the others as padding.
     """
 
-    rows: tuple[str, ...] = ()
-    """Other fields with a row for each box, [?, …], such as class numbers: the rows of dropped boxes are dropped."""
+    padding: Mapping[str, int]
+    """Other fields with an element for each box, [M], such as class numbers; the elements of padding."""
 
     def dependents(self, name: str) -> tuple[str, ...]:
-        """Return the boxes and the fields with a row for each."""
-        return (name, *self.rows)
+        """Return the boxes and the fields with an element for each."""
+        return (name, *self.padding)
 
     def moved(
         self,
@@ -99,18 +102,25 @@ class BoxAnnotation(Annotation):
         sizes: Sequence[tuple[int, int]],
         draws: Sequence[Draw],
     ) -> dict[str, Samples]:
-        """Return the remaining boxes of each sample, a list of (K, 4), and their rows of the other fields."""
-        result: dict[str, Any] = {field: [] for field in self.dependents(name)}
-        for row, (boxes, size, draw) in enumerate(zip(fields[name], sizes, draws, strict=True)):
+        """Return the remaining boxes of each sample, (N, M, 4), and their elements of the other fields, (N, M)."""
+        import numpy as np
+
+        boxes = np.asarray(fields[name])
+        moved = {name: np.zeros_like(boxes)}
+        moved |= {field: np.full_like(fields[field], value) for field, value in self.padding.items()}
+        for row, (size, draw) in enumerate(zip(sizes, draws, strict=True)):
+            used = np.flatnonzero(_areas(boxes[row]) > 0)
             height, width = transform.result(ImageShape(1, *size))[1:]
             assert height is not None
             assert width is not None
-            clipped = _clipped(_moved_boxes(boxes, transform, size, draw), height, width)
-            kept = (clipped[:, 2] > clipped[:, 0]) & (clipped[:, 3] > clipped[:, 1])  # false for NaN
-            result[name].append(clipped[kept].astype(boxes.dtype))
-            for field in self.rows:
-                result[field].append(fields[field][row][kept])
-        return result
+            around = _moved_boxes(boxes[row, used] * _corner_scale(*size), transform, size, draw)
+            clipped = np.clip(around, 0, _corner_scale(height, width))
+            kept = _areas(clipped) > MIN_VISIBLE * _areas(around)  # false for NaN
+            count = int(kept.sum())
+            moved[name][row, :count] = clipped[kept] / _corner_scale(height, width)
+            for field in self.padding:
+                moved[field][row, :count] = np.asarray(fields[field])[row, used[kept]]
+        return dict(moved)
 
 
 class Annotations:
@@ -184,7 +194,7 @@ class Annotations:
 
 
 def _moved_boxes(boxes: Array, transform: ImageTransform, size: tuple[int, int], draw: Draw) -> Array:
-    """Return the smallest boxes around the moved corners of `boxes`, (K, 4) of float64."""
+    """Return the smallest boxes around the moved corners of `boxes`, (K, 4) of float64 in pixels."""
     import numpy as np
 
     corners = np.asarray(boxes, np.float64)[:, [0, 1, 2, 1, 0, 3, 2, 3]].reshape(-1, 2)
@@ -192,9 +202,14 @@ def _moved_boxes(boxes: Array, transform: ImageTransform, size: tuple[int, int],
     return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1)
 
 
-def _clipped(boxes: Array, height: int, width: int) -> Array:
-    """Return the parts of boxes (K, 4) within an image of this size."""
+def _areas(boxes: Array) -> Array:
+    """Return the areas of boxes, (K,)."""
+    areas: Array = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    return areas
+
+
+def _corner_scale(height: int, width: int) -> Array:
+    """Return the factors from fractions of an image to pixels, for the edges of a box."""
     import numpy as np
 
-    clipped: Array = np.clip(boxes, 0, [width, height, width, height])
-    return clipped
+    return np.array([width, height, width, height], np.float64)

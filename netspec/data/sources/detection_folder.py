@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import ClassNames, Dataset, FieldType, located_at
-from netspec.data.sources.files import FileSource
-from netspec.data.sources.image_folder import Size
+from netspec.data.sources.image_folder import ImageFileSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
@@ -19,20 +18,20 @@ from netspec.schema.specs.paths import FilePath, resolve_path
 
 if TYPE_CHECKING:
     from netspec.data.readers.boxes.annotated import Annotations, Findings
-    from netspec.data.readers.file_samples import FileKind
 
 Format = Literal["coco", "voc", "yolo"]
 
 
 @SOURCES.register
-class DetectionFolder(FileSource):
+class DetectionFolder(ImageFileSource):
     """Image files with boxes around objects, annotated in COCO's, Pascal VOC's or YOLO's format.
 
     Fields: `image` `[channels, H, W]` of uint8; `boxes` `[max_boxes, 4]` of float32, each box as left, top, right and
     bottom edge in fractions of the image's width and height (Keras's `rel_xyxy`); `labels` `[max_boxes]` of int32, the
     index of each box's class in `classes`; `crowd` `[max_boxes]` of int32, 1 for boxes around several objects (COCO's
     `iscrowd`) or difficult ones (VOC), which neither losses nor metrics count. An image with fewer boxes is padded with
-    boxes `[0, 0, 0, 0]` of the class -1. Images without boxes are samples too.
+    boxes `[0, 0, 0, 0]` of the class -1. Images without boxes are samples too. Transforms that move or resize the image
+    move its boxes in the same way; boxes of which less than a fifth is left are dropped.
     """
 
     source: Literal["detection_folder"] = "detection_folder"
@@ -58,12 +57,6 @@ class DetectionFolder(FileSource):
     for SPLIT (YOLO; default: `train`). Or, in `train`, which images are held out, as in `{validation: 0.15}`."""
     max_boxes: Annotated[int, Field(ge=1, le=10000)] = 100
     """Number of boxes of each sample; an image with more boxes is damaged."""
-    size: Size | None = None
-    """`[height, width]` that images are resized to."""
-    channels: Literal[1, 3] = 3
-    """3: color (red, green, blue); 1: gray. Transparency is dropped."""
-    interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
-    """How images are resized."""
     classes: ClassNames | None = None
     """The class names in the order of their labels. Default: COCO's categories by id, the names in `data.yaml` (YOLO),
     or all names that occur, sorted (VOC)."""
@@ -75,18 +68,12 @@ class DetectionFolder(FileSource):
     )
 
     def class_folder(self) -> Path | None:
-        """There are no class folders."""
+        """Return None: classes are those of boxes."""
         return None
 
     def known_classes(self) -> Mapping[str, int]:
         """Return the number of declared classes."""
         return {"labels": len(self.classes)} if self.classes else {}
-
-    def file_kind(self) -> FileKind:
-        """Return the kind of image files."""
-        from netspec.data.readers.images import IMAGES
-
-        return IMAGES
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields if the images are resized and have boxes."""
@@ -104,16 +91,13 @@ class DetectionFolder(FileSource):
         from netspec.data.readers.boxes.annotated import Findings
         from netspec.data.readers.boxes.dataset import BoxedImages, boxed_images
         from netspec.data.readers.file_samples import unlabelled
-        from netspec.data.readers.images import IMAGES, ImageFiles
+        from netspec.data.readers.images import IMAGES
         from netspec.data.readers.list_labels import CLASSES
 
         skip = self.on_error == "skip"
         with located_at(self, "path"):
             if self._unlabelled:
-                return ImageFiles(
-                    unlabelled(self._unlabelled, IMAGES), size=self.size, channels=self.channels,
-                    interpolation=self.interpolation, skip=skip,
-                )  # fmt: skip
+                return self.image_files(unlabelled(self._unlabelled, IMAGES), skip=skip)
             findings = Findings()
             annotations = self._annotations(findings)
             trained = None if learned is None else learned.get(CLASSES)

@@ -9,6 +9,7 @@ import numpy as np
 
 from netspec.data.base import FieldType
 from netspec.data.files import fingerprint
+from netspec.data.imaging.annotations import BoxAnnotation
 from netspec.data.imaging.arrays import Picture
 from netspec.data.readers.boxes.annotated import Annotations, BoxArrays, Findings, box_arrays, class_names
 from netspec.data.readers.file_samples import Listing
@@ -36,6 +37,7 @@ class BoxedImages(ImageFiles):
             **{name: FieldType(array.shape[1:], str(array.dtype)) for name, array in self._arrays.items()},
         }
         self.classes = {"labels": listing.classes}
+        self.annotations = {"boxes": BoxAnnotation("image", {"labels": -1, "crowd": 0})}
         self.learned = {CLASSES: list(listing.classes)}
         self.digest = fingerprint(self.digest, *(array.tobytes() for array in self._arrays.values()))
 
