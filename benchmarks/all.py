@@ -27,6 +27,7 @@ BENCHMARKS = {
     "sources": ["bench_sources"],
     "memory": ["bench_memory"],
     "scaling": ["bench_scaling"],
+    "serving": ["bench_serving"],
     "strategies": ["bench_strategies"],
     "workers": ["bench_workers"],
 }

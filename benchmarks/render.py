@@ -28,7 +28,8 @@ def text(data: dict[str, Any]) -> str:
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "kernels": _kernels, "loader": _loader, "memory": _memory,
-        "by_host": _by_host, "scaling": _scaling, "sources": _sources, "strategies": _strategies, "workers": _workers,
+        "by_host": _by_host, "scaling": _scaling, "serving": _serving, "sources": _sources,
+        "strategies": _strategies, "workers": _workers,
     }  # fmt: skip
     shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(failure)}: {failure['why']}" for failure in data["failed"]]
@@ -137,6 +138,20 @@ def _mnist(data: dict[str, Any]) -> str:
 def _startup(data: dict[str, Any]) -> str:
     rows = [[result["command"], f"{result['seconds']:.3f}", str(result["limit"] or "")] for result in data["found"]]
     return table(["command", "s", "allowed"], rows)
+
+
+def _serving(data: dict[str, Any]) -> str:
+    columns = ["tensors (clients)", "subject", "requests/s", "median ms", "p99 ms", "requests", "errors"]
+    rows = []
+    for result in data["found"]:
+        for subject in ("netspec", "onnxruntime"):
+            figures = result[subject]
+            times = [milliseconds(figures[key]) for key in ("median", "p99")]
+            counts = [str(figures[key]) for key in ("requests", "errors")]
+            name = f"{result['encoding']} ({result['clients']})"
+            rows.append([name, subject, f"{figures['per_second']:.0f}", *times, *counts])
+    ratios = [result["netspec"]["per_second"] / result["onnxruntime"]["per_second"] for result in data["found"]]
+    return f"{table(columns, rows)}\n\nRequests per second against ONNX Runtime: {', '.join(map(_times, ratios))}."
 
 
 def _loader(data: dict[str, Any]) -> str:
