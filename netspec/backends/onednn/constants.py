@@ -71,7 +71,7 @@ class Propagation(IntEnum):
     BACKWARD_DATA = 160
 
 
-def forward(training: bool) -> Propagation:
+def forward(training: bool = True) -> Propagation:
     """The kind of forward computation, with or without a backward one."""
     return Propagation.FORWARD_TRAINING if training else Propagation.FORWARD_INFERENCE
 
