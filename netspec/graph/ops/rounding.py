@@ -15,27 +15,21 @@ class Floor(NoGradient, Unary):
     """Largest integer not above x"""
 
     onnx = OnnxMap("Floor")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.floor(x)
+    function = "floor"
 
 
 class Ceil(NoGradient, Unary):
     """Smallest integer not below x"""
 
     onnx = OnnxMap("Ceil")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.ceil(x)
+    function = "ceil"
 
 
 class Round(NoGradient, Unary):
     """Nearest integer, rounding half to even"""
 
     onnx = OnnxMap("Round")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.rint(x)
+    function = "rint"
 
 
 class FloatPredicate(NoGradient, Unary):

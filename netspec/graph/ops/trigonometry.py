@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netspec.graph.onnx_map import OnnxMap
-from netspec.graph.op import Array, Grads, Xp
+from netspec.graph.op import Grads
 from netspec.graph.ops.unary import Sqrt, Unary
 from netspec.graph.value import Value
 
@@ -12,9 +12,7 @@ class Sin(Unary):
     """sin x, x in radians"""
 
     onnx = OnnxMap("Sin")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.sin(x)
+    function = "sin"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * Cos()(y.inputs[0]),)
@@ -24,9 +22,7 @@ class Cos(Unary):
     """cos x, x in radians"""
 
     onnx = OnnxMap("Cos")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.cos(x)
+    function = "cos"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (-dy * Sin()(y.inputs[0]),)
@@ -36,9 +32,7 @@ class Asin(Unary):
     """The angle in [-π/2, π/2] whose sine is x"""
 
     onnx = OnnxMap("Asin")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.arcsin(x)
+    function = "arcsin"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
@@ -49,9 +43,7 @@ class Acos(Unary):
     """The angle in [0, π] whose cosine is x"""
 
     onnx = OnnxMap("Acos")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.arccos(x)
+    function = "arccos"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
@@ -62,9 +54,7 @@ class Atan(Unary):
     """The angle in (-π/2, π/2) whose tangent is x"""
 
     onnx = OnnxMap("Atan")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.arctan(x)
+    function = "arctan"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
@@ -75,9 +65,7 @@ class Sinh(Unary):
     """(eˣ - e⁻ˣ) / 2"""
 
     onnx = OnnxMap("Sinh")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.sinh(x)
+    function = "sinh"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * Cosh()(y.inputs[0]),)
@@ -87,9 +75,7 @@ class Cosh(Unary):
     """(eˣ + e⁻ˣ) / 2"""
 
     onnx = OnnxMap("Cosh")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.cosh(x)
+    function = "cosh"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * Sinh()(y.inputs[0]),)
@@ -99,9 +85,7 @@ class Asinh(Unary):
     """Inverse of sinh: ln(x + √(x² + 1))"""
 
     onnx = OnnxMap("Asinh")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.arcsinh(x)
+    function = "arcsinh"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
@@ -112,9 +96,7 @@ class Acosh(Unary):
     """Inverse of cosh, for x ≥ 1; the result is 0 or more"""
 
     onnx = OnnxMap("Acosh")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.arccosh(x)
+    function = "arccosh"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
@@ -125,9 +107,7 @@ class Atanh(Unary):
     """Inverse of tanh, for -1 < x < 1"""
 
     onnx = OnnxMap("Atanh")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.arctanh(x)
+    function = "arctanh"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from netspec.graph.onnx_map import Emitter, OnnxExpansion, OnnxMap, floating
 from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
@@ -18,20 +19,23 @@ from netspec.graph.value import Value
 class Unary(Op):
     """Base of functions of one float operand."""
 
+    function: ClassVar[str]
+    """Name of the function in array libraries, if they have it."""
     traits = ELEMENTWISE
 
     def infer(self, x: TensorType) -> TensorType:
         self.check(x.dtype.is_float, f"{self.name} needs floats", expected="a float operand", got=x)
         return x
 
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return getattr(xp, self.function)(x)
+
 
 class Exp(Unary):
     """eˣ"""
 
     onnx = OnnxMap("Exp")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.exp(x)
+    function = "exp"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * y,)
@@ -46,9 +50,7 @@ class Expm1(Unary):
     """eˣ - 1, accurate near 0 too. ONNX has no such operator: exported as tanh(x/2)·(eˣ + 1), which is equal"""
 
     onnx = OnnxExpansion(_expm1_to_onnx)
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.expm1(x)
+    function = "expm1"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * (y + 1.0),)
@@ -58,9 +60,7 @@ class Log(Unary):
     """ln x"""
 
     onnx = OnnxMap("Log")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.log(x)
+    function = "log"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy / y.inputs[0],)
@@ -70,9 +70,7 @@ class Sqrt(Unary):
     """√x"""
 
     onnx = OnnxMap("Sqrt")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.sqrt(x)
+    function = "sqrt"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * 0.5 / y,)
@@ -95,9 +93,7 @@ class Abs(Unary):
     """|x|; the gradient at 0 is 0"""
 
     onnx = OnnxMap("Abs")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.abs(x)
+    function = "abs"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * Sign()(y.inputs[0]),)
@@ -134,9 +130,7 @@ class Tanh(Unary):
     """tanh x"""
 
     onnx = OnnxMap("Tanh")
-
-    def forward(self, xp: Xp, x: Array) -> Array:
-        return xp.tanh(x)
+    function = "tanh"
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * (1.0 - y * y),)
