@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from netspec.backends.device import Device
 from netspec.backends.device_registry import NullDevice
 from netspec.backends.executor import BoundProgram, CallSequence, Outcome
@@ -74,8 +76,6 @@ class Program:
         return self.device.view(arena, storage.offset, value.type, self.plan.layouts[value])
 
     def _fill_constants(self) -> None:
-        import numpy as np
-
         for value, storage in self.plan.memory.storage.items():
             if storage.kind == "constant" and value.op.traits.source:
                 self.device.upload(self._arrays[value], value.op.forward(np))
@@ -181,7 +181,6 @@ class Program:
         It runs to the end, because other workers wait for what it sends. Values received from them are for them to
         explain.
         """
-        import numpy as np
 
         def finite(value: Value) -> bool:
             array = self._arrays.get(value)

@@ -17,6 +17,8 @@ from importlib.metadata import version
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from netspec.backends.disk_cache import open_cache
 from netspec.backends.executor import CallSequence
 from netspec.graph.execution_plan import align_up
@@ -133,8 +135,6 @@ def _array(device: Device, kind: TensorType, layout: Layout) -> Any:
 
 def _numbers(kind: TensorType) -> Any:
     """Synthetic operand: values near 1, so that nothing overflows or becomes denormal; zeros for indices."""
-    import numpy as np
-
     if not kind.dtype.is_float:
         return np.zeros(kind.shape, str(kind.dtype))
     return np.linspace(0.5, 1.5, kind.size, dtype=np.float32).reshape(kind.shape)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer
 from netspec.schema.specs.kinds import LAYERS
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = NDArray[Any]
 
 KERNELS: Mapping[str, str] = {
     **{f"Conv{rank}D": "kernel" for rank in (1, 2, 3)},
@@ -90,8 +90,6 @@ def _spec(layer: DraftLayer) -> Any:
 
 
 def _merged(before: DraftLayer, norm: DraftLayer, name: str) -> DraftLayer:
-    import numpy as np
-
     spec = _spec(norm)
     mean, variance = (norm.arrays[key].astype(np.float64) for key in ("moving_mean", "moving_variance"))
     scale = (

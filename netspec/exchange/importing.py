@@ -5,16 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.errors import InputError
 from netspec.exchange.formats.native.weight_files import without_net
 from netspec.exchange.formats.registry import Format, format_of
 from netspec.exchange.interface import Imported, ImportOptions, Target, check_import_options
 from netspec.exchange.truncation import CutFailed, truncated
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def import_model(path: str | Path, options: ImportOptions | None = None) -> Imported:

@@ -8,12 +8,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.errors import InputError, listing
 from netspec.exchange.notes import Note
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.exchange.net_yaml_writer import Draft
     from netspec.graph.types import TensorType
     from netspec.schema.specs.net import NetSpec
@@ -30,8 +31,6 @@ class WithoutNet(InputError):
 
 def not_finite(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     """Names of the arrays that hold NaN or an infinity."""
-    import numpy as np
-
     return [name for name, array in arrays.items() if not np.isfinite(array).all()]
 
 

@@ -6,14 +6,12 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
+
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Location, Problem, did_you_mean, listing
 from netspec.schema.specs.patterns import Pattern
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 Status = Literal["loaded", "missing", "shape differs", "not in the net"]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.yaml.flow_style import flow, item, plain
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 WIDTH = 118
 LONGEST_NAME = 190

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
 Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
 
@@ -109,8 +109,6 @@ def compare(ours: Arrays, theirs: Arrays) -> OutputComparison:
 
 def gap_of(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> Gap:
     """The difference of two arrays; infinite if one is missing, or has the wrong shape."""
-    import numpy as np
-
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return Gap(0, inf, inf)
     a, b = ours.astype(np.float64), theirs.astype(np.float64)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from netspec.graph.graph import Graph
 from netspec.graph.ops.source import Constant, Fill, constant
 from netspec.graph.value import Node, Value, in_scope
@@ -32,8 +34,6 @@ def _fold(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
         return None
     if sum(kind.nbytes for kind in (*node.types, *(value.type for value in inputs))) > MAX_BYTES:
         return None
-    import numpy as np
-
     with np.errstate(all="ignore"):
         results = op.forward(np, *(value.op.forward(np) for value in inputs))
     arrays = results if isinstance(results, tuple) else (results,)

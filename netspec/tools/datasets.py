@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from netspec.data.base import Dataset, Source
 from netspec.data.dataset_files import damaged_files, has_file
 from netspec.data.downloads import ensure
@@ -139,7 +141,6 @@ def _unpack_split(dataset: Dataset, split: str, folder: Path) -> int:
 
     The list names them in the order of the dataset, with the label and, if classes have names, the class.
     """
-    import numpy as np
     from PIL import Image
 
     names = dataset.classes.get("label", ())

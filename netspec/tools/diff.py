@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from netspec.compile import ProgramKind
 from netspec.errors import InputError, Problem, listing
 from netspec.exchange.formats.onnx.verify import random_inputs
@@ -139,8 +141,6 @@ def _open_both(before: Path, after: Path, options: ImportOptions | None) -> tupl
 
 
 def _weights(model: LoadedModel, other: LoadedModel, names: dict[str, str]) -> Iterator[WeightDifference]:
-    import numpy as np
-
     kinds = [side.model.compiler.types("parameter", "statistic") for side in (model, other)]
     known = model.has_weights and other.has_weights
     wild = [not_finite(side.model.parameters) for side in (model, other)]

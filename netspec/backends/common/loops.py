@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from netspec.graph.types import DType
 
 
@@ -88,6 +90,4 @@ class TransposedCopy:
 
 def empty_array_like(array: Any, dtype: DType) -> Any:
     """A new array with the shape and memory order of `array`."""
-    import numpy as np
-
     return np.empty_like(array, dtype=str(dtype))

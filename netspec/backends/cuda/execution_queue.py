@@ -8,6 +8,8 @@ from functools import partial
 from math import isfinite
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from netspec.backends.cuda.launch import Launch, pointer, stopped_by
 from netspec.backends.failures import NonFiniteLoss
 from netspec.backends.process_group import world
@@ -61,8 +63,6 @@ class ExecutionQueue:
 
     def pinned(self, nbytes: int) -> Any:
         """Pinned host memory as NumPy bytes."""
-        import numpy as np
-
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
 
     def send(self, staged: Any, memory: Any) -> None:

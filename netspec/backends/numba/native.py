@@ -15,6 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from netspec.backends.disk_cache import DiskCache, open_cache
 from netspec.backends.numba import threads
 from netspec.graph.kernel import Thunk
@@ -146,8 +148,6 @@ class CompiledKernel:
 
         `values` are the arguments that are not compiled in: arrays, None (a null pointer), and numbers.
         """
-        import numpy as np
-
         passed = [argument for argument in self.arguments if not isinstance(argument, FIXED)]
         words = np.array(
             [*threads.queries(), units, *(_word(kind, value) for kind, value in zip(passed, values, strict=True))],

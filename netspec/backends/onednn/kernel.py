@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
+
 from netspec.backends.onednn.constants import Arg, DataType
 from netspec.backends.onednn.library import open_library, unavailable_reason
 from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
@@ -42,8 +44,6 @@ def engine() -> OneDnnEngine:
 @cache
 def zero_memory() -> Memory:
     """The constant 0 as an argument."""
-    import numpy as np
-
     return Memory.of(engine(), np.zeros(1, np.float32))
 
 
@@ -243,8 +243,6 @@ class OneDnnKernel(Kernel):
 
 def _unread(memory: MemoryDesc) -> Any:
     """Memory for a result that is not read, and so is not in the plan: the library computes all results."""
-    import numpy as np
-
     return np.empty(memory.nbytes, np.uint8)
 
 

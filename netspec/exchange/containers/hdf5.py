@@ -7,14 +7,14 @@ and trees without an end are refused. Nothing is allocated before its size is kn
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import InputError
 from netspec.exchange.files import reading
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_ITEMS = 200_000
 """Groups and datasets in one file."""
@@ -92,8 +92,6 @@ class Hdf5Reader:
 
     def array(self, path: str) -> NDArray[Any]:
         """The array of a dataset. bfloat16, stored in two bytes with a mark, becomes float32."""
-        import numpy as np
-
         stored = self.stored(path)
         if stored.external or stored.layout == "virtual":
             self.refuse(f"the numbers of {path!r} are in other files")

@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from numpy.typing import NDArray
+
 from netspec.errors import InputError, Problem, did_you_mean, kind_of_file, listing
 from netspec.exchange.containers.protobuf import is_onnx
 from netspec.exchange.containers.zip_archive import MAGIC, open_zip
@@ -33,8 +35,6 @@ from netspec.files.damage import refuse_damage
 from netspec.files.hdf5 import SIGNATURE, Hdf5File
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.exchange.interface import Imported, ImportOptions, Target
     from netspec.graph.graph import Graph
     from netspec.schema.specs.net import NetSpec

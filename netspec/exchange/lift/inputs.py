@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.errors import Problem, did_you_mean, listing
 from netspec.exchange.axis_view import AxisView, axes_with_batch_at
 from netspec.exchange.interface import sizes_shown, unread
@@ -24,8 +27,6 @@ from netspec.graph.types import DType, TensorType
 from netspec.schema.specs.net import InputDType
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.exchange.lift.context import LiftContext
 
 OPEN_BATCH = 7919
@@ -174,8 +175,6 @@ def pinned(
     inputs: Sequence[GraphInput], values: Mapping[str, tuple[float, ...]]
 ) -> tuple[dict[str, NDArray[Any]], list[Problem]]:
     """The inputs that always have certain values, as constants: one number for all elements, or one for each."""
-    import numpy as np
-
     known, constants, problems = {model_input.name: model_input for model_input in inputs}, {}, []
     for name, numbers in values.items():
         model_input = known.get(name)

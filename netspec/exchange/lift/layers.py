@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from netspec.errors import NetspecError
@@ -23,9 +25,6 @@ from netspec.graph.value import ShapeMismatch, Value, in_scope
 from netspec.layers.base import Builder, LayerSpec
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.names import snake_case
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass
@@ -58,8 +57,6 @@ class LiftedLayer:
 
     def same_as(self, other: LiftedLayer) -> bool:
         """Whether another layer computes the same: type, fields, inputs and weights."""
-        import numpy as np
-
         return (
             (self.type, self.fields, self.inputs) == (other.type, other.fields, other.inputs)
             and self.arrays.keys() == other.arrays.keys()
@@ -327,8 +324,6 @@ class LayerWriter:
                 self.add(layer.node, "Activation", [parameter], {"activation": "linear"}, outputs=[tensor])
 
     def _weight(self, array: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         if array.dtype.kind != "f":
             return np.asarray(array, order="C")
         if array.dtype != np.float32:
@@ -372,8 +367,6 @@ def build_layer(
 
 def as_parameter_array(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
     """The element type in which a layer stores a constant, and the constant in it. Raises `UnsupportedFeature`."""
-    import numpy as np
-
     name = INPUT_TYPES.get(str(array.dtype))
     if name is None:
         raise UnsupportedFeature(f"a constant of {array.dtype}")

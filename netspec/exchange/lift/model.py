@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.formats.onnx.metadata import meanings
@@ -20,9 +23,6 @@ from netspec.exchange.lift.training_form import as_net, freeze
 from netspec.exchange.net_yaml_writer import clean
 from netspec.exchange.operator_graph.graph import ImportedGraph, needed
 from netspec.exchange.truncation import lookup
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class UnsupportedModel(InputError):
@@ -46,14 +46,10 @@ class BoundaryTensor:
 
     def to_net(self, array: NDArray[Any]) -> NDArray[Any]:
         """Convert an array of the model to one of the net."""
-        import numpy as np
-
         return array[np.newaxis] if self.batch is None else np.moveaxis(array, self.batch, 0)
 
     def from_net(self, array: NDArray[Any]) -> NDArray[Any]:
         """Convert an array of the net to one of the model: of a single sample, the first one."""
-        import numpy as np
-
         return np.asarray(array[0]) if self.batch is None else np.moveaxis(array, 0, self.batch)
 
 

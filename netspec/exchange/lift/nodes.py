@@ -8,6 +8,8 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from netspec.errors import Problem, listing
 from netspec.exchange.lift.inputs import INPUT_TYPES, OPEN_BATCH
 from netspec.exchange.lift.patterns import PARTS, find_patterns
@@ -190,8 +192,6 @@ class NodeLifter:
 
     def _measure(self, node: OperatorNode) -> None:
         """Evaluate Shape or Size of a computed tensor."""
-        import numpy as np
-
         ctx, shape = self._ctx, self._ctx.tensors.shape(node.inputs[0])
         part = shape[node.attributes.get("start", 0) : node.attributes.get("end")]
         if not ctx.tensors.single_sample and (node.op_type == "Size" or ctx.tensors.batch_size in part):

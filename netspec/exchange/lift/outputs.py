@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.errors import Problem
 from netspec.exchange.interface import notes_of_not_finite
@@ -15,9 +17,6 @@ from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
 from netspec.exchange.notes import Note
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def add_outputs(ctx: LiftContext) -> None:

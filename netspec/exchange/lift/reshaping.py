@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.exchange.axis_view import Axes, AxisView, axes_of_merged_steps, axes_of_single_sample, axes_without
 from netspec.exchange.lift.layers import LayerWriter, LiftedLayer
@@ -17,9 +19,6 @@ from netspec.exchange.lift.tensors import Tensors
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.schema.specs.names import snake_case
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Reshaper:

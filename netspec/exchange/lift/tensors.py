@@ -15,15 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.exchange.axis_view import Axes, AxisView
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MAX_SIZE = 2**28
 """Largest number of elements of a tensor in one sample."""

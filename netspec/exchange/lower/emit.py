@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from netspec.errors import Problem
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
@@ -153,8 +155,6 @@ class _GraphLowering:
 
     def constant(self, values: Any, dtype: str) -> str:
         """Add a constant (see `Emitter`); equal ones are stored once."""
-        import numpy as np
-
         array = np.asarray(values, dtype=dtype)
         key = dtype, array.shape, array.tobytes()
         if key not in self._shared:

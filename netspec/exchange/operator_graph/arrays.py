@@ -9,12 +9,14 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.errors import kind_of_path
 from netspec.exchange.files import LFS_POINTER, sniff
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import NDArray
 
 MAX_SPREAD = 2**27
 """Elements of a tensor that is given by those that are not 0."""
@@ -53,7 +55,6 @@ class Arrays:
 
     def numbers(self, tensor: onnx.TensorProto) -> NDArray[Any]:
         """The array of a tensor. Raises `ValueError` if it is damaged, or is not numeric."""
-        import numpy as np
         import onnx
 
         name = text(tensor.name)
@@ -80,8 +81,6 @@ class Arrays:
 
     def sparse(self, tensor: onnx.SparseTensorProto) -> tuple[str, NDArray[Any]]:
         """The name and array of a sparse tensor. Raises `ValueError`."""
-        import numpy as np
-
         name, values = self.named(tensor.values)
         indices, shape = self.numbers(tensor.indices), tuple(tensor.dims)
         if any(size < 1 for size in shape) or prod(shape) > MAX_SPREAD:
@@ -97,7 +96,6 @@ class Arrays:
 
     def _beside(self, tensor: onnx.TensorProto) -> NDArray[Any]:
         """Data in an external file, which must be below the model's folder and contain enough bytes."""
-        import numpy as np
         import onnx
 
         fields = {entry.key: entry.value for entry in tensor.external_data}

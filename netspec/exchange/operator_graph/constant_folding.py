@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.operator_graph.arrays import NARROW, bounds, widened
 from netspec.exchange.operator_graph.evaluate import compute
@@ -16,10 +19,6 @@ from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.ops import quantization as ops
 from netspec.graph.types import DType
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MAX_ELEMENTS = 2**27
 """Largest number of elements of a computed constant; larger ones are refused."""
@@ -30,8 +29,6 @@ def fold(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDArra
 
     Raises `UnsupportedFeature`, or `NotEvaluated`.
     """
-    import numpy as np
-
     function = _FOLDS.get(node.op_type) if not node.domain else None
     if function is None:
         return compute(node, operands)
@@ -84,8 +81,6 @@ def element_type(code: int) -> str:
 
 
 def _constant(node: OperatorNode) -> Any:
-    import numpy as np
-
     for key, dtype in (("value", None), ("value_float", "float32"), ("value_floats", "float32"),
                        ("value_int", "int64"), ("value_ints", "int64"), ("sparse_value", None)):  # fmt: skip
         if key in node.attributes:
@@ -105,8 +100,6 @@ def _flat(node: OperatorNode, x: Any) -> Any:
 
 
 def _expand(x: Any, shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
     full = np.broadcast_shapes(x.shape, shape)
     if prod(full) > MAX_ELEMENTS:
         raise ValueError(f"{prod(full):,} elements are too many")
@@ -114,16 +107,12 @@ def _expand(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _constant_of_shape(node: OperatorNode, shape: Any) -> Any:
-    import numpy as np
-
     value = node.attributes.get("value")
     return _expand(np.zeros((), "float32") if value is None else value.reshape(()), tuple(shape.tolist()))
 
 
 def _range(start: Any, limit: Any, delta: Any) -> Any:
     """ONNX requires scalars; its own function bodies (AffineGrid) pass vectors of one element."""
-    import numpy as np
-
     start, limit, delta = (bound.reshape(()) for bound in (start, limit, delta))
     if not delta:
         raise ValueError("a step of 0")
@@ -135,8 +124,6 @@ def _range(start: Any, limit: Any, delta: Any) -> Any:
 
 def quantized(node: OperatorNode, x: NDArray[Any], scale: NDArray[Any], zero_point: NDArray[Any] | None = None) -> Any:
     """Quantize constant floats."""
-    import numpy as np
-
     zero = np.zeros(scale.shape, "uint8") if zero_point is None else zero_point
     narrow, zero = str(zero.dtype), widened(zero)
     axis, block = _along(node, x, scale)
@@ -151,8 +138,6 @@ def dequantized(
     node: OperatorNode, x: NDArray[Any], scale: NDArray[Any], zero_point: NDArray[Any] | None = None
 ) -> Any:
     """Dequantize constant integers."""
-    import numpy as np
-
     x = widened(x)
     zero = np.zeros(scale.shape, x.dtype) if zero_point is None else widened(zero_point)
     axis, block = _along(node, x, scale)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.exchange.operator_graph.graph import OperatorNode, Subgraph
 from netspec.exchange.operator_graph.onnx_protos import as_proto
 from netspec.exchange.unsupported import UnsupportedFeature
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import NDArray
 
 MAX_ELEMENTS = 2**22
 """Largest number of elements of all operands, and of each result: larger tensors are weights."""
@@ -39,7 +41,6 @@ def compute(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDA
     """
     import warnings
 
-    import numpy as np
     from onnx import defs
     from onnx.reference import ReferenceEvaluator
 

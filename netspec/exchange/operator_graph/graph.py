@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
 
 from netspec.exchange.reachability import needed_steps
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -13,9 +15,6 @@ from netspec.graph.onnx_map import OnnxMap
 from netspec.graph.op import Op
 from netspec.graph.types import TensorType
 from netspec.graph.value import Scope
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 OpType = TypeVar("OpType", bound=Op)
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.exchange.operator_graph.arrays import Arrays, text
 from netspec.exchange.operator_graph.graph import OperatorNode, Subgraph
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import NDArray
 
     from netspec.graph.types import TensorType
 
@@ -113,7 +115,6 @@ class Nodes:
 
     def attribute(self, attribute: onnx.AttributeProto, opsets: Mapping[str, int], caller_attributes: Any) -> Any:
         """An attribute's value; floats as the shortest decimal that is the same float32, so that 0.1 stays 0.1."""
-        import numpy as np
         import onnx
 
         kinds = onnx.AttributeProto
@@ -263,8 +264,6 @@ def _function_of(schema: Any, node: OperatorNode, types: Sequence[TensorType | N
 
 
 def _numpy(kind: TensorType) -> Any:
-    import numpy as np
-
     return np.dtype(str(kind.dtype))
 
 

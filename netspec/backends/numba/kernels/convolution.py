@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.fused import EpilogueFused, FusedStep
@@ -145,8 +147,6 @@ def _compiled(source: str, pointers: int, sizes: int, **numbers: int | bool) -> 
 
 
 def _zero() -> Any:
-    import numpy as np
-
     return np.zeros(1, np.float32)
 
 

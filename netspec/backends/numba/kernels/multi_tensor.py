@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.elementwise import BaseMultiTensorKernel
 from netspec.backends.numba import native
@@ -53,8 +55,6 @@ class MultiTensorKernel(BaseMultiTensorKernel):
 
 def _bound(text: str, dtypes: Sequence[DType], sets: Sequence[Sequence[Any]], lines: int) -> Thunk:
     """A call of one source for sets of arrays."""
-    import numpy as np
-
     width = 2 + len(dtypes)
     table = np.zeros((len(sets), width), np.int64)
     total = 0

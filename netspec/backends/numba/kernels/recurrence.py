@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+
 from netspec.backends.common import recurrence
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.trace import Code
@@ -26,8 +28,6 @@ class NumpyProduct:
 
     def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """See `StepProduct`."""
-        import numpy as np
-
         multiply = partial(np.matmul, rows, matrix.T if self._transposed else matrix, out=result)
         return [], multiply if bias is None else chain([multiply, partial(np.add, result, bias, out=result)])
 

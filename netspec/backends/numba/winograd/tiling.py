@@ -8,6 +8,8 @@ from functools import cache, cached_property
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.numba.winograd.codegen import BACK, KERNEL, PRODUCT, TRANSFORM, WEIGHTS, code, following, steps_of
 from netspec.backends.numba.winograd.matrices import MinimalFilter
@@ -161,8 +163,6 @@ class TileTransform:
 
 @cache
 def _zero() -> Any:
-    import numpy as np
-
     return np.zeros(1, np.float32)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from netspec.distributed import Communicator, Pending, world
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Thunk
@@ -24,8 +26,6 @@ class BucketBuffer:
     """
 
     def __init__(self, arrays: Sequence[Any]) -> None:
-        import numpy as np
-
         self.starts = [0]
         """Offset of each array, in elements, and the aligned end of the last."""
         itemsize = arrays[0].itemsize
@@ -69,8 +69,6 @@ class UnpackOnWait:
 
 def flat_view(first: Any, count: int) -> Any:
     """Return a flat view of `count` elements of the memory that starts with an array."""
-    import numpy as np
-
     owner = _owner(first).reshape(-1)
     start = address(first) - address(owner)
     return owner.view(np.uint8)[start : start + count * first.itemsize].view(first.dtype)
@@ -86,8 +84,6 @@ def _is_contiguous(arrays: Sequence[Any]) -> bool:
 
 def _owner(array: Any) -> Any:
     """Return the array that owns the memory of a view."""
-    import numpy as np
-
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

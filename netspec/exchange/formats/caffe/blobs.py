@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.containers.hdf5 import open_hdf5
@@ -15,9 +18,6 @@ from netspec.exchange.formats.caffe.proto.binary import read_binary
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.upgrade import upgraded
 from netspec.files.hdf5 import SIGNATURE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WEIGHTS = "weights of Caffe's (.caffemodel or .caffemodel.h5)"
 MAX_RANK = 32
@@ -70,8 +70,6 @@ def fitted(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def _laid_out(array: NDArray[Any]) -> NDArray[Any]:
     """The array as float32, contiguous and aligned, which a view of a file's bytes need not be."""
-    import numpy as np
-
     if array.ndim != 2 or array.flags.c_contiguous:
         return np.require(array, np.float32, ["C", "ALIGNED"])
     contiguous = np.empty(array.shape, np.float32)
@@ -82,8 +80,6 @@ def _laid_out(array: NDArray[Any]) -> NDArray[Any]:
 
 def running_statistics(blobs: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Mean and variance, which Caffe stores times a factor that grows to 1 / (1 - moving_average_fraction)."""
-    import numpy as np
-
     mean, variance, factor = (blob.astype(np.float64).reshape(-1) for blob in blobs)
     scale = 1 / factor[0] if factor.size and factor[0] else 0.0
     return (mean * scale).astype(np.float32), (variance * scale).astype(np.float32)

@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from netspec.errors import Problem, SpecError, command, did_you_mean
@@ -41,8 +42,6 @@ from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import Registry
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.exchange.formats.caffe.wiring import CaffeNode
 
 

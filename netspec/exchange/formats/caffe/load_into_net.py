@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.caffe.blobs import fitted, read_weights, running_statistics
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.interface import Target
 from netspec.exchange.net_yaml_writer import clean
 from netspec.schema.specs.links import resolve_names
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _ORDER = {"PReLU": ("alpha",), "Scale": ("scale", "bias"), "Bias": ("bias",), "Embedding": ("embeddings",)}
 """Names of a layer's arrays here, if they are not `kernel` and `bias`."""

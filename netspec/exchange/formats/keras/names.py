@@ -12,14 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.names import snake_case
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 RENAMED_CLASSES: Mapping[str, str] = {
     **{f"Convolution{rank}D": f"Conv{rank}D" for rank in (1, 2, 3)},

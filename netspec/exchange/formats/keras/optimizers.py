@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+import numpy as np
+from numpy.typing import NDArray
 
 _MOMENTS = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
 FIELDS: Mapping[str, Mapping[str, Any]] = {
@@ -128,8 +127,6 @@ def is_negated(type_: str, slot: str) -> bool:
 
 def second_moment(rows: NDArray[Any], columns: NDArray[Any], row: int) -> NDArray[Any]:
     """The second moment that rows and columns approximate: rows · columns / mean(rows along `row`)."""
-    import numpy as np
-
     mean = rows.mean(axis=row, keepdims=True)
     return np.asarray(rows * columns / np.where(mean == 0, 1, mean), np.float32)
 
@@ -152,8 +149,6 @@ def averages_along(
 
 def distinct_elements(array: NDArray[Any]) -> NDArray[Any]:
     """An array of this shape with distinct elements."""
-    import numpy as np
-
     return np.arange(array.size, dtype=np.float64).reshape(array.shape)
 
 

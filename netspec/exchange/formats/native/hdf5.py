@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5_file import Content, read_block, read_file, verify_file, write_file
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 LEARNED = ("parameter", "statistic")
 """Roles of the states that make up a net's weights; the rest of a checkpoint belongs to the solver."""

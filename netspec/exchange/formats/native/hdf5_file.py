@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from zlib import crc32
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.errors import InputError
 from netspec.exchange.containers.protobuf import is_onnx
 from netspec.exchange.files import reading, sniff, write_atomically
@@ -24,7 +27,6 @@ from netspec.files.hdf5 import Entry, Hdf5File, StoredArray
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
 
 Kind = Literal["weights", "checkpoint"]
@@ -111,8 +113,6 @@ def write_file(
 
     Raises `RunError` if the disk rejects it, `ValueError` for an array or a `meta` that no file can store.
     """
-    import numpy as np
-
     stored_arrays = {name: _plain(np, name, array) for name, array in arrays.items()}
     entries: list[dict[str, Any]] = [
         {
@@ -295,8 +295,6 @@ class _Reader:
             self.entries[entry.path] = entry
 
     def _manifest(self) -> dict[str, Any]:
-        import numpy as np
-
         stored = self._stored(MANIFEST, self.file.find(MANIFEST))
         dtype = np.dtype(stored.dtype)
         if stored.shape != () or dtype.kind not in "SO" or dtype.itemsize > self.file.size:
@@ -309,8 +307,6 @@ class _Reader:
         return manifest
 
     def _array(self, name: str, entry: dict[str, Any]) -> NDArray[Any]:
-        import numpy as np
-
         dtype, shape, path = entry.get("dtype"), entry.get("shape"), entry.get("path")
         if dtype not in DTYPES or not isinstance(shape, list) or not isinstance(path, str):
             self._refuse(f"its manifest describes {name!r} wrongly")

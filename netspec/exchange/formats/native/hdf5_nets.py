@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import CheckpointFile, read_checkpoint, read_weights, write_weights
 from netspec.exchange.interface import Imported, ImportOptions, Target, WithoutNet
@@ -14,8 +16,6 @@ from netspec.schema.yaml.reader import parse_yaml
 from netspec.schema.yaml.tree import Map
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.exchange.formats.registry import Exportable
 
 OF_THE_DATA = ("transforms", "learned")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import ZipFile, ZipInfo
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.containers.zip_archive import MAGIC, open_zip
 from netspec.exchange.files import write_atomically
 from netspec.files.damage import refuse_damage
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WHAT = "NumPy arrays (.npz)"
 NET = "netspec.net"
@@ -58,8 +58,6 @@ def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
 
 
 def _array(archive: ZipFile, member: ZipInfo) -> NDArray[Any]:
-    import numpy as np
-
     formats = np.lib.format
     with archive.open(member) as file:
         version = formats.read_magic(file)
@@ -83,7 +81,6 @@ def write_npz(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
     `numpy.savez` takes names as Python arguments and has some of its own; here any name of a layer will do.
     """
-    import numpy as np
 
     def write(temporary: Path) -> None:
         with ZipFile(temporary, "w") as archive:

@@ -13,13 +13,15 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import reading, sniff, write_atomically
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from numpy.typing import NDArray
 
 WHAT = "a safetensors file (.safetensors)"
 MAX_HEADER = 100_000_000
@@ -125,8 +127,6 @@ def _overlaps(path: str | Path, entries: Mapping[str, tuple[str, tuple[int, ...]
 
 
 def _array(file: BufferedReader, start: int, dtype: str, shape: tuple[int, ...], first: int, last: int) -> NDArray[Any]:
-    import numpy as np
-
     file.seek(start + first)
     data = bytearray(last - first)
     if file.readinto(data) < len(data):
@@ -139,8 +139,6 @@ def _array(file: BufferedReader, start: int, dtype: str, shape: tuple[int, ...],
 
 def write_safetensors(path: str | Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write arrays under their names, the largest elements first, as the format's own library does."""
-    import numpy as np
-
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     little = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in plain.items()}
     order = sorted(little, key=lambda name: (-little[name].dtype.itemsize, name))

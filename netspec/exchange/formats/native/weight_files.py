@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.errors import InputError, Problem, command
 from netspec.exchange.formats.native.npz import NET, holds, read_npz, write_npz
 from netspec.exchange.formats.native.safetensors import read_safetensors, write_safetensors
@@ -21,8 +24,6 @@ from netspec.schema.plain_json import json_text
 from netspec.schema.specs.links import resolve_names
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.exchange.formats.registry import Exportable, ExportOptions
     from netspec.schema.specs.net import NetSpec
 
@@ -103,8 +104,6 @@ def npz_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
 
 def export_npz(path: Path, exported: Exportable) -> tuple[str, ...]:
     """All states by netspec's names."""
-    import numpy as np
-
     write_npz(path, {NET: np.asarray(canonical_yaml(exported.net)), **exported.arrays})
     return ()
 

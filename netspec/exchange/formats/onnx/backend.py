@@ -15,9 +15,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from netspec.errors import InputError, Problem
@@ -28,9 +30,6 @@ from netspec.exchange.lift.registry import MEASURES
 from netspec.exchange.operator_graph.constant_folding import fold
 from netspec.exchange.operator_graph.graph import ImportedGraph
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 Run: TypeAlias = "Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]"
@@ -69,8 +68,6 @@ class ImportingBackend(Backend):
 
 
 def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: Any, opset: int) -> onnx.ModelProto:
-    import numpy as np
-
     helper = onnx.helper
 
     def info(name: str, dtype: Any, shape: Any) -> onnx.ValueInfoProto:
@@ -123,8 +120,6 @@ class PreparedModel(BackendRep):
         return self._tuple(*(results_of[name].astype(self._types[name], copy=False) for name in self._model.outputs))
 
     def _input_arrays(self, inputs: Any) -> Arrays:
-        import numpy as np
-
         names = [model_input.name for model_input in self._model.inputs]
         if isinstance(inputs, Mapping):
             named = dict(inputs)
@@ -197,8 +192,6 @@ class PreparedModel(BackendRep):
 
 def _computed(model: ImportedGraph) -> Arrays:
     """The constants of a model, and all values that follow from them and from the shapes of its inputs."""
-    import numpy as np
-
     shapes = {
         model_input.name: np.broadcast_to(np.uint8(0), [size or 0 for size in model_input.dims or ()])
         for model_input in model.inputs

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 import netspec.exchange.formats.onnx.external_data as external
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import check_writable, staging, write_atomically
@@ -25,7 +27,6 @@ from netspec.layers.states import Domain
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import NDArray
 
 
 BATCH_AXIS = "N"

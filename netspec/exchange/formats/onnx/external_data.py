@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from netspec.exchange.files import write_atomically
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import NDArray
 
     Weights = Mapping[str, NDArray[Any]]
 

@@ -7,6 +7,8 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import reading, sniff
 from netspec.exchange.interface import Imported, ImportOptions
@@ -151,7 +153,6 @@ def _parse(path: str | Path) -> onnx.ModelProto:
 
 
 def _input(info: onnx.ValueInfoProto) -> GraphInput:
-    import numpy as np
     import onnx
 
     kind = info.type.tensor_type
@@ -169,7 +170,6 @@ def _input(info: onnx.ValueInfoProto) -> GraphInput:
 
 def _element_types(outputs: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     """NumPy's names of the element types of outputs that declare one."""
-    import numpy as np
     import onnx
 
     kinds = {text(output.name): output.type.tensor_type.elem_type for output in outputs}

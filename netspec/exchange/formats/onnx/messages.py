@@ -7,13 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.errors import Problem, RunError
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
 from netspec.graph.types import DType, TensorType
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import NDArray
 
 MAX_BYTES = 2**31 - 2**20
 """A protobuf message ends at 2 GiB; the margin is for everything that is not a weight."""
@@ -123,7 +125,6 @@ def check_opset(graph: LoweredGraph, opset: int) -> list[Problem]:
 
 def _untaken(graph: LoweredGraph, node: OperatorNode, schema: onnx.defs.OpSchema) -> str | None:
     """The element type of an operand that the operator does not take, if there is one."""
-    import numpy as np
     from onnx import TensorProto, helper
 
     for index, name in enumerate(node.inputs):
@@ -138,8 +139,6 @@ def _untaken(graph: LoweredGraph, node: OperatorNode, schema: onnx.defs.OpSchema
 
 def weights_of(graph: LoweredGraph, states: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The values of a graph's states by the names of their tensors."""
-    import numpy as np
-
     return {
         tensor: np.ascontiguousarray(states[state], str(kind.dtype)).reshape(kind.shape)
         for state, (tensor, kind) in graph.states.items()
@@ -161,7 +160,6 @@ def make_model(
 
     Weights named in `apart` have only types.
     """
-    import numpy as np
     import onnx
     from onnx import helper, numpy_helper
 
@@ -191,7 +189,6 @@ def make_model(
 
 
 def _node(node: OperatorNode) -> onnx.NodeProto:
-    import numpy as np
     from onnx import helper
 
     def plain(value: Any) -> Any:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
 from netspec.graph.types import DType
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Rewrite: TypeAlias = "Callable[[_Older, OperatorNode], list[OperatorNode]]"
 
@@ -54,8 +54,6 @@ class _Older:
 
     def constant(self, node: OperatorNode, values: Any, dtype: str) -> str:
         """A constant of a layer."""
-        import numpy as np
-
         name = self.fresh(f"{node.scope.layer}/constant" if node.scope.layer else "constant")
         self.constants[name] = np.asarray(values, dtype=dtype)
         return name

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import Location, RunError
 from netspec.exchange.formats.onnx.messages import open_session
@@ -12,9 +15,6 @@ from netspec.exchange.numeric_diff import Arrays, OutputComparison, compare, gap
 from netspec.exchange.operator_graph.graph import LoweredGraph
 from netspec.graph.types import TensorType
 from netspec.layers.states import Domain
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Predict: TypeAlias = "Callable[[Arrays], Arrays]"
 
@@ -110,8 +110,6 @@ def random_inputs(
     types: Mapping[str, TensorType], domains: Mapping[str, Domain], seed: int = 0
 ) -> dict[str, NDArray[Any]]:
     """Random inputs: normally distributed floats, and integers in the range that the net takes."""
-    import numpy as np
-
     random = np.random.default_rng(seed)
     inputs: dict[str, NDArray[Any]] = {}
     for name, kind in types.items():

@@ -12,7 +12,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem, listing
 from netspec.exchange.files import HEAD_BYTES, reading
@@ -21,13 +24,9 @@ from netspec.exchange.formats.native.safetensors import WHAT, is_safetensors, re
 from netspec.exchange.formats.pytorch.pickles import refuse_pytorch_training
 from netspec.exchange.formats.pytorch.state_dicts import OPTIMIZER_STATE, from_state_dict
 from netspec.exchange.match_weights import match_weights
+from netspec.graph.types import TensorType
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from netspec.graph.types import TensorType
-
-    Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 METADATA_KEY = "optimizer"
 LAYOUT = "`optimizer` in its metadata: a JSON object with `type`, `step` and `param_groups` (docs/formats.md)"
@@ -136,8 +135,6 @@ class _Layout:
     """Maps the elements of a net's states to those of a state dict."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        import numpy as np
-
         self._shapes = [(name, array.shape) for name, array in weights.items()]
         self._ends = np.cumsum([array.size for array in weights.values()])
         numbered = {
@@ -152,8 +149,6 @@ class _Layout:
 
         Raises `ValueError` if an element of the parameter does not correspond to exactly one of PyTorch's.
         """
-        import numpy as np
-
         if (self._counts[parameter] != 1).any():
             raise ValueError(
                 f"`{parameter}` is the sum of several parameters that PyTorch trains one by one, so its optimizer's "

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
@@ -61,8 +61,6 @@ def to_state_dict(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 def collisions(shapes: Shapes) -> list[tuple[str, str, str]]:
     """Names of a state dict that two layers would both have, each with the paths of the two: `(one, other, name)`."""
-    import numpy as np
-
     holders: dict[str, str] = {}
     pairs = []
     nothing = np.zeros((), "int8")  # only names are compared
@@ -206,8 +204,6 @@ def _renamed_read(source: _Source, shapes: Shapes) -> Arrays:
 
 
 def _renamed_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    import numpy as np
-
     state_dict = {_NAMES[name]: array for name, array in arrays.items()}
     for name, array in arrays.items():
         if name == "kernel" and array.ndim == 2:
@@ -262,8 +258,6 @@ def _recurrent_read(source: _Source, shapes: Shapes, direction: str = "") -> Arr
 
 
 def _recurrent_write(arrays: Mapping[str, NDArray[Any]], direction: str = "") -> Arrays:
-    import numpy as np
-
     suffix = f"_l0{direction}"
 
     gates = _gate_count({name: array.shape for name, array in arrays.items()})
@@ -281,8 +275,6 @@ def _recurrent_write(arrays: Mapping[str, NDArray[Any]], direction: str = "") ->
 
 def _gates(array: NDArray[Any], count: int) -> NDArray[Any]:
     """The gates, which are parts of the first axis, in the other library's order (the exchange is its own inverse)."""
-    import numpy as np
-
     if array.shape[0] % count:
         return array  # differs in size from the net's: reported when shapes are compared
     gates = np.split(array, count)
@@ -290,8 +282,6 @@ def _gates(array: NDArray[Any], count: int) -> NDArray[Any]:
 
 
 def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
-    import numpy as np
-
     return np.stack(arrays) if arrays[0].shape == arrays[1].shape else arrays[0]
 
 
@@ -344,8 +334,6 @@ def _is_attention(shapes: Shapes) -> bool:
 
 
 def _attention_read(source: _Source, shapes: Shapes) -> Arrays:
-    import numpy as np
-
     flat: Arrays = {name: source.take(name) for name in _EXTRA_BIASES if name in shapes and source.has(name)}
     for pytorch_name, state in (("weight", "kernel"), ("bias", "bias")):
         if source.has(f"in_proj_{pytorch_name}"):
@@ -364,8 +352,6 @@ def _attention_read(source: _Source, shapes: Shapes) -> Arrays:
 
 
 def _attention_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    import numpy as np
-
     flat: Arrays = {}
     for name, array in arrays.items():
         if name == f"{_OUTPUT}/kernel":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isclose, sqrt
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.layer_fusion.fusion import Chains, Joint, joining
 from netspec.exchange.lift.layer_fusion.masks import masked, unguarded
 from netspec.exchange.net_yaml_writer import DraftLayer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass
@@ -214,8 +214,6 @@ def _third(wide: DraftLayer, number: int, parts: list[DraftLayer]) -> Part | Non
 
 def _weights(layers: dict[str, DraftLayer]) -> dict[str, NDArray[Any]]:
     """Kernels and biases; if only some layers have a bias, the others get zeros."""
-    import numpy as np
-
     arrays = {}
     any_bias = any("bias" in layer.arrays for layer in layers.values())
     for name, layer in layers.items():

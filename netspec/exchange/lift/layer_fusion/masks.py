@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.layer_fusion.fusion import Chains
 from netspec.exchange.net_yaml_writer import DraftLayer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORBIDDEN = -1e4
 """Where a mask adds as little as this or less, softmax gives nothing."""
@@ -62,8 +62,6 @@ def _added(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None
 
 def _chosen(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None:
     """where(mask, scores, -inf), or the other way round, as what would be added."""
-    import numpy as np
-
     parts = re.fullmatch(r"where\((\w), ([^,()]+), ([^,()]+)\)", str(layer.fields.get("expr")))
     if layer.type != "Expression" or parts is None or parts[1] not in LETTERS:
         return None
@@ -81,8 +79,6 @@ def _chosen(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | Non
 
 def _constant(chains: Chains, name: str, text: str) -> NDArray[Any] | None:
     """The array of a Parameter, or the number that an operand of an Expression is."""
-    import numpy as np
-
     layer = chains.layers.get(name)
     if layer is not None and layer.type == "Parameter":
         return np.asarray(layer.arrays["value"]).astype(layer.fields.get("dtype", "float32"))
@@ -94,7 +90,5 @@ def _constant(chains: Chains, name: str, text: str) -> NDArray[Any] | None:
 
 def _is_causal(mask: NDArray[Any]) -> bool:
     """Whether an added square mask is causal."""
-    import numpy as np
-
     behind = np.triu(np.ones(mask.shape, bool), 1)
     return mask.shape[0] == mask.shape[1] and bool((mask[behind] <= FORBIDDEN).all() and (mask[~behind] == 0).all())

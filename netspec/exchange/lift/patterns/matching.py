@@ -15,7 +15,10 @@ from enum import Enum
 from functools import cache
 from itertools import product
 from math import inf, isclose, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.patterns.formula import (
     Limits,
@@ -30,10 +33,6 @@ from netspec.exchange.lift.patterns.formula import (
     WeightsTerm,
 )
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
@@ -428,8 +427,6 @@ def _stretched(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDA
             added, remaining = {axis % rank for axis in target}, iter(sizes)
             return [1 if axis in added else next(remaining) for axis in range(rank)]
         case "Expand":
-            import numpy as np
-
             return list(np.broadcast_shapes(tuple(sizes), tuple(target)))
     reshaped = [sizes[index] if size == 0 and index < len(sizes) else size for index, size in enumerate(target)]
     known = prod(size for size in reshaped if size != -1)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.layers import LiftedLayer
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.functions import formula
 from netspec.exchange.operator_graph.graph import OperatorNode
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LARGEST = 3.4028234e38
 """The largest float32: as a bound it has no effect."""
@@ -197,8 +197,6 @@ def _number(constant: NDArray[Any]) -> float | None:
 
 def _placed(ctx: LiftContext, constant: NDArray[Any], computed: str) -> tuple[int, NDArray[Any]] | None:
     """The first of the adjacent axes in the net along which a constant varies, and the constant along these alone."""
-    import numpy as np
-
     axes, shape = ctx.tensors.view(computed).axes, ctx.tensors.shape(computed)
     if constant.ndim == len(shape) and ctx.tensors.is_same_for_all_samples(constant):
         constant = constant[:1]

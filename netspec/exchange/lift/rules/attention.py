@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NEVER = -1e9
 """Added to the score of a masked key."""
@@ -29,8 +29,6 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
 
     query: (N, T, heads · D) or (N, heads, T, D), as key and value. Other forms are decomposed as ONNX defines them.
     """
-    import numpy as np
-
     have = node.attributes
     if any(value not in UNSAID for name, value in have.items() if name not in READ):
         raise UnsupportedFeature("limited scores, or a window")
@@ -69,8 +67,6 @@ def _mask(ctx: LiftContext, node: OperatorNode, shape: tuple[int, int]) -> NDArr
 
     Raises `UnsupportedFeature` if a query may attend to no key: ONNX gives 0 for it.
     """
-    import numpy as np
-
     bias = np.zeros(shape, "float32")
     if node.operand(3):
         mask = ctx.tensors.constant(node.operand(3), "mask")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
@@ -117,8 +119,6 @@ def simplified_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("EmbedLayerNormalization", domain=MICROSOFT, uses_all_results=True)
 def embedding(ctx: LiftContext, node: OperatorNode) -> None:
     """Add and normalize embeddings of words, positions and segments; the second result is each sequence's length."""
-    import numpy as np
-
     words, segments, table, positions, of_segments, gamma, beta, mask, position_ids = (
         node.operand(k) for k in range(9)
     )
@@ -163,8 +163,6 @@ def activated(steps: Expansion, x: str, name: str, parameters: list[Any]) -> str
 
 def number(steps: Expansion, value: float) -> str:
     """Add a scalar constant."""
-    import numpy as np
-
     return steps.constant(np.float32(value))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import sqrt
 
+import numpy as np
+
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
@@ -56,8 +58,6 @@ def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
 
     A key without a value contains both (N, S, heads, 2, D); a single operand contains all three (N, T, heads, 3, D).
     """
-    import numpy as np
-
     steps, count = Expansion(ctx, node), node.attributes["num_heads"]
     need_no_state(ctx, node, past=(6, 7, 8, 9), present=1)
     tensors = [name for name in node.inputs[:3] if name]
@@ -109,8 +109,6 @@ def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...], p
 
 def split_heads(steps: Expansion, x: str, count: int) -> str:
     """Reshape (N, T, heads · D) to (N, heads, T, D)."""
-    import numpy as np
-
     apart = steps.constant(np.asarray([0, 0, count, -1], "int64"))
     return steps.node("Transpose", steps.node("Reshape", x, apart), perm=list(HEADS_FIRST))
 
@@ -120,8 +118,6 @@ def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, siz
 
     `mask` is 0 for masked keys, (N, S) or (N, T, S), or contains the number of keys of each sample, (N).
     """
-    import numpy as np
-
     least = node.attributes.get("mask_filter_value", MASKED)
     if not mask:
         return ""
@@ -146,8 +142,6 @@ def _attended(
     steps: Expansion, node: OperatorNode, heads: tuple[str, str, str], sizes: tuple[int, int, int], added: list[str]
 ) -> None:
     """softmax(scale · query · keyᵀ + added) · value, with the heads concatenated."""
-    import numpy as np
-
     (query, key, value), (features, rows, columns) = heads, sizes
     scores = steps.node("MatMul", query, steps.node("Transpose", key, perm=[0, 1, 3, 2]))
     scores = steps.node("Mul", scores, number(steps, node.attributes.get("scale") or 1 / sqrt(features)))

@@ -11,7 +11,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
@@ -20,15 +23,10 @@ from netspec.exchange.lift.rules.contrib import MICROSOFT, channels_first, chann
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 @rule("ReorderInput", domain=BLOCKED)
 def into_blocks(ctx: LiftContext, node: OperatorNode) -> None:
     """Pad the channels with zeros to a multiple of the block size."""
-    import numpy as np
-
     steps, x, rank = Expansion(ctx, node), node.inputs[0], ctx.tensors.rank(node.inputs[0])
     last = node.attributes.get("channels_last")
     missing = -ctx.tensors.shape(x)[-1 if last else 1] % block_size()
@@ -41,8 +39,6 @@ def into_blocks(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("ReorderOutput", domain=BLOCKED)
 def out_of_blocks(ctx: LiftContext, node: OperatorNode) -> None:
     """Remove the padded channels."""
-    import numpy as np
-
     steps, rank = Expansion(ctx, node), ctx.tensors.rank(node.inputs[0])
     bounds = (steps.constant(np.asarray([value], "int64")) for value in (0, node.attributes["channels"], 1))
     result = steps.node("Slice", node.inputs[0], *bounds)
@@ -68,8 +64,6 @@ def convolution(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Upsample", domain=BLOCKED)
 def of_each_channel(ctx: LiftContext, node: OperatorNode) -> None:
     """Replace the node by ONNX's operator, which computes each channel by itself."""
-    import numpy as np
-
     steps, have = Expansion(ctx, node), dict(node.attributes)
     if node.op_type == "Upsample":
         scales = steps.constant(np.asarray(have.pop("scales"), "float32"))
@@ -81,8 +75,6 @@ def of_each_channel(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _kernel(array: NDArray[Any], groups: int) -> NDArray[Any]:
     """Reorder a kernel (O, I, …), which is stored in blocks of O, and of I unless I is small."""
-    import numpy as np
-
     (outputs, inputs, *window), block = array.shape, block_size()
     if outputs % block:
         raise UnsupportedFeature(f"{outputs} channels are not a multiple of {block}: the file is for another processor")
@@ -99,7 +91,6 @@ def _kernel(array: NDArray[Any], groups: int) -> NDArray[Any]:
 @cache
 def block_size() -> int:
     """Number of channels in onnxruntime's blocks on this processor. Raises `UnsupportedFeature` without blocks."""
-    import numpy as np
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper

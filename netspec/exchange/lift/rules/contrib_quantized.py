@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import OPSET_OF_EXPANSIONS, Expansion
@@ -20,9 +23,6 @@ from netspec.exchange.notes import Note
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.operator_graph.onnx_protos import defaults
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TABLES = {"QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinearSoftmax": "Softmax"}
 
@@ -254,8 +254,6 @@ class QuantizedWay(Way):
 
 def _few_bits(ctx: LiftContext, node: OperatorNode, bits: int, block: int, shape: tuple[int, int]) -> NDArray[Any]:
     """Dequantize a matrix of few bits to floats (K, N)."""
-    import numpy as np
-
     columns, rows = shape
     if bits not in (2, 4, 8):
         raise UnsupportedFeature(f"integers of {bits} bits")
@@ -277,8 +275,6 @@ def _few_bits(ctx: LiftContext, node: OperatorNode, bits: int, block: int, shape
 
 def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[Any]:
     """Unpack integers of a few bits, from the lowest bits of each byte up."""
-    import numpy as np
-
     parts = [packed >> shift & (2**bits - 1) for shift in range(0, 8, bits)]
     return np.stack(parts, -1).reshape(*packed.shape[:-1], -1)
 
@@ -289,8 +285,6 @@ def _three(node: OperatorNode, at: int) -> tuple[str, str, str]:
 
 
 def _integers(steps: Expansion, values: Sequence[int]) -> str:
-    import numpy as np
-
     return steps.constant(np.asarray(values, "int64"))
 
 
@@ -313,8 +307,6 @@ def _floats(ctx: LiftContext, steps: Expansion, x: str, scale: str, zero: str) -
 
 def _zero(ctx: LiftContext, steps: Expansion, node: OperatorNode, name: str) -> str:
     """The zero point of a result; by default a zero of the first operand's type."""
-    import numpy as np
-
     kind = (
         ctx.tensors.dtype(node.inputs[0])
         if ctx.tensors.is_computed(node.inputs[0])
@@ -333,8 +325,6 @@ def _rounded(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, at:
 
     The zero point is added before rounding, or `after`: this matters for ties, which are rounded to even.
     """
-    import numpy as np
-
     zero = _zero(ctx, steps, node, node.operand(at))
     if not after:
         array = ctx.tensors.constant(zero, "zero point")
@@ -357,8 +347,6 @@ def _need_whole(ctx: LiftContext) -> None:
 
 def _multiplied(steps: Expansion, a: Sequence[str], b: Sequence[str], bias: str) -> str:
     """An integer product as floats: the two scales are multiplied first."""
-    import numpy as np
-
     (x, x_scale, x_zero), (kernel, scale, zero) = a, b
     zeros = [x_zero or (steps.constant(np.zeros((), "uint8")) if zero else "")] + [zero] * bool(zero)
     total = steps.node("Cast", steps.node("MatMulInteger", x, kernel, *filter(None, zeros)), to=1)

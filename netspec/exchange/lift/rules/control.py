@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.operator_graph.graph import OperatorNode, Subgraph
@@ -30,8 +32,6 @@ def branch(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("Loop", uses_all_results=True)
 def loop(ctx: LiftContext, node: OperatorNode) -> None:
     """The nodes within it, once for each turn: as many as a constant says, until a constant says stop."""
-    import numpy as np
-
     graph = graph_of(node, "body")
     states = list(node.inputs[2:])
     turns = (
@@ -66,8 +66,6 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
     if node.opset < 9:
         _over_batch(ctx, node)
         return
-    import numpy as np
-
     graph, count = graph_of(node, "body"), int(node.attributes["num_scan_inputs"])
     states, over = list(node.inputs[: len(node.inputs) - count]), node.inputs[len(node.inputs) - count :]
     results = len(graph.outputs) - len(states)
@@ -107,8 +105,6 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
     """As opset 8 has it, over a batch of whole sequences: one of opset 9 for each of them."""
-    import numpy as np
-
     lengths, *sequences = node.inputs
     if not ctx.tensors.single_sample:
         raise MixesSamples("what is within it is of one sample, without a batch")

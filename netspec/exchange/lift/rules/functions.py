@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.patterns.finding import DOMAIN
@@ -16,9 +18,6 @@ from netspec.graph.ops.elementwise import Comparison
 from netspec.graph.ops.rounding import FloatPredicate
 from netspec.graph.types import DType
 from netspec.layers.expression.formula import TERMS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORMULA = "Formula"
 """The operator of nodes of the domain `netspec` whose attribute `text` is a formula of their operands."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.axis_view import Axes
 from netspec.exchange.lift.context import LiftContext
@@ -12,9 +15,6 @@ from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @rule("MatMul")
@@ -102,8 +102,6 @@ def _matrix(ctx: LiftContext, node: OperatorNode, name: str, index: int) -> str:
 @rule("Gemm")
 def gemm(ctx: LiftContext, node: OperatorNode) -> None:
     """alpha · x · B + beta · C with constant B and C → Dense; with others a product, factors and a sum."""
-    import numpy as np
-
     x, other, third = node.inputs[0], node.inputs[1], node.operand(2)
     bias = ctx.tensors.constants.get(third) if third else np.zeros(())
     plain = bias is not None and bias.size in (1, ctx.tensors.shape(other)[0 if node.attributes["transB"] else 1])
@@ -126,8 +124,6 @@ def gemm(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _in_steps(ctx: LiftContext, node: OperatorNode) -> None:
     """Gemm as the operators that it is made of."""
-    import numpy as np
-
     steps = Expansion(ctx, node)
     a, b = (
         steps.node("Transpose", name, perm=[1, 0]) if node.attributes[field] else name

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from math import isclose
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.axis_view import Axes
 from netspec.exchange.lift.context import LiftContext
@@ -15,9 +18,6 @@ from netspec.exchange.lift.rules.leading_axis import joined_beside
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.graph.ops.shape import Concat
 from netspec.graph.types import DType
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CONVOLUTIONS = [
     *(f"Conv{rank}D{kind}" for rank in (1, 2, 3) for kind in ("", "Transpose")),
@@ -123,8 +123,6 @@ def _bias(ctx: LiftContext, node: OperatorNode, computed: str, constant: NDArray
 
 def _along(layer: LiftedLayer, shape: tuple[int, ...], axes: Axes, constant: NDArray[Any]) -> NDArray[Any] | None:
     """The constant as a vector along the channels of the layer's output; None if it varies along another axis."""
-    import numpy as np
-
     channels = CHANNEL_AXIS.get(layer.type)
     if channels is None or "activation" in layer.fields or constant.ndim > len(shape) or constant.dtype.kind != "f":
         return None

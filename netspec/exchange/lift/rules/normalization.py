@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
@@ -16,10 +19,6 @@ from netspec.exchange.lift.rules.activations import softmax
 from netspec.exchange.lift.rules.arithmetic import with_constant
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 DEFAULT_EPSILON, DEFAULT_MOMENTUM, INSTANCE_EPSILON, DEFAULT_GROUPS = 1e-3, 0.99, 1e-5, 32
 
@@ -52,8 +51,6 @@ def batch_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _of_single_axis(ctx: LiftContext, node: OperatorNode) -> None:
     """Normalize (N) as (N, 1): ONNX gives a tensor of one axis a single channel."""
-    import numpy as np
-
     steps = Expansion(ctx, node)
     last = steps.constant(np.asarray([1], "int64"))
     column = steps.node("Unsqueeze", node.inputs[0], last)
@@ -63,8 +60,6 @@ def _of_single_axis(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _by_its_batch(ctx: LiftContext, node: OperatorNode) -> None:
     """The training form in a model of one sample, as arithmetic, with the new averages if they are read."""
-    import numpy as np
-
     if not ctx.tensors.single_sample:
         raise MixesSamples("the training form: it takes the averages of its batch")
     steps, (x, *operands) = Expansion(ctx, node), node.inputs
@@ -141,8 +136,6 @@ def lp_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("MeanVarianceNormalization")
 def mean_variance_normalization(ctx: LiftContext, node: OperatorNode) -> None:
     """By the operators that ONNX says that it is made of."""
-    import numpy as np
-
     steps, x, axes = Expansion(ctx, node), node.inputs[0], node.attributes.get("axes", [0, 2, 3])
 
     def mean(of: str) -> str:
@@ -169,8 +162,6 @@ def local_response_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _one_more_after(ctx: LiftContext, node: OperatorNode) -> None:
     """LRN of an even size: the window has one more channel after than before, unlike in PyTorch and netspec."""
-    import numpy as np
-
     steps, (x,), attributes = Expansion(ctx, node), node.inputs, node.attributes
     shape, size = ctx.tensors.shape(x), attributes["size"]
 
@@ -199,8 +190,6 @@ def root_mean_square(ctx: LiftContext, node: OperatorNode) -> None:
 @rule(LAYER, ROOT_MEAN_SQUARE, UNIT, domain=DOMAIN)
 def normalization(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of that name; a factor and an offset along other axes become Scale and Bias after it."""
-    import numpy as np
-
     source, gamma, beta = (node.operand(index) for index in range(3))
     if not {gamma, beta, ""} <= {*ctx.tensors.constants, ""}:
         raise UnsupportedFeature("its factor or offset is not a constant")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.axis_view import axes_of_single_sample
 from netspec.exchange.lift.context import LiftContext
@@ -15,10 +18,6 @@ from netspec.exchange.operator_graph.arrays import NARROW, bounds, widened
 from netspec.exchange.operator_graph.constant_folding import element_type
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MAX_SAMPLES = 1024
 """Largest batch that is convolved sample by sample."""
@@ -124,8 +123,6 @@ def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
 
 def _zero(ctx: LiftContext, name: str, dtype: str, shape: tuple[int, ...] = ()) -> NDArray[Any]:
     """A constant zero point; zeros if it is left out."""
-    import numpy as np
-
     return widened(ctx.tensors.constant(name, "zero point")) if name else np.zeros(shape, dtype)
 
 
@@ -252,8 +249,6 @@ def _per_channel(fields: dict[str, Any], arrays: dict[str, NDArray[Any]], name: 
 
 
 def _spread(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    import numpy as np
-
     return np.broadcast_to(array if array.size > 1 else array.reshape(()), shape)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
@@ -16,9 +19,6 @@ from netspec.exchange.operator_graph.constant_folding import element_type
 from netspec.exchange.operator_graph.evaluate import MAX_ELEMENTS
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @rule("RandomNormal", "RandomUniform")
@@ -40,8 +40,6 @@ def like(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("Multinomial")
 def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
     """Classes (N, samples) by logits (N, classes): as many sums of probabilities as a drawn number is not below."""
-    import numpy as np
-
     if not ctx.tensors.single_sample:
         raise MixesSamples("each sample has random numbers of its own")
     rows, classes = ctx.tensors.shape(node.inputs[0])
@@ -58,8 +56,6 @@ def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Numbers as the attributes say; they depend on the node's seed, or its name, alone."""
-    import numpy as np
-
     if prod(shape) > MAX_ELEMENTS:
         raise UnsupportedFeature(f"more than {MAX_ELEMENTS:,} random numbers")
     ctx.report.remarks.append(
@@ -80,8 +76,6 @@ def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: 
 @rule("Dropout", uses_all_results=True)
 def dropout(ctx: LiftContext, node: OperatorNode) -> None:
     """The same tensor in inference; the layer keeps the rate for further training. Nothing is masked then."""
-    import numpy as np
-
     mask = (*node.outputs, "")[1]
     if mask and ctx.tensors.is_read(mask):
         if not ctx.tensors.single_sample:

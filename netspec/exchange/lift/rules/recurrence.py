@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.axis_view import Axes
 from netspec.exchange.lift.context import LiftContext
@@ -13,9 +16,6 @@ from netspec.exchange.lift.rules.unrolled_recurrence import unrolled
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.schema.specs.names import snake_case
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
 """The index in ONNX of each of the layer's gates."""
@@ -98,8 +98,6 @@ class _Recurrent:
 
     def weights(self) -> list[dict[str, NDArray[Any]]]:
         """For each direction: kernel (in, gates · H), recurrent kernel (H, gates · H), bias."""
-        import numpy as np
-
         node, order = self.node, list(GATES[self.node.op_type])
         kernels, recurrent = (
             self.ctx.tensors.constant(node.inputs[k], what) for k, what in ((1, "kernel"), (2, "kernel"))
@@ -142,8 +140,6 @@ class _Recurrent:
         return [self._state(name, way) for way in range(1 + self.both) for name in names]
 
     def _zeros(self, shape: tuple[int, ...]) -> str:
-        import numpy as np
-
         name = self.ctx.tensors.fresh_name(self.node.outputs[0])
         self.ctx.tensors.constants[name] = np.zeros(shape, "float32")
         return name

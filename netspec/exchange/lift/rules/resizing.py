@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.windows import short
@@ -148,8 +150,6 @@ def _scales(ctx: LiftContext, node: OperatorNode) -> list[Any]:
 
 def _short(number: Any) -> float:
     """The shortest decimal that is the same number in float32."""
-    import numpy as np
-
     return float(str(np.float32(number)))
 
 

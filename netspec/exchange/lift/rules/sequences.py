@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
@@ -47,16 +49,12 @@ def element(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("SequenceLength")
 def length(ctx: LiftContext, node: OperatorNode) -> None:
     """Return the number of tensors, a constant."""
-    import numpy as np
-
     ctx.tensors.constants[node.outputs[0]] = np.asarray(len(_tensors(ctx, node)), "int64")
 
 
 @rule("SplitToSequence")
 def split(ctx: LiftContext, node: OperatorNode) -> None:
     """Split an axis into a sequence: by the sizes in `split`, into parts of one size, or into single elements."""
-    import numpy as np
-
     x, axis, sizes = node.inputs[0], node.attributes["axis"], np.asarray(1)
     if node.operand(1):
         sizes = ctx.tensors.constant(node.operand(1), "sizes")
@@ -84,8 +82,6 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("ConcatFromSequence")
 def concatenate(ctx: LiftContext, node: OperatorNode) -> None:
     """Concatenate all tensors along an axis, or stack them along a new one."""
-    import numpy as np
-
     steps, tensors, axis = Expansion(ctx, node), _tensors(ctx, node), node.attributes["axis"]
     if node.attributes["new_axis"]:
         at = steps.constant(np.asarray([axis], "int64"))

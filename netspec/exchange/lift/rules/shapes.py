@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any, get_args
 
+import numpy as np
+
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.operator_graph.constant_folding import element_type, squeezed, target_shape, unsqueezed
@@ -155,8 +157,6 @@ def _cast(ctx: LiftContext, node: OperatorNode, target: str) -> None:
 @rule("EyeLike")
 def eye_like(ctx: LiftContext, node: OperatorNode) -> None:
     """Ones along a diagonal: a constant, of a shape without samples."""
-    import numpy as np
-
     if not ctx.tensors.single_sample:
         raise MixesSamples("its rows are the samples of a batch")
     shape = ctx.tensors.shape(node.inputs[0])

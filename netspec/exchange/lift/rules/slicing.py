@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
@@ -13,9 +16,6 @@ from netspec.exchange.lift.rules.leading_axis import cut_beside, picked_beside, 
 from netspec.exchange.lift.rules.windows import padding_field, short
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MAX_COPIES = 2**12
 """Largest number of repetitions of an axis of several elements: each is an operand of a concatenation."""
@@ -113,8 +113,6 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _nothing(ctx: LiftContext, node: OperatorNode, sizes: Mapping[int, int]) -> NDArray[Any]:
     """A tensor without elements, of other sizes along these axes: a constant, of which Concat takes no notice."""
-    import numpy as np
-
     shape = (sizes.get(axis, size) for axis, size in enumerate(ctx.tensors.shape(node.inputs[0])))
     return np.zeros(tuple(shape), str(ctx.tensors.dtype(node.inputs[0])))
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_STEPS = 1024
 """In both directions together: each becomes a dozen layers."""
@@ -33,8 +33,6 @@ class Way:
 
     def number(self, value: float) -> str:
         """A constant."""
-        import numpy as np
-
         return self.steps.constant(np.float32(value))
 
     def activated(self, index: int, x: str, clipped: bool = True) -> str:
@@ -144,8 +142,6 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
 
     `way_of` defines how a direction multiplies by its kernels.
     """
-    import numpy as np
-
     steps, layout = Expansion(ctx, node), int(bool(node.attributes.get("layout")))
     both, backwards = (node.attributes.get("direction") == direction for direction in ("bidirectional", "reverse"))
     count, states = ctx.tensors.shape(node.inputs[0])[layout], 2 if node.op_type == "LSTM" else 1
@@ -186,14 +182,10 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
 
 def picked(steps: Expansion, tensor: str, at: int, axis: int) -> str:
     """The element at index `at` along an axis."""
-    import numpy as np
-
     return steps.node("Gather", tensor, steps.constant(np.asarray(at, "int64")), axis=axis)
 
 
 def _raised(steps: Expansion, tensor: str, axes: list[int]) -> str:
-    import numpy as np
-
     return steps.node("Unsqueeze", tensor, steps.constant(np.asarray(axes, "int64")), axes=axes)
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.axis_view import axes_of_single_sample
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.layers import LiftedLayer
@@ -155,8 +157,6 @@ def _transposed_padding(
 @rule("LpPool", "GlobalLpPool")
 def power_pool(ctx: LiftContext, node: OperatorNode) -> None:
     """The root of a sum of powers: the powers' mean, times how many there are."""
-    import numpy as np
-
     power, steps = node.attributes.get("p", 2), Expansion(ctx, node)
     if node.attributes.get("ceil_mode"):
         raise UnsupportedFeature("windows that reach beyond the end")
@@ -196,8 +196,6 @@ def pool(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _max_indices(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, Any]) -> None:
     """Where the maxima are: ONNX counts through the whole tensor, a net in each channel, which MaxUnpool takes too."""
-    import numpy as np
-
     (indices,), (x, *_), by_column = node.outputs, node.inputs, bool(node.attributes.get("storage_order"))
     readers = {node.op_type for node in ctx.model.nodes if indices in (*node.inputs, *node.captured)}
     if (

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from netspec.distributed import Pending, world
 from netspec.distributed.backends.mpi.buffers import (
     BucketBuffer,
@@ -52,8 +54,6 @@ class BlockingCollectiveKernel(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Return a call that packs blocks, exchanges them, and unpacks the received blocks into the result."""
-        import numpy as np
-
         op, (out,), workers = node.op, buffers.outputs, world()
         assert isinstance(op, BlockingCollective)
         x, block = buffers.inputs[0], op.block_type(node.inputs[0].type)
@@ -74,8 +74,6 @@ class BlockingCollectiveKernel(Kernel):
 
 def _bytes(blocks: Any, to_all: bool) -> Any:
     """Return a block as bytes, or a row of bytes per block."""
-    import numpy as np
-
     flat = blocks.reshape(-1).view(np.uint8)
     return flat if to_all else flat.reshape(len(blocks), -1)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
+import numpy as np
+
 from netspec.distributed import Pending, world
 from netspec.distributed.backends.mpi.buffers import (
     BucketBuffer,
@@ -70,8 +72,6 @@ class _Received:
 
 def _sender(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) -> Callable[[], Pending]:
     """Return a call that starts the reduce-scatter of a bucket into the results."""
-    import numpy as np
-
     workers, bundle = world(), BucketBuffer(arrays)
     ends = borders(op, arrays, bundle)
     counts = [stop - start for start, stop in pairwise(ends)]
@@ -165,8 +165,6 @@ class AllGatherKernel(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Return a call that runs the all-gather."""
-        import numpy as np
-
         op, workers = node.op, world()
         assert isinstance(op, BucketAllGather)
         count = len(op.shard_spans)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
@@ -190,8 +191,6 @@ def _one_or_all(field: MessageField, values: Sequence[Any]) -> Any:
 
 def _packed_floats(into: Message, field: MessageField, value: Any) -> Any:
     """The array of a packed field, whose value is bytes, in one piece or several, or floats."""
-    import numpy as np
-
     if not isinstance(value[0], bytes):
         return np.fromiter(value, _DTYPES[field.type], len(value))
     content = value[0] if len(value) == 1 else b"".join(value)
@@ -202,6 +201,4 @@ def _packed_floats(into: Message, field: MessageField, value: Any) -> Any:
 
 def shortest(value: float, field: MessageField) -> float:
     """The number with the fewest digits that is the same float32: 0.1 instead of 0.10000000149."""
-    import numpy as np
-
     return float(str(np.float32(value))) if field.type == "float" else value

@@ -6,13 +6,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import Location
 from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NOWHERE = -1
 
@@ -131,8 +131,6 @@ class Message:
 
     def array(self, name: str) -> NDArray[Any]:
         """A repeated field of numbers as an array: a view of the file's bytes if the field is packed."""
-        import numpy as np
-
         kind = {"float": np.float32, "double": np.float64}.get(self.field(name).type, np.int64)
         return np.asarray(self[name], kind)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.caffe.blobs import running_statistics
 from netspec.exchange.formats.caffe.fillers import initializers
 from netspec.exchange.formats.caffe.importer import CaffeImporter, ImportedParameter, NetValue, ParameterBlob, rule
 from netspec.exchange.formats.caffe.wiring import CaffeNode
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @rule("BatchNorm")

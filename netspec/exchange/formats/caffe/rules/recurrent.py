@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.caffe.fillers import initializers
 from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, ParameterBlob, rule
 from netspec.exchange.formats.caffe.rules.weighted import flattened
 from netspec.exchange.formats.caffe.wiring import CaffeNode
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PATH = "recurrent_param"
 
@@ -23,8 +23,6 @@ def _transposed(array: NDArray[Any]) -> NDArray[Any]:
 
 def _gates(array: NDArray[Any]) -> NDArray[Any]:
     """Gates along the first axis in the order i, f, o, g → along the last in the order i, f, g, o."""
-    import numpy as np
-
     if array.ndim == 0 or array.shape[0] % 4:
         return array  # an error reports the wrong shape later
     size = array.shape[0] // 4

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.caffe.fillers import initializers
 from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, ParameterBlob, rule
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.wiring import CaffeNode
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_SPATIAL = 3
 

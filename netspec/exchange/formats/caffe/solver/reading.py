@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem, command
 from netspec.exchange.formats.caffe.blobs import Weights, read_weights
@@ -23,10 +25,6 @@ from netspec.exchange.formats.caffe.wiring import DATA_LAYERS, TEST, TRAIN, NetS
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.net_yaml_writer import clean, spec_name, training_text
 from netspec.files.hdf5 import Hdf5File
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MOST_FILES = 50
 MOST_BYTES = 1 << 24

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import InputError
 from netspec.exchange.containers.hdf5 import open_hdf5
@@ -20,10 +23,6 @@ from netspec.exchange.formats.caffe.proto.binary import read_binary
 from netspec.exchange.formats.caffe.reading import NetDraft
 from netspec.exchange.formats.caffe.recognizing import is_solver_state
 from netspec.files.hdf5 import SIGNATURE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 STATE = "the state of a solver of Caffe's (.solverstate or .solverstate.h5)"
 _MOST = 100_000
@@ -93,8 +92,6 @@ def slots_of(state: SolverState, solver: Mapping[str, Any], draft: NetDraft) -> 
 
     Raises `InputError` if the history is that of another net or solver.
     """
-    import numpy as np
-
     solver_slots = SLOTS[solver["type"]]
     learned = draft.learned
     if len(state.history) != len(solver_slots) * len(learned):

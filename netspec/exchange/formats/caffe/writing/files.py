@@ -7,6 +7,8 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
+
 from netspec import __version__
 from netspec.errors import InputError
 from netspec.exchange.files import check_writable, write_atomically
@@ -48,8 +50,6 @@ def _stem(name: str) -> str:
 
 def preflight_caffe(exported: Exportable, options: ExportOptions) -> Lost:
     """Every layer that Caffe does not have, whatever the weights."""
-    import numpy as np
-
     states = exported.graph_for(1).states()
     exported = replace(exported, arrays={name: np.zeros(value.shape, np.float32) for name, value in states.items()})
     try:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem, by_place
 from netspec.exchange.formats.caffe.blobs import array_blob
@@ -21,14 +22,10 @@ from netspec.exchange.names import UniqueNames
 from netspec.exchange.notes import Notes
 from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.graph.types import TensorType
 from netspec.schema.specs.links import LayerLink, resolve_names
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from netspec.graph.types import TensorType
-
-    Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = NDArray[Any]
 
 ALWAYS_WRITTEN = ("pool", "pad_h", "pad_w", "norm_region", "local_size", "alpha", "beta", "k")
 """Fields that are written even if they equal the default, which OpenCV's reader, or a type of layer, does not share."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.exporting.model import KerasTensor
 
 
@@ -38,8 +40,6 @@ def with_renamed_layer(value: Any, old: str, new: str) -> Any:
 
 def feature_order(x: KerasTensor) -> list[int]:
     """For each feature of a tensor that Keras flattened, its index in the net's row."""
-    import numpy as np
-
     assert x.flattened_from is not None
     order = x.flattened_from.order
     sizes = [0] * (len(order) - 1)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.exporting.axes import channels_last, net_order
 from netspec.exchange.formats.keras.exporting.config import function_fields, function_name
 from netspec.exchange.formats.keras.exporting.layers import activation_layers, rule, type_of
@@ -153,8 +155,6 @@ def prelu(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
 @rule("Normalization", keeps_order=True)
 def normalization(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Write a Normalization by fields or by weights; Keras also stores the number of samples of the weights."""
-    import numpy as np
-
     x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
     extra: dict[str, Any] = {}

@@ -14,6 +14,8 @@ from math import prod
 from string import ascii_lowercase
 from typing import Any, TypeAlias, cast
 
+import numpy as np
+
 from netspec.exchange.formats.keras.exporting.axes import (
     channels_last,
     clean,
@@ -80,8 +82,6 @@ def layer_in_net_order(writer: KerasWriter, link: LayerLink, inputs: list[KerasT
 @rule("ReversibleEmbedding")
 def reversible_embedding(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Write a ReversibleEmbedding; `reverse` is an argument of the call."""
-    import numpy as np
-
     x, fields = writer.plain(inputs[0]), cast("Any", link.fields)
     kwargs = {"reverse": True} if fields.reverse else {}
     sizes = [(fields.input_dim, fields.output_dim), (fields.output_dim, fields.input_dim)]
@@ -418,8 +418,6 @@ def parameter(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -
 @rule("PositionEmbedding")
 def position_embedding(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Look up a vector per position, by indices that are computed for each sample."""
-    import numpy as np
-
     x = writer.plain(inputs[0])
     *position_shape, features = x.shape
     first_feature = writer.helper(

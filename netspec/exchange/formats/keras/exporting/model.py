@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.files import write_atomically
 from netspec.exchange.formats.keras.names import keras_snake, unique_names
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 LAYERS, OPS_NN, OPS_NUMPY = "keras.layers", "keras.src.ops.nn", "keras.src.ops.numpy"
 OPS_CORE, OPS_MATH, OPS_LINALG = "keras.src.ops.core", "keras.src.ops.math", "keras.src.ops.linalg"
@@ -248,7 +247,6 @@ def write_weights(path: Path, model: KerasModel) -> None:
 def weights_file(model: KerasModel) -> bytes:
     """The HDF5 file of a model's weights."""
     import h5py
-    import numpy as np
 
     buffer = BytesIO()
     with h5py.File(buffer, "w", libver=("earliest", "v110")) as file:

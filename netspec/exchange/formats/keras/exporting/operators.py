@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.keras.elementwise_table import ACTIVATIONS, BINARY, CONDITIONS, UNARY, operation_class
 from netspec.exchange.formats.keras.exporting.axes import net_order
@@ -28,10 +31,6 @@ from netspec.graph.ops.softmax import Hardmax, LogSoftmax, Softmax
 from netspec.graph.ops.source import Input, State, constant
 from netspec.graph.value import Node, Value, in_scope
 from netspec.schema.specs.links import LayerLink
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 BATCH_SIZES = (3, 5)
 """Batch sizes for which a layer is lowered: sizes that differ depend on the batch."""
@@ -187,8 +186,6 @@ class OperationWriter:
 
     def elementwise(self, kind: str, *operands: Any, element: str = "", module: str = OPS_NUMPY) -> Any:
         """Add an elementwise operation with broadcasting; a constant if all operands are constants."""
-        import numpy as np
-
         if not any(isinstance(operand, EmittedTensor) for operand in operands):
             return getattr(np, keras_snake(kind))(*map(as_constant, operands))
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
@@ -254,8 +251,6 @@ class OperationWriter:
 
 def as_constant(operand: Operand | None) -> NDArray[Any]:
     """An operand that is a constant. Raises `UnsupportedFeature` if it is not."""
-    import numpy as np
-
     if not isinstance(operand, np.ndarray):
         raise UnsupportedFeature("Keras needs a constant, and the value is computed")
     return operand
@@ -282,8 +277,6 @@ def model_argument(value: Any) -> Any:
 
 
 def _broadcast_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    import numpy as np
-
     return tuple(np.broadcast_shapes(*map(tuple, shapes)))
 
 
@@ -299,8 +292,6 @@ def _lowered_layer(writer: KerasWriter, link: LayerLink, size: int) -> LoweredGr
 
 def _layer_graph(writer: KerasWriter, link: LayerLink, graph: Graph, sources: Mapping[Value, str]) -> Graph:
     """The graph of one layer, with constants folded."""
-    import numpy as np
-
     copies: dict[Value, Value] = {value: Input(name, value.type)() for value, name in sources.items()}
     results = [graph.named[name] for name in link.outputs]
     for node in topological_order(results, frozenset(sources)):
@@ -322,8 +313,6 @@ def _layer_graph(writer: KerasWriter, link: LayerLink, graph: Graph, sources: Ma
 
 def _folded(node: Node, inputs: list[Value]) -> Sequence[Value]:
     """The outputs of a node, computed if all its inputs are constants."""
-    import numpy as np
-
     if node.op.name in DECOMPOSED:
         results = node.op.decompose(*inputs)
         return results if isinstance(results, tuple) else (results,)
@@ -409,8 +398,6 @@ def clip(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> A
 @operator("Where", elements=True)
 def where(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Where."""
-    import numpy as np
-
     condition, a, b = operands
     if isinstance(condition, np.ndarray) and condition.size == 1:
         return a if condition.item() else b
@@ -429,8 +416,6 @@ def slope_function(ops: OperationWriter, node: OperatorNode, operands: Sequence[
 @operator("PRelu", elements=True)
 def prelu(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """PReLU with a slope per element."""
-    import numpy as np
-
     x, slope = operands
     positive = ops.elementwise("Maximum", x, np.array(0, x.dtype))
     negative = ops.elementwise("Minimum", x, np.array(0, x.dtype))
@@ -540,8 +525,6 @@ def one_hot_vectors(ops: OperationWriter, indices: EmittedTensor, depth: int, ax
 @operator("OneHot")
 def one_hot(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """One-hot vectors of any off and on values; Keras's are 0 and 1."""
-    import numpy as np
-
     x, values = as_tensor(operands[0]), as_constant(operands[2])
     (depth,), element = as_integers(operands[1]), str(values.dtype)
     x = nonnegative_indices(ops, x, depth)
@@ -554,8 +537,6 @@ def one_hot(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -
 
 def nonnegative_indices(ops: OperationWriter, indices: EmittedTensor, size: Any) -> Any:
     """Indices, with negative ones counted from the end."""
-    import numpy as np
-
     is_negative = ops.elementwise("Less", indices, np.array(0, indices.dtype), element="bool")
     from_start = ops.elementwise("Add", indices, np.asarray(size, indices.dtype))
     return ops.elementwise("Where", is_negative, from_start, indices, element=indices.dtype)
@@ -614,8 +595,6 @@ def top_k(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> 
 @operator("MatMul")
 def matmul(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Products of matrices, with broadcasting."""
-    import numpy as np
-
     a, b = operands
     batch_shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = [*batch_shape, *([a.shape[-2]] if len(a.shape) > 1 else []), *([b.shape[-1]] if len(b.shape) > 1 else [])]

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.keras.exporting.model import KerasLayer
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
@@ -27,9 +30,6 @@ from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.notes import Notes
 from netspec.graph.types import factored_axes
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 def in_keras_order(arrays: Mapping[str, NDArray[Any]], writer: KerasWriter) -> list[NDArray[Any]]:
     """Arrays of all parameters in Keras's layout, in the order of its trainable variables."""
@@ -38,8 +38,6 @@ def in_keras_order(arrays: Mapping[str, NDArray[Any]], writer: KerasWriter) -> l
 
 def keras_parameters(writer: KerasWriter) -> list[tuple[str, KerasLayer, tuple[int, ...]]]:
     """The parameters in that order, with their layers and shapes in Keras."""
-    import numpy as np
-
     shapes = writer.trained()
     names = list(shapes)
     numbered_arrays = {name: np.full(shapes[name], index, np.float32) for index, name in enumerate(names)}
@@ -106,8 +104,6 @@ LEFT_OUT = "the states of the solver are left out"
 
 def variables(exportable: Exportable, rate: Any, writer: KerasWriter) -> list[NDArray[Any]]:
     """The optimizer's variables in Keras's order; empty, with a note, if the states do not match."""
-    import numpy as np
-
     solver: Any = exportable.train.solver if exportable.train is not None else None
     optimizer_variables = [np.array(exportable.step, np.int32)]
     if not isinstance(rate, dict):
@@ -164,8 +160,6 @@ def _uniform_slots(
 
 def _adafactor_slots(slots: Mapping[str, Mapping[str, NDArray[Any]]], writer: KerasWriter) -> list[NDArray[Any]] | None:
     """Slots of Adafactor: rows and columns along the last two axes, zeros for vectors, and second moments."""
-    import numpy as np
-
     rows, columns, second = (dict(slots.get(name, {})) for name in ("rows", "columns", "second_moment"))
     if not {*rows, *second} >= writer.trained().keys() or rows.keys() != columns.keys():
         return None
@@ -211,8 +205,6 @@ def _muon_slots(
     solver: Any, slots: Mapping[str, Mapping[str, NDArray[Any]]], writer: KerasWriter
 ) -> list[NDArray[Any]] | None:
     """Slots of Muon: momentum of matrices, two moments of others; zeros if Keras's update of a parameter differs."""
-    import numpy as np
-
     arrays_by_parameter = {name: dict(slots.get(name, {})) for name in slot_groups("Muon", {})[0]}
     for name, shape in writer.trained().items():
         for slot, arrays in arrays_by_parameter.items():

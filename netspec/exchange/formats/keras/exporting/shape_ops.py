@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.exporting.model import OPS_CORE
 from netspec.exchange.formats.keras.exporting.operators import (
     EmittedTensor,
@@ -64,8 +66,6 @@ def transpose(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any])
 @operator("Expand")
 def expand(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Expand: repeat along axes of size 1; a constant is repeated for each sample of a tensor."""
-    import numpy as np
-
     x, sizes = operands
     if not isinstance(sizes, SymbolicSizes):
         return tiled(ops, as_tensor(x), np.broadcast_shapes(x.shape, tuple(as_integers(sizes))))
@@ -82,8 +82,6 @@ def expand(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
 
 def _per_sample(ops: OperationWriter, batch_tensor: EmittedTensor, one_sample: Any) -> list[Any]:
     """Make a constant depend on the samples of a tensor, so that it is repeated for each of them."""
-    import numpy as np
-
     element = "int32" if one_sample.dtype == bool else str(one_sample.dtype)
     zeros = ops.op(
         "ZerosLike",
@@ -131,8 +129,6 @@ def sample_range(ops: OperationWriter, node: OperatorNode, operands: Sequence[An
 
 def sample_indices(ops: OperationWriter, batch_tensor: EmittedTensor, rank: int) -> Any:
     """The index of each sample, (N, 1, …)."""
-    import numpy as np
-
     elements = first_elements(ops, batch_tensor, rank)
     ones = ops.op("OnesLike", [elements], elements.shape, "int32", dtype="int32")
     return ops.elementwise("Subtract", ops.op("Cumsum", [ones], ones.shape, axis=0, dtype=None), np.array(1, "int32"))
@@ -227,8 +223,6 @@ def pad(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> An
 
 def _source_indices(size: int, pad_width: Sequence[int], mode: str) -> Any:
     """The source index of each element of a padded axis."""
-    import numpy as np
-
     indices = np.pad(np.arange(size), tuple(pad_width), mode=mode)  # type: ignore[call-overload]  # a mode of NumPy's
     return indices.astype("int32")
 
@@ -268,8 +262,6 @@ def gather_elements(ops: OperationWriter, node: OperatorNode, operands: Sequence
 @operator("GatherND")
 def gather_nd(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """GatherND: rows of a table, looked up by flat indices."""
-    import numpy as np
-
     x, index = operands
     batch_dims, count = int(node.attributes.get("batch_dims", 0)), index.shape[-1]
     if not isinstance(x, EmittedTensor) or not isinstance(index, EmittedTensor):
@@ -297,8 +289,6 @@ def gather_nd(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any])
 
 def flat_indices(ops: OperationWriter, index: EmittedTensor, sizes: Sequence[int]) -> EmittedTensor:
     """Indices along several axes, the last axis of `index`, as flat indices."""
-    import numpy as np
-
     element, shape = index.dtype, index.shape
     index = nonnegative_indices(ops, index, sizes)
     if shape[-1] == 1:
@@ -314,8 +304,6 @@ _REDUCTIONS = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "m
 @operator("ScatterElements")
 def scatter_elements(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """ScatterElements."""
-    import numpy as np
-
     x, index, updates = (as_tensor(operand) for operand in operands)
     axis, rank = int(node.attributes.get("axis", 0)) % len(x.shape), len(x.shape)
     index = nonnegative_indices(ops, ops.cast(index, "int32"), x.shape[axis])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.keras.exporting.axes import channels_last, net_order
 from netspec.exchange.formats.keras.exporting.config import data_format, function_fields
@@ -12,9 +15,6 @@ from netspec.exchange.formats.keras.exporting.model import OPS_NUMPY, KerasTenso
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.links import LayerLink
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SMALLEST_FLOAT = -3.4028234663852886e38
 """The smallest float32, as padding of a maximum."""
@@ -172,8 +172,6 @@ def average_pooling(writer: KerasWriter, link: LayerLink, inputs: list[KerasTens
 
 def _exclusion_factors(fields: Any, x: KerasTensor, sides: Sides, out: Sequence[int]) -> NDArray[Any] | None:
     """Factors that turn averages of full windows into averages of counted elements; None if all elements count."""
-    import numpy as np
-
     declared_sides = {"same": sides, "valid": ((0, 0),) * len(out)}.get(fields.padding, fields.padding)
     strides, factors = fields.strides or fields.pool_size, np.ones((), np.float32)
     for axis, ((padded_before, _), count) in enumerate(zip(sides, out, strict=True)):

@@ -7,6 +7,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.exporting.model import OPS_NN
 from netspec.exchange.formats.keras.exporting.operators import (
     EmittedTensor,
@@ -64,8 +66,6 @@ def _window_elements(
     ops: OperationWriter, node: OperatorNode, x: EmittedTensor, value: float
 ) -> tuple[list[EmittedTensor], list[Any]]:
     """For each element of a window, its values in all windows, and their indices in the data."""
-    import numpy as np
-
     window, padding, strides, dilations, counts = _window_geometry(x, node)
     if prod(window) > MAX_WINDOW_SIZE:
         raise UnsupportedFeature(
@@ -97,8 +97,6 @@ def _window_elements(
 @operator("MaxPool")
 def max_pool(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """The maximum of each window, and its flat index in the data."""
-    import numpy as np
-
     x = as_tensor(operands[0])
     elements, positions = _window_elements(ops, node, x, SMALLEST_FLOAT)
     shape = elements[0].shape
@@ -137,8 +135,6 @@ def _subtracts_offset(ops: OperationWriter, reader: OperatorNode, size: int) -> 
 @operator("AveragePool")
 def average_pool(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """The mean of each window, without excluded elements."""
-    import numpy as np
-
     x = as_tensor(operands[0])
     elements, positions = _window_elements(ops, node, x, 0.0)
     total = elements[0]
@@ -158,8 +154,6 @@ def average_pool(ops: OperationWriter, node: OperatorNode, operands: Sequence[An
 @operator("LRN")
 def local_response(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """LRN: x / (bias + alpha · mean of squares of neighboring channels) ^ beta, by a pooling along the channels."""
-    import numpy as np
-
     x, attributes = as_tensor(operands[0]), node.attributes
     size, channels = int(attributes["size"]), x.shape[1]
     squares = ops.reshaped(ops.elementwise("Square", x), (x.shape[0], channels, prod(x.shape[2:])))
@@ -206,8 +200,6 @@ def layer_normalization(ops: OperationWriter, node: OperatorNode, operands: Sequ
 @operator("BatchNormalization")
 def batch_normalization(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """BatchNormalization by statistics that are operands."""
-    import numpy as np
-
     x, *vectors = operands
     vector_shape = (1, x.shape[1], *[1] * (len(x.shape) - 2))
     scale, bias, mean, variance = (
@@ -224,8 +216,6 @@ def batch_normalization(ops: OperationWriter, node: OperatorNode, operands: Sequ
 
 def _standardize(ops: OperationWriter, x: EmittedTensor, axes: Sequence[int], epsilon: float) -> Any:
     """Normalize along axes to mean 0 and variance 1."""
-    import numpy as np
-
     centered = ops.elementwise("Subtract", x, reduced(ops, "Mean", x, axes))
     variance = reduced(ops, "Mean", ops.elementwise("Square", centered), axes)
     deviation = ops.elementwise("Sqrt", ops.elementwise("Add", variance, np.array(epsilon, "float32")))
@@ -246,8 +236,6 @@ def _channels_first(ops: OperationWriter, x: EmittedTensor) -> EmittedTensor:
 @operator("Conv")
 def convolve(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Convolution with channels last and constant weights; padding is an operation before it."""
-    import numpy as np
-
     x, kernel, bias = [*operands, None][:3]
     x, kernel = as_tensor(x), as_constant(kernel)
     rank = kernel.ndim - 2
@@ -323,8 +311,6 @@ def _broadcastable(x: Any, vector: Any, axis: int) -> Any:
 @operator("QuantizeLinear")
 def quantize(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """round(x / scale) + zero point, clipped to the type."""
-    import numpy as np
-
     x, scale, zero_point = [*operands, None][:3]
     axis = int(node.attributes.get("axis", 1))
     element = "uint8" if zero_point is None else str(zero_point.dtype)

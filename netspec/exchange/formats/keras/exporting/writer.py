@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.formats.keras.exporting.axes import channels_last, clean, net_order, with_renamed_layer
@@ -21,9 +23,6 @@ from netspec.graph.types import TensorType
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, resolve_names
 from netspec.schema.specs.net import NetSpec
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def channel_axes(links: Sequence[LayerLink], rules: Mapping[str, LayerRule]) -> dict[str, int]:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netspec.exchange.axis_view import AxisView
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer, LayerCall, ModelGraph, is_operation
 from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, layer_type
 from netspec.exchange.reachability import needed_steps
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.graph.value import Value
 
 
@@ -99,8 +100,6 @@ def keeps_element_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
 
 def feature_indices(shape: tuple[int, ...], order: tuple[int, ...]) -> NDArray[Any]:
     """For each feature of a sample flattened in Keras, its index in the net, where a sample has this shape."""
-    import numpy as np
-
     indices = np.arange(int(np.prod(shape, dtype=np.int64)))
     return indices.reshape(shape).transpose(order).ravel()
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.elementwise_table import BINARY, BINARY_BY_ATTRIBUTES, UNARY, operators_by_name
 from netspec.exchange.formats.keras.importing.axes import TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput
@@ -80,15 +82,12 @@ def cast(op: KerasOperation) -> str:
 
 def cast_to(op: KerasOperation, operand: Any, dtype: str) -> str:
     """Add a cast to an element type."""
-    import numpy as np
-
     return op.node("CastLike", operand, np.zeros((), "float32" if dtype == "bfloat16" else dtype))
 
 
 @operation("view")
 def bit_cast(op: KerasOperation) -> str:
     """Reinterpret the bits as another element type."""
-    import numpy as np
     from onnx.helper import np_dtype_to_tensor_dtype
 
     return op.node("BitCast", op.tensor, to=np_dtype_to_tensor_dtype(np.dtype(str(op.call.layer.config.get("dtype")))))
@@ -185,8 +184,6 @@ def as_boolean(op: KerasOperation, view: TensorView) -> Any:
 
 def _constant(value: Any, dtype: str | None, rank: int) -> Any:
     """A number or an array as an operand of this element type; an array is the same for each sample."""
-    import numpy as np
-
     if not isinstance(value, list):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
             raise UnsupportedFeature(f"one of its operands is {str(value)[:40]}")

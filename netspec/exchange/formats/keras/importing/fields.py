@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -382,8 +383,6 @@ def plain_value(value: Any) -> Any:
 
 def round_to_float32_digits(value: float) -> float:
     """0.009999999776482582, which is 0.01 as float32, or next to it, as 0.01."""
-    import numpy as np
-
     near = float(f"{value:.6g}")
     if abs(near - value) <= 2**-23 * abs(value):
         return near

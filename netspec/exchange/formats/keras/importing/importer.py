@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from netspec.errors import NetspecError, Problem, did_you_mean, listing
@@ -43,8 +45,6 @@ from netspec.layers.base import Builder, LayerSpec
 from netspec.schema.specs.kinds import ACTIVATIONS, LAYERS, LayerFields
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from netspec.graph.value import Value
 
 
@@ -570,8 +570,6 @@ def weight_conversion(
     variable: KerasVariable, first_input: TensorView, fields: Mapping[str, Any]
 ) -> tuple[str, Convert] | None:
     """The conversion of a weight for an input whose order of axes differs from Keras's."""
-    import numpy as np
-
     order = first_input.order
     if variable.kind == "sample" and order != keras_order(len(order)):
         inverse = tuple(axis - 1 for axis in np.argsort(order)[1:])
@@ -593,8 +591,6 @@ def weight_conversion(
 
 def _reorder_features(array: NDArray[Any], feature_order: NDArray[Any]) -> NDArray[Any]:
     """Reorder the rows of a matrix, or the elements of a vector, to the net's order of features."""
-    import numpy as np
-
     if array.shape[:1] != feature_order.shape:
         return array
     reordered = np.empty_like(array)

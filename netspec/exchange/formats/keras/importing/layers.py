@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.importing import (  # these register their rules
     elementwise,  # noqa: F401
     products,  # noqa: F401
@@ -271,8 +273,6 @@ def group_normalization(importer: KerasImporter, call: LayerCall) -> list[Tensor
 @rule("Normalization")
 def normalization(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Import a Normalization; statistics in its fields become plain lists."""
-    import numpy as np
-
     statistics: dict[str, Any] = {}
     for name in ("mean", "variance"):
         if call.layer.config.get(name) is not None:
@@ -339,8 +339,6 @@ def _is_same_tensor(one: CallOutput, other: CallOutput) -> bool:
 @rule("Rescaling")
 def rescaling(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Rescaling: a Power, or with values per channel a Scale that is not trained."""
-    import numpy as np
-
     (tensor,) = operands(importer, call)
     view, config = importer.get(tensor), call.layer.config
     scale, shift = (plain_value(config.get(name, usual_)) for name, usual_ in (("scale", 1.0), ("offset", 0.0)))

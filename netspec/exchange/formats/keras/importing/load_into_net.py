@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from netspec.errors import InputError
 from netspec.exchange.axis_view import axes_of_order
@@ -51,9 +53,6 @@ from netspec.graph.value import Value, in_scope
 from netspec.layers.base import Builder
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, resolve_names
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.formats.keras.importing.axes import Order, TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
@@ -16,9 +19,6 @@ from netspec.exchange.operator_graph.onnx_protos import defaults
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.names import snake_case
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 OPSET = 17
 """The version of ONNX's operators: the newest in which reductions take their axes as an attribute."""
@@ -137,8 +137,6 @@ class KerasOperation:
         return name
 
     def _constant(self, value: Any) -> str:
-        import numpy as np
-
         name = self._ctx.tensors.fresh_name(self.layer_name, reads=0)
         self._ctx.tensors.constants[name] = np.asarray(value, getattr(value, "dtype", None))
         return name
@@ -146,8 +144,6 @@ class KerasOperation:
 
 def array_of(value: Any) -> NDArray[Any]:
     """An array in a configuration. Raises `UnsupportedFeature` if the value is something else."""
-    import numpy as np
-
     if not isinstance(value, list):
         raise UnsupportedFeature(f"one of its operands is {str(value)[:40]}")
     return np.asarray(value, getattr(value, "dtype", None))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.containers.hdf5 import Hdf5Reader
 from netspec.exchange.formats.keras import optimizers
@@ -23,10 +26,6 @@ from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.types import factored_axes
 from netspec.schema.specs.patterns import matches
 from netspec.schema.yaml.flow_style import flow
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MUON_FIELDS = (*MUON_COEFFICIENTS, "exclude_layers", "exclude_embeddings")
 """Fields of Keras's Muon that differ from the solver's."""
@@ -195,8 +194,6 @@ def stored_rate(file: KerasFile, solver: Mapping[str, Any]) -> float | None:
 
 def _momentum_product(solver: Mapping[str, Any], step: int) -> NDArray[Any]:
     """Product of all Nadam momenta μ so far, which some versions of Keras do not write."""
-    import numpy as np
-
     count = np.arange(1, min(step, 2**20) + 1)
     decay = solver.get("momentum_decay", 1.0)
     return np.asarray(np.prod(solver.get("beta_1", 0.9) * (1 - 0.5 * 0.96 ** (count * decay))))
@@ -233,8 +230,6 @@ def _unfactored(arrays: Sequence[NDArray[Any]], trained: Parameters, first: int)
 
     `first` are earlier variables; a vector, with zeros as rows and columns, has its second moments there too.
     """
-    import numpy as np
-
     full_size = list(arrays)
     for index in range(first, min(first + 3 * len(trained), len(full_size) - 2), 3):
         row, column, second = full_size[index : index + 3]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.importing.axes import TensorView, axis_in_net
 from netspec.exchange.formats.keras.importing.elementwise import as_boolean, cast_to
 from netspec.exchange.formats.keras.importing.operations import operation
@@ -124,8 +126,6 @@ def sort(op: KerasOperation) -> str:
 @operation("one_hot")
 def one_hot(op: KerasOperation) -> str:
     """OneHot."""
-    import numpy as np
-
     dtype = str(op.call.layer.config.get("dtype") or "float32")
     values = np.asarray([0, 1], "float32" if "float" in dtype else dtype)
     depth, axis = op.argument("num_classes", 1), op.argument("axis", 2, -1)

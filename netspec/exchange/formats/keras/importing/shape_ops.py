@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.keras.importing.axes import TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput, tensors_in
 from netspec.exchange.formats.keras.importing.fields import plain_value
@@ -253,8 +255,6 @@ def tile(op: KerasOperation) -> str:
 @operation("repeat", "roll")
 def repeat_or_roll(op: KerasOperation) -> str:
     """Repeat or roll along an axis, by gathering."""
-    import numpy as np
-
     repeats, result = op.name == "repeat", op.operand(op.tensor)
     axes, amounts = op.argument("axis", 2), op.argument("repeats" if repeats else "shift", 1)
     for axis, count in zip(axes, amounts, strict=True) if isinstance(axes, list) else [(axes, amounts)]:
@@ -286,8 +286,6 @@ def take(op: KerasOperation) -> str:
 @operation("take_along_axis")
 def take_along_axis(op: KerasOperation) -> str:
     """GatherElements."""
-    import numpy as np
-
     args = op.arguments["args"]
     operands = [args[0], op.arguments.get("indices", args[-1])]
     source, index = (

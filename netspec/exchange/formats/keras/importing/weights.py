@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from netspec.errors import Problem
 from netspec.exchange.containers.hdf5 import Hdf5Reader
@@ -12,9 +15,6 @@ from netspec.exchange.formats.keras.importing.archive import KerasFile
 from netspec.exchange.formats.keras.importing.importer import WeightedLayer
 from netspec.exchange.formats.keras.names import EXTRA_VARIABLES, KerasVariable, from_keras, layer_type, trained_first
 from netspec.exchange.interface import WithoutNet
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _LSTM_GATES = 4
 _FIRST_OF_GATES = {12: (0, 6, 3, 9), 9: (0, 3, 6)}
@@ -87,8 +87,6 @@ def _from_cudnn(
     cuDNN has a matrix (units, features) per gate, stored with the shape (features, units), and two biases, which an
     LSTM adds and a GRU keeps.
     """
-    import numpy as np
-
     converted = list(arrays)
     for index, (_, variable) in enumerate(expected[: len(arrays)]):
         if variable is None or variable.name != "bias" or index < 2:
@@ -124,8 +122,6 @@ def convert_array(
     array: NDArray[Any], variable: KerasVariable, layer: WeightedLayer, *, flipped: bool = False
 ) -> NDArray[Any] | None:
     """An array in the layout of its state; None if it does not fit."""
-    import numpy as np
-
     shape = layer.shapes[layer.prefix + variable.state]
     if array.dtype.kind not in "fiu":
         return None
@@ -225,8 +221,6 @@ def _one_layer(file: KerasFile, layers: Sequence[WeightedLayer], stored: dict[st
 
 
 def _join_gates(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    import numpy as np
-
     first_indices = _FIRST_OF_GATES[len(arrays)]
     return [np.concatenate([arrays[index + k] for index in first_indices], axis=-1) for k in range(3)]
 
