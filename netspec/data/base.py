@@ -108,6 +108,10 @@ class Dataset:
         """Read samples like `read`, but possibly leave images in the fields `pictures` as Pillow images."""
         return self.read(indices)
 
+    def read_field(self, name: str, indices: Array) -> Samples:
+        """Return one field of the samples at `indices`, without reading others where they are separate."""
+        return self.read(indices)[name]
+
     def values_of(self, name: str) -> Array:
         """Return a field without axes of all samples, (N,), by which the samples can be divided."""
         import numpy as np

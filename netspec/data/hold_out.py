@@ -169,6 +169,10 @@ class DatasetPart(Dataset):
         """Return the same, possibly with Pillow images in the fields `pictures`."""
         return self._dataset.read_raw(self._indices[indices], pictures)
 
+    def read_field(self, name: str, indices: Array) -> Samples:
+        """Return one field of samples of the part."""
+        return self._dataset.read_field(name, self._indices[indices])
+
     def values_of(self, name: str) -> Array:
         """Return a field of the samples of the part."""
         values: Array = self._dataset.values_of(name)[self._indices]

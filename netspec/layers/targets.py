@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
@@ -122,11 +122,19 @@ def mask_ignored(label: Value, ignored: int | None) -> tuple[Value, Value | None
     return call_elementwise(Where(), is_ignored, 0, label), call_elementwise(Equal(), cast(is_ignored, DType.INT32), 0)
 
 
+BALANCED: Literal["balanced"] = "balanced"
+"""The `class_weight` that counts the targets of the training data."""
+
+
 def _class_weight(value: Any) -> Any:
-    """Validate {class: weight}, whose keys may be strings, or the weights of all classes in order."""
+    """Validate {class: weight}, whose keys may be strings, the weights of all classes in order, or `balanced`."""
+    if value == BALANCED:
+        return value
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
     if pairs is None:
-        raise problem("not a mapping or list of weights", expected="`{class: weight}`, or a list", got=describe(value))
+        raise problem(
+            "not a mapping or list of weights", expected="`{class: weight}`, a list, or `balanced`", got=describe(value)
+        )
     weights: dict[int, float] = {}
     for name, weight in pairs:
         index = int(name) if isinstance(name, str) and name.isdecimal() else name
@@ -139,8 +147,8 @@ def _class_weight(value: Any) -> Any:
 
 
 ClassWeight = Annotated[
-    dict[int, float] | tuple[float, ...],
-    BeforeValidator(_class_weight, json_schema_input_type=dict[str, float] | list[float]),
+    dict[int, float] | tuple[float, ...] | Literal["balanced"],
+    BeforeValidator(_class_weight, json_schema_input_type=dict[str, float] | list[float] | Literal["balanced"]),
 ]
 """Weights of the samples of each class."""
 
@@ -149,7 +157,9 @@ class ClassWeighted(Spec):
     """Base with the field `class_weight` of losses whose targets are classes."""
 
     class_weight: ClassWeight | None = None
-    """Weight of the samples of a class: `{0: 1.0, 3: 5.0}`, others 1, or a list with one weight per class."""
+    """Weight of the samples of a class: `{0: 1.0, 3: 5.0}`, others 1, or a list with one weight per class. `balanced`
+    counts the n targets of the training data when a run starts: a class with m of them, of k classes that occur, gets n
+    / (k · m). The resolved spec of the run has the weights."""
 
     def class_weight_factors(self, builder: Builder, label: Value, count: int) -> tuple[Value, ...]:
         """The weight of each class index of `label` among `count` classes; nothing if all are 1."""
@@ -178,7 +188,8 @@ class ClassWeighted(Spec):
 
         require_precomputable(count, "classes")
         table = np.ones(count, str(builder.dtype))
-        weights = self.class_weight or {}
+        # What `balanced` stands for is known when a training starts; until then, all weights are 1.
+        weights = {} if self.class_weight is None or self.class_weight == BALANCED else self.class_weight
         if isinstance(weights, tuple):
             require(
                 len(weights) == count,

@@ -26,6 +26,7 @@ from netspec.schema.specs.kinds import METRICS, MetricFields
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.training.class_weights import with_class_weights
 from netspec.training.events import MAX_EXAMPLES, SPLITS
 from netspec.training.inputs import input_ranges
 from netspec.training.model import load_weights
@@ -170,7 +171,7 @@ def test(
     classes for each loss over class indices. Values learned from the training data (class names, means) come from the
     weights; if the weights do not have them, the training data is read.
     """
-    spec = with_samples(with_split(source, split, overrides), samples)
+    spec, _ = with_class_weights(with_samples(with_split(source, split, overrides), samples))
     if report:
         spec = spec.model_copy(update={"net": with_class_reports(spec.net)})
     options = spec.compile

@@ -22,6 +22,7 @@ from netspec.training.adaptation import adapt
 from netspec.training.callbacks.base import Callback, CallbackSpec
 from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
+from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
@@ -149,7 +150,7 @@ def run(
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
     began = time.perf_counter()
-    spec = _checked(source, overrides, samples, resume=resume, weights=weights)
+    spec, notes = with_class_weights(_checked(source, overrides, samples, resume=resume, weights=weights))
     with open_session(spec) as session, ExitStack() as stack:
         compiler = training_compiler(spec, device, session)
         if session.is_server:
@@ -163,7 +164,7 @@ def run(
         log = [stack.enter_context(LogFiles(training.folder.folder))] if session.is_root else []
         loop = _align(stack, training, start, [*log, *listeners], [*spec.callbacks, *_early_stopping(spec), *callbacks])
         with _recorded_failure(loop, log):
-            _report_start(loop, start, resume)
+            _report_start(loop, start, resume, notes)
             _train(loop, start, resumed=bool(resume))
             return _finish(loop, time.perf_counter() - began)
 
@@ -309,13 +310,14 @@ def built_callback(callback: object, spec: TrainSpec) -> Callback:
     )
 
 
-def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str | Path) -> None:
+def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str | Path, notes: Sequence[str]) -> None:
     """Emit the events of a training before its first step."""
     compiler, loader = loop.compiler, loop.loader
     no_steps = [] if isinstance(resume, bool) or not loop.finished else [_no_steps_left(loop, f"{resume}")]
     for message in (*start.warnings, *no_steps, *_unreached_schedules(loop)):
         loop.emit("warning", message=message)
-    for remark in filter(None, (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling)):
+    remarks = (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling, *notes)
+    for remark in filter(None, remarks):
         loop.emit("note", message=remark)
     if start.transfer is not None:
         loop.emit("init_from", **start.transfer.as_json())

@@ -120,9 +120,9 @@ class SegmentationFiles(Dataset):
             raise DamagedSamples(_shortened(damaged, len(indices)))
         return fields
 
-    def masks(self, indices: Array) -> Samples:
-        """Return the masks alone."""
-        return self._masks.read(indices)["mask"]
+    def read_field(self, name: str, indices: Array) -> Samples:
+        """Return the images or the masks alone."""
+        return (self._masks if name == "mask" else self._images).read(indices)[name]
 
     def describe(self, index: int) -> str:
         """Return the path of a sample's image."""

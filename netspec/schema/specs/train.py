@@ -83,6 +83,7 @@ class LoopSpec(Monitor):
         "random_seed": "here it is `seed`",
         "dtype": "here it is `precision`",
         "batch_size": "`batch_size` belongs under `data.train`",
+        "class_weight": "it belongs to a loss of the net: `class_weight: balanced`",
         "learning_rate": "`learning_rate` belongs under `solver`",
         "base_lr": "`base_lr` is Caffe's name: it is `learning_rate` under `solver`",
         "gradient_checkpointing": "here it is `recompute: all`, or `auto` with a `memory_budget`",
