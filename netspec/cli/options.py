@@ -138,8 +138,8 @@ def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in changes], changes
 
 
-def writable(path: Path, option: str, suffix: str | None = None) -> Path:
-    """Return `path` if a file with the suffix can be written there. Raises `InputError` before any work is done."""
+def writable(path: Path, option: str, suffixes: str | Sequence[str] | None = None) -> Path:
+    """Return `path` if a file with one of the suffixes can be written there; raise `InputError` before any work."""
     folder = path.parent
     if path.is_dir():
         raise InputError(f"{option}: {path} is a folder", expected="the path of a file", hint=f"such as {path / 'out'}")
@@ -149,9 +149,11 @@ def writable(path: Path, option: str, suffix: str | None = None) -> Path:
     there = kind_of_path(path)
     if there is not None:
         raise InputError(f"{option}: {path} is {there}", expected="the path of a file")
-    if suffix is not None and path.suffix.lower() != suffix:
-        kind, name = f"written as {suffix[1:].upper()}", f"a file name that ends in {suffix}"
-        raise InputError(f"{option}: pictures are {kind}", expected=name, got=str(path))
+    allowed = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes or ())
+    if allowed and path.suffix.lower() not in allowed:
+        kinds = " or ".join(suffix[1:].upper() for suffix in allowed)
+        name = f"a file name that ends in {' or '.join(allowed)}"
+        raise InputError(f"{option}: pictures are written as {kinds}", expected=name, got=str(path))
     return path
 
 

@@ -1,4 +1,4 @@
-"""`netspec plot`: draw the learning rates of a training file, or losses and metrics of a run."""
+"""`netspec plot`: draw the learning rates of a training file, or losses and metrics of runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json, Overrides, writable
+from netspec.cli.options import Json, files_and_overrides, writable
 from netspec.cli.output import print_json
+from netspec.errors import InputError, did_you_mean
 
 app = command_app()
 MAX_WIDTH = 100
@@ -24,35 +25,55 @@ MAX_WIDTH = 100
         "netspec plot train.yaml --schedule",
         "netspec plot train.yaml solver.learning_rate=0.1 --schedule --out rate.svg",
         "netspec plot runs/lenet_mnist --log",
+        "netspec plot runs/a runs/b --x time --metric accuracy --out compared.png",
     ),
 )
 def plot(
-    spec: Annotated[
-        str, typer.Argument(metavar="SPEC|RUN", help="Read this training file or run directory.", show_default=False)
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC|RUN…", help="Read this training file or these run directories.", show_default=False
+        ),
     ],
-    overrides: Overrides = None,
     schedule: Annotated[
         bool,
-        typer.Option("--schedule", help="Draw learning rates and momenta, not losses and metrics."),
+        typer.Option("--schedule", help="Draw learning rates and momenta."),
     ] = False,
+    x: Annotated[str, typer.Option("--x", metavar="AXIS", help="Draw over step, epoch or time.")] = "step",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Draw only this value; repeatable.", show_default=False),
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Use a logarithmic vertical axis.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write an SVG instead of drawing in the terminal.", show_default=False),
+        typer.Option(metavar="FILE", help="Write an SVG or PNG file.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw losses and metrics of a run, or learning rates.
+    """Draw losses and metrics of runs, or learning rates.
 
-    A training file needs --schedule, because it has no losses yet. Reads data only to count the samples, if the length
-    of the training is in epochs. ReduceLROnPlateau depends on the run, so the plot shows the rate without reductions.
+    Several runs are drawn in the same charts, with a color for each. AXIS is `step`, `epoch` or `time`; NAME is `loss`,
+    a metric, or `learning_rate`.
+
+    A training file, with overrides such as `train.max_epochs=2`, needs --schedule, because it has no losses yet. Reads
+    data only to count the samples, if the length of the training is in epochs. ReduceLROnPlateau depends on the run, so
+    the plot shows the rate without reductions.
     """
-    if out is not None:
-        writable(out, "--out", ".svg")
     from netspec.tools.curves import plot as plot_charts
+    from netspec.tools.run_curves import AXES
+    from netspec.training.chart_pictures import SUFFIXES
     from netspec.training.charts import as_text
 
-    charts = plot_charts(spec, overrides=overrides or (), schedule=schedule, logarithmic=log, out=out)
+    if out is not None:
+        writable(out, "--out", SUFFIXES)
+    sources, overrides = files_and_overrides(words)
+    axis = next((name for name in AXES if name == x), None)
+    if axis is None:
+        raise InputError("--x: not an axis", expected=f"one of {', '.join(AXES)}", got=x, hint=did_you_mean(x, AXES))
+    charts = plot_charts(
+        *sources, overrides=overrides, schedule=schedule, logarithmic=log, x=axis, metrics=metric, out=out
+    )
     if as_json:
         print_json([chart.as_json() for chart in charts])
     elif out is None:

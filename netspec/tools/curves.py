@@ -1,68 +1,89 @@
-"""Charts of the learning rates of a training file, and of the losses and metrics in the log of a run."""
+"""`plot`: charts of the learning rates of a training file, or of the losses and metrics of runs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from netspec.data.base import Source as DataSource
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, did_you_mean
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
+from netspec.tools.run_curves import AXES, Axis, read_run_log, run_charts
 from netspec.tools.specs import load_spec
-from netspec.training.charts import AxisScale, Chart, Curve, write_svg
-from netspec.training.events import SPLITS
+from netspec.training.chart_pictures import write_picture
+from netspec.training.charts import AxisScale, Chart, Curve
 
 MOST_POINTS = 2000
 """Steps that a curve shows, evenly spread where there are more."""
-LOG = "log.jsonl"
 
 
 def plot(
-    source: Source,
-    *,
+    *sources: Source,
     overrides: Overrides = (),
     schedule: bool = False,
     logarithmic: bool = False,
+    x: Axis = "step",
+    metrics: Sequence[str] | None = None,
     out: str | Path | None = None,
 ) -> list[Chart]:
-    """Chart the losses and metrics of a run directory, or the learning rates of a training file.
+    """Chart the losses and metrics of run directories, or the learning rates of a training file.
+
+    Several runs are drawn in the same charts, over the `step`, `epoch` or `time` that `x` names; the names of their
+    curves contain the settings that differ. `metrics` selects values of the log, such as `["loss", "learning_rate"]`.
 
     With `schedule`, charts the learning rate and momentum at each step: those of a run as logged, those of a training
     file as scheduled, without reading data (with `max_epochs` the samples are counted). A schedule that waits for a
     plateau depends on the run: the chart shows its values before any reduction. `logarithmic` scales the vertical
-    axis; `out` names an SVG file to write the charts to.
+    axis; `out` names an SVG or PNG file to write the charts to.
 
     Raises `InputError` if there is nothing to chart.
 
         >>> loss = netspec.plot("runs/lenet_mnist", out="loss.svg")[0]
+        >>> charts = netspec.plot("runs/lenet_mnist", "runs/lenet_mnist-2", x="time", metrics=["accuracy"])
     """
+    if x not in AXES:
+        raise InputError(f"there is no axis `{x}`", expected=f"one of {', '.join(AXES)}", hint=did_you_mean(x, AXES))
     scale = AxisScale(logarithmic)
-    folder = None if isinstance(source, Mapping) else Path(source)
-    if folder is not None and folder.is_dir():
+    folders = [Path(source) for source in sources if not isinstance(source, Mapping) and Path(source).is_dir()]
+    if len(folders) == len(sources) and folders:
         if overrides:
             raise InputError(
                 "unexpected argument: the settings of a run directory cannot be changed",
                 got=" ".join(map(str, overrides)),
             )
-        charts = scheduled_charts(folder, scale) if schedule else run_charts(folder, scale)
+        if schedule:
+            metrics = metrics or [name for name in ("learning_rate", "momentum") if _is_logged(folders, name)]
+        charts = run_charts(folders, scale, x, metrics)
     else:
-        spec = load_spec(source, overrides)
-        if not isinstance(spec, TrainSpec):
-            expected = "a training file"
-            raise InputError("this is a net: it has no learning rate", location=spec.where(), expected=expected)
-        if not schedule:
-            hint = "`--schedule` draws its learning rate; to draw losses, name a run directory"
-            raise InputError("a training file has no losses to draw", location=spec.where(), hint=hint)
-        charts = schedule_charts(spec, scale)
+        charts = _planned_charts(sources, overrides, scale, schedule=schedule)
     if out is not None:
-        write_svg(charts, Path(out))
+        write_picture(charts, Path(out))
     return charts
+
+
+def _is_logged(folders: Sequence[Path], name: str) -> bool:
+    return any(name in read_run_log(folder).others() for folder in folders)
+
+
+def _planned_charts(
+    sources: Sequence[Source], overrides: Overrides, scale: AxisScale, *, schedule: bool
+) -> list[Chart]:
+    """Return the charts of a training file. Raises `InputError` for anything else."""
+    if len(sources) != 1:
+        missing = [str(source) for source in sources if isinstance(source, Mapping) or not Path(source).is_dir()]
+        raise InputError(
+            "several arguments must all be run directories", expected="folders of runs", got=", ".join(missing)
+        )
+    spec = load_spec(sources[0], overrides)
+    if not isinstance(spec, TrainSpec):
+        raise InputError("this is a net: it has no learning rate", location=spec.where(), expected="a training file")
+    if not schedule:
+        hint = "`--schedule` draws its learning rate; to draw losses, name a run directory"
+        raise InputError("a training file has no losses to draw", location=spec.where(), hint=hint)
+    return schedule_charts(spec, scale)
 
 
 def schedule_charts(spec: TrainSpec, scale: AxisScale) -> list[Chart]:
@@ -121,51 +142,3 @@ def steps_of(spec: TrainSpec) -> int:
         )
         raise InputError([*error.problems, problem]) from None
     return (loop.max_epochs or 0) * -(-samples // (split.batch_size * loop.accumulate))
-
-
-def run_charts(folder: Path, scale: AxisScale) -> list[Chart]:
-    """Losses and metrics of a run, one chart for each figure, from its log. Raises `InputError` where it has none."""
-    events = _logged(folder)
-    losses = [_curve(SPLITS[split], logged, "loss") for split, logged in events.items()]
-    charts = [Chart("loss", "step", [curve for curve in losses if curve.xs], scale)]
-    metrics = {
-        split: {step: event.get("metrics", {}) for step, event in logged.items()} for split, logged in events.items()
-    }
-    names = dict.fromkeys(name for by_step in metrics.values() for known in by_step.values() for name in known)
-    for name in names:
-        curves = [_curve(SPLITS[split], by_step, name) for split, by_step in metrics.items()]
-        charts.append(Chart(name, "step", [curve for curve in curves if curve.xs], scale))
-    return charts
-
-
-def scheduled_charts(folder: Path, scale: AxisScale) -> list[Chart]:
-    """The learning rate and the scheduled momentum of a run, from its log. Raises `InputError` if it has no figures."""
-    log = _logged(folder)["train"]
-    charts = [Chart("learning rate", "step", [_curve("run", log, "learning_rate")], scale)]
-    momentum = _curve("run", log, "momentum")
-    return [*charts, Chart("momentum", "step", [momentum], scale)] if momentum.xs else charts
-
-
-def _curve(name: str, figures: dict[int, dict[str, Any]], key: str) -> Curve:
-    known = {step: event[key] for step, event in sorted(figures.items()) if isinstance(event.get(key), (int, float))}
-    return Curve(name, list(known), list(known.values()))
-
-
-def _logged(folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
-    """The events `log` (of the split `train`) and `test` of a run, by split and step.
-
-    The last one of a step counts, if a resumed run repeated it.
-    """
-    path, events = folder / LOG, {split: dict[int, dict[str, Any]]() for split in SPLITS}
-    if not path.is_file():
-        raise InputError(f"{folder} is not a run directory", expected=f"a folder with a file {LOG}")
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):  # a line that a killed process left half written
-            event = json.loads(line)
-            if isinstance(event, dict) and isinstance(event.get("step"), int):
-                split = {"log": "train", "test": event.get("split", "test")}.get(event.get("event", ""))
-                if split in events:
-                    events[split][event["step"]] = event
-    if not any(events.values()):
-        raise InputError(f"the log of {folder} has no values yet", expected="a run that logged at least one step")
-    return events

@@ -208,6 +208,11 @@ def _read_spec(path: Path) -> tuple[dict[str, Any] | None, str | None]:
         return None, error.problems[0].message
 
 
+def read_resolved(folder: Path) -> dict[str, Any] | None:
+    """Return the resolved spec of a run as plain data; None if it can't be read."""
+    return _read_spec(RunDir(folder).spec)[0]
+
+
 def _state(folder: Path, events: Sequence[Event]) -> str:
     last = next((event["event"] for event in reversed(events) if event["event"] in ("start", *ENDS)), "start")
     if last == "start":

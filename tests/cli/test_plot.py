@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
+from PIL import Image
 
-from netspec.training.charts import AxisScale, Chart, Curve, as_svg, as_text, number, ticks
+from netspec.tools.run_curves import short_names
+from netspec.training.chart_pictures import as_svg
+from netspec.training.charts import AxisScale, Chart, Curve, as_text, number, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 COSINE = "solver.learning_rate={type: CosineDecay, initial: 0.1}"
@@ -104,7 +108,9 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml",), "a training file has no losses to draw"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
         ((".",), "is not a run directory"),
-        (("train.yaml", "--schedule", "--out", "rate.png"), "--out: pictures are written as SVG"),
+        (("train.yaml", "--schedule", "--out", "rate.pdf"), "--out: pictures are written as SVG or PNG"),
+        (("train.yaml", "nosuch", "--schedule"), "several arguments must all be run directories"),
+        (("train.yaml", "--schedule", "--x", "hours"), "--x: not an axis"),
         (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
     ],
 )
@@ -141,3 +147,62 @@ def test_numbers_of_axes_are_round():
     assert ticks(0.0, 0.1) == pytest.approx([0.0, 0.02, 0.04, 0.06, 0.08, 0.1])
     assert ticks(1, 10_000, 8) == pytest.approx([2000, 4000, 6000, 8000, 10_000])
     assert [number(value) for value in (0, 0.05, 12_000, 1.5e-7, 2e9)] == ["0", "0.05", "12,000", "1.5e-7", "2e9"]
+
+
+@pytest.fixture
+def two_runs(netspec, work):
+    """Runs of different learning rates: `slow` and `fast`."""
+    for name, rate in (("slow", 0.01), ("fast", 0.1)):
+        words = "train", "train.yaml", f"solver.learning_rate={rate}", "train.test_every=4", "--run-dir", name
+        assert netspec(*words).status == 0
+    return work
+
+
+def test_runs_are_drawn_in_the_same_charts_named_by_what_differs(netspec, two_runs):
+    loss, accuracy = netspec("plot", "slow", "fast", "--json").json
+    slow, fast = "slow: learning_rate.initial 0.01", "fast: learning_rate.initial 0.1"
+    assert [curve["name"] for curve in loss["curves"]] == [
+        f"{slow} training", f"{slow} test", f"{fast} training", f"{fast} test",
+    ]  # fmt: skip
+    assert [curve["x"] for curve in accuracy["curves"]] == [[4, 8, 12], [4, 8, 12]]
+    lines = netspec("plot", "slow", "fast", "--metric", "accuracy").out.splitlines()
+    assert lines[0] == f"accuracy: {slow} test"
+    labels = [line.split()[0] for line in lines if "┤" in line]
+    assert labels[: len(labels) // 2] == labels[len(labels) // 2 :], "both have the same scale"
+
+
+def test_a_run_has_one_color_in_a_picture_and_dashes_for_training(netspec, two_runs):
+    assert netspec("plot", "slow", "fast", "--out", "runs.svg").status == 0
+    picture = ET.parse(two_runs / "runs.svg").getroot()
+    lines = [(line.get("stroke"), line.get("stroke-dasharray")) for line in picture.iter(f"{SVG}polyline")]
+    slow, fast = "#0072b2", "#d55e00"
+    assert lines == [(slow, "6 3"), (slow, None), (fast, "6 3"), (fast, None), (slow, None), (fast, None)]
+    texts = [text.text for text in picture.iter(f"{SVG}text")]
+    assert texts.count("slow: learning_rate.initial 0.01") == 2
+    assert texts.count("training") == texts.count("test") == 1
+
+
+def test_a_png_shows_the_curves_in_their_colors(netspec, two_runs):
+    assert netspec("plot", "slow", "fast", "--metric", "loss", "--out", "runs.png").status == 0
+    with Image.open(two_runs / "runs.png") as picture:
+        colors = {color for count, color in picture.getcolors(1 << 24) or [] if count > 50}
+        assert picture.width == 1440
+    assert {(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (255, 255, 255)} <= colors
+
+
+def test_runs_are_drawn_over_epochs_and_time(netspec, two_runs):
+    (chart,) = netspec("plot", "slow", "fast", "--metric", "accuracy", "--x", "epoch", "--json").json
+    assert (chart["x"], chart["curves"][0]["x"]) == ("epoch", pytest.approx([4 / 6, 8 / 6, 2]))
+    (chart,) = netspec("plot", "slow", "--metric", "learning_rate", "--x", "time", "--json").json
+    assert (chart["title"], chart["x"]) == ("learning rate", "time, s")
+    (curve,) = chart["curves"]
+    assert 0 < curve["x"][0] <= curve["x"][-1] < 60
+    log = two_runs / "fast" / "log.jsonl"
+    log.write_text(re.sub(r', "elapsed": [0-9.]+', "", log.read_text()))
+    assert "the log of fast has no times" in netspec("plot", "slow", "fast", "--x", "time").err
+    assert "did you mean `accuracy`?" in netspec("plot", "slow", "--metric", "acuracy").err
+
+
+def test_settings_in_legends_are_as_short_as_is_clear():
+    names = short_names(["solver.learning_rate.initial", "net.layers.a.units", "net.blocks.a.units", "train.seed"])
+    assert list(names.values()) == ["learning_rate.initial", "layers.a.units", "blocks.a.units", "train.seed"]

@@ -1,0 +1,162 @@
+"""Charts of the losses and metrics in the logs of runs: of one run, or of several in the same charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from netspec.errors import InputError, did_you_mean, listing
+from netspec.schema.specs.monitor import LOSS
+from netspec.tools.runs import differing_settings, read_resolved
+from netspec.training.charts import AxisScale, Chart, Curve
+from netspec.training.events import SPLITS, Event, parse_events
+from netspec.training.run_directory import RunDir
+
+Axis = Literal["step", "epoch", "time"]
+AXES: tuple[Axis, ...] = ("step", "epoch", "time")
+"""Horizontal axes of charts of runs."""
+LOGGED = ("learning_rate", "momentum")
+"""Values of each step, apart from losses and metrics, by their names in the log."""
+TITLES = {"learning_rate": "learning rate"}
+"""Titles of charts whose value has a different name in the log."""
+UNITS = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.0, 1.0, "s"))
+"""Least duration, seconds and name of the units of time."""
+MOST_SETTINGS = 3
+"""Number of settings that the name of a curve contains."""
+TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """The logged values of a run."""
+
+    name: str
+    events: Mapping[str, Mapping[int, Event]]
+    """By split and step; the last event of a step counts, if a resumed run repeated it."""
+    steps_per_epoch: int | None
+
+    def figures(self) -> list[str]:
+        """Return the names of losses and metrics, the loss first."""
+        metrics = (name for by_step in self.events.values() for event in by_step.values() for name in _metrics(event))
+        return list(dict.fromkeys([LOSS, *metrics]))
+
+    def others(self) -> list[str]:
+        """Return the names of the other values, such as the learning rate."""
+        return [name for name in LOGGED if any(name in event for event in self.events[TRAIN].values())]
+
+    def points(self, split: str, figure: str, axis: Axis) -> tuple[list[float], list[float]]:
+        """Return the values of a figure, and their positions on an axis. Raises `InputError` without such positions."""
+        steps, values = [], []
+        for step, event in sorted(self.events[split].items()):
+            value = _metrics(event).get(figure, event.get(figure))
+            if isinstance(value, (int, float)):
+                steps.append(step)
+                values.append(float(value))
+        return [self._position(self.events[split][step], axis) for step in steps], values
+
+    def _position(self, event: Event, axis: Axis) -> float:
+        if axis == "epoch":
+            if self.steps_per_epoch is None:
+                raise InputError(f"the log of {self.name} has no start of a training", hint="use `--x step`")
+            return float(event["step"]) / self.steps_per_epoch
+        if axis == "time":
+            if not isinstance(event.get("elapsed"), (int, float)):
+                hint = "use `--x step` or `--x epoch`: earlier versions did not log times"
+                raise InputError(f"the log of {self.name} has no times", hint=hint)
+            return float(event["elapsed"])
+        return float(event["step"])
+
+
+def _metrics(event: Event) -> Mapping[str, object]:
+    metrics = event.get("metrics")
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def read_run_log(folder: Path) -> RunLog:
+    """Read the log of a run. Raises `InputError` if there is no run, or if it has no values yet."""
+    files = RunDir(folder)
+    if not files.log.is_file():
+        raise InputError(f"{folder} is not a run directory", expected=f"a folder with a file {files.log.name}")
+    events: dict[str, dict[int, Event]] = {split: {} for split in SPLITS}
+    steps_per_epoch = None
+    with files.log.open(encoding="utf-8", errors="replace") as lines:
+        for event in parse_events(lines):
+            if event["event"] == "start" and isinstance(event.get("steps_per_epoch"), int):
+                steps_per_epoch = event["steps_per_epoch"]
+            split = {"log": TRAIN, "test": event.get("split", "test")}.get(event["event"])
+            if split in events and isinstance(event.get("step"), int):
+                events[split][event["step"]] = event
+    if not any(events.values()):
+        raise InputError(f"the log of {folder} has no values yet", expected="a run that logged at least one step")
+    return RunLog(str(folder), events, steps_per_epoch or None)
+
+
+def run_charts(
+    folders: Sequence[Path], scale: AxisScale, axis: Axis = "step", figures: Sequence[str] | None = None
+) -> list[Chart]:
+    """Return a chart for each figure: by default losses and metrics.
+
+    Charts of several runs have a color for each run, whose name includes the settings that differ. Raises `InputError`
+    if a run can't be read, or none has a figure.
+    """
+    logs = [read_run_log(folder) for folder in folders]
+    known = list(dict.fromkeys(name for log in logs for name in [*log.figures(), *log.others()]))
+    for name in figures or ():
+        if name not in known:
+            raise InputError(
+                f"no run has logged `{name}`", expected=f"one of {listing(known)}", hint=did_you_mean(name, known)
+            )
+    chosen = list(figures or dict.fromkeys(name for log in logs for name in log.figures()))
+    labels = _labels(folders) if len(folders) > 1 else [""]
+    seconds, unit = _unit(logs) if axis == "time" else (1.0, "")
+    title = f"time, {unit}" if unit else axis
+    charts = []
+    for name in chosen:
+        curves = [curve for log, label in zip(logs, labels, strict=True)
+                  for curve in _curves(log, label, name, axis, seconds)]  # fmt: skip
+        charts.append(Chart(TITLES.get(name, name), title, curves, scale))
+    return charts
+
+
+def _curves(log: RunLog, label: str, figure: str, axis: Axis, seconds: float) -> Iterator[Curve]:
+    """Yield a curve for each split that has the figure."""
+    for split in log.events:
+        xs, ys = log.points(split, figure, axis)
+        if xs:
+            kind = SPLITS[split]
+            name = f"{label} {kind}" if label else "run" if figure in LOGGED else kind
+            yield Curve(name, [x / seconds for x in xs], ys, group=label, kind=kind if label else "")
+
+
+def _unit(logs: Sequence[RunLog]) -> tuple[float, str]:
+    """Return the unit of time that suits the longest run: its length in seconds, and its name."""
+    events = [event for log in logs for by_step in log.events.values() for event in by_step.values()]
+    longest = max((elapsed for event in events if isinstance(elapsed := event.get("elapsed"), (int, float))), default=0)
+    return next((seconds, name) for least, seconds, name in UNITS if longest >= least)
+
+
+def _labels(folders: Sequence[Path]) -> list[str]:
+    """Return the names of runs, each with the settings that differ: `runs/a: learning_rate.initial 0.1`."""
+    settings = differing_settings([read_resolved(folder) for folder in folders])
+    names = short_names(list(settings))
+    labels = []
+    for index, folder in enumerate(folders):
+        values = [f"{names[path]} {values[index]}" for path, values in settings.items() if values[index] is not None]
+        more = [f"… ({len(values) - MOST_SETTINGS} more)"] if len(values) > MOST_SETTINGS else []
+        said = ", ".join([*values[:MOST_SETTINGS], *more])
+        labels.append(f"{folder}: {said}" if said else str(folder))
+    return [label if labels.count(label) == 1 else f"{label} ({index + 1})" for index, label in enumerate(labels)]
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Return the last two parts of dotted paths, or as many as distinguish them."""
+    parts = {path: path.split(".") for path in paths}
+    names = {}
+    for path, own in parts.items():
+        count = 2
+        while sum(other[-count:] == own[-count:] for other in parts.values()) > 1 and count < len(own):
+            count += 1
+        names[path] = ".".join(own[-count:])
+    return names

@@ -1,0 +1,321 @@
+"""Charts as pictures: SVG, and PNG drawn with Pillow. Both draw the same shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from netspec.errors import InputError
+from netspec.exchange.files import write_atomically
+from netspec.training.charts import Chart, number, ticks
+
+SUFFIXES = (".svg", ".png")
+"""Formats of pictures, by suffix."""
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Colors that color-blind readers can distinguish: Okabe and Ito 2008, "Color Universal Design"."""
+GRAY = "#666666"
+DASHES: tuple[tuple[int, ...], ...] = ((), (6, 3), (2, 2))
+"""Lengths of the dashes of lines and of the gaps between them; () for a solid line."""
+WIDTH, HEIGHT = 720, 320
+"""Size of a chart without its legend."""
+LEFT, RIGHT, TOP, BOTTOM = 72, 16, 32, 44
+"""Margins around the plotted area."""
+FONT, CHARACTER, ROW = 12, 6.4, 17
+"""Height of the text, average width of a character, and height of a row of the legend."""
+GAP = 10
+"""Space around the legend."""
+SHARPNESS = 2
+"""Pixels of a PNG per unit."""
+SMOOTHING = 2
+"""Factor by which a PNG is drawn larger and then reduced, so that lines are smooth."""
+
+
+@dataclass(frozen=True)
+class Polyline:
+    """Straight lines between points."""
+
+    points: Sequence[tuple[float, float]]
+    color: str = "#000000"
+    width: float = 1.0
+    dash: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class StraightLine:
+    """A straight line of a grid, an axis or a legend."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    color: str = "#000000"
+    width: float = 1.0
+    dash: tuple[int, ...] = ()
+
+    @property
+    def points(self) -> Sequence[tuple[float, float]]:
+        """Both ends."""
+        return (self.x1, self.y1), (self.x2, self.y2)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A filled circle."""
+
+    x: float
+    y: float
+    color: str
+    radius: float = 2.5
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of text; `anchor` is the position of `x` in it, and `y` its vertical middle."""
+
+    x: float
+    y: float
+    text: str
+    anchor: Literal["start", "middle", "end"] = "start"
+    color: str = "#000000"
+    bold: bool = False
+
+
+Shape = Polyline | StraightLine | Dot | Text
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    """An entry of a legend."""
+
+    text: str
+    color: str
+    dash: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> float:
+        """Width of the entry, including the sample of its line."""
+        return 34 + CHARACTER * len(self.text) + 14
+
+
+def write_picture(charts: Sequence[Chart], path: Path) -> None:
+    """Write charts, one below the other, to an SVG or PNG file, by suffix. Raises `InputError` for other suffixes."""
+    if path.suffix.lower() not in SUFFIXES:
+        expected = " or ".join(f"a file name that ends in {suffix}" for suffix in SUFFIXES)
+        raise InputError("pictures are written as SVG or PNG", expected=expected, got=str(path))
+    write = _write_svg if path.suffix.lower() == ".svg" else _write_png
+    write_atomically(path, lambda staged: write(charts, staged))
+
+
+def as_svg(charts: Sequence[Chart]) -> str:
+    """Return charts, one below the other, as an SVG document."""
+    total = round(sum(map(height, charts)))
+    size = f'width="{WIDTH}" height="{total}" viewBox="0 0 {WIDTH} {total}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="{FONT}">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        *(_element(shape) for shape in _stacked(charts)),
+    ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _write_svg(charts: Sequence[Chart], path: Path) -> None:
+    path.write_text(as_svg(charts), encoding="utf-8")
+
+
+def _element(shape: Shape) -> str:
+    """Return a shape as an element of SVG."""
+    match shape:
+        case Polyline() | StraightLine():
+            dashes = f' stroke-dasharray="{" ".join(map(str, shape.dash))}"' if shape.dash else ""
+            stroke = f'stroke="{shape.color}" stroke-width="{shape.width:g}"{dashes}'
+            if isinstance(shape, StraightLine):
+                x1, y1, x2, y2 = (f"{value:.1f}" for value in (shape.x1, shape.y1, shape.x2, shape.y2))
+                return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {stroke}/>'
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
+            return f'<polyline points="{points}" fill="none" {stroke}/>'
+        case Dot():
+            return f'<circle cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:g}" fill="{shape.color}"/>'
+    bold = ' font-weight="bold"' if shape.bold else ""
+    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" dominant-baseline="middle" text-anchor="{shape.anchor}"'
+    return f'<text {place} fill="{shape.color}"{bold}>{escape(shape.text)}</text>'
+
+
+def _write_png(charts: Sequence[Chart], path: Path) -> None:
+    """Draw charts larger than they are, and reduce the picture."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    unit = SHARPNESS * SMOOTHING
+    size = WIDTH * unit, round(sum(map(height, charts))) * unit
+    picture = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(picture)
+    font = ImageFont.load_default(FONT * unit)
+    anchors = {"start": "lm", "middle": "mm", "end": "rm"}
+    for shape in _stacked(charts):
+        match shape:
+            case Polyline() | StraightLine():
+                for piece in _dashed(shape.points, shape.dash):
+                    points = [(x * unit, y * unit) for x, y in piece]
+                    draw.line(points, fill=shape.color, width=round(shape.width * unit), joint="curve")
+            case Dot():
+                x, y, radius = shape.x * unit, shape.y * unit, shape.radius * unit
+                draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=shape.color)
+            case Text():
+                stroke = 1 if shape.bold else 0
+                place = shape.x * unit, shape.y * unit
+                draw.text(
+                    place, shape.text, fill=shape.color, font=font, anchor=anchors[shape.anchor], stroke_width=stroke
+                )
+    reduced = picture.resize((size[0] // SMOOTHING, size[1] // SMOOTHING), Image.Resampling.BOX)
+    reduced.save(path, format="PNG", optimize=True)
+
+
+def _dashed(points: Sequence[tuple[float, float]], dash: tuple[int, ...]) -> Iterator[Sequence[tuple[float, float]]]:
+    """Yield the visible pieces of lines between points."""
+    if not dash:
+        yield points
+        return
+    on, off = dash
+    travelled = 0.0
+    for (x1, y1), (x2, y2) in pairwise(points):
+        length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
+        begin = 0.0
+        while begin < length:
+            phase = (travelled + begin) % (on + off)
+            end = min(length, begin + (on - phase if phase < on else on + off - phase))
+            if phase < on:
+                shares = begin / length, end / length
+                yield [(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share) for share in shares]
+            begin = max(end, begin + 1e-6)
+        travelled += length
+
+
+def height(chart: Chart) -> float:
+    """Return the height of a chart, with its legend."""
+    return HEIGHT + GAP + ROW * len(_legend_rows(chart))
+
+
+def _stacked(charts: Sequence[Chart]) -> Iterator[Shape]:
+    """Yield the shapes of charts one below the other."""
+    top = 0.0
+    for chart in charts:
+        yield from (_moved(shape, top) for shape in _shapes(chart))
+        top += height(chart)
+
+
+def _moved(shape: Shape, down: float) -> Shape:
+    match shape:
+        case Polyline():
+            return replace(shape, points=[(x, y + down) for x, y in shape.points])
+        case StraightLine():
+            return replace(shape, y1=shape.y1 + down, y2=shape.y2 + down)
+    return replace(shape, y=shape.y + down)
+
+
+def _shapes(chart: Chart) -> Iterator[Shape]:
+    """Yield the shapes of one chart: grid, axes, curves, legend."""
+    yield Text(LEFT, 16, chart.title, bold=True)
+    bounds = chart.bounds(chart.curves)
+    if bounds is None:
+        yield Text(LEFT, TOP + 20, "nothing to draw")
+        return
+    (first, last), (low, high) = bounds
+    wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    span, base = (last - first) or 1.0, TOP + tall
+
+    def across(x: float) -> float:
+        return LEFT + wide * (x - first) / span
+
+    def down(position: float) -> float:
+        return TOP + tall * (high - position) / (high - low)
+
+    for position in ticks(low, high):
+        y = down(position)
+        yield StraightLine(LEFT, y, WIDTH - RIGHT, y, "#dddddd")
+        yield Text(LEFT - 6, y, number(chart.scale.value(position)), "end")
+    for x in _marks(chart, first, last):
+        yield StraightLine(across(x), base, across(x), base + 5)
+        yield Text(across(x), base + 14, number(chart.across.value(x)), "middle")
+    yield StraightLine(LEFT, TOP, LEFT, base)
+    yield StraightLine(LEFT, base, WIDTH - RIGHT, base)
+    yield Text(LEFT + wide / 2, base + 32, chart.x, "middle")
+    for curve, (color, dash) in zip(chart.curves, _styles(chart), strict=True):
+        points = [(across(x), down(position)) for x, position in curve.points(chart.scale, chart.across)]
+        if len(points) == 1:
+            yield Dot(*points[0], color)
+        elif points:
+            yield Polyline(points, color, 1.5, dash)
+    for x_mark in chart.marks:
+        x = across(chart.across.place(x_mark))
+        yield StraightLine(x, TOP, x, base, GRAY, 1.0, DASHES[1])
+    yield from _legend(chart)
+
+
+def _styles(chart: Chart) -> list[tuple[str, tuple[int, ...]]]:
+    """Return color and dashes of each curve: a color per curve or per group, in which dashes distinguish the kinds."""
+    if not any(curve.group for curve in chart.curves):
+        count = len(COLORS)
+        return [(COLORS[index % count], DASHES[index // count % len(DASHES)]) for index in range(len(chart.curves))]
+    groups, kinds = _groups(chart), _kinds(chart)
+    return [
+        (COLORS[groups.index(curve.group) % len(COLORS)], DASHES[kinds.index(curve.kind) % len(DASHES)])
+        for curve in chart.curves
+    ]
+
+
+def _groups(chart: Chart) -> list[str]:
+    return list(dict.fromkeys(curve.group for curve in chart.curves))
+
+
+def _kinds(chart: Chart) -> list[str]:
+    """Return the kinds of curves in a chart, those of evaluations first: solid lines are for these."""
+    return sorted(dict.fromkeys(curve.kind for curve in chart.curves), key=lambda kind: kind.startswith("training"))
+
+
+def _entries(chart: Chart) -> list[LegendEntry]:
+    """Return the entries of the legend."""
+    if not any(curve.group for curve in chart.curves):
+        named = zip(chart.curves, _styles(chart), strict=True)
+        return [
+            LegendEntry(f"{curve.name} ({curve.note})" if curve.note else curve.name, *style) for curve, style in named
+        ]
+    groups, kinds = _groups(chart), _kinds(chart)
+    entries = [LegendEntry(group, COLORS[index % len(COLORS)]) for index, group in enumerate(groups)]
+    dashes = [LegendEntry(kind, GRAY, DASHES[index % len(DASHES)]) for index, kind in enumerate(kinds)]
+    return entries + (dashes if len(kinds) > 1 else [])
+
+
+def _legend_rows(chart: Chart) -> list[list[LegendEntry]]:
+    """Return the entries of the legend by row, as many in a row as fit."""
+    rows: list[list[LegendEntry]] = []
+    for entry in _entries(chart):
+        if rows and sum(other.width for other in rows[-1]) + entry.width <= WIDTH - LEFT - RIGHT:
+            rows[-1].append(entry)
+        else:
+            rows.append([entry])
+    return rows
+
+
+def _legend(chart: Chart) -> Iterator[Shape]:
+    """Yield the legend below the chart."""
+    for index, row in enumerate(_legend_rows(chart)):
+        x, y = float(LEFT), HEIGHT + GAP / 2 + ROW * index
+        for entry in row:
+            yield StraightLine(x, y, x + 26, y, entry.color, 1.5, entry.dash)
+            yield Text(x + 34, y, entry.text)
+            x += entry.width
+
+
+def _marks(chart: Chart, first: float, last: float) -> Iterable[float]:
+    """Return the labels of x: round numbers, or on a logarithmic axis powers of ten or the curves' own values."""
+    if last <= first:
+        return [first]
+    if not chart.across.logarithmic:
+        return ticks(first, last, 8)
+    values = sorted({x for curve in chart.curves for x, _ in curve.points(chart.scale, chart.across)})
+    if len(values) > 24:
+        return [float(power) for power in range(-30, 31) if first - 1e-9 <= power <= last + 1e-9] or [first, last]
+    return values[:: -(-len(values) // 12)]
