@@ -33,10 +33,10 @@ class Call:
 
     what: str
     """The call as described in a message: "in `res1`, a call of the block `residual`"."""
-    place: Location
+    location: Location
 
     def __str__(self) -> str:
-        return f"{self.what}, at {self.place}"
+        return f"{self.what}, at {self.location}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Problem:
         return f"{self.message}: {self.got}" if self.got else self.message
 
     def render(self, severity: str = "error") -> str:
-        """The problem as text: the place, the message, the quoted line with a caret, and what would be right."""
+        """The problem as text: the location, the message, the quoted line with a caret, and what would be right."""
         headline = f"{severity}: {self.message}"
         lines = [f"{self.location}: {headline}" if self.location else headline]
         if self.location and self.location.text:
@@ -124,10 +124,10 @@ def _quote(where: Location) -> list[str]:
     return [gutter + text, " " * (len(gutter) - 2) + "| " + " " * (column - 1) + "^"]
 
 
-def by_place(problem: Problem) -> tuple[str, int, int]:
+def by_location(problem: Problem) -> tuple[str, int, int]:
     """Return the sort key of a problem: file, line, column."""
-    place = problem.location
-    return (place.file, place.line, place.column) if place else ("", 0, 0)
+    location = problem.location
+    return (location.file, location.line, location.column) if location else ("", 0, 0)
 
 
 class NetspecError(Exception):

@@ -52,10 +52,10 @@ def has_file(known: KnownSet, folder: Path, part: PublishedFile) -> bool:
 
 
 def _first(known: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
-    return next((path for path in _places(known, folder, part) if path.is_file()), None)
+    return next((path for path in _candidate_paths(known, folder, part) if path.is_file()), None)
 
 
-def _places(known: KnownSet, folder: Path, part: PublishedFile) -> Iterable[Path]:
+def _candidate_paths(known: KnownSet, folder: Path, part: PublishedFile) -> Iterable[Path]:
     for download in known.downloads:
         for member in (name for name, file in download.members.items() if file == part):
             if download.is_tar:

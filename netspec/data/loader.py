@@ -141,7 +141,7 @@ class Loader:
                 binding = replace(binding, dtype="uint8", exact=True, shape=late.shape)
                 bindings += [
                     InputBinding(f"{binding.name}/part{number}", field, (4,), "int32", exact=True)
-                    for number, field in enumerate(late.places)
+                    for number, field in enumerate(late.position_fields)
                 ]
             bindings.append(binding)
         self._bindings = tuple(bindings)
@@ -256,7 +256,7 @@ class Loader:
         }
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def position(self) -> tuple[int, int, int]:
         """Position of the next batch: epoch, samples before it in the epoch, batches before it in total."""
         return self._cursor.epoch, self._cursor.position, self._cursor.step
 

@@ -63,7 +63,7 @@ class _DeferredCrop:
 
     step: _Step
     before: FieldType
-    places: str
+    position_field: str
     """The field of the positions."""
 
 
@@ -237,10 +237,10 @@ class TransformPipeline:
         self._steps = [step for step in self._steps if step.name != name or step in steps]
         self.fields[name] = self._inferred(name, steps)
         for crop in parts:
-            self.fields[crop.places] = FieldType((4,), "int32")
+            self.fields[crop.position_field] = FieldType((4,), "int32")
         sizes = tuple(size for crop in parts if (size := crop.step.transform.crop_size(crop.before)) is not None)
         shape = tuple(size for size in self.fields[name].shape if size is not None)
-        return DeferredDecode(table, shape, sizes, tuple(crop.places for crop in parts))
+        return DeferredDecode(table, shape, sizes, tuple(crop.position_field for crop in parts))
 
     def _parts_of(self, name: str, steps: Sequence[_Step]) -> list[_DeferredCrop]:
         """Return the last steps of a field as crops to defer; none if the crops are much smaller than the images."""
@@ -295,7 +295,7 @@ class TransformPipeline:
                 fields[step.name] = step.transform.apply(before, keys)
                 fields |= self._annotations.moved(step.transform, step.name, before, fields, keys)
         for crop in self._parts:
-            fields[crop.places] = crop.step.transform.crop_positions(
+            fields[crop.position_field] = crop.step.transform.crop_positions(
                 crop.before, SampleKeys(self._seed, epoch, indices, crop.step.stage)
             )
         return fields

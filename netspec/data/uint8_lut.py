@@ -32,7 +32,7 @@ class DeferredDecode:
     """Shape of a sample, such as (C, H, W) of images."""
     parts: tuple[tuple[int, int, int], ...] = ()
     """Crops before the table is applied, in their order: height, width and padding byte."""
-    places: tuple[str, ...] = field(default=())
+    position_fields: tuple[str, ...] = field(default=())
     """The fields that hold the positions of the crops, (N, 4) of int32."""
 
 

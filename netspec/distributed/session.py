@@ -246,7 +246,7 @@ class WorkerSession:
                     _merge(compiler, name, [states[name] for states in own_states], self.size)
         if self.alone:
             return progress
-        loader.seek(*self.workers.broadcast_object(loader.place))
+        loader.seek(*self.workers.broadcast_object(loader.position))
         known = self.sharded_states(compiler)
         for name in known.replicated:
             host, role = compiler.states[name], compiler.info[name].role

@@ -142,7 +142,7 @@ def _relocated(location: Location | None, temporary: str, shown: str) -> Locatio
     if location is None:
         return None
     calls = tuple(
-        replace(call, place=_relocated(call.place, temporary, shown) or call.place) for call in location.calls
+        replace(call, location=_relocated(call.location, temporary, shown) or call.location) for call in location.calls
     )
     return replace(location, file=location.file.replace(temporary, shown), calls=calls)
 

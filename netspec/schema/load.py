@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
+from netspec.errors import InputError, Location, Problem, SpecError, by_location, did_you_mean, listing
 from netspec.schema.language.expand import Expander, is_plain
 from netspec.schema.language.expressions import Unknown
 from netspec.schema.language.include import Includes
@@ -124,7 +124,7 @@ def _without_duplicates(problems: Sequence[Problem]) -> list[Problem]:
     unique: dict[tuple[object, str], Problem] = {}
     for problem in problems:
         unique.setdefault((problem.location or problem.path, problem.message), problem)
-    return sorted(unique.values(), key=by_place)
+    return sorted(unique.values(), key=by_location)
 
 
 @dataclass
@@ -182,7 +182,7 @@ class _Loading:
             expander.expand(net)
             complete = expander.complete
             evaluated = [
-                replace(change, value=self.evaluator.value(change.value, scope, change.place, "")) for change in late
+                replace(change, value=self.evaluator.value(change.value, scope, change.location, "")) for change in late
             ]
             self.problems += apply_overrides(root, evaluated)
         return link_problems(net, root, prefix, self.evaluator.failed, complete)
@@ -270,7 +270,7 @@ class _Loading:
                     self.problems.append(
                         Problem(
                             f"no variable `{name}` is declared",
-                            change.key_place,
+                            change.key_location,
                             ".".join(change.path),
                             expected=f"one of {listing(sorted(declared))}"
                             if declared
@@ -300,7 +300,7 @@ def _replaced_lengths(tree: Map, changes: Sequence[Override]) -> Iterator[Overri
         change = overridden.get(name)
         replaces = change is not None and change.value is not None and other not in overridden
         if change is not None and replaces and isinstance(loop, Map) and other in loop:
-            yield Override(("train", other), None, change.place, remove=True)
+            yield Override(("train", other), None, change.location, remove=True)
 
 
 def _variables(tree: Map) -> set[str]:

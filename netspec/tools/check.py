@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from netspec.compile import NetGraph, build
-from netspec.errors import InputError, Problem, by_place, did_you_mean, listing
+from netspec.errors import InputError, Problem, by_location, did_you_mean, listing
 from netspec.graph.graph import Graph, topological_order
 from netspec.graph.types import DType
 from netspec.schema.load import Overrides, Source
@@ -91,7 +91,7 @@ def check(
             for problem in error.problems:
                 problems.setdefault(replace(problem, notes=()), problem)
     if problems:
-        raise InputError(sorted(problems.values(), key=by_place))
+        raise InputError(sorted(problems.values(), key=by_location))
     net = net_of(spec)
     states = build(net, 1, training=False, dtype=precision_of(spec), with_losses=False).builder.states.values()
     name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name

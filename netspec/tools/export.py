@@ -256,7 +256,7 @@ def write_model(
 def _write_and_compare(
     model: Model, chosen: Format, target: Path, content: Exportable, tolerance: float
 ) -> tuple[tuple[Path, ...], list[str], Gap | None]:
-    """Write a file to a temporary folder, read it back, compare it, and move it to its place; with notes."""
+    """Write a file to a temporary folder, read it back, compare it, and move it to its path; with notes."""
     try:
         with staging(target, shown=target.parent) as staged:
             notes = [*chosen.writes(staged / target.name, content)]

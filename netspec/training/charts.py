@@ -31,7 +31,9 @@ class Curve:
     def points(self, scale: AxisScale, across: AxisScale | None = None) -> list[tuple[float, float]]:
         """Positions of the points that a scale can show; `across` is the scale of x."""
         across = across or AxisScale()
-        return [(across.place(x), scale.place(y)) for x, y in zip(self.xs, self.ys, strict=True) if scale.shows(y)]
+        return [
+            (across.position(x), scale.position(y)) for x, y in zip(self.xs, self.ys, strict=True) if scale.shows(y)
+        ]
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,10 @@ class AxisScale:
     logarithmic: bool = False
 
     def shows(self, y: float) -> bool:
-        """Whether a value has a place."""
+        """Whether a value can be shown."""
         return isfinite(y) and (y > 0 or not self.logarithmic)
 
-    def place(self, y: float) -> float:
+    def position(self, y: float) -> float:
         """Return the position of a value."""
         return log10(y) if self.logarithmic else y
 
@@ -80,7 +82,7 @@ class Chart:
         return {"title": self.title, "x": self.x, "curves": curves}
 
     def bounds(self, curves: Sequence[Curve]) -> tuple[tuple[float, float], tuple[float, float]] | None:
-        """The least and the largest x and place of y of some curves; None where there is nothing to draw."""
+        """Return the ranges of x and of the position of y over some curves; None if there is nothing to draw."""
         points = [point for curve in curves for point in curve.points(self.scale, self.across)]
         if not points:
             return None

@@ -198,9 +198,9 @@ def format_event(event: Event) -> str:
 def _format_problem(problem: Mapping[str, Any]) -> str:
     """Return a problem in one line, with its location."""
     file, line, column = (problem[key] for key in ("file", "line", "column"))
-    place = f"{file}:{line}:{column}: " if file else ""
+    location = f"{file}:{line}:{column}: " if file else ""
     details = "".join(f"; {key}: {problem[key]}" for key in ("expected", "got", "hint") if problem[key])
-    return f"{place}error: {problem['message']}{details}"
+    return f"{location}error: {problem['message']}{details}"
 
 
 def describe_best(done: Event) -> str:

@@ -74,7 +74,7 @@ class TrainingLoop:
             evaluation_loaders.get("test") or next(iter(evaluation_loaders.values()), loader)
         )
         """Preprocessing of the samples that the net is evaluated on."""
-        self.position = loader.place
+        self.position = loader.position
         """Position in the data after the last batch that was used."""
         self.rates: Mapping[str, float] = {}
         """The scheduled learning rates and momenta of the last step, by the inputs of the program."""
@@ -268,7 +268,7 @@ class TrainingLoop:
             raise self._not_finite(error, self._pending) from None
         self.settle()
         if started is not None or not self.stepper.restarts:
-            self.position = self.loader.place
+            self.position = self.loader.position
         self.samples_read += batch.end - batch.position
         if started is None:
             self._note_skipped(batch)

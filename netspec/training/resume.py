@@ -98,7 +98,7 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
     if before is not None:
         changed = check_unchanged(before, spec, folder, session)
         start.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
-        start.changed = frozenset(filter(None, (_place(spec, path) for path in changed)))
+        start.changed = frozenset(filter(None, (_key_location(spec, path) for path in changed)))
         start.other_test = any(_is_below(path, TEST_VALUES) for path in changed)
         start.other_best = any(_changes_best(path, spec.data.monitored) for path in changed)
     start.warnings += latest.notes
@@ -255,7 +255,7 @@ def check_unchanged(before: TrainSpec, now: TrainSpec, folder: RunDir, session: 
         if _is_below(path, may_change):
             allowed[path] = f"{_show(old)} → {_show(new)}"
         else:
-            location = _place(now, path)
+            location = _key_location(now, path)
             is_own = location is not None and folder.is_own(location.file)
             fix = "restore the earlier value" if is_own or not folder.spec.exists() else continue_hint
             problems.append(
@@ -288,7 +288,7 @@ def _new_run_option(path: str, folder: RunDir) -> str:
     return "--weights" if step is None or not _is_below(path, ("parallel",)) else f"--resume {folder.checkpoint(step)}"
 
 
-def _place(spec: TrainSpec, path: str) -> Location | None:
+def _key_location(spec: TrainSpec, path: str) -> Location | None:
     """Return the location of the key of a value, by the path of the value in plain data."""
     return spec.where(*path.split("."), key=True)
 

@@ -34,7 +34,7 @@ _QUICK = ("box", "bilinear")
 MANY = 2**14
 """Pixels that are resized by a compiled loop of our own: what loads and compiles it once takes a second or two."""
 _REACH = {"nearest": 0, "bilinear": 1, "bicubic": 2}
-"""How many pixels beyond a place an interpolation reads."""
+"""Number of pixels beyond a position that an interpolation reads."""
 
 
 @lru_cache(maxsize=4096)

@@ -94,7 +94,7 @@ def _weights(size: int, new_size: int, reach: float) -> tuple[Array, Array, Arra
     first, counts = (
         np.empty(new_size, np.uint64),
         np.empty(new_size, np.uint64),
-    )  # unsigned: no place from the end is meant
+    )  # unsigned, so that no index counts from the end
     weights = np.empty((new_size, most), np.uint64)
     window = np.empty(most)
     for index in range(new_size):
@@ -122,10 +122,10 @@ def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], 
     width = first[-1] + counts[-1]
     both, middle = np.empty(width, np.uint64), np.empty(width, np.uint64)
     for row in range(result.shape[0]):
-        for place in range(width):
-            pixel = np.uint64(pixels[top + row, left + place])
-            both[place] = (pixel & np.uint64(0xFF)) | ((pixel & np.uint64(0xFF0000)) << np.uint64(16))
-            middle[place] = (pixel >> np.uint64(8)) & np.uint64(0xFF)
+        for column in range(width):
+            pixel = np.uint64(pixels[top + row, left + column])
+            both[column] = (pixel & np.uint64(0xFF)) | ((pixel & np.uint64(0xFF0000)) << np.uint64(16))
+            middle[column] = (pixel >> np.uint64(8)) & np.uint64(0xFF)
         for column in range(result.shape[1]):
             start = first[column]
             red_blue = np.uint64(0x0020000000200000)  # a half of 2²², for both

@@ -51,7 +51,7 @@ def listed_files(
         if wrong is not None or not file.is_file():
             continue
         listing.files.append(file)
-        listing.places.append(where)
+        listing.locations.append(where)
         if listing.labels is not None and labels.numbers is not None:
             listing.labels.append(labels.numbers[index])
     if problems:

@@ -38,7 +38,7 @@ class Listing:
     files: list[Path]
     labels: list[int] | None
     classes: tuple[str, ...] = ()
-    places: list[str] = field(default_factory=list)
+    locations: list[str] = field(default_factory=list)
     """Location of each file's entry in the list, if the files come from a list."""
     left_out: list[str] = field(default_factory=list)
     """Messages about lines left out because the file is missing or the label is wrong."""
@@ -46,12 +46,12 @@ class Listing:
     def only(self, indices: Sequence[int]) -> Listing:
         """Return the files at `indices`, in this order, with the same classes."""
         labels = None if self.labels is None else [self.labels[index] for index in indices]
-        places = [self.places[index] for index in indices] if self.places else []
-        return replace(self, files=[self.files[index] for index in indices], labels=labels, places=places)
+        locations = [self.locations[index] for index in indices] if self.locations else []
+        return replace(self, files=[self.files[index] for index in indices], labels=labels, locations=locations)
 
     def name(self, index: int) -> str:
         """Return the name of a sample in messages."""
-        return f"{self.files[index]} ({self.places[index]})" if self.places else str(self.files[index])
+        return f"{self.files[index]} ({self.locations[index]})" if self.locations else str(self.files[index])
 
 
 class ListedFiles(Dataset, Generic[Item]):

@@ -1,7 +1,7 @@
 """idx files, the format of MNIST: a magic number, the sizes of the axes, the elements; all big-endian.
 
 The format is described at the end of http://yann.lecun.com/exdb/mnist/. A gzipped file is known by its content and
-read whole; of one that is not packed, images are read by their place.
+read whole; of one that is not packed, images are read by offset.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class ListLabels:
     classes: tuple[str, ...] = ()
     """Names of the classes, if the labels have names."""
     wrong: dict[int, Problem] = field(default_factory=dict)
-    """Lines that have no label, or one that cannot be, by their place."""
+    """Lines with a missing or invalid label, by their index."""
 
 
 def list_labels(
@@ -58,7 +58,7 @@ def list_labels(
         names = tuple(declared) if declared is not None else reader.names_beside(numbers, classes or ())
         return ListLabels(numbers, names, reader.wrong)
     names = classes or reader.names()
-    return ListLabels(reader.places(names), names, reader.wrong)
+    return ListLabels(reader.class_indices(names), names, reader.wrong)
 
 
 def _trained(learned: Mapping[str, Any] | None) -> tuple[str, ...] | None:
@@ -138,8 +138,8 @@ class _Labels:
                 )  # fmt: skip
         return tuple(sorted({text for index, text in enumerate(self._texts) if index not in self.wrong}))
 
-    def places(self, names: Sequence[str]) -> list[int]:
-        """The place of each label among the names."""
+    def class_indices(self, names: Sequence[str]) -> list[int]:
+        """Return the index of each label in the names."""
         index = {name: number for number, name in enumerate(names)}
         for label_index, text in enumerate(self._texts):
             if text not in index and label_index not in self.wrong:

@@ -26,7 +26,7 @@ class KnownSource(Source):
     download: bool = True
     """Whether missing files are downloaded. With `false` they are an error."""
 
-    def place(self) -> Path:
+    def data_folder(self) -> Path:
         """Return the folder of the files, which may not exist yet."""
         from netspec.data.known_datasets import home
 
@@ -37,7 +37,7 @@ class KnownSource(Source):
         from netspec.data.dataset_files import find_file, verified_files
         from netspec.data.downloads import ensure
 
-        folder, names = self.place(), self.known.splits[str(self.stored_part("train"))]
+        folder, names = self.data_folder(), self.known.splits[str(self.stored_part("train"))]
         if any(find_file(self.known, folder, self.known.parts[name]) is None for name in names):
             folder = ensure(self.known, folder, offline=not self.download)
         return verified_files(self.known, folder, names)

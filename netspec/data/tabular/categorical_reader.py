@@ -77,7 +77,7 @@ class CategoricalColumn(Column):
         if not hint and not self.setting.is_label:
             hint = "`unknown: index` gives unknown categories an index of their own"
         faults.add(
-            rows, self.place, f"{name!r} is not {whose}", expected=f"one of {listing(self._vocabulary)}", hint=hint
+            rows, self.index, f"{name!r} is not {whose}", expected=f"one of {listing(self._vocabulary)}", hint=hint
         )
 
     def drops(self, values: Array) -> Array | None:
@@ -157,7 +157,7 @@ class PlainLabelColumn(Column):
         from netspec.data.tabular.columns.numeric import Numeric
 
         reader = (Numeric() if numeric else Categorical()).reader(self.setting)
-        reader.place = self.place
+        reader.index = self.index
         return reader
 
     @property
@@ -170,7 +170,7 @@ class PlainLabelColumn(Column):
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         if self._inner is None and len(cells):
             self._inner = self._of(numeric=bool(np.isfinite(cells.numbers()).any()))
-        self.inner.place = self.place
+        self.inner.index = self.index
         return self.inner.parse(cells, faults)
 
     def drops(self, values: Array) -> Array | None:

@@ -29,7 +29,7 @@ class Column:
     def __init__(self, setting: ColumnSetting) -> None:
         self.setting = setting
         self.name = setting.name
-        self.place = 0
+        self.index = 0
         """Index of the column in the table."""
 
     @property
@@ -100,7 +100,7 @@ class Column:
         if not len(rows):
             return
         message = f"there is no label `{self.name}` here" if self.setting.is_label else f"{self.what} has no value here"
-        faults.add(rows, self.place, message, expected=expected, got=lambda row: quoted(cells.text(row)), hint=hint)
+        faults.add(rows, self.index, message, expected=expected, got=lambda row: quoted(cells.text(row)), hint=hint)
 
     def known(self, *names: str) -> Mapping[str, Any] | None:
         """Return the values learned by the training split; None in that split itself. Raises `InputError` for gaps."""

@@ -247,7 +247,7 @@ class TextFile:
         return RowBlock(
             len(rows),
             [TextCells(table[column]) for column in columns],
-            lambda row, column: self._place(rows[row], column),
+            lambda row, column: self._locate(rows[row], column),
             faults,
         )
 
@@ -275,7 +275,9 @@ class TextFile:
     def _undecoded(self, row: _Row) -> Problem:
         assert row.undecoded
         facts = self._undecoded_facts(row.undecoded)
-        return Problem(facts.pop("message"), self._place(row, None), "", facts["expected"], facts["got"], facts["hint"])
+        return Problem(
+            facts.pop("message"), self._locate(row, None), "", facts["expected"], facts["got"], facts["hint"]
+        )
 
     def _unreadable(self, line: int, error: csv.Error) -> Problem:
         text = self._text_of(line)
@@ -288,18 +290,18 @@ class TextFile:
             hint=hint,
         )
 
-    def _place(self, row: _Row, column: int | None) -> Location:
+    def _locate(self, row: _Row, column: int | None) -> Location:
         """Return a row of the table, or a cell of it if no quotes are involved."""
         if row.undecoded and column is None:
-            line, place = row.undecoded[:2]
-            return Location(str(self.path), line, place, self._text_of(line))
+            line, position = row.undecoded[:2]
+            return Location(str(self.path), line, position, self._text_of(line))
         text = self._text_of(row.line, row.offset)
-        place = 1
+        position = 1
         if column and not (self._options.quotes and '"' in text):
             before = text.split(self._options.delimiter)[:column]
             rest = text[sum(map(len, before)) + column :]
-            place = len(text) - len(rest.lstrip()) + 1
-        return Location(str(self.path), row.line, place, text)
+            position = len(text) - len(rest.lstrip()) + 1
+        return Location(str(self.path), row.line, position, text)
 
     def _text_of(self, line: int, offset: int | None = None) -> str:
         """Return the text of a line, for a message."""
@@ -318,7 +320,7 @@ class TextFile:
         return f"{self.path.name}, line {lines[index] + row - starts[index]}"
 
     def heading(self, column: int) -> Location | None:
-        return self._place(self._first_row, column) if self._repeated else None
+        return self._locate(self._first_row, column) if self._repeated else None
 
     def other_delimiter(self, text: str) -> str | None:
         for delimiter, written in ((";", '";"'), ("\t", '"\\t"'), ("|", '"|"'), (",", '","'), (" ", '" "')):

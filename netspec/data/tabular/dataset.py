@@ -108,7 +108,7 @@ class _Scan:
         self.skipped = 0
         dropped: list[Array] = []
         first = kept_bytes = 0
-        with closing(file.blocks([column.place for column in columns])) as blocks:
+        with closing(file.blocks([column.index for column in columns])) as blocks:
             for block in blocks:
                 used, values = self._read(block, faults, None if rows is None else rows[first : first + len(block)])
                 dropped.append(np.flatnonzero(~used) + first)
@@ -143,16 +143,16 @@ class _Scan:
             return
         column, pages = self._columns[at], self._file.pages()
         for start, stop in pairwise(pages.tolist()):
-            block = self._file.read(start, stop, [column.place])
+            block = self._file.read(start, stop, [column.index])
             faults = BlockFaults(
-                Faults(self._file.path, skip=True), len(block), block.place
+                Faults(self._file.path, skip=True), len(block), block.locate
             )  # reported in the first pass
             used = ~np.isin(np.arange(start, stop), self.dropped)
             yield column.parse(block.cells[0], faults)[used]
 
     def _read(self, block: RowBlock, faults: Faults, wanted: Array | None) -> tuple[Array, list[Array]]:
         """Return which of the `wanted` rows of the block are used, and their values."""
-        block_faults = BlockFaults(faults, len(block), block.place)
+        block_faults = BlockFaults(faults, len(block), block.locate)
         for fault in block.faults:
             block_faults.add([fault.row], None, fault.message, expected=fault.expected, got=fault.got, hint=fault.hint)
         values = [column.parse(cells, block_faults) for column, cells in zip(self._columns, block.cells, strict=True)]
@@ -292,9 +292,9 @@ class PagedDataset(Dataset):
             return self._pages[page]
         file, columns = self._table.file, self._table.columns
         start, stop = self._starts[page : page + 2].tolist()
-        block = file.read(start, stop, [column.place for column in columns])
+        block = file.read(start, stop, [column.index for column in columns])
         faults = BlockFaults(
-            Faults(file.path, skip=True), len(block), block.place
+            Faults(file.path, skip=True), len(block), block.locate
         )  # reported or left out when the table was opened
         values = [column.parse(cells, faults) for column, cells in zip(columns, block.cells, strict=True)]
         fields = self._table.encoded(values)

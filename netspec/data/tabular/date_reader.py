@@ -49,7 +49,7 @@ class DateColumn(Column):
                 written = f"`{self._spec.format}`" if self._spec.format else "ISO 8601, such as 2026-11-20"
                 message = f"{self.what} has no date here that can be read"
                 faults.add(
-                    bad, self.place, message, expected=written, got=lambda row: repr(cells.text(row)), hint=self._hint
+                    bad, self.index, message, expected=written, got=lambda row: repr(cells.text(row)), hint=self._hint
                 )
         return values
 

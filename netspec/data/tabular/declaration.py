@@ -53,7 +53,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     columns = declared.columns
     label = None
     if declared.label is not None and not (declared.unlabelled and not search.has(declared.label)):
-        label = search.place(declared.label, "label")
+        label = search.find_column(declared.label, "label")
     if columns is None:
         others = [index for index in range(len(file.names)) if index != label]
         requested += [
@@ -61,12 +61,12 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
         ]
     elif isinstance(columns, Mapping):
         for name, spec in columns.items():
-            index = search.place(name, f"columns.{name}")
+            index = search.find_column(name, f"columns.{name}")
             if index != label:
                 requested.append((index, spec, False))
     else:
         for number, column_name in enumerate(columns):
-            index = search.place(column_name, f"columns.{number}")
+            index = search.find_column(column_name, f"columns.{number}")
             if index == label and search.has(column_name):
                 problem = Problem(
                     f"column {column_name!r} cannot be both the label and an input", path=f"columns.{number}",
@@ -85,7 +85,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     for index, declared_column, is_label in requested:
         setting = declared.setting(file, index, is_label=is_label)
         column = PlainLabelColumn(setting) if declared_column is None else declared_column.reader(setting)
-        column.place = index
+        column.index = index
         field = LABEL if declared_column is None else declared_column.field_of(setting.name, is_label=is_label)
         fields.setdefault(field, []).append(column)
     return fields
@@ -134,7 +134,7 @@ class _Search:
         """Return whether the table has a column of this name or number."""
         return column <= len(self.file.names) if isinstance(column, int) else column in self.file.names
 
-    def place(self, column: int | str, path: str) -> int:
+    def find_column(self, column: int | str, path: str) -> int:
         """Return the index of a column, given by name or by number from 1; 0 for a missing one, which is recorded."""
         names = self.file.names
         if isinstance(column, str) and column in names:

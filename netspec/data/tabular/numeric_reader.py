@@ -62,7 +62,7 @@ class NumericColumn(Column):
         great = np.flatnonzero(np.abs(values) > _FLOAT32_MAX)
         if len(great):
             message = f"{self.what} has a number that float32 cannot hold"
-            faults.add(great, self.place, message, got=cells.text)
+            faults.add(great, self.index, message, got=cells.text)
             values[great] = np.nan
         if self._may_be_integer and not self._finished_learning:
             self._note_non_integers(values, cells, faults)
@@ -80,7 +80,7 @@ class NumericColumn(Column):
         for row in np.flatnonzero(known & ~within)[: MOST_ALIKE - len(self._non_integers)].tolist():
             great = bool(is_integer[row])
             problem = faults.problem(
-                row, self.place, f"{self.what} is {'out of range' if great else 'not an integer'} here",
+                row, self.index, f"{self.what} is {'out of range' if great else 'not an integer'} here",
                 expected=f"an integer from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
                 got=repr(cells.text(row)),
                 hint="number the classes from 0 on" if great else "labels that are not classes need an input with "
@@ -123,7 +123,7 @@ class NumericColumn(Column):
         )
         faults.add(
             [0],
-            self.place,
+            self.index,
             f"{self.what} holds text",
             expected="numbers",
             got=quoted(text),
@@ -138,11 +138,11 @@ class NumericColumn(Column):
             message = f"{self.what} is not a number here, as it is in other rows"
             hint = "if the labels are names of classes, declare them in `classes`"
             faults.add(
-                rows, self.place, message, expected="a finite number", got=lambda r: repr(cells.text(r)), hint=hint
+                rows, self.index, message, expected="a finite number", got=lambda r: repr(cells.text(r)), hint=hint
             )
         else:
             message = f"{self.what} has text here"
-            faults.add(rows, self.place, message, expected="a number", got=cell_text)
+            faults.add(rows, self.index, message, expected="a number", got=cell_text)
 
     def drops(self, values: Array) -> Array | None:
         return np.isnan(values) if self._missing == "drop" else None

@@ -117,9 +117,9 @@ class ParquetTable:
 
         table = self._doing(act)
         cells = [ArrowCells(self._pa, table.column(name)) for name in names]
-        return RowBlock(stop - start, cells, lambda row, _: self._place(start + row))
+        return RowBlock(stop - start, cells, lambda row, _: self._locate(start + row))
 
-    def _place(self, row: int) -> str:
+    def _locate(self, row: int) -> str:
         return f"{self.path}, row {row + 1}"
 
     def describe(self, row: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.errors import InputError, Location, Problem, by_place, counted
+from netspec.errors import InputError, Location, Problem, by_location, counted
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -20,7 +20,7 @@ MOST_PROBLEMS = 100
 MOST_ALIKE = 5
 """Rows listed per message; the others are counted, since a wrong delimiter makes every row wrong."""
 
-Place = Callable[[int, int | None], Location | str]
+LocateCell = Callable[[int, int | None], Location | str]
 """Location of a row or of its cell in a column: a location in a text, or words such as `t.parquet, row 3`."""
 
 
@@ -45,15 +45,15 @@ class Faults:
             return
         more = {message: number - MOST_ALIKE for message, number in self.alike.items() if number > MOST_ALIKE}
         counts = [Problem(f"{self.path}: {counted(number, 'more row')}: {message}") for message, number in more.items()]
-        raise InputError([*sorted(self.problems, key=by_place), *counts])
+        raise InputError([*sorted(self.problems, key=by_location), *counts])
 
 
 class BlockFaults:
     """The faults of one block of rows, and the rows that have any."""
 
-    def __init__(self, faults: Faults, rows: int, first: Place) -> None:
+    def __init__(self, faults: Faults, rows: int, locate: LocateCell) -> None:
         self._faults = faults
-        self._place = first
+        self._locate = locate
         self.bad = np.zeros(rows, bool)
         self._failed_rows = np.zeros(rows, bool)
         """Rows that are wrong as a whole: their cells are not reported."""
@@ -87,7 +87,7 @@ class BlockFaults:
         self, row: int, column: int | None, message: str, *, expected: str | None, got: str | None, hint: str | None
     ) -> Problem:
         """Return the problem of a row with its location, without recording it."""
-        where = self._place(row, column)
+        where = self._locate(row, column)
         if isinstance(where, str):
             return Problem(f"{where}: {message}", expected=expected, got=got, hint=hint)
         return Problem(message, where, expected=expected, got=got, hint=hint)

@@ -40,9 +40,9 @@ class _Rows:
         hold_out = source.hold_out
         assert hold_out is not None
         name = hold_out.stratify or hold_out.group or hold_out.time
-        self._values = _column(file, 0 if name is None else self._place(source, name))
+        self._values = _column(file, 0 if name is None else self._column_index(source, name))
 
-    def _place(self, source: TableSource, name: str) -> int:
+    def _column_index(self, source: TableSource, name: str) -> int:
         if name in self._names:
             return self._names.index(name)
         label = source.label

@@ -12,7 +12,7 @@ from netspec.errors import Location
 if TYPE_CHECKING:
     from netspec.data.base import Array
     from netspec.data.tabular.cells import Cells
-    from netspec.data.tabular.row_errors import Place
+    from netspec.data.tabular.row_errors import LocateCell
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RowBlock:
     rows: int
     cells: Sequence[Cells]
     """The cells of the requested columns, in their order."""
-    place: Place
+    locate: LocateCell
     faults: Sequence[Fault] = ()
 
     def __len__(self) -> int:

@@ -57,7 +57,7 @@ class TextColumn(Column):
                 except UnknownText as error:
                     problem = error.problem()
                     rows = np.flatnonzero(text_indices == index)
-                    faults.add(rows, self.place, problem.message, expected=problem.expected, hint=problem.hint)
+                    faults.add(rows, self.index, problem.message, expected=problem.expected, hint=problem.hint)
 
     def drops(self, values: Array) -> Array | None:
         return values == "" if self._spec.missing == "drop" else None

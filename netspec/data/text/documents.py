@@ -15,7 +15,7 @@ import numpy as np
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import Watched, fingerprint, read_bytes
 from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
-from netspec.data.text.files import decoded, opened, place
+from netspec.data.text.files import decoded, locate_byte, opened
 from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, tokenizer_of
 from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError, Problem
@@ -125,7 +125,7 @@ class TextLines(Dataset):
 
     def describe(self, index: int) -> str:
         """Return the file and the line."""
-        where = place(self._lines.files[self._lines.owners[index]], int(self._lines.starts[index]))
+        where = locate_byte(self._lines.files[self._lines.owners[index]], int(self._lines.starts[index]))
         return f"{where.file}, line {where.line}"
 
     def _texts(self) -> Iterator[Any]:
@@ -165,7 +165,7 @@ def _encoded(tokenizer: Tokenizer, path: Path, start: int, text: str) -> Array:
     try:
         return tokenizer.encode(text)
     except UnknownText as error:
-        raise InputError(error.problem(place(path, start, error.line, error.column))) from None
+        raise InputError(error.problem(locate_byte(path, start, error.line, error.column))) from None
 
 
 def _lines(path: Path) -> tuple[Array, Array, str]:
@@ -174,7 +174,9 @@ def _lines(path: Path) -> tuple[Array, Array, str]:
     with opened(path) as file:
         while line := file.readline(MOST_BYTES + 1):
             if len(line) > MOST_BYTES:
-                raise InputError(Problem("this line is too long", place(path, start), expected=f"{MOST_BYTES:,} bytes"))
+                raise InputError(
+                    Problem("this line is too long", locate_byte(path, start), expected=f"{MOST_BYTES:,} bytes")
+                )
             digest.update(line)
             if line.strip():
                 starts.append(start)

@@ -99,18 +99,23 @@ def decoded(path: Path, raw: bytes, start: int = 0) -> str:
         byte = offset + error.start
         got = f"the byte {raw[byte]:#04x} at {start + byte:,}"
         problem = Problem(
-            "this is not text in UTF-8", place(path, start + byte), expected="text in UTF-8", got=got,
+            "this is not text in UTF-8", locate_byte(path, start + byte), expected="text in UTF-8", got=got,
             hint="write the file again in UTF-8, for example by `iconv -f latin1 -t utf8`",
         )  # fmt: skip
         raise InputError(problem) from None
     if "\0" in text:
         byte = raw.index(b"\0")
-        raise InputError(Problem("a NUL byte stands here", place(path, start + byte), expected="text, which has none"))
+        raise InputError(
+            Problem("a NUL byte stands here", locate_byte(path, start + byte), expected="text, which has none")
+        )
     return text
 
 
-def place(path: Path, byte: int, line: int = 0, column: int | None = None) -> Location:
-    """The place of a byte, or of the `column` (from 0) of the `line`-th line behind that byte's; reads up to there."""
+def locate_byte(path: Path, byte: int, line: int = 0, column: int | None = None) -> Location:
+    """Return the location of a byte, or of a column (from 0) in the `line`-th line after the byte's line.
+
+    Reads the file up to there.
+    """
     before = 0
     with opened(path) as file:
         remaining, begin = byte, 0

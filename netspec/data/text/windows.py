@@ -10,7 +10,7 @@ import numpy as np
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.files import Watched, fingerprint
-from netspec.data.text.files import FileRange, blocks, digest_of, place
+from netspec.data.text.files import FileRange, blocks, digest_of, locate_byte
 from netspec.data.text.token_store import token_store
 from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, tokenizer_of
 from netspec.data.text.tokens import Tokenizer, UnknownText
@@ -92,4 +92,4 @@ def _encoded(part: FileRange, tokenizer: Tokenizer) -> Iterator[Array]:
         try:
             yield tokenizer.encode_long(block.text)
         except UnknownText as error:
-            raise InputError(error.problem(place(part.path, block.start, error.line, error.column))) from None
+            raise InputError(error.problem(locate_byte(part.path, block.start, error.line, error.column))) from None

@@ -59,7 +59,7 @@ class Arguments:
     block: str
     entry: Map
     """The call, evaluated."""
-    place: Location
+    location: Location
     note: tuple[str, ...]
     """A note for messages that says where the block is defined."""
     evaluator: Evaluator
@@ -104,7 +104,7 @@ class Arguments:
         misspelled = [name for name in missing if any(did_you_mean(key, [name]) for key in unknown)]
         return [
             Problem(
-                f"the block `{self.block}` needs `{name}`, which is missing", self.place, f"{path}.{name}",
+                f"the block `{self.block}` needs `{name}`, which is missing", self.location, f"{path}.{name}",
                 expected=f"`{name}: …`", notes=self.note,
                 hint=f'to pass on the variable `{name}`: `{name}: "${{{name}}}"`' if name in self.outer_scope else None,
             )

@@ -104,8 +104,8 @@ class Expander:
                     message, expected = f"{message}: that is the layer {layer}", "another name"
                 self._add(message, self._blocks.key_at[name], f"{self.path}blocks.{name}", expected=expected)
 
-    def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
-        self.evaluator.problems.append(Problem(message, place, path, **facts))
+    def _add(self, message: str, location: Location, path: str, **facts: Any) -> None:
+        self.evaluator.problems.append(Problem(message, location, path, **facts))
 
     def _list(self, items: Seq, context: _Context, names: Namespace) -> None:
         names.reserve(items)
@@ -113,15 +113,15 @@ class Expander:
             self._add("blocks and groups are nested too deeply", items.origin, context.path,
                       expected=f"at most {MAX_DEPTH} levels")  # fmt: skip
             raise _LimitExceeded
-        for index, (item, place) in enumerate(zip(items, items.value_at, strict=True)):
+        for index, (item, location) in enumerate(zip(items, items.value_at, strict=True)):
             where = replace(context, path=f"{context.path}.{index}")
-            at = replace(place, calls=context.calls)
+            at = replace(location, calls=context.calls)
             if isinstance(item, Map) and "repeat" in item:
                 self._repeated(item, at, where, names)
             else:
                 self._entry(item, at, where, names, _Turn())
 
-    def _repeated(self, item: Map, place: Location, context: _Context, names: Namespace) -> None:
+    def _repeated(self, item: Map, location: Location, context: _Context, names: Namespace) -> None:
         """Expand an entry as often as its `repeat` says; each turn reads the one before."""
         body = copied(item)
         repeat = body.remove("repeat")
@@ -139,35 +139,35 @@ class Expander:
             call = Call(f"in repetition {number + 1} of {len(values_by_turn)} ({assignments})", at)
             inner = replace(context, scope=context.scope | values, calls=(call, *context.calls))
             turn = _Turn(f"/{number}" if is_named else "", names.above if number and is_chained else None)
-            name = self._entry(body, replace(place, calls=inner.calls), inner, names, turn)
+            name = self._entry(body, replace(location, calls=inner.calls), inner, names, turn)
             last_name = name or last_name
         if is_named and last_name is not None:
             names.alias(last_name.rpartition("/")[0], last_name, at)
 
-    def _entry(self, item: Any, place: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+    def _entry(self, item: Any, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
         """Expand one layer, call or group without its `repeat`; return its local name."""
         self._count += 1
         if self._count > MAX_LAYERS:
-            self._add("the net is too large", place, context.path, expected=f"at most {MAX_LAYERS} layers")
+            self._add("the net is too large", location, context.path, expected=f"at most {MAX_LAYERS} layers")
             raise _LimitExceeded
-        entry = self._evaluated(item, place, context)
+        entry = self._evaluated(item, location, context)
         if not isinstance(entry, Map):
-            self._invalid_or_python_layer(entry, place, context, names)
+            self._invalid_or_python_layer(entry, location, context, names)
             return None
         if "if" in entry and not self._condition(entry, context, names):
             return None
         kind = entry.get("type")
         if "layers" in entry and "type" not in entry:
-            return self._group(entry, place, context, names, turn)
+            return self._group(entry, location, context, names, turn)
         if isinstance(kind, str) and kind in self._blocks:
-            return self._call(kind, entry, place, context, names, turn)
-        return self._layer(entry, place, context, names, turn)
+            return self._call(kind, entry, location, context, names, turn)
+        return self._layer(entry, location, context, names, turn)
 
-    def _evaluated(self, item: Any, place: Location, context: _Context) -> Any:
+    def _evaluated(self, item: Any, location: Location, context: _Context) -> Any:
         """Return a copy of an entry with its expressions evaluated, except for the layers of a group."""
         if isinstance(item, str):
-            entry = Map(place)
-            entry.put("type", self.evaluator.text(item, context.scope, place, context.path), place, place)
+            entry = Map(location)
+            entry.put("type", self.evaluator.text(item, context.scope, location, context.path), location, location)
             return entry
         if not isinstance(item, Map):
             return item
@@ -188,29 +188,29 @@ class Expander:
                       expected="true, false, or an expression such as ${depth > 2}")  # fmt: skip
         return False
 
-    def _invalid_or_python_layer(self, entry: Any, place: Location, context: _Context, names: Namespace) -> None:
+    def _invalid_or_python_layer(self, entry: Any, location: Location, context: _Context, names: Namespace) -> None:
         """Copy an entry that is not a mapping: a layer created in Python, or a value that validation refuses."""
         if not isinstance(entry, LayerFields):
             names.mark_incomplete()
         elif names.prefix:
-            self._add("a layer created in Python cannot be part of a block or a named group", place, context.path,
+            self._add("a layer created in Python cannot be part of a block or a named group", location, context.path,
                       expected="a mapping with the fields of the layer")  # fmt: skip
         else:
             name = entry.name or names.default_name(str(getattr(entry, "type", "")))
             names.add_layer(name, name)
-        self._layers.add(entry, place)
+        self._layers.add(entry, location)
 
-    def _layer(self, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+    def _layer(self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
         kind = entry.get("type")
         if isinstance(kind, str) and self._is_nearly_a_block(kind, entry, context):
             names.mark_incomplete()
             return None
-        self._from(entry, place, context, names, turn)
+        self._from(entry, location, context, names, turn)
         self._renaming.rename(entry, "share", names, f"{context.path}.share")
-        local = self._name(entry, place, names, turn)
-        if local in names.calls and self._is_taken(local, entry, place, context, names):
+        local = self._name(entry, location, names, turn)
+        if local in names.calls and self._is_taken(local, entry, location, context, names):
             return None
-        self._layers.add(entry, place)
+        self._layers.add(entry, location)
         if local is not None:
             names.add_layer(local, names.prefix + local)
         return local
@@ -224,12 +224,12 @@ class Expander:
                   expected=f"a type of layers, or one of the blocks {listing(list(self._blocks))}")  # fmt: skip
         return True
 
-    def _name(self, entry: Map, place: Location, names: Namespace, turn: _Turn) -> str | None:
+    def _name(self, entry: Map, location: Location, names: Namespace, turn: _Turn) -> str | None:
         """Return the local name of an entry; in the entry, replace it by its name in the net."""
         name, kind = entry.get("name"), entry.get("type")
         if "name" not in entry and isinstance(kind, str) and kind:
             local = names.default_name(kind)
-            entry.put("name", names.prefix + local, place, place)
+            entry.put("name", names.prefix + local, location, location)
             return local
         if not isinstance(name, str) or entry.value_at["name"] in self.evaluator.failed:
             names.mark_incomplete()
@@ -237,7 +237,7 @@ class Expander:
         entry["name"] = f"{names.prefix}{name}{turn.suffix}" if name else name
         return name + turn.suffix
 
-    def _is_taken(self, local: str, entry: Map, place: Location, context: _Context, names: Namespace) -> bool:
+    def _is_taken(self, local: str, entry: Map, location: Location, context: _Context, names: Namespace) -> bool:
         """Report and return whether a name is already that of another layer, call, group or input."""
         if local not in names.names and local not in names.calls:
             return False
@@ -245,13 +245,13 @@ class Expander:
         if names.is_input(local):
             message = f"`{local}` is the name of an input"
         first = names.calls.get(local)
-        at, notes = entry.value_at.get("name", place), () if first is None else (f"the first is at {first}",)
+        at, notes = entry.value_at.get("name", location), () if first is None else (f"the first is at {first}",)
         self._add(message, at, f"{context.path}.name", expected="another name", notes=notes)
         names.mark_incomplete()
         return True
 
     def _from(
-        self, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn
+        self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn
     ) -> tuple[str, ...] | None:
         """Return the net's names of what an entry reads, and write them into it if they are not the default."""
         if "from" in entry:
@@ -259,7 +259,7 @@ class Expander:
         if names.above is None:
             return ()
         if names.above != self._default():
-            entry.put("from", names.above, place, place)
+            entry.put("from", names.above, location, location)
         return (names.above,)
 
     def _default(self) -> str | None:
@@ -270,7 +270,7 @@ class Expander:
         name = last.get("name") if isinstance(last, Map) else getattr(last, "name", None)
         return name if isinstance(name, str) else None
 
-    def _group(self, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+    def _group(self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
         """Expand a group, into a namespace of its own if it has a name."""
         for key in entry:
             if key not in GROUP_FIELDS:
@@ -283,9 +283,9 @@ class Expander:
                       expected="a list of layers", got=describe(layers))  # fmt: skip
             names.mark_incomplete()
             return None
-        sources = self._from(entry, place, context, names, turn)
-        local = self._name(entry, place, names, turn) if "name" in entry else None
-        if local is not None and self._is_taken(local, entry, place, context, names):
+        sources = self._from(entry, location, context, names, turn)
+        local = self._name(entry, location, names, turn) if "name" in entry else None
+        if local is not None and self._is_taken(local, entry, location, context, names):
             return None
         if local is not None:
             inside = Namespace(f"{names.prefix}{local}/", names.block, names, above=names.above)
@@ -296,11 +296,11 @@ class Expander:
         inside.above = sources[0] if sources else inside.above
         self._list(layers, replace(context, path=f"{context.path}.layers", depth=context.depth + 1), inside)
         if local is not None:
-            names.adopt(local, inside, {}, place)
+            names.adopt(local, inside, {}, location)
         return local
 
     def _call(
-        self, block: str, entry: Map, place: Location, context: _Context, names: Namespace, turn: _Turn
+        self, block: str, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn
     ) -> str | None:
         """Expand a call of a block; names of its layers begin with the name of the call."""
         if block in context.blocks:
@@ -309,26 +309,26 @@ class Expander:
                       got=" → ".join(chain))  # fmt: skip
             names.mark_incomplete()
             return None
-        sources = self._from(entry, place, context, names, turn)
-        local = self._name(entry, place, names, turn)
+        sources = self._from(entry, location, context, names, turn)
+        local = self._name(entry, location, names, turn)
         definition = definition_of(self._blocks[block])
-        if local is not None and self._is_taken(local, entry, place, context, names):
+        if local is not None and self._is_taken(local, entry, location, context, names):
             return None
         if definition is None or sources is None or local is None:
             names.mark_incomplete()
             return None
-        call = Call(f"in `{names.prefix}{local}`, a call of the block `{block}`", place)
+        call = Call(f"in `{names.prefix}{local}`, a call of the block `{block}`", location)
         path = f"{self.path}blocks.{block}"
         inner = _Context(self.variables, path, (call, *context.calls), (*context.blocks, block), context.depth + 1)
         problems_before = len(self.evaluator.problems)
         note = (f"the block is defined at {self._blocks.key_at[block]}",)
-        arguments = Arguments(definition, block, entry, call.place, note, self.evaluator, context.scope)
+        arguments = Arguments(definition, block, entry, call.location, note, self.evaluator, context.scope)
         scope = arguments.scope(self.variables, context.path, f"{path}.params", inner.calls)
         if len(sources) != len(definition.inputs):
             count = len(definition.inputs)
             self._add(
                 f"the block `{block}` takes {count} {'input' if count == 1 else 'inputs'}, not {len(sources)}",
-                entry.value_at.get("from", place), f"{context.path}.from", notes=note,
+                entry.value_at.get("from", location), f"{context.path}.from", notes=note,
                 expected=f"`from` with {'a name' if count == 1 else f'{count} names'}, for "
                 f"{', '.join(definition.inputs)}",
             )  # fmt: skip
@@ -342,16 +342,16 @@ class Expander:
         if not inside.complete:
             names.mark_incomplete()
         self._apply_call_fields(entry, names, self._layers[first:], inside.prefix)
-        names.adopt(local, inside, outputs, place)
+        names.adopt(local, inside, outputs, location)
         return local
 
     def _outputs(self, definition: Definition, inside: Namespace, inner: _Context) -> dict[str, str]:
         """Return the outputs of a block by name, in order; empty if there is one. Sets `inside.above` to the first."""
         if definition.outputs is None:
             return {}
-        holder = Map(inner.calls[0].place)
-        value, place = definition.outputs
-        holder.put("outputs", copied(value, inner.calls), place, replace(place, calls=inner.calls))
+        holder = Map(inner.calls[0].location)
+        value, location = definition.outputs
+        holder.put("outputs", copied(value, inner.calls), location, replace(location, calls=inner.calls))
         self.evaluator.evaluate(holder, inner.scope, inner.path, ())
         outputs = holder["outputs"]
         if isinstance(outputs, Map):

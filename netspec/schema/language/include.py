@@ -81,10 +81,10 @@ class Includes:
     def _resolve(self, tree: Map, chain: tuple[Path, ...]) -> None:
         own = {section: set(tree[section]) for section in self.sections if isinstance(tree.get(section), Map)}
         document = _Document(tree, own, chain)
-        for name, place in _paths(tree):
-            part = self._part(name, place, document)
+        for name, location in _paths(tree):
+            part = self._part(name, location, document)
             if part is not None and part.get("layers"):
-                self._add("a file included at the top level cannot contain `layers`", place, got=f"`layers` in {name}",
+                self._add("a file included at the top level cannot contain `layers`", location, got=f"`layers` in {name}",
                           hint=f"in a list of layers write `- {{include: {name}}}`")  # fmt: skip
         if "layers" in self.sections:
             self._lists(tree, document)
@@ -95,19 +95,19 @@ class Includes:
 
     def _net(self, name: str, block: Map, document: _Document) -> None:
         """Replace `net` of a block by the inputs, layers and outputs of the net; its variables become parameters."""
-        path, place, key = block["net"], block.value_at["net"], block.key_at["net"]
+        path, location, key = block["net"], block.value_at["net"], block.key_at["net"]
         for other in block.keys() - {"net", "description"}:
             self._add(f"`{other}` cannot be used with `net`", block.key_at[other], f"blocks.{name}.{other}",
                       expected="`net` alone, whose inputs, layers, outputs and `vars` the block has")  # fmt: skip
-        net = self._file(path, place, document)
+        net = self._file(path, location, document)
         if net is None:
             return
         inputs, layers, variables = net.get("inputs"), net.get("layers"), net.get("vars")
         if not isinstance(inputs, Map) or not isinstance(layers, Seq) or not layers:
-            self._fail(f"{path} is not a net file", place, expected="a file with `inputs` and `layers`")
+            self._fail(f"{path} is not a net file", location, expected="a file with `inputs` and `layers`")
             return
         block.remove("net")
-        block.put("inputs", _inputs_read(inputs, layers), key, place)
+        block.put("inputs", _inputs_read(inputs, layers), key, location)
         block.put("layers", copied(layers), net.key_at["layers"], net.value_at["layers"])
         if "outputs" in net:
             block.put("outputs", copied(net["outputs"]), net.key_at["outputs"], net.value_at["outputs"])
@@ -126,11 +126,11 @@ class Includes:
 
     def _spliced(self, layers: Seq, document: _Document) -> Seq:
         spliced = Seq(layers.origin)
-        for item, place in zip(layers, layers.value_at, strict=True):
+        for item, location in zip(layers, layers.value_at, strict=True):
             if not isinstance(item, Map) or "include" not in item:
                 if isinstance(item, Map) and "type" not in item:
                     self._lists(item, document)
-                spliced.add(item, place)
+                spliced.add(item, location)
                 continue
             if len(item) > 1:
                 other = next(key for key in item if key != "include")
@@ -148,43 +148,43 @@ class Includes:
                         spliced.add(copied(layer), where)
         return spliced
 
-    def _part(self, name: str, place: Location, document: _Document) -> Map | None:
+    def _part(self, name: str, location: Location, document: _Document) -> Map | None:
         """Return the document in a file and merge its definitions; None, with a problem, if it cannot be read."""
-        part = self._file(name, place, document)
+        part = self._file(name, location, document)
         if part is not None:
             self._check(part)
             self._merge(part, document, ("vars", "blocks"))
         return part
 
-    def _file(self, name: str, place: Location, document: _Document) -> Map | None:
+    def _file(self, name: str, location: Location, document: _Document) -> Map | None:
         """Return the document in a file, with the files that it includes; None, with a problem, if there is none."""
-        key = absolute(name, place).resolve()
+        key = absolute(name, location).resolve()
         if key in document.chain:
             turn = [*(file.name for file in document.chain[document.chain.index(key) :]), key.name]
-            self._fail("these files include each other" if len(turn) > 2 else "a file includes itself", place,
+            self._fail("these files include each other" if len(turn) > 2 else "a file includes itself", location,
                        got=" → ".join(turn))  # fmt: skip
             return None
         if key not in self._read:
             self._read[key] = None
-            self._read[key] = self._load(name, place, (*document.chain, key))
+            self._read[key] = self._load(name, location, (*document.chain, key))
         return self._read[key]
 
-    def _load(self, name: str, place: Location, chain: tuple[Path, ...]) -> Map | None:
+    def _load(self, name: str, location: Location, chain: tuple[Path, ...]) -> Map | None:
         if len(chain) > MAX_DEPTH or len(self._read) > MAX_FILES:
-            self._fail("too many files are included", place, got=" → ".join(file.name for file in chain),
+            self._fail("too many files are included", location, got=" → ".join(file.name for file in chain),
                        expected=f"at most {MAX_FILES}, at most {MAX_DEPTH} deep")  # fmt: skip
             return None
-        folder = Path() if place.file.startswith("<") else Path(place.file).parent
+        folder = Path() if location.file.startswith("<") else Path(location.file).parent
         shown = str(folder / Path(name).expanduser())
         try:
             tree = read_yaml(shown)
             self._bytes += Path(shown).stat().st_size
         except InputError as error:
-            self.problems += [problem.at(place, "include") for problem in error.problems]
+            self.problems += [problem.at(location, "include") for problem in error.problems]
             self.complete = False
             return None
         if self._bytes > MAX_BYTES:
-            self._fail("the included files are too large", place, expected=f"at most {MAX_BYTES // 2**20} MiB in all")
+            self._fail("the included files are too large", location, expected=f"at most {MAX_BYTES // 2**20} MiB in all")
             return None
         self._resolve(tree, chain)
         return tree
@@ -214,27 +214,27 @@ class Includes:
                 tree.put(section, present, part.key_at[section], part.value_at[section])
             if not isinstance(present, Map):
                 continue
-            for name, place in definitions.key_at.items():
+            for name, location in definitions.key_at.items():
                 if name not in present:
-                    present.put(name, copied(definitions[name]), place, definitions.value_at[name])
-                elif present.key_at[name] != place and (
+                    present.put(name, copied(definitions[name]), location, definitions.value_at[name])
+                elif present.key_at[name] != location and (
                     section == "blocks" or name not in document.own.get(section, ())
                 ):
                     what, why = {"blocks": ("blocks", None), "vars": ("variables", _DECLARE)}[section]
                     self._add(f"two {what} are called `{name}`", present.key_at[name], f"{section}.{name}",
-                              hint=why, notes=(f"the other is at {place}",))  # fmt: skip
+                              hint=why, notes=(f"the other is at {location}",))  # fmt: skip
 
-    def _fail(self, message: str, place: Location, **facts: Any) -> None:
+    def _fail(self, message: str, location: Location, **facts: Any) -> None:
         """Report a problem because of which a file is not included."""
         self.complete = False
-        self._add(message, place, **facts)
+        self._add(message, location, **facts)
 
-    def _add(self, message: str, place: Location, path: str = "include", **facts: Any) -> None:
-        self.problems.append(Problem(message, place, path, **facts))
+    def _add(self, message: str, location: Location, path: str = "include", **facts: Any) -> None:
+        self.problems.append(Problem(message, location, path, **facts))
 
 
-def _file_of(place: Location) -> Path:
-    return Path(place.file).resolve()
+def _file_of(location: Location) -> Path:
+    return Path(location.file).resolve()
 
 
 def _inputs_read(inputs: Map, layers: Seq) -> Seq:

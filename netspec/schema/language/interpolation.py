@@ -69,13 +69,15 @@ class Evaluator:
                 variables[name] = value
         return scope
 
-    def known(self, value: Any, place: Location) -> Any:
-        """Return the value at `place`; `Unknown` if it, or anything in it, could not be evaluated."""
-        if place in self.failed:
+    def known(self, value: Any, location: Location) -> Any:
+        """Return the value at `location`; `Unknown` if it, or anything in it, could not be evaluated."""
+        if location in self.failed:
             return Unknown()
         inner = value.values() if isinstance(value, Map) else value if isinstance(value, Seq) else ()
-        places = value.value_at.values() if isinstance(value, Map) else value.value_at if isinstance(value, Seq) else ()
-        items = zip(inner, places, strict=True)
+        locations = (
+            value.value_at.values() if isinstance(value, Map) else value.value_at if isinstance(value, Seq) else ()
+        )
+        items = zip(inner, locations, strict=True)
         return Unknown() if any(isinstance(self.known(*item), Unknown) for item in items) else value
 
     def evaluate(self, tree: Map | Seq, scope: Scope, path: str = "", skip: tuple[str, ...] = ("vars",)) -> None:
@@ -88,26 +90,26 @@ class Evaluator:
             if isinstance(value, (Map, Seq)):
                 self.evaluate(value, scope, below, ())
             elif isinstance(value, str) and "${" in value:
-                place = tree.value_at[step]  # type: ignore[index]  # the step is the container's own
-                tree[step] = self.text(value, scope, place, below)  # type: ignore[index]  # likewise
+                location = tree.value_at[step]  # type: ignore[index]  # the step is the container's own
+                tree[step] = self.text(value, scope, location, below)  # type: ignore[index]  # likewise
 
-    def text(self, text: str, scope: Scope, place: Location, path: str) -> Any:
+    def text(self, text: str, scope: Scope, location: Location, path: str) -> Any:
         """Evaluate one text; if that fails, return the text itself and add a problem."""
-        parts = self._split(text, place, path)
+        parts = self._split(text, location, path)
         if parts is None:
             return text
-        value = self._join(text, parts, scope, place, path)
+        value = self._join(text, parts, scope, location, path)
         return text if isinstance(value, Unknown) else value
 
-    def value(self, value: Any, scope: Scope, place: Location, path: str) -> Any:
+    def value(self, value: Any, scope: Scope, location: Location, path: str) -> Any:
         """Return a copy of a value with all texts in it evaluated."""
-        holder = Seq(place)
-        holder.add(copied(value), place)
+        holder = Seq(location)
+        holder.add(copied(value), location)
         self.evaluate(holder, scope, path, ())
         return holder[0]
 
-    def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
-        self.problems.append(Problem(message, place, path, **facts))
+    def _add(self, message: str, location: Location, path: str, **facts: Any) -> None:
+        self.problems.append(Problem(message, location, path, **facts))
 
     def _ordered(self, variables: Map, uses: dict[str, set[str]]) -> list[str]:
         """The variables that are made of others, each after those it uses; cycles are reported and left out."""
@@ -133,7 +135,7 @@ class Evaluator:
                     self.failed.add(variables.value_at[name])
                 uses = {name: used - set(cycle) for name, used in uses.items()}
 
-    def _split(self, text: str, place: Location, path: str) -> list[Part] | None:
+    def _split(self, text: str, location: Location, path: str) -> list[Part] | None:
         """Split a text into its parts; None, with a problem, if an expression in it is invalid."""
         parts: list[Part] = []
         start = 0
@@ -149,12 +151,12 @@ class Evaluator:
                     raise ExpressionError("this `${` is not closed", -2, expected="a `}` after the expression")
                 parts.append((opening + 2, Expression(text[opening + 2 : end])))
             except ExpressionError as error:
-                self._fail(error, text, opening + 2, place, path)
+                self._fail(error, text, opening + 2, location, path)
                 return None
             start = end + 1
         return [part for part in (*parts, text[start:]) if part != ""]
 
-    def _join(self, text: str, parts: list[Part], scope: Scope, place: Location, path: str) -> Any:
+    def _join(self, text: str, parts: list[Part], scope: Scope, location: Location, path: str) -> Any:
         values: list[Any] = []
         for part in parts:
             if isinstance(part, str):
@@ -164,10 +166,10 @@ class Evaluator:
             try:
                 values.append(expression.evaluate(scope))
             except Poisoned:
-                self.failed.add(place)
+                self.failed.add(location)
                 return Unknown()
             except ExpressionError as error:
-                self._fail(error, text, offset, place, path)
+                self._fail(error, text, offset, location, path)
                 return Unknown()
         if len(values) == 1:
             return copied(values[0])
@@ -175,36 +177,41 @@ class Evaluator:
             if not isinstance(value, (bool, int, float, str)):
                 offset = part[0] if isinstance(part, tuple) else 0
                 kind = "nothing (null)" if value is None else "a mapping" if isinstance(value, Map) else "a list"
-                self._fail(ExpressionError(f"{kind} cannot be inserted into text"), text, offset, place, path)
+                self._fail(ExpressionError(f"{kind} cannot be inserted into text"), text, offset, location, path)
                 return Unknown()
         combined = "".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
         if len(combined) > max(MAX_TEXT, 2 * len(text)):
-            self._fail(ExpressionError("the text is too long"), text, 0, place, path)
+            self._fail(ExpressionError("the text is too long"), text, 0, location, path)
             return Unknown()
         return combined
 
-    def _fail(self, error: ExpressionError, text: str, offset: int, place: Location, path: str) -> None:
-        self.failed.add(place)
-        location = location_in_text(place, text, offset, error.offset)
-        self._add(error.message, location, path, expected=error.expected, hint=error.hint)
+    def _fail(self, error: ExpressionError, text: str, offset: int, location: Location, path: str) -> None:
+        self.failed.add(location)
+        self._add(
+            error.message,
+            location_in_text(location, text, offset, error.offset),
+            path,
+            expected=error.expected,
+            hint=error.hint,
+        )
 
 
-def variables_in(text: str, place: Location) -> set[str]:
+def variables_in(text: str, location: Location) -> set[str]:
     """Return the variables that a text uses; empty if it is invalid, which its evaluation reports."""
-    parts = Evaluator()._split(text, place, "") or []
+    parts = Evaluator()._split(text, location, "") or []
     return {name for part in parts if not isinstance(part, str) for name in part[1].names()}
 
 
 def _texts(value: Any) -> Iterator[tuple[str, Location]]:
-    """The texts in a list or a mapping, with their places."""
+    """The texts in a list or a mapping, with their locations."""
     items = (
-        ((value[key], place) for key, place in value.value_at.items())
+        ((value[key], location) for key, location in value.value_at.items())
         if isinstance(value, Map)
         else zip(value, value.value_at, strict=True)
     )
-    for item, place in items:
+    for item, location in items:
         if isinstance(item, str):
-            yield item, place
+            yield item, location
         elif isinstance(item, (Map, Seq)):
             yield from _texts(item)
 
@@ -223,21 +230,21 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def location_in_text(place: Location, text: str, start: int, offset: int) -> Location:
-    """The place of character `start + offset` of a text written at `place`.
+def location_in_text(location: Location, text: str, start: int, offset: int) -> Location:
+    """Return the location of character `start + offset` of a text written at `location`.
 
-    Quotes, escapes and line breaks shift it, so the expression is looked for in the quoted line; the place of the
+    Quotes, escapes and line breaks shift it, so the expression is searched in the quoted line; the location of the
     whole text where it isn't there as it stands.
     """
     body = text[max(0, start - 2) : start + 200].partition("}")[0].partition("\n")[0]
     before = text[: max(0, start - 2)].count(body)
-    column = place.column - 1
+    column = location.column - 1
     for _ in range(before + 1):
-        column = place.text.find(body, column)
+        column = location.text.find(body, column)
         if column < 0:
-            return place
+            return location
         column += 1
-    return replace(place, column=column + min(2, start) + max(offset, -2))
+    return replace(location, column=column + min(2, start) + max(offset, -2))
 
 
 def escaped(value: Any) -> Any:

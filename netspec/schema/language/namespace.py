@@ -69,19 +69,19 @@ class Namespace:
         self.above = name
         self.left_out.discard(local)
 
-    def adopt(self, local: str, inner: Namespace, outputs: Mapping[str, str], place: Location) -> None:
+    def adopt(self, local: str, inner: Namespace, outputs: Mapping[str, str], location: Location) -> None:
         """Add a call or a named group: its layers are `local/…`, its outputs `local` and `local.…`."""
         for name, name_in_net in inner.names.items():
             if name not in inner._inputs:
                 self.names.setdefault(f"{local}/{name}", name_in_net)
         for name, inner_outputs in inner.outputs.items():
             self.outputs.setdefault(f"{local}/{name}", inner_outputs)
-        self.calls.setdefault(local, place)
+        self.calls.setdefault(local, location)
         self._set_outputs(local, inner.above, outputs)
 
-    def alias(self, local: str, target: str, place: Location) -> None:
+    def alias(self, local: str, target: str, location: Location) -> None:
         """Let `local` stand for what `target` stands for: the name of a repetition for its last turn."""
-        self.calls.setdefault(local, place)
+        self.calls.setdefault(local, location)
         self._set_outputs(local, self.names.get(target), self.outputs.get(target, {}))
 
     def _set_outputs(self, local: str, first: str | None, outputs: Mapping[str, str]) -> None:

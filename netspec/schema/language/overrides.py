@@ -29,14 +29,14 @@ class Override:
 
     path: tuple[str, ...]
     value: Any
-    place: Location
-    """The location of the value; `place.text` is the whole override."""
+    location: Location
+    """The location of the value; `location.text` is the whole override."""
     remove: bool = False
 
     @property
-    def key_place(self) -> Location:
+    def key_location(self) -> Location:
         """The location of the path."""
-        return Location(self.place.file, self.place.line, 1, self.place.text)
+        return Location(self.location.file, self.location.line, 1, self.location.text)
 
 
 def parse_overrides(arguments: Sequence[str], first: int = 1) -> list[Override]:
@@ -54,26 +54,28 @@ def parse_overrides(arguments: Sequence[str], first: int = 1) -> list[Override]:
 
 
 def _parse(argument: str, line: int) -> Override:
-    place = Location(COMMAND_LINE, line, 1, argument)
+    location = Location(COMMAND_LINE, line, 1, argument)
     remove = argument.startswith("~")
     path, sign, text = argument.removeprefix("~").partition("=")
     words = tuple(path.strip().split("."))
     if not all(words) or (remove and sign) or (not remove and not sign):
         raise SpecError(
             f"invalid override `{argument}`",
-            location=place,
+            location=location,
             expected="`key.key=value`, or `~key.key` to remove a key",
             hint=f"write `~{path}`, without a value" if remove and sign else None,
         )
     column = len(argument) - len(text) + 1
-    value_place = Location(COMMAND_LINE, line, column, argument)
-    return Override(words, None if remove else _value(text, value_place), value_place if sign else place, remove)
+    value_location = Location(COMMAND_LINE, line, column, argument)
+    return Override(
+        words, None if remove else _value(text, value_location), value_location if sign else location, remove
+    )
 
 
-def _value(text: str, place: Location) -> Any:
+def _value(text: str, location: Location) -> Any:
     def at(line: int, column: int) -> Location:
         # An argument is one line; a value with line breaks in it is placed at its start.
-        return place if line else Location(place.file, place.line, place.column + column, place.text)
+        return location if line else Location(location.file, location.line, location.column + column, location.text)
 
     flow = text.lstrip()[:1] in ("[", "{", '"', "'")
     try:
@@ -95,8 +97,8 @@ def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
     for key, value in mapping.items():
         path = tuple(key.split("."))
         for below, leaf in _leaves(value, path):
-            place = python_location(".".join(below), leaf, len(overrides) + 1)
-            overrides.append(Override(below, located(leaf, place), place))
+            location = python_location(".".join(below), leaf, len(overrides) + 1)
+            overrides.append(Override(below, located(leaf, location), location))
     return overrides
 
 
@@ -136,7 +138,7 @@ def is_of_none(net: Map, path: Sequence[str]) -> bool:
 def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
     words = override.path
     if words[0] in blocks and tree.get(words[0]) is None and len(words) > 1 and not override.remove:
-        tree.put(words[0], Map(override.key_place), override.key_place, override.key_place)
+        tree.put(words[0], Map(override.key_location), override.key_location, override.key_location)
     holder: Any = tree
     walked: tuple[str, ...] = ()
     while True:
@@ -153,7 +155,7 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
         if override.remove:
             holder.remove(key)
         else:
-            holder.put(key, override.value, holder.key_at.get(key, override.key_place), override.place)
+            holder.put(key, override.value, holder.key_at.get(key, override.key_location), override.location)
     elif isinstance(holder, Seq):
         if step is None:
             names = [item["name"] for item in holder if isinstance(item, Map) and isinstance(item.get("name"), str)]
@@ -162,11 +164,11 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
         if override.remove:
             del holder[index], holder.value_at[index]
         else:
-            holder[index], holder.value_at[index] = override.value, override.place
+            holder[index], holder.value_at[index] = override.value, override.location
     else:
         raise SpecError(
             f"`{'.'.join(walked)}` has no keys: it is {_kind(holder)}",
-            location=override.key_place,
+            location=override.key_location,
             path=".".join(override.path),
             expected="a path to a value in a mapping or a list",
             hint=f"replace the value: `{'.'.join(walked)}={{{name}: …}}`" if not override.remove else None,
@@ -208,7 +210,7 @@ def _missing(
         hint = f"a new mapping is set as a whole: `{'.'.join((*walked, word))}={{…}}`"
     return SpecError(
         f"no {kind} `{word}`{container}",
-        location=override.key_place,
+        location=override.key_location,
         path=".".join(override.path),
         expected=expected,
         hint=hint,

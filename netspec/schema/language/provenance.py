@@ -36,12 +36,12 @@ def origin(spec: Spec, field: str) -> str:
     return _describe_origin(tree.value_at[field] if tree is not None and field in tree else None)
 
 
-def _describe_origin(place: Location | None) -> str:
-    if place is None or place.file == PYTHON:
+def _describe_origin(location: Location | None) -> str:
+    if location is None or location.file == PYTHON:
         return "python"
-    if place.file.startswith("<"):
-        return place.file.strip("<>")
-    lines = [f"{location.file}:{location.line}" for location in (place, *(call.place for call in place.calls))]
+    if location.file.startswith("<"):
+        return location.file.strip("<>")
+    lines = [f"{origin.file}:{origin.line}" for origin in (location, *(call.location for call in location.calls))]
     return " ← ".join(dict.fromkeys(lines))
 
 
@@ -56,9 +56,9 @@ def resolved_yaml(spec: Spec, key_origin: Callable[[Location], str | None] = _no
     return "".join(f"{text:<{_COMMENT_COLUMN}}{_MARK}{comment}\n" for text, comment in writer.lines)
 
 
-def origin_in_comment(place: Location) -> str | None:
+def origin_in_comment(location: Location) -> str | None:
     """Return the origin that a line of a resolved spec names for its value; None if it names none."""
-    return place.text.rpartition(_MARK)[2].strip() if _MARK in place.text else None
+    return location.text.rpartition(_MARK)[2].strip() if _MARK in location.text else None
 
 
 def canonical_yaml(spec: Spec) -> str:
@@ -74,7 +74,7 @@ def spec_sha256(spec: Spec) -> str:
 
 
 class _Writer:
-    """Collects lines and the comment of each. `place` is the location of the value, None if it has none."""
+    """Collects lines and the comment of each. `location` is the location of the value, None if it has none."""
 
     def __init__(self, key_origin: Callable[[Location], str | None] = _nothing) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -86,7 +86,7 @@ class _Writer:
         at = tree.value_at[step]
         return self._key_origin(key_at.get(step, at)) or _describe_origin(at)
 
-    def spec(self, spec: Spec, indent: int, place: Location | None, inherited: str | None = None) -> None:
+    def spec(self, spec: Spec, indent: int, location: Location | None, inherited: str | None = None) -> None:
         """The fields of a spec; `inherited` is the comment for those of a spec that was not written as a mapping."""
         tree = spec.written
         for key, name in _ordered(spec):
@@ -96,38 +96,38 @@ class _Writer:
                     self._entry(f"{key}:", value, None, indent, None, DEFAULT)
                 continue
             within = tree if tree is not None and key in tree else None
-            self._child(f"{key}:", value, within, key, indent, place, inherited or _describe_origin(place))
+            self._child(f"{key}:", value, within, key, indent, location, inherited or _describe_origin(location))
 
-    def _entry(self, head: str, value: Any, raw: Any, indent: int, place: Location | None, comment: str) -> None:
+    def _entry(self, head: str, value: Any, raw: Any, indent: int, location: Location | None, comment: str) -> None:
         """One `key:` or `-` with its value; `raw` is the part of the document that the value was made from."""
         start = " " * indent + head
         if _is_flow(value):
-            self.lines.append((f"{start} {_flow(value, place)}", comment))
+            self.lines.append((f"{start} {_flow(value, location)}", comment))
             return
         if head != "-":
             self.lines.append((start, comment))
         first = len(self.lines)
         below = indent + 2
         if isinstance(value, Spec):
-            self.spec(value, below, place, comment)
+            self.spec(value, below, location, comment)
         elif isinstance(value, Mapping):
             for key, item in ((str(key), item) for key, item in value.items()):  # a document's keys are texts
                 within: Map | Seq | None = raw if isinstance(raw, Map) and key in raw else None
-                self._child(f"{_text(key)}:", item, within, key, below, place, comment)
+                self._child(f"{_text(key)}:", item, within, key, below, location, comment)
         else:
             for index, item in enumerate(value):
                 within = raw if isinstance(raw, Seq) and len(raw) == len(value) else None
-                self._child("-", item, within, index, below, place, comment)
+                self._child("-", item, within, index, below, location, comment)
         if head == "-":  # the first line of an item follows its dash
             text, own = self.lines[first]
             self.lines[first] = (f"{start} {text.lstrip()}", own)
 
     def _child(
-        self, head: str, item: Any, within: Any, step: Any, indent: int, place: Location | None, comment: str
+        self, head: str, item: Any, within: Any, step: Any, indent: int, location: Location | None, comment: str
     ) -> None:
         """One entry of a mapping or a sequence; `within` is the part of the document that has it, if one has."""
         if within is None:
-            self._entry(head, item, None, indent, place, comment)
+            self._entry(head, item, None, indent, location, comment)
         else:
             self._entry(head, item, within[step], indent, within.value_at[step], self._origin(within, step))
 
@@ -150,13 +150,13 @@ def _is_flow(value: Any) -> bool:
     return True
 
 
-def _flow(value: Any, place: Location | None) -> str:
+def _flow(value: Any, location: Location | None) -> str:
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_flow(item, place) for item in value)}]"
+        return f"[{', '.join(_flow(item, location) for item in value)}]"
     if isinstance(value, (Mapping, Spec)):
         return "{}"
     if isinstance(value, FilePath):
-        return _text(escaped(str(absolute(value, place))))
+        return _text(escaped(str(absolute(value, location))))
     return _scalar(value)
 
 

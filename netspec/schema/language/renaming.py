@@ -37,12 +37,12 @@ class Renaming:
             name = names.find(key)
             if name is None or name == key:
                 continue
-            place, at = outputs.key_at[key], outputs.value_at[key]
+            location, at = outputs.key_at[key], outputs.value_at[key]
             if name in outputs:
-                self._add(f"`{key}` is `{name}`, which has an expected shape already", place, f"{path}.{key}",
+                self._add(f"`{key}` is `{name}`, which has an expected shape already", location, f"{path}.{key}",
                           notes=(f"the other is at {outputs.key_at[name]}",))  # fmt: skip
                 continue
-            outputs.put(name, outputs.remove(key), place, at)
+            outputs.put(name, outputs.remove(key), location, at)
 
     def rename(
         self, holder: Map, key: str, names: Namespace, path: str, first_source: str | None = None
@@ -65,25 +65,25 @@ class Renaming:
             holder[key] = in_net[0]
         return tuple(in_net)
 
-    def _name_in_net(self, name: str, place: Location, names: Namespace, path: str) -> str:
+    def _name_in_net(self, name: str, location: Location, names: Namespace, path: str) -> str:
         """Return the name in the net; if there is none, the name itself, with a problem inside a block."""
         name_in_net = names.find(name)
         if name_in_net is not None or not names.complete:
             return name if name_in_net is None else name_in_net
         if names.is_left_out(name):
-            self._add(f"`{name}` is not in the net, because its `if` is false", place, path,
+            self._add(f"`{name}` is not in the net, because its `if` is false", location, path,
                       expected=f"one of {listing(names.direct_names())}")  # fmt: skip
         elif names.block is not None or any(name.startswith(f"{call}.") for call in names.outputs):
             in_block = f"the block `{names.block}` has no layer or input named `{name}`"
             self._add(
-                in_block if names.block is not None else f"there is no output named `{name}`", place, path,
+                in_block if names.block is not None else f"there is no output named `{name}`", location, path,
                 expected=f"one of {listing(names.direct_names())}",
                 hint=did_you_mean(name, list(names.readable())),
             )  # fmt: skip
         else:
             return name  # reported by the check of all names of the net
-        self.evaluator.failed.add(place)
+        self.evaluator.failed.add(location)
         return name
 
-    def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
-        self.evaluator.problems.append(Problem(message, place, path, **facts))
+    def _add(self, message: str, location: Location, path: str, **facts: Any) -> None:
+        self.evaluator.problems.append(Problem(message, location, path, **facts))

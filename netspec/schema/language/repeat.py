@@ -16,21 +16,21 @@ INDEX = "index"
 """The variable that counts the turns of a repetition, from 0."""
 
 
-def turns(repeat: Any, place: Location, path: str, scope: Scope, evaluator: Evaluator) -> list[Scope] | None:
-    """Return the values of the variables in each turn of the `repeat` written at `place`.
+def turns(repeat: Any, location: Location, path: str, scope: Scope, evaluator: Evaluator) -> list[Scope] | None:
+    """Return the values of the variables in each turn of the `repeat` written at `location`.
 
     `repeat` is a number of turns, or a mapping of variables to lists of values or numbers, all of one length. Returns
     None, with a problem for the evaluator, if it is invalid.
     """
     path = f"{path}.repeat"
-    value = evaluator.value(repeat, scope, place, path)
+    value = evaluator.value(repeat, scope, location, path)
     has_variables = isinstance(value, Map)
     variables: dict[str, Any] = value if has_variables else {INDEX: value}
     problems: list[Problem] = []
     counts: dict[str, int] = {}
-    unknown = place in evaluator.failed
+    unknown = location in evaluator.failed
     for name, values in variables.items():
-        at = value.value_at[name] if has_variables else place
+        at = value.value_at[name] if has_variables else location
         if at in evaluator.failed:
             unknown = True
         elif has_variables and not is_variable(name):
@@ -50,7 +50,7 @@ def turns(repeat: Any, place: Location, path: str, scope: Scope, evaluator: Eval
     if not problems and not unknown and len(set(counts.values())) != 1:
         got = listing([f"{count} for `{name}`" for name, count in counts.items()]) or "no variable"
         message = "the lists of a `repeat` differ in length"
-        problems.append(Problem(message, place, path, expected="lists of equal length, or that number", got=got))
+        problems.append(Problem(message, location, path, expected="lists of equal length, or that number", got=got))
     evaluator.problems += problems
     if problems or unknown:
         return None

@@ -64,12 +64,12 @@ class Monitor(Spec):
             )  # fmt: skip
 
 
-def without_evaluations(training: Any, subject: str, place: Spec) -> Iterator[Problem]:
+def without_evaluations(training: Any, subject: str, spec: Spec) -> Iterator[Problem]:
     """Yield a problem if a training (a `TrainSpec`) has no evaluations before its end."""
     has_data = training.data.monitored in training.data.splits()
     if not has_data or training.train.test_every == 0:
         yield Problem(
-            f"{subject} needs evaluations during the training", place.where(),
+            f"{subject} needs evaluations during the training", spec.where(),
             expected="`data.validation` or `data.test`, and `train.test_every` above 0",
             got="no such data" if not has_data else "`test_every: 0`",
         )  # fmt: skip

@@ -95,19 +95,19 @@ class TreeBuilder:
         if event.anchor is not None:
             self._anchors[event.anchor] = _OPEN
             self._deepest = depth
-        place = self._at(event)
+        location = self._at(event)
         value: Any
         if isinstance(event, ScalarEvent):
             value = self._scalar(event)
         elif isinstance(event, SequenceStartEvent):
-            value = self._sequence(event, place, depth)
+            value = self._sequence(event, location, depth)
         else:
-            value = self._mapping(event, place, depth)
+            value = self._mapping(event, location, depth)
         if event.anchor is not None:
             self._anchors[event.anchor] = value
             self._sizes[event.anchor] = (1 + self._nodes - before, self._deepest - depth)
             self._deepest = max(self._deepest, deepest)
-        return value, place
+        return value, location
 
     def _alias(self, event: Any, depth: int) -> Any:
         name = event.anchor
@@ -147,16 +147,16 @@ class TreeBuilder:
         self._refuse_tag(event)
         return None
 
-    def _sequence(self, start: Any, place: Location, depth: int) -> Seq:
+    def _sequence(self, start: Any, location: Location, depth: int) -> Seq:
         self._tag(start, "seq")
-        seq = Seq(place)
+        seq = Seq(location)
         while not isinstance(event := self._next(), SequenceEndEvent):
             seq.add(*self._value(event, depth + 1))
         return seq
 
-    def _mapping(self, start: MappingStartEvent, place: Location, depth: int) -> Map:
+    def _mapping(self, start: MappingStartEvent, location: Location, depth: int) -> Map:
         self._tag(start, "map")
-        mapping = Map(place)
+        mapping = Map(location)
         merged: list[Map] = []
         merge_at: Location | None = None
         while not isinstance(event := self._next(), MappingEndEvent):
@@ -185,17 +185,17 @@ class TreeBuilder:
         """Return a key and its location; None, with a problem, if it is not text; `_MERGE` for a plain `<<`."""
         if isinstance(event, ScalarEvent) and event.implicit[0] and event.value == "<<":
             return _MERGE, self._at(event)
-        key, place = self._value(event, depth + 1)
+        key, location = self._value(event, depth + 1)
         if isinstance(key, str):
-            return key, place
+            return key, location
         if isinstance(event, ScalarEvent) and type(key) is int and str(key) == event.value:
-            return event.value, place  # an index of a class: `{0: 1.0, 3: 5.0}`
+            return event.value, location  # an index of a class: `{0: 1.0, 3: 5.0}`
         if isinstance(event, ScalarEvent) and event.value:
             kind = {bool: "a boolean", type(None): "null"}.get(type(key), "a number")
             self._add(event, f"the key `{event.value}` is {kind}", expected="text", hint=f'write it as "{event.value}"')
         else:
             self._add(event, "a key must be text", expected="`name: value`")
-        return None, place
+        return None, location
 
     def _merge_sources(self, event: Any, value: Any) -> list[Map]:
         if value is None and isinstance(event, AliasEvent) and event.anchor not in self._sizes:

@@ -58,8 +58,8 @@ def document(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def place(path: Path, folder: Path) -> str:
-    """Return the place of the data for a comment in a file in `folder`."""
+def data_location(path: Path, folder: Path) -> str:
+    """Return the path of the data for a comment in a file in `folder`."""
     written = relative(path, folder)
     return "this folder" if written == "." else written
 

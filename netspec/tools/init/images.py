@@ -18,12 +18,12 @@ from netspec.tools.init.files import (
     Files,
     class_folders,
     comment,
+    data_location,
     document,
     entry,
     hold_out,
     items,
     name_of,
-    place,
     relative,
     training,
 )
@@ -238,7 +238,7 @@ def _train(
     }
     batch = 64 if image_survey.images > 2_000 else 32
     lines = [
-        *comment(f"Trains the net in {net} on the images in {place(path, folder)}."),
+        *comment(f"Trains the net in {net} on the images in {data_location(path, folder)}."),
         "netspec: 1", f"net: {net}", "data:", "  train:",
         *entry("source", "image_folder", "", 4),
         *entry("path", relative(root, folder), "a folder for each class", 4),

@@ -12,12 +12,12 @@ from netspec.tools.init.files import (
     Files,
     class_folders,
     comment,
+    data_location,
     document,
     entry,
     hold_out,
     items,
     name_of,
-    place,
     relative,
     training,
 )
@@ -119,7 +119,7 @@ def _look_at(class_files: dict[str, list[Path]]) -> tuple[list[int], list[str], 
 
 def _train(path: Path, folder: Path, net: str, classes: list[str], total: int, length: int, *, skip: bool) -> str:
     lines = [
-        *comment(f"Trains the net in {net} on the texts in {place(path, folder)}."),
+        *comment(f"Trains the net in {net} on the texts in {data_location(path, folder)}."),
         "netspec: 1", f"net: {net}", "data:", "  train:", "    source: documents",
         *entry("path", relative(path, folder), "a folder for each class", 4),
         *entry("classes", classes, "labels 0, 1, … in this order", 4),

@@ -63,7 +63,7 @@ class StageGraph:
     def _forward(cut: PipelineStages, stage: int, weight: float, new: Mapping[Value, Value]) -> Graph:
         parts: dict[str, Value] = {}
         for name, value in cut.losses:
-            if cut.place(value) in (None, stage) and (cut.place(value) is not None or stage == 0):
+            if cut.stage_of_value(value) in (None, stage) and (cut.stage_of_value(value) is not None or stage == 0):
                 parts[_PART + name] = parts[_PART + name] + new[value] if _PART + name in parts else new[value]
         sent = {
             f"{_SENT}{crossing.number}": new[crossing.value] for crossing in cut.crossings if crossing.source == stage

@@ -136,24 +136,24 @@ class PipelineStages:
         self.losses += [(REGULARIZATION, penalty) for penalty in penalties]
         """Parts of the loss, each with the name of its loss."""
         self._nodes = topological_order([*(value for _, value in self.losses), *built.builder.updates.values()])
-        self._places: dict[Node, int | None] = {}
+        self._stage_of_node: dict[Node, int | None] = {}
         for node in self._nodes:
-            self._places[node] = self._place(node)
+            self._stage_of_node[node] = self._find_stage(node)
         self._check()
 
-    def _place(self, node: Node) -> int | None:
+    def _find_stage(self, node: Node) -> int | None:
         """Return the stage of a node; None for nodes that every stage computes, from inputs and constants alone."""
         scope = node.scope
         if node.op.traits.source and not isinstance(node.op, State):
             return None
-        before = [stage for value in node.inputs if (stage := self._places[value.node]) is not None]
+        before = [stage for value in node.inputs if (stage := self._stage_of_node[value.node]) is not None]
         if scope.noun == "layer" and scope.layer in self._stage_of:
             return self._stage_of[scope.layer]
         return max(before, default=self._stages - 1)
 
-    def place(self, value: Value) -> int | None:
+    def stage_of_value(self, value: Value) -> int | None:
         """Return the stage that computes a value on which the losses depend; None if all stages do."""
-        return self._places[value.node]
+        return self._stage_of_node[value.node]
 
     def stage_of(self, name: str) -> int:
         """Return the stage of a state."""
@@ -168,7 +168,7 @@ class PipelineStages:
                 expected="these layers in one stage: set `cuts`",
             )
             for name, value in self.built.builder.updates.items()
-            if self.place(value) not in (None, self.stage_of(name))
+            if self.stage_of_value(value) not in (None, self.stage_of(name))
         ]  # fmt: skip
         if problems:
             raise SpecError(problems)
@@ -178,9 +178,9 @@ class PipelineStages:
         """All values that are sent from one stage to another, in the order in which they are computed."""
         read: dict[tuple[Value, int], int] = {}
         for node in self._nodes:
-            target = self._places[node]
+            target = self._stage_of_node[node]
             for value in node.inputs:
-                source = self._places[value.node]
+                source = self._stage_of_node[value.node]
                 if target is not None and source is not None and source != target:
                     read[value, target] = source
         moved = dependent_values(self._nodes, frozenset(self.starts().values()))
@@ -197,4 +197,4 @@ class PipelineStages:
 
     def nodes(self, stage: int) -> Iterator[Node]:
         """Yield the nodes that a stage computes, including those that all stages compute."""
-        return (node for node in self._nodes if self._places[node] in (None, stage))
+        return (node for node in self._nodes if self._stage_of_node[node] in (None, stage))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, Problem, by_place, command
+from netspec.errors import InputError, Problem, by_location, command
 from netspec.exchange.formats.caffe.blobs import WEIGHTS, Weights, read_mean, read_weights, weights_of
 from netspec.exchange.formats.caffe.importer import CaffeImporter, ImportedParameter
 from netspec.exchange.formats.caffe.inputs import known_inputs
@@ -87,7 +87,7 @@ def draft_net(
     importer.run()
     if importer.problems:
         problems_of_file = [_of_file(problem, net.source.file) for problem in dict.fromkeys(importer.problems)]
-        raise InputError(sorted(problems_of_file, key=by_place))
+        raise InputError(sorted(problems_of_file, key=by_location))
     draft = importer.draft
     draft.name = net["name"] or Path(net.source.file).stem
     draft.origin = Path(net.source.file).name

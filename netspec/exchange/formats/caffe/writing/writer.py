@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from netspec.errors import InputError, Problem, by_place
+from netspec.errors import InputError, Problem, by_location
 from netspec.exchange.formats.caffe.blobs import array_blob
 from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds, own_param
 from netspec.exchange.formats.caffe.proto.message import Message
@@ -164,7 +164,7 @@ class CaffeWriter:
     def check(self) -> None:
         """Raise `InputError` with all problems, if there are any."""
         if self.problems:
-            raise InputError(sorted(self.problems, key=by_place))
+            raise InputError(sorted(self.problems, key=by_location))
 
 
 def _differs_from_default(field: MessageField, value: Any) -> bool:
