@@ -3,7 +3,7 @@
 Photographs (JPEG, 500 × 375) by RandomResizedCrop to 224 × 224, flip, color jitter and normalization; the same without
 jitter; PNG files as small as CIFAR's, and arrays in memory, by a padded random crop, flip and normalization. Each
 loader runs in its own process, in turn, with 0 (the process itself), 1 and 2 workers. The table has medians over the
-runs, and the processor time per image, which other work on the machine disturbs less.
+runs, and the CPU time per image, which other work on the machine disturbs less.
 
 python -m benchmarks.bench_loader [--quick] [--json] [--cases photos,arrays]
 """
@@ -27,7 +27,7 @@ WORKERS = (0, 1, 2)
 
 
 def timed(subject: str, case: str, workers: int, folder: Path) -> dict[str, Any]:
-    """Return wall time and processor time of a pass over the set, in seconds."""
+    """Return wall time and CPU time of a pass over the set, in seconds."""
     request = {"subject": subject, "case": case, "workers": workers, "folder": str(folder)}
     answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.loaders", json.dumps(request)],

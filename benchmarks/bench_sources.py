@@ -2,7 +2,7 @@
 
 A table of 200,000 rows (six numbers, a category, a label) as CSV and as Parquet, held in memory and read in parts;
 20,000 images of 32 × 32 as LMDB, raw and as PNG, as compressed HDF5 and as `.npy`. Each in its own process; all values
-are processor time, including that of processes which a source starts. The library alone is pyarrow to NumPy's columns,
+are CPU time, including that of processes which a source starts. The library alone is pyarrow to NumPy's columns,
 or lmdb's cursor over all values, unparsed.
 
 python -m benchmarks.bench_sources [--quick] [--json] [--folder build/bench/sources]
@@ -91,7 +91,7 @@ def _varint(value: int) -> bytes:
 
 
 def measured(case: str, folder: Path) -> dict[str, float]:
-    """Return samples per second of processor time: opening, the second epoch, and the library alone."""
+    """Return samples per second of CPU time: opening, the second epoch, and the library alone."""
     import netspec.data  # noqa: F401  # the sources are found through it
     from netspec.data.loader import open_loader
     from netspec.schema.specs.data import SOURCES

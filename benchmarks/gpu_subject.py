@@ -31,7 +31,7 @@ COMPARED_STEPS = 3
 
 def times(step: Callable[[], object], mark: Callable[[], Any], between: Callable[[Any, Any], float],
           wait: Callable[[], object]) -> list[float]:  # fmt: skip
-    """Return the seconds of steps, between events in the stream. The processor waits only for the last one."""
+    """Return the seconds of steps, between events in the stream. The CPU waits only for the last one."""
     for _ in range(WARM):
         step()
     wait()

@@ -2,7 +2,7 @@
 
 python -m benchmarks.loaders '{"subject": "netspec", "case": "photos", "folder": "build/bench/sets", "workers": 2}'
 
-Prints the wall time and the processor time of the second half of several passes over the set; the first half starts the
+Prints the wall time and the CPU time of the second half of several passes over the set; the first half starts the
 threads or processes and fills the file cache. `make` writes the sets, which are always identical.
 """
 
@@ -187,7 +187,7 @@ def main() -> int:
 
 
 def processor_seconds() -> float:
-    """Return the processor time of this process and of those that it started, on Linux."""
+    """Return the CPU time of this process and of those that it started, on Linux."""
     total = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # the process may have ended

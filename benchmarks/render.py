@@ -44,7 +44,7 @@ def _heading(data: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     waiting = ", waiting passively" if data["passive"] else ""
     return (
-        f"`{data['command']}`,\n{machine['when'][:10]}, {machine['processor']}, {data['threads']} threads on "
+        f"`{data['command']}`,\n{machine['when'][:10]}, {machine['CPU']}, {data['threads']} threads on "
         f"{machine['cores']} cores{waiting}; load average {', '.join(loads)}; {versions}:"
     )
 
@@ -155,7 +155,7 @@ def _serving(data: dict[str, Any]) -> str:
 
 
 def _loader(data: dict[str, Any]) -> str:
-    columns = ["samples (workers)", "netspec /s", "torch /s", "ratio", "processor ms", "torch ms", "ratio"]
+    columns = ["samples (workers)", "netspec /s", "torch /s", "ratio", "CPU ms", "torch ms", "ratio"]
     rows = []
     ratios = []
     for result in data["found"]:
@@ -169,7 +169,7 @@ def _loader(data: dict[str, Any]) -> str:
                 *(milliseconds(work[name]) for name in ("netspec", "torch")), f"{less:.2f}",
             ]
         )  # fmt: skip
-    return f"{table(columns, rows)}\n\nGeometric mean of the ratios of processor time: {geometric_mean(ratios):.2f}."
+    return f"{table(columns, rows)}\n\nGeometric mean of the ratios of CPU time: {geometric_mean(ratios):.2f}."
 
 
 def _sources(data: dict[str, Any]) -> str:

@@ -54,7 +54,7 @@ def pytest_sessionstart() -> None:
 
 @pytest.fixture(autouse=True)
 def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where there is a GPU only tests that are marked so use it: `auto` is the processor for all others.
+    """Where there is a GPU only tests that are marked so use it: `auto` is the CPU for all others.
 
     The fixture `monkeypatch` would be made here, before all others, and undo what tests do after these have cleaned up.
     """

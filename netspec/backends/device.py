@@ -42,7 +42,7 @@ def numpy_type(dtype: DType) -> str:
 
 
 def processor() -> str:
-    """Name and instruction sets of the processor, if the system reports them."""
+    """Name and instruction sets of the CPU, if the system reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -136,7 +136,7 @@ class Device:
         return nullcontext()
 
     def run_context(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
-        """Make the context in which a program runs. Entering the processor's takes 10 µs."""
+        """Make the context in which a program runs. Entering the CPU's takes 10 µs."""
         return self.running if array_code else nullcontext
 
     def guarded_context(self) -> AbstractContextManager[object]:

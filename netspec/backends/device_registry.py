@@ -1,4 +1,4 @@
-"""All devices by name: the processor, the reference device, the null device and GPUs; and how one is opened."""
+"""All devices by name: the CPU, the reference device, the null device and GPUs; and how one is opened."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from netspec.graph.types import DType, TensorType
 MOST_DIGITS = 4
 """Maximum length of a GPU's number, plus one."""
 CPU_BACKENDS = ("reference", "workers", "numba", "onednn", "winograd")
-"""Backends with kernels for the processor."""
+"""Backends with kernels for the CPU."""
 
 
 class CpuDevice(ArrayDevice):
-    """The processor and its memory, through NumPy."""
+    """The CPU and its memory, through NumPy."""
 
     name = "cpu"
     backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
@@ -91,7 +91,7 @@ class CpuDevice(ArrayDevice):
 
 
 class ReferenceDevice(CpuDevice):
-    """The processor with the reference kernels only: slow, and the standard that all others are compared with."""
+    """The CPU with the reference kernels only: slow, and the standard that all others are compared with."""
 
     name = "reference"
     backends = ("reference", "workers")
@@ -99,7 +99,7 @@ class ReferenceDevice(CpuDevice):
 
 
 class NullDevice(Device):
-    """A device that plans for the processor without allocating memory: no program can run on it."""
+    """A device that plans for the CPU without allocating memory: no program can run on it."""
 
     name = "null"
     backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
@@ -107,7 +107,7 @@ class NullDevice(Device):
     low_precision_dtypes = CpuDevice.low_precision_dtypes
 
     def free_bytes(self) -> int | None:
-        """Free memory of the processor that it plans for."""
+        """Free memory of the CPU that it plans for."""
         return free_memory()
 
     def allocate(self, nbytes: int) -> None:
@@ -223,7 +223,7 @@ def open_device(
     deterministic: bool = True,
     host_only: str | None = None,
 ) -> Device:
-    """Open a device by name. `auto` is a GPU if one can be used, else the processor; `remark` says why.
+    """Open a device by name. `auto` is a GPU if one can be used, else the CPU; `remark` says why.
 
     `cuda:1` is the second GPU; `h200` is a GPU to plan for. `autotune` is `off`, `quick` or `full`, `rounding` is
     `fast` or `direct`; `CompileSpec` documents both and `deterministic`. `host_only` is a reason of the caller why

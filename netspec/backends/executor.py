@@ -136,4 +136,4 @@ class CallSequence:
 
 
 def _done() -> None:
-    """Calls on the processor are done when they return."""
+    """Calls on the CPU are done when they return."""

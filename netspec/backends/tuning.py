@@ -2,7 +2,7 @@
 
 Ranks say which kernel is usually fastest; on a given machine and for a given shape another one may be. A measurement
 runs each kernel on synthetic operands, in rounds, and takes the fastest time of each. Winners are stored on disk under
-all that they depend on (processor and threads, or GPU and driver; libraries, op, types). A machine therefore chooses
+all that they depend on (CPU and threads, or GPU and driver; libraries, op, types). A machine therefore chooses
 the same kernels again, and results are bit-identical as long as that file exists.
 """
 

@@ -1,4 +1,4 @@
-"""`netspec data`: what a training reads, in figures and pictures; the kinds of sources; the known sets."""
+"""`netspec data`: inspect the data of a training; list sources; list and download datasets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.datasets import get, sets, unpack
+from netspec.cli.datasets import get, list_, unpack
 from netspec.cli.options import Json, Overrides, Training, writable
-from netspec.cli.output import print_json, table
+from netspec.cli.output import print_json
 from netspec.errors import InputError
 
 app = command_app("Inspect training data; list and download datasets.")
-app.info.epilog = examples("netspec data show train.yaml", "netspec data ls", "netspec data get cifar10")
+app.info.epilog = examples("netspec data show train.yaml", "netspec data list", "netspec data get cifar10")
 
 
 def _not_negative(option: str, value: float) -> None:
@@ -84,19 +84,7 @@ def show(
         print(f"\nloader: {rate:,.0f} samples/s with {report.threads}")
 
 
-@app.command("ls", cls=Plain, epilog=examples("netspec data ls", "netspec data ls --json"))
-def ls(as_json: Json = False) -> None:
-    """List the kinds of data that `source` can name."""
-    from netspec.tools.datasets import data_sources
-
-    sources = data_sources()
-    if as_json:
-        print_json([{"source": source.name, "reads": source.description} for source in sources])
-        return
-    table(["source", "what it reads"], [[source.name, source.description] for source in sources])
-
-
-app.command("sets", cls=Plain, epilog=examples("netspec data sets", "netspec data sets --json"))(sets)
+app.command("list", cls=Plain, epilog=examples("netspec data list", "netspec data list --json"))(list_)
 app.command(
     "get", cls=Plain, epilog=examples("netspec data get cifar10", "netspec data get fashion_mnist --path sets/fashion")
 )(get)

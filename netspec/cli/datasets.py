@@ -1,4 +1,4 @@
-"""`netspec data sets`, `get` and `unpack`: datasets that are known by name."""
+"""`netspec data list`, `get` and `unpack`: sources, and datasets that are known by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netspec.cli.options import Json
 from netspec.cli.output import count, print_json, size, table
 
 Name: TypeAlias = Annotated[
-    str, typer.Argument(metavar="NAME", help="Select a dataset that `netspec data sets` lists.")
+    str, typer.Argument(metavar="NAME", help="Select a dataset that `netspec data list` lists.")
 ]
 DataFolder: TypeAlias = Annotated[
     str | None,
@@ -23,14 +23,20 @@ DataFolder: TypeAlias = Annotated[
 ]
 
 
-def sets(as_json: Json = False) -> None:
-    """List datasets for download, and where they are stored."""
-    from netspec.tools.datasets import datasets
+def list_(as_json: Json = False) -> None:
+    """List the sources that a training file can name, and the datasets for download.
 
-    known = datasets()
+    Prints what each source reads, then the size of each dataset, and its folder if it is complete.
+    """
+    from netspec.tools.datasets import data_sources, datasets
+
+    sources, known = data_sources(), datasets()
     if as_json:
-        print_json([dataset.as_json() for dataset in known])
+        entries = [{"source": source.name, "reads": source.description} for source in sources]
+        print_json({"sources": entries, "datasets": [dataset.as_json() for dataset in known]})
         return
+    table(["source", "what it reads"], [[source.name, source.description] for source in sources])
+    print()
     rows = [
         [dataset.name, dataset.description, size(dataset.download_bytes), str(dataset.folder) * dataset.complete]
         for dataset in known
@@ -59,7 +65,7 @@ def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
 def unpack(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="Select mnist, or a dataset that `netspec data sets` lists."),
+        typer.Argument(metavar="NAME", help="Select mnist, or a dataset that `netspec data list` lists."),
     ],
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
     path: DataFolder = None,

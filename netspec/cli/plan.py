@@ -117,7 +117,7 @@ def _print_groups(costs: Costs) -> None:
     if not costs.groups:
         return
     print("\nparameter groups of the solver")
-    rows = [[count(number), group.says, count(len(group.parameters)), listing(group.parameters, 6)]
+    rows = [[count(number), group.settings, count(len(group.parameters)), listing(group.parameters, 6)]
             for number, group in enumerate(costs.groups, 1)]  # fmt: skip
     table(["", "settings", "parameters", "names"], rows, right=(0, 2))
 

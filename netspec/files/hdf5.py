@@ -198,7 +198,7 @@ class Hdf5File:
         assert isinstance(library, _Process)
         status = library.process.wait(WAIT)
         if -status == getattr(signal, "SIGPROF", None):
-            why = f"the HDF5 library did not finish after {seconds:.0f} seconds of processor time"
+            why = f"the HDF5 library did not finish after {seconds:.0f} seconds of CPU time"
             if self._mark is not None:
                 _endless[self._mark] = why
             return why

@@ -1,7 +1,7 @@
 """Reads HDF5 files for another process: on damaged files the library may loop forever, or crash.
 
 Run as a script; it imports nothing of netspec. A request is a line of JSON. An answer is two 8-byte integers
-(little-endian), the sizes of what follows: a JSON object, and bytes. Each request states the processor time that it may
+(little-endian), the sizes of what follows: a JSON object, and bytes. Each request states the CPU time that it may
 use, after which the system ends this process. The process ends by itself at the end of its input.
 """
 
@@ -222,7 +222,7 @@ def _reason(error: Exception) -> str:
 
 
 def _limit(seconds: float) -> None:
-    """Have the system kill the process after `seconds` more of processor time; 0 removes the limit."""
+    """Have the system kill the process after `seconds` more of CPU time; 0 removes the limit."""
     if hasattr(signal, "setitimer"):  # not on Windows
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

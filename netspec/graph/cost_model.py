@@ -39,7 +39,7 @@ class MachineModel:
 DEFAULT_CORE = MachineModel(
     flops_per_second=1e11, bytes_per_second=1e10, cached_bytes_per_second=1e11, cache_bytes=1 << 20, call_seconds=5e-7
 )
-"""Approximate figures of one processor core."""
+"""Approximate figures of one CPU core."""
 
 _current: ContextVar[MachineModel] = ContextVar("machine_model", default=DEFAULT_CORE)
 

@@ -46,7 +46,7 @@ class Kernel:
     uses_array_library: ClassVar[bool] = False
     """Whether it runs array-library code, which warns of overflow and may use threads of its own."""
     runs_on_host: ClassVar[bool] = False
-    """Whether each call on a device involves the processor, which waits for all earlier work of the device."""
+    """Whether each call on a device involves the CPU, which waits for all earlier work of the device."""
     tf32: ClassVar[bool] = False
     """Whether it rounds float32 operands to a mantissa of ten bits before it multiplies them."""
     required_dtypes: ClassVar[tuple[DType, ...]] = ()
@@ -67,7 +67,7 @@ class Kernel:
         return f"{self.backend}:{type(self).__name__}"
 
     def unavailable_reason(self) -> str | None:
-        """Why it can run nothing on this machine, e.g. a processor without certain instructions; None if it can."""
+        """Why it can run nothing on this machine, e.g. a CPU without certain instructions; None if it can."""
         return None
 
     def samples(self) -> Sequence[Example]:

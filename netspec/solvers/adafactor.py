@@ -17,7 +17,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecoupledSolver
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import DeclaredSlots, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, SlotSpec, Step, Updates, UpdateTransform, for_each
 
 
 def root_mean_square(x: Value) -> Value:
@@ -45,7 +45,7 @@ class ScaleByFactors(UpdateTransform):
         rows, columns = (
             tuple(1 if axis == reduced else size for axis, size in enumerate(shape)) for reduced in axes[::-1]
         )
-        return {"rows": Kept(shape=rows), "columns": Kept(shape=columns)}
+        return {"rows": SlotSpec(shape=rows), "columns": SlotSpec(shape=columns)}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         fresh = Exp()(Log()(step.count) * self.exponent)

@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.averaging import AVERAGE
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights
-from netspec.solvers.transform import DeclaredSlots, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, SlotSpec, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class DescendAveraged(UpdateTransform):
     t0: float
 
     def init(self, param: Param) -> DeclaredSlots:
-        return {AVERAGE: Kept(None)}
+        return {AVERAGE: SlotSpec(None)}
 
     def evaluated(self, param: Param) -> str | None:
         return AVERAGE

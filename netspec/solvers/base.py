@@ -19,7 +19,7 @@ from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
 from netspec.solvers.groups import GroupSpec, group_of, group_problems, unmatched_patterns
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Chain, Kept, Param, Step, UpdateTransform
+from netspec.solvers.transform import Chain, Param, SlotSpec, Step, UpdateTransform
 
 __all__ = ["CrossWorkerSums", "Param", "Slot", "Solution", "SolverSpec"]
 
@@ -277,7 +277,7 @@ class SolverSpec(Spec):
         """Add the moving average of each parameter, which replaces it in evaluation."""
         with in_scope(Scope("", self.type, self.where("ema"), "update")):
             for param in params:
-                slot = _slot(param, AVERAGE, Kept(None))
+                slot = _slot(param, AVERAGE, SlotSpec(None))
                 with in_scope(param.scope):
                     average, weight = follow(ema, slot.value, solution.updates[param.name], step)
                 solution.slots.append(slot)
@@ -298,12 +298,12 @@ def _slots(param: Param, transform: UpdateTransform, slots_by_label: dict[str, S
     """Return the slots that `transform` declares for `param`, by name; new ones are added to `slots_by_label`."""
     slots = {}
     for name, declaration in transform.init(param).items():
-        slot = _slot(param, name, declaration if isinstance(declaration, Kept) else Kept(declaration))
+        slot = _slot(param, name, declaration if isinstance(declaration, SlotSpec) else SlotSpec(declaration))
         slots[name] = slots_by_label.setdefault(slot.label, slot)
     return slots
 
 
-def _slot(param: Param, name: str, declaration: Kept) -> Slot:
+def _slot(param: Param, name: str, declaration: SlotSpec) -> Slot:
     """Create a slot of a parameter, or of its family if it is shared."""
     shape = param.value.shape if declaration.shape is None else declaration.shape
     slot_type = TensorType(shape, declaration.dtype or param.value.dtype)

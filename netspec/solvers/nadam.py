@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias, to_power
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.solvers.transform import DeclaredSlots, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, SlotSpec, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ScaleByNadam(UpdateTransform):
     momentum_decay: float
 
     def init(self, param: Param) -> DeclaredSlots:
-        return {"first_moment": 0.0, "second_moment": 0.0, "momentum_product": Kept(1.0, (), shared=True)}
+        return {"first_moment": 0.0, "second_moment": 0.0, "momentum_product": SlotSpec(1.0, (), shared=True)}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         beta_1 = step.now(self.beta_1, step.count.dtype)

@@ -16,7 +16,7 @@ from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import average, debias, power
 from netspec.solvers.scaling import AddDecayedWeights
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import DeclaredSlots, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, SlotSpec, Step, Updates, UpdateTransform, for_each
 
 MIN_WEIGHT_SUM = 1e-30
 """Replaces a sum of weights of 0, which it is while the learning rate is 0."""
@@ -56,8 +56,8 @@ class ScheduleFree(UpdateTransform):
     power: float
 
     def init(self, param: Param) -> DeclaredSlots:
-        shared = {name: Kept(0.0, (), shared=True) for name in ("largest_rate", "weight_sum")}
-        return {"z": Kept(None), "average": Kept(None), **shared}
+        shared = {name: SlotSpec(0.0, (), shared=True) for name in ("largest_rate", "weight_sum")}
+        return {"z": SlotSpec(None), "average": SlotSpec(None), **shared}
 
     def evaluated(self, param: Param) -> str | None:
         return "average"

@@ -80,7 +80,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SlotSpec:
     """Declaration of a slot: a state that persists between steps."""
 
     initial: float | None = 0.0
@@ -93,8 +93,8 @@ class Kept:
     """Whether the parameters of a family share the slot: all must return the same next value. Requires `shape`."""
 
 
-DeclaredSlots: TypeAlias = Mapping[str, "Kept | float"]
-"""Slots by name; a number means `Kept(number)`."""
+DeclaredSlots: TypeAlias = Mapping[str, "SlotSpec | float"]
+"""Slots by name; a number means `SlotSpec(number)`."""
 Updates: TypeAlias = Sequence[Value]
 """One for each parameter, of its type."""
 Slots: TypeAlias = Sequence[dict[str, Value]]
@@ -107,7 +107,7 @@ class UpdateTransform:
     """One transform: `init` declares a parameter's slots, `update` maps all updates and returns new slot values."""
 
     def init(self, param: Param) -> DeclaredSlots:
-        """Return the slots of `param` by name: the initial value of each, or a `Kept`."""
+        """Return the slots of `param` by name: the initial value of each, or a `SlotSpec`."""
         return {}
 
     def evaluated(self, param: Param) -> str | None:
@@ -135,7 +135,7 @@ class Chain(UpdateTransform):
     links: tuple[UpdateTransform, ...]
 
     def init(self, param: Param) -> DeclaredSlots:
-        slots: dict[str, Kept | float] = {}
+        slots: dict[str, SlotSpec | float] = {}
         for link in self.links:
             declared = link.init(param)
             if duplicates := slots.keys() & declared.keys():

@@ -41,8 +41,8 @@ class DatasetInfo:
     def as_json(self) -> dict[str, Any]:
         """The facts as plain data."""
         return {
-            "name": self.name, "about": self.description, "page": self.page, "bytes": self.download_bytes,
-            "folder": str(self.folder), "there": self.complete,
+            "name": self.name, "description": self.description, "page": self.page, "bytes": self.download_bytes,
+            "folder": str(self.folder), "complete": self.complete,
         }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 Computation and communication of a worker are simulated in the order of the plan, with one clock for each. A bucket is
 sent in parallel with computation until a node joins it; other messages block. Kernels take the time of their
 bottleneck (`gpu_costs.py`), messages that of the α–β model (`distributed/cost_model`). Communication through the
-processor does not overlap and adds the copies from the GPU and back.
+CPU does not overlap and adds the copies from the GPU and back.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GpuWorkers:
     exposed: float
     """Seconds that the step waits for communication."""
     hosted: int
-    """Operations of a step that go through the processor."""
+    """Operations of a step that go through the CPU."""
     within: str
     between: str
     """The network between hosts, with its figures."""
@@ -151,7 +151,7 @@ class _Clock:
             self.wait(self.copied(nbytes) + network.seconds(nbytes))
 
     def copied(self, nbytes: float) -> float:
-        """Seconds to the processor and back."""
+        """Seconds to the CPU and back."""
         return 2 * self.copies.seconds(nbytes)
 
     def _wait_until(self, until: float) -> None:

@@ -110,7 +110,7 @@ def open_any(
     path: str | Path, weights: str | Path | None = None, options: ImportOptions | None = None,
     overrides: Overrides = (),
 ) -> LoadedModel:  # fmt: skip
-    """Open a spec, a run directory or a model file on the processor, in the precision that a training file asks for.
+    """Open a spec, a run directory or a model file on the CPU, in the precision that a training file asks for.
 
     Raises `InputError` if `path` describes no net, or the weights do not fit.
     """
@@ -188,7 +188,7 @@ def spec_and_weights(
             spec, own_weights = find_in_folder(path)
             if weights is None and own_weights is not None:
                 if note is not None:
-                    note(f"the weights are those in {own_weights}{_origin(own_weights)}")
+                    note(f"using the weights in {own_weights}{_origin(own_weights)}")
                 return str(spec), own_weights
             source = str(spec)
         if weights is not None:

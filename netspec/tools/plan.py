@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from netspec.tools.worker_plan import StageCost, WorkerMemory, WorkerTraffic
 
 PLANNING = ("null", *GPUS)
-"""Devices to plan for: the processor, or a GPU."""
+"""Devices to plan for: the CPU, or a GPU."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class KernelUse:
 class GroupUse:
     """A group of a solver's parameters."""
 
-    says: str
+    settings: str
     """The settings of the group in one line."""
     parameters: tuple[str, ...]
     """The trained parameters that are in it."""
@@ -185,7 +185,7 @@ def plan(
     """Plan a net or a training step: shapes, parameters, arithmetic, memory and kernels. Nothing is allocated.
 
     `batch_size` defaults to that of the training file, or 1 for a net. With `workers`, the plan includes what each
-    worker sends and allocates in a step, with `workers_per_host` of them on a host. `device` is the processor by
+    worker sends and allocates in a step, with `workers_per_host` of them on a host. `device` is the CPU by
     default, or a GPU that need not be present, such as `"h200"`: then the plan says whether the net fits, the largest
     batch that does, and the least time of a step.
 
@@ -288,7 +288,7 @@ def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool)
     if opened is None:
         raise InputError(
             f"`netspec plan` has no device {device!r}", expected=f"one of {listing(PLANNING)}",
-            hint=did_you_mean(device, PLANNING) or "without `--device` the plan is for the processor",
+            hint=did_you_mean(device, PLANNING) or "without `--device` the plan is for the CPU",
         )  # fmt: skip
     return opened
 

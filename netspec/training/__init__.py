@@ -5,8 +5,8 @@ Packages that add their own import from this module, from `netspec.layers` (what
 
 - a callback: `CallbackSpec` has its fields, `Callback` its hooks, which get the `TrainingLoop`;
 - a solver: `SolverSpec`, or `DecayingSolver`, `ScalingSolver` and `DecoupledSolver` for the usual order of its stages;
-- a stage of a solver: an `UpdateTransform`, with `Param`, `Step`, `Updates`, `Slots`, `Kept` and `for_each`; stages to
-  combine are `Descend`, `Scale` and `AddDecayedWeights`; a field of the type `Coefficient` is a number or a schedule;
+- a stage of a solver: an `UpdateTransform`, with `Param`, `Step`, `Updates`, `Slots`, `SlotSpec` and `for_each`; stages
+  to combine are `Descend`, `Scale` and `AddDecayedWeights`; a field of the type `Coefficient` is a number or a schedule;
 - a learning rate schedule: `ScheduleSpec`;
 - a data source: `Source`, which opens a `Dataset` whose fields have a `FieldType`; `Transform` changes its samples,
   `ColumnSpec` reads a column of a table, `TokenizerSpec` splits text.
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from netspec.solvers.scaling import Scale as Scale
     from netspec.solvers.schedules.base import ScheduleSpec as ScheduleSpec
     from netspec.solvers.schedules.constant import Coefficient as Coefficient
-    from netspec.solvers.transform import Kept as Kept
     from netspec.solvers.transform import Param as Param
     from netspec.solvers.transform import Slots as Slots
+    from netspec.solvers.transform import SlotSpec as SlotSpec
     from netspec.solvers.transform import Step as Step
     from netspec.solvers.transform import Updates as Updates
     from netspec.solvers.transform import UpdateTransform as UpdateTransform
@@ -73,7 +73,7 @@ _MODULES = {
     "DecoupledSolver": "netspec.solvers.rules",
     "Descend": "netspec.solvers.scaling",
     "FieldType": "netspec.data.base",
-    "Kept": "netspec.solvers.transform",
+    "SlotSpec": "netspec.solvers.transform",
     "Param": "netspec.solvers.transform",
     "SCHEDULES": "netspec.schema.specs.kinds",
     "SOLVERS": "netspec.schema.specs.kinds",
@@ -113,11 +113,11 @@ __all__ = [
     "DecoupledSolver",
     "Descend",
     "FieldType",
-    "Kept",
     "Param",
     "Scale",
     "ScalingSolver",
     "ScheduleSpec",
+    "SlotSpec",
     "Slots",
     "SolverSpec",
     "Source",

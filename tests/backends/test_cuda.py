@@ -180,5 +180,5 @@ def test_fake_library_matches_the_real_interface(monkeypatch: pytest.MonkeyPatch
 def test_loss_curve_equals_the_cpu_one() -> None:
     path, batch, steps, rate = NETS["lenet"]
     expected = losses(path, batch, steps, rate, device="reference")
-    # cuBLAS adds in another order, and may use TF32 where the user allows it: within 1e-3 of the processor's float32.
+    # cuBLAS adds in another order, and may use TF32 where the user allows it: within 1e-3 of the CPU's float32.
     np.testing.assert_allclose(losses(path, batch, steps, rate, device="cuda"), expected, rtol=1e-3)

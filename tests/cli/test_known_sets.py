@@ -34,23 +34,23 @@ def tiny(tmp_path, monkeypatch):
 
 
 def test_the_list_has_the_folders_of_datasets(netspec, tiny):
-    result = netspec("data", "sets", "--json").json
-    assert [(dataset["name"], dataset["there"]) for dataset in result] == [
+    result = netspec("data", "list", "--json").json["datasets"]
+    assert [(dataset["name"], dataset["complete"]) for dataset in result] == [
         ("cifar10", True),
         ("cifar100", False),
         ("fashion_mnist", False),
     ]
     assert result[0]["folder"] == str(tiny)
-    lines = netspec("data", "sets").out.splitlines()
-    assert lines[1].split()[0] == "cifar10"
-    assert lines[1].endswith(str(tiny))
+    line = next(line for line in netspec("data", "list").out.splitlines() if "60,000 color images" in line)
+    assert line.split()[0] == "cifar10"
+    assert line.endswith(str(tiny))
 
 
 def test_present_files_are_verified_and_not_fetched(netspec, tiny):
     result = netspec("data", "get", "cifar10")
     assert result.status == 0
     assert result.out.splitlines()[:2] == [f"cifar10 is in {tiny}", "  data_batch_1.bin  3.07 kB"]
-    assert netspec("data", "get", "cifar10", "--path", tiny, "--json").json["there"] is True
+    assert netspec("data", "get", "cifar10", "--path", tiny, "--json").json["complete"] is True
     (tiny / "test_batch.bin").write_bytes(bytes(3073))
     wrong = netspec("data", "get", "cifar10")
     assert wrong.status == 2

@@ -15,8 +15,8 @@ from netspec import __version__
 from netspec.cli import app, failures, main
 from netspec.errors import InputError, Problem, RunError
 
-SUBCOMMANDS = [("zoo", "list"), ("zoo", "show"), ("zoo", "copy"), ("data", "show"), ("data", "ls")]
-SUBCOMMANDS += [("data", "sets"), ("data", "get"), ("data", "unpack")]
+SUBCOMMANDS = [("zoo", "list"), ("zoo", "show"), ("zoo", "copy"), ("data", "show"), ("data", "list")]
+SUBCOMMANDS += [("data", "get"), ("data", "unpack")]
 ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
 
 MISTAKES = [

@@ -140,7 +140,7 @@ def test_members_of_solver_groups_are_listed(netspec, work):
         ["3", "the", "solver's", "settings", "1", "logits/kernel"],
     ]
     result = netspec("plan", "train.yaml", f"solver.groups={groups}", "--json").json["groups"]
-    assert [(one["says"], one["parameters"]) for one in result] == [
+    assert [(group["settings"], group["parameters"]) for group in result] == [
         ("weight_decay 0", ["hidden/bias", "logits/bias"]),
         ("learning_rate × 2, Adam", ["hidden/kernel"]),
         ("the solver's settings", ["logits/kernel"]),

@@ -68,7 +68,7 @@ def test_communication_of_several_gpus_follows_the_cost_model(netspec: Netspec, 
     for more, alpha, beta in (((), 5.7e-6, 1 / 450e9), (("--workers-per-host", "2"), 1e-6, 8 * 4122 / 4096 / 400e9)):
         told = loads(netspec(*words, *more, "--json").out)
         gpus, sent = told["gpus"], told["sent"]["messages"]
-        assert sent.pop()["name"] == "stop vote"  # under way during the step, by the processors
+        assert sent.pop()["name"] == "stop vote"  # under way during the step, by the CPUs
         assert gpus["exchange"] == pytest.approx(sum(6 * (alpha + message["bytes"] / 4 * beta) for message in sent))
         assert gpus["step"] == pytest.approx(gpus["compute"] + gpus["exposed"])
         assert 0 < gpus["exposed"] <= gpus["exchange"]
@@ -98,7 +98,7 @@ def test_messages_through_the_processor_are_not_hidden(strategy: str, netspec: N
     assert gpus["exposed"] > 0
     graph = strategy in ("parameter_server", "local_sgd")  # between steps
     assert (gpus["hosted"] == 0) == graph
-    assert any("go through the processor" in note for note in gpus["notes"]) != graph
+    assert any("go through the CPU" in note for note in gpus["notes"]) != graph
     assert ("one CUDA graph" in gpus["notes"]) == graph
 
 

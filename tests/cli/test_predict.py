@@ -37,7 +37,7 @@ def test_outputs_are_the_models(netspec, trained, spec):
 def test_a_runs_folder_has_the_weights(netspec, trained):
     np.savez("in.npz", features=np.ones((5, 3), np.float32))
     result = netspec("predict", "run", "--input", "in.npz", "--output", "out.npz")
-    assert (result.status, "note: the weights are those in run/" in result.err) == (0, True)
+    assert (result.status, "note: using the weights in run/" in result.err) == (0, True)
     assert netspec("test", "run").status == 0
 
 

@@ -52,7 +52,7 @@ def test_the_end_prints_paths_and_next_commands(netspec, work):
         assert program == "netspec"
         after = netspec(*words)
         assert after.status == 0
-        assert after.err.startswith(f"note: the weights are those in {folder / 'best.h5'}, best at step ")
+        assert after.err.startswith(f"note: using the weights in {folder / 'best.h5'}, best at step ")
         assert needed in after.out
     assert (folder / "model.onnx").exists()
 

@@ -67,7 +67,7 @@ def test_gpu_failure_is_reported(jobs) -> None:
 
 
 def _hwloc_files() -> set[Path]:
-    """In which hydra tells workers what processors there are: it removes its own, unless MPI aborts the job."""
+    """In which hydra tells workers what CPUs there are: it removes its own, unless MPI aborts the job."""
     return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
 
 

@@ -56,7 +56,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "served late": {"strategy": "parameter_server", "mode": "asynchronous", "fetch_every": 2},
     "served stale": {"strategy": "parameter_server", "mode": "stale_synchronous"},
 }
-"""On one with NumPy's kernels, and so to the same bits. What NCCL has no call for goes through the processor."""
+"""On one with NumPy's kernels, and so to the same bits. What NCCL has no call for goes through the CPU."""
 HALF = 0.0, 2e-3
 """Where one rounds to 11 bits what the other does not: as much of gradients below 4, in four steps of 0.05 each, and
 momentum; weights are below 1."""

@@ -149,7 +149,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of processor time")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of CPU time")
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.slow
 def test_a_file_that_the_library_loops_on_is_refused(
@@ -158,7 +158,7 @@ def test_a_file_that_the_library_loops_on_is_refused(
     monkeypatch.setattr(hdf5, "SECONDS", 0.5)
     with pytest.raises(InputError, match=rf"{name}.* is damaged") as caught:
         READERS[name](tmp_path / name)
-    assert "did not finish after 1 seconds of processor time" in str(caught.value.problems[0].got)
+    assert "did not finish after 1 seconds of CPU time" in str(caught.value.problems[0].got)
 
 
 def test_a_file_is_waited_for_once(tmp_path, monkeypatch):

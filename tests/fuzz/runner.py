@@ -18,7 +18,7 @@ from tests.fuzz.worker import SECONDS
 
 STATES = ("accepted", "refused", "traceback", "crash", "hang")
 WAIT = 10 * SECONDS
-"""Wall-clock seconds for one file: more than its processor time, since the machine may be busy."""
+"""Wall-clock seconds for one file: more than its CPU time, since the machine may be busy."""
 
 
 @dataclass

@@ -74,7 +74,7 @@ def outcomes(reader: Reader, name: str, numbers: range, seed: int) -> Iterator[d
             except NetspecError as error:
                 state, message = "refused", str(error)
             except TooSlow:
-                state, message = "hang", f"took more than {SECONDS} seconds of processor time"
+                state, message = "hang", f"took more than {SECONDS} seconds of CPU time"
             except BaseException as error:
                 state, message = "traceback", f"{type(error).__name__}: {error}"
             finally:

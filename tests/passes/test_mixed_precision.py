@@ -51,7 +51,7 @@ NET: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def plan() -> ExecutionPlan:
-    """A training step in bfloat16, planned for the kernels of the processor."""
+    """A training step in bfloat16, planned for the kernels of the CPU."""
     return training_plan(DType.BFLOAT16, 4)
 
 
@@ -143,7 +143,7 @@ def test_readers_share_a_conversion(plan: ExecutionPlan) -> None:
 def test_memory_plan_uses_stored_types(plan: ExecutionPlan) -> None:
     for value, storage in plan.memory.storage.items():
         assert storage.size >= plan.layouts[value].nbytes(value.type)
-    # With 4 samples the channels that oneDNN pads to 16 may take more than 16 bits save, depending on the processor.
+    # With 4 samples the channels that oneDNN pads to 16 may take more than 16 bits save, depending on the CPU.
     narrow, wide = (training_plan(precision, 16).memory for precision in (DType.BFLOAT16, DType.FLOAT32))
     assert narrow.lower_bound < wide.lower_bound
 

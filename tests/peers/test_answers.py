@@ -65,7 +65,7 @@ def test_agrees_with_keras(case: Case, training: bool) -> None:
 
     def agree(got: np.ndarray, expected: np.ndarray) -> None:
         # Keras on PyTorch rounds some steps to float32 (2⁻²⁴ = 6e-8) in spite of float64: means, products. Which bits
-        # are lost depends on the processor, and an element that is a sum of larger ones has their error.
+        # are lost depends on the CPU, and an element that is a sum of larger ones has their error.
         scale = max(1.0, float(np.abs(expected).max(initial=0.0, where=np.isfinite(expected))))
         np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6 * scale)
 

@@ -2,7 +2,7 @@
 
     python -m tests.registry.extreme_sizes [--samples N] [--extremes NUMBER …] [CLASS …]
 
-A child process with 4 GiB of address space plans them, each configuration within `SECONDS` of processor time. A net
+A child process with 4 GiB of address space plans them, each configuration within `SECONDS` of CPU time. A net
 must be accepted, or refused with a located error, before anything large is computed. Prints a line for every other
 outcome, then totals, and exits with 1 if there was any.
 """

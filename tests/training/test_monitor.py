@@ -238,5 +238,5 @@ def test_the_command_names_the_weights_and_their_evaluation(
     step = read_weights(tmp_path / "run" / "best.h5").meta["step"]
     assert f", best at step {step} (lowest test accuracy), test loss " in done
     assert main(["test", "run"]) == 0
-    note = f"note: the weights are those in run/best.h5, best at step {step} (lowest test accuracy)\n"
+    note = f"note: using the weights in run/best.h5, best at step {step} (lowest test accuracy)\n"
     assert note in capfd.readouterr().err

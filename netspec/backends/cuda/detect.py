@@ -126,7 +126,7 @@ NO_GPU = ""
 
 
 def gpu_reject_reason(why: str | None = None) -> str | None:
-    """Why `auto` is the processor, possibly an empty string; None if it is a GPU. `why` is a reason of the caller.
+    """Why `auto` is the CPU, possibly an empty string; None if it is a GPU. `why` is a reason of the caller.
 
     All workers call this and get the same answer: a reason of one worker holds for all. Raises `InputError` if there is
     a GPU and something about it is broken.
@@ -159,4 +159,4 @@ def _unsuited(error: UnusableGpu) -> str:
 
 
 def _sentence(why: str) -> str:
-    return f"running on the processor, not on a GPU: {why}"
+    return f"running on the CPU, not on a GPU: {why}"

@@ -86,7 +86,7 @@ class CudaDevice(ArrayDevice):
         return copy(source.reshape(target.shape), target)
 
     def timed(self, call: Thunk, least: float) -> float:
-        """Measured with events of the stream, without waiting for the processor between calls."""
+        """Measured with events of the stream, without waiting for the CPU between calls."""
         runtime = self.xp.cuda
 
         def between(calls: int) -> float:

@@ -44,7 +44,7 @@ def is_complete(event: Any) -> bool:
 class ExecutionQueue:
     """The main stream, the stream for inputs, and the flag that stops kernels that write states.
 
-    The flag is set when a guard is not finite and cleared when the processor has noticed: runs that were started in
+    The flag is set when a guard is not finite and cleared when the CPU has noticed: runs that were started in
     between leave states unchanged. At most one run is unconfirmed: each run settles the one before the last.
     """
 
@@ -104,7 +104,7 @@ class ExecutionQueue:
     def begun(self, pending: PendingRun) -> None:
         """Register a run and settle those before it. Raises `NonFiniteLoss` for the first whose guard is not finite.
 
-        The GPU works on the new run while the processor waits for the previous ones.
+        The GPU works on the new run while the CPU waits for the previous ones.
         """
         before, self._unsettled = self._unsettled, [pending]
         for run in before:

@@ -28,7 +28,7 @@ class GpuLinks:
     within: str
     """Between GPUs of a host."""
     host: str
-    """Between a GPU and the processor."""
+    """Between a GPU and the CPU."""
     between: str = "ib-hdr"
     """Between hosts; a guess except for hosts that NVIDIA builds."""
 

@@ -76,7 +76,7 @@ class InputSlot:
 
 
 class GraphExecutor(Executor):
-    """Runs ahead of the processor: a guard is checked during the next run, or when its outcome is requested."""
+    """Runs ahead of the CPU: a guard is checked during the next run, or when its outcome is requested."""
 
     def __init__(self, device: CudaDevice, bound: BoundProgram) -> None:
         super().__init__(device, bound)
@@ -214,9 +214,9 @@ class CaptureLimits:
     unrecorded: tuple[Node, ...]
     """Nodes whose kernels run array-library code, which allocates memory: they cannot be captured."""
     runs_on_host: tuple[Node, ...]
-    """Nodes that involve the processor: they cannot be captured."""
+    """Nodes that involve the CPU: they cannot be captured."""
     unstopped: tuple[Node, ...]
-    """Nodes that write a state and ignore the stop flag: the processor checks the guard before them."""
+    """Nodes that write a state and ignore the stop flag: the CPU checks the guard before them."""
     writes: bool
     """Whether any state is written."""
     guarded: bool
@@ -247,21 +247,19 @@ class CaptureLimits:
 
     @property
     def looks(self) -> bool:
-        """Whether the processor waits for the guard of each run before states are written."""
+        """Whether the CPU waits for the guard of each run before states are written."""
         return self.guarded and bool(self.unstopped)
 
     def notes(self) -> list[str]:
         """Describe the reasons in sentences."""
         if not self.records:
             why = [f"{_named(self.unrecorded)} run array code"] * bool(self.unrecorded)
-            why += [f"{_named(self.runs_on_host)} go through the processor"] * bool(self.runs_on_host)
+            why += [f"{_named(self.runs_on_host)} go through the CPU"] * bool(self.runs_on_host)
             notes = [f"no CUDA graph, its kernels are called one by one: {'; '.join(why)}"]
         else:
             notes = ["two CUDA graphs, with a look at the loss between them" if self.looks else "one CUDA graph"]
         if self.looks:
-            notes.append(
-                f"the processor waits for the loss: {_named(self.unstopped)} write states, unstopped by the GPU"
-            )
+            notes.append(f"the CPU waits for the loss: {_named(self.unstopped)} write states, unstopped by the GPU")
         return notes
 
 

@@ -1,4 +1,4 @@
-"""The numba backend: kernels compiled for the processor of the machine and cached on disk.
+"""The numba backend: kernels compiled for the CPU of the machine and cached on disk.
 
 `scalar_code` and `codegen` generate the source of elementwise kernels; the kernels written by hand (`kernels.pooling`,
 `kernels.reduction`, …) are functions over pointers. `native` compiles both with numba, once, to machine code that later

@@ -2,7 +2,7 @@
 
 Imported only when something is compiled. An element is the upper half of a float32; it is written rounded to the
 nearest, ties to even; NaN stays NaN. Integer instructions do it, so that the result is the same on every
-processor, and loops of them become vector instructions.
+CPU, and loops of them become vector instructions.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def unavailable_reason() -> str | None:
 
 
 def description() -> str:
-    """Version of the library, and the processor instructions that it uses."""
+    """Version of the library, and the CPU instructions that it uses."""
     from netspec.backends.onednn.library import open_library
     from netspec.backends.openmp import thread_count
 

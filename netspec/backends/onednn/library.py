@@ -65,7 +65,7 @@ class OneDnnLibrary:
 
     @property
     def instruction_set(self) -> str:
-        """Instructions that it uses on this processor, by oneDNN's name, e.g. `avx512_core_bf16`."""
+        """Instructions that it uses on this CPU, by oneDNN's name, e.g. `avx512_core_bf16`."""
         isa = int(self.functions.dnnl_get_effective_cpu_isa())
         return INSTRUCTION_SETS.get(isa, hex(isa))
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 OPENED, FAILED = 0, 1
 GONE = -1
 SECONDS = 10.0
-"""Seconds of processor time for opening the LMDB or answering; large files and many values get more."""
+"""Seconds of CPU time for opening the LMDB or answering; large files and many values get more."""
 BYTES_A_SECOND = 2**24
 
 
@@ -84,7 +84,7 @@ def _value(transaction: Any, key: bytes) -> bytes | None:
 
 
 def _limit(seconds: float) -> None:
-    """Let the system kill the process after `seconds` more of processor time; 0 removes the limit."""
+    """Let the system kill the process after `seconds` more of CPU time; 0 removes the limit."""
     if hasattr(signal, "setitimer"):  # not on Windows
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

@@ -24,7 +24,7 @@ PADDING = "\0"
 """How padding is written in the vocabulary: as what no text holds."""
 
 PART = 2**15
-"""Characters of a long text that are encoded by themselves: enough of them to keep all processors busy."""
+"""Characters of a long text that are encoded by themselves: enough of them to keep all CPUs busy."""
 
 
 class SubwordTokenizer(Tokenizer):

@@ -1,1 +1,1 @@
-"""Kernels of communication operations: `mpi` for arrays of the processor, `nccl` for arrays of GPUs."""
+"""Kernels of communication operations: `mpi` for arrays of the CPU, `nccl` for arrays of GPUs."""

@@ -56,7 +56,12 @@ class CTC(LossSpec):
             got=prediction.type,
         )
         batch, steps, count = prediction.shape
-        require(self.mask_index < count, f"there is no class {self.mask_index}", expected=f"`mask_index` below {count}")
+        require(
+            self.mask_index < count,
+            f"`mask_index` is out of range: the prediction has {count} classes",
+            expected=f"0 to {count - 1}",
+            got=self.mask_index,
+        )
         fits = len(target.shape) == 2 and not target.dtype.is_float
         expected = "an input with one axis and `dtype: int32`"
         require(fits, "the target is not a sequence of class indices", expected=expected, got=target.type)

@@ -121,7 +121,12 @@ class ClassIdField(Spec):
             return values
         require(len(values[0].shape) >= 2, "`class_id` needs a prediction with an axis for classes", got=values[0].type)
         axis, count = len(values[0].shape) - 1, values[0].shape[-1]
-        require(self.class_id < count, f"there is no class {self.class_id}", expected=f"`class_id` below {count}")
+        require(
+            self.class_id < count,
+            f"`class_id` is out of range: the prediction has {count} classes",
+            expected=f"0 to {count - 1}",
+            got=self.class_id,
+        )
         return tuple(Slice(axis, self.class_id, self.class_id + 1)(value) for value in values)
 
 

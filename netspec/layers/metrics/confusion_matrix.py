@@ -202,7 +202,8 @@ class CheckedTargetClasses(TargetClasses):
         for index, class_id in enumerate(self.target_class_ids):
             if not 0 <= class_id < self.num_classes:
                 raise problem(
-                    f"there is no class {class_id}", field=f"target_class_ids.{index}",
+                    f"`target_class_ids.{index}` is out of range: there are {self.num_classes} classes",
+                    field=f"target_class_ids.{index}",
                     expected=f"0 to {self.num_classes - 1}", got=str(class_id),
                 )  # fmt: skip
         return self

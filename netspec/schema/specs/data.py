@@ -76,7 +76,7 @@ class SplitFields(Spec):
     prefetch: int = Field(default=2, ge=0, le=64)
     """Number of batches to prepare ahead of the step, if preparing one takes long enough to use threads."""
     workers: PositiveInt | None = Field(default=None, le=256)
-    """Number of threads that prepare batches, if that takes long enough to use threads. By default one per processor.
+    """Number of threads that prepare batches, if that takes long enough to use threads. By default one per CPU core.
     Results do not depend on it."""
     on_error: Literal["error", "skip"] = "error"
     """Whether a damaged sample (a file that cannot be read, a value that is not finite, a label out of range) ends the

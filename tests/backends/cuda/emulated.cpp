@@ -1,4 +1,4 @@
-// Runs CUDA C++ on the processor, one block after another, and checks every access to memory.
+// Runs CUDA C++ on the CPU, one block after another, and checks every access to memory.
 //
 // The compiler instruments kernels (-fsanitize=thread,...), and the hooks that it calls before each load and store are
 // defined here, so that no sanitizer library is needed and Python is not affected. A kernel stops at its first error,

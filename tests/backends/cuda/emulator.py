@@ -52,7 +52,7 @@ def compiler() -> str | None:
 
 
 class OnHost:
-    """The processor in the place of a GPU, with one stream, on which everything is done at once."""
+    """The CPU in the place of a GPU, with one stream, on which everything is done at once."""
 
     def address(self, array: Any) -> int:
         """Address in host memory; arrays are NumPy's, or CuPy's over host memory."""

@@ -1,4 +1,4 @@
-"""CuPy, as far as the device `cuda` uses it, on the processor: streams that do what they are given when they must.
+"""CuPy, as far as the device `cuda` uses it, on the CPU: streams that do what they are given when they must.
 
 What is put in a stream is done when somebody waits for it, or, of a stream in `eager`, as soon as what it waits for is
 done: whoever reads or writes memory that another stream still needs finds or leaves something else. A stream that is

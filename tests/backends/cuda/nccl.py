@@ -1,4 +1,4 @@
-"""`cupy.cuda.nccl`, as far as netspec uses it: what streams are given is carried by MPI, from the memory of processors.
+"""`cupy.cuda.nccl`, as far as netspec uses it: what streams are given is carried by MPI, from the memory of CPUs.
 
 Calls are done when their turn in a stream comes; those of a group at once. A worker without others finds what it sent.
 """

@@ -1,4 +1,4 @@
-"""`auto`: a GPU where there is one that can be used, else the processor with a note; an error where it is broken."""
+"""`auto`: a GPU where there is one that can be used, else the CPU with a note; an error where it is broken."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_unusable_gpu_falls_back_to_cpu_with_a_reason(
     opened = open_device()
     assert opened.name == "cpu"
     assert opened.remark is not None
-    assert opened.remark.startswith("running on the processor, not on a GPU: ")
+    assert opened.remark.startswith("running on the CPU, not on a GPU: ")
     assert words in opened.remark
 
 
@@ -141,7 +141,7 @@ def test_several_workers_agree(
     assert ("fewer GPUs than workers: 1 GPU for 2 workers" in str(opened.remark)) == (name == "cpu")
 
 
-@pytest.mark.parametrize("reason", ["", "running on the processor, not on a GPU: a reason of its own"])
+@pytest.mark.parametrize("reason", ["", "running on the CPU, not on a GPU: a reason of its own"])
 def test_problem_of_one_worker_applies_to_all(reason: str, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install()
     nccl.install(monkeypatch, Machine(2))
@@ -160,7 +160,7 @@ def test_cpu_only_strategy_does_not_use_the_gpu(install: Install) -> None:
     install()
     opened = open_device(host_only="its workers write to one memory")
     assert (opened.name, opened.remark) == (
-        "cpu", "running on the processor, not on a GPU: its workers write to one memory",
+        "cpu", "running on the CPU, not on a GPU: its workers write to one memory",
     )  # fmt: skip
     assert open_device("cuda", host_only="a reason that nobody asked for").name == "cuda"
 
@@ -179,10 +179,10 @@ def test_a_training_prints_its_device(
     assert main(["train", "train.yaml", "--run-dir", "old"]) == 0
     output = capsys.readouterr().out
     assert "3 steps on cpu" in output
-    assert output.count("note: running on the processor, not on a GPU: the GPU 0 is too old") == 1
+    assert output.count("note: running on the CPU, not on a GPU: the GPU 0 is too old") == 1
     assert main(["test", "train.yaml", "--weights", "old/weights.h5", "--json"]) == 0
     actual = capsys.readouterr()
-    assert actual.err.count("note: running on the processor") == 1
+    assert actual.err.count("note: running on the CPU") == 1
     assert actual.out.startswith("{")
 
 

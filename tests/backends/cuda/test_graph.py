@@ -170,7 +170,7 @@ def test_host_waits_only_for_the_step_before_the_last(opened: Open) -> None:
 @pytest.mark.parametrize("kind", [LibraryDevice, UpdatingDevice])
 @pytest.mark.parametrize("bad", [0, 1, 4])
 def test_non_finite_loss_leaves_states_unchanged(opened: Open, kind: type[CudaDevice], bad: int) -> None:
-    """Found out one step late, unless the processor waits; the graph goes on as if neither step had been."""
+    """Found out one step late, unless the CPU waits; the graph goes on as if neither step had been."""
     _, compiler, program = opened(kind, eager=COPIES_EARLY)
     steps(program, bad)
     before = dict(compiler.states)

@@ -1,4 +1,4 @@
-"""Every kernel of the backend `cuda` against the reference, its CUDA C++ run on the processor."""
+"""Every kernel of the backend `cuda` against the reference, its CUDA C++ run on the CPU."""
 
 from __future__ import annotations
 

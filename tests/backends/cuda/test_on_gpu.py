@@ -1,4 +1,4 @@
-"""Trainings on a GPU that is there, in the ways that a spec can ask for, against the same ones on the processor."""
+"""Trainings on a GPU that is there, in the ways that a spec can ask for, against the same ones on the CPU."""
 
 from __future__ import annotations
 

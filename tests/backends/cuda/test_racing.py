@@ -58,7 +58,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def test_calls_are_timed_by_the_clock_of_the_gpu(gpu: Callable[..., Any]) -> None:
-    """The processor returns at once; the mean is that of as many calls as fill the time, after one that warms up."""
+    """The CPU returns at once; the mean is that of as many calls as fill the time, after one that warms up."""
     calls = SimpleNamespace(count=0)
 
     def call() -> None:

@@ -132,7 +132,7 @@ def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() ->
 def test_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "has_wide_vectors", lambda: False)
     x, w = TensorType((64, 20, 12, 12), DType.FLOAT32), TensorType((50, 20, 5, 5), DType.FLOAT32)
-    assert reject_reason(Conv(window(5, 5)), x, w) == "the processor has no AVX-512"
+    assert reject_reason(Conv(window(5, 5)), x, w) == "the CPU has no AVX-512"
 
 
 IMAGES = normal(64, 3, 8, 6)

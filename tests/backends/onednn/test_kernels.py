@@ -115,5 +115,5 @@ def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(
     )
     for signature in filter(
         None, (wide, kernel.low_precision_signature(node, expected))
-    ):  # an old processor has no fast code for the second
+    ):  # an old CPU has no fast code for the second
         assert "dw" in kernel.computation(node, signature).primitive.implementation

@@ -123,7 +123,7 @@ def test_low_precision_products_are_optional(engine):
     strict = Run(matmul(*descs), {Arg.SRC: a, Arg.WEIGHTS: b})[Arg.DST]
     assert_close(strict, exact, 64)
     narrow = Run(matmul(*descs, attributes=Attributes(engine, fpmath=FpMath.BF16)), {Arg.SRC: a, Arg.WEIGHTS: b})
-    # Operands rounded to 2⁻⁹ of themselves where the processor can: 64 errors of random sign, 8 · 2⁻⁸ at the very most.
+    # Operands rounded to 2⁻⁹ of themselves where the CPU can: 64 errors of random sign, 8 · 2⁻⁸ at the very most.
     np.testing.assert_allclose(narrow[Arg.DST], exact, atol=8 * 2.0**-8)
 
 

@@ -1,4 +1,4 @@
-"""Trainings as `trainings.py` runs them, each worker with a GPU of the tests' own: a machine on the processor."""
+"""Trainings as `trainings.py` runs them, each worker with a GPU of the tests' own: a machine on the CPU."""
 
 import runpy
 from collections.abc import Callable

@@ -59,7 +59,7 @@ def test_a_file_for_another_processor_is_refused(tmp_path: Path, monkeypatch: py
     proto = model(chain("y = Conv x w"), w=floats(24, 2, 3, 3))
     proto.graph.node[0].domain = BLOCKED
     monkeypatch.setattr(contrib_nchwc, "block_size", lambda: 16)
-    with pytest.raises(InputError, match="24 channels are not a multiple of 16: the file is for another processor"):
+    with pytest.raises(InputError, match="24 channels are not a multiple of 16: the file is for another CPU"):
         imported(proto, tmp_path)
     monkeypatch.setattr(contrib_nchwc, "block_size", lambda: 8)
     imported(proto, tmp_path)

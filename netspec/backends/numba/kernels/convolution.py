@@ -1,7 +1,7 @@
 """Convolutions with the batch innermost, for filter counts that do not fill vectors.
 
 oneDNN lets channels fill vectors of 16: of LeNet's 20 and 50 filters it computes 32 and 64. Here samples fill them, and
-nothing is computed in vain: on an AVX-512 processor 115 GFLOP/s a core for LeNet's second convolution and its
+nothing is computed in vain: on an AVX-512 CPU 115 GFLOP/s a core for LeNet's second convolution and its
 gradients, where oneDNN reached 65 to 84, and 113 in large matrix products.
 """
 
@@ -97,14 +97,14 @@ def rows_of_products(count: int, columns: int) -> int | None:
 
 @cache
 def has_wide_vectors() -> bool:
-    """Whether the processor has 32 registers of 16 float32 values."""
+    """Whether the CPU has 32 registers of 16 float32 values."""
     import llvmlite.binding as llvm
 
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
 def _too_narrow() -> str | None:
-    return None if has_wide_vectors() else "the processor has no AVX-512"
+    return None if has_wide_vectors() else "the CPU has no AVX-512"
 
 
 class BatchLast(Kernel):

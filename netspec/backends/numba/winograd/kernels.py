@@ -48,7 +48,7 @@ def reject_reason(conv: Conv, x: TensorType, w: TensorType, results: TensorType)
     if w.shape[0] % LANES or w.shape[1] % LANES:
         return "channels do not fill vectors of 16"
     if not has_wide_vectors():
-        return "the processor has no AVX-512"
+        return "the CPU has no AVX-512"
     filtering = best_filter(window.size[0], w.shape[0], w.shape[1], results)
     return filtering if isinstance(filtering, str) else None
 

@@ -1,8 +1,8 @@
-"""Operators on blocks of channels (com.microsoft.nchwc): onnxruntime's optimizer writes them for one kind of processor.
+"""Operators on blocks of channels (com.microsoft.nchwc): onnxruntime's optimizer writes them for one kind of CPU.
 
 A tensor keeps the shape (N, C, …), with C a multiple of the block size; only its values are stored block by block. All
 its readers expect that, so the importer keeps tensors in the usual order and only reorders kernels. A file does not
-contain the block size: like onnxruntime, the importer assumes the one of this processor.
+contain the block size: like onnxruntime, the importer assumes the one of this CPU.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def convolution(ctx: LiftContext, node: OperatorNode) -> None:
         ctx.tensors.constant(node.inputs[1], "kernel"), node.attributes.get("group", 1)
     )
     ctx.report.remarks.append(
-        f"channels are read in blocks of {block_size()}, the size of onnxruntime on this processor"
+        f"channels are read in blocks of {block_size()}, the size of onnxruntime on this CPU"
     )
     inputs = (node.inputs[0], name, *node.inputs[2:])
     fused_convolution(ctx, replace(node, op_type="FusedConv", domain=MICROSOFT, inputs=inputs))
@@ -77,11 +77,11 @@ def _kernel(array: NDArray[Any], groups: int) -> NDArray[Any]:
     """Reorder a kernel (O, I, …), which is stored in blocks of O, and of I unless I is small."""
     (outputs, inputs, *window), block = array.shape, block_size()
     if outputs % block:
-        raise UnsupportedFeature(f"{outputs} channels are not a multiple of {block}: the file is for another processor")
+        raise UnsupportedFeature(f"{outputs} channels are not a multiple of {block}: the file is for another CPU")
     if inputs < block and (groups == 1 or inputs == 1):
         wide = np.moveaxis(array.reshape(outputs // block, inputs, *window, block), -1, 1)
     elif inputs % block:
-        raise UnsupportedFeature(f"{inputs} channels are not a multiple of {block}: the file is for another processor")
+        raise UnsupportedFeature(f"{inputs} channels are not a multiple of {block}: the file is for another CPU")
     else:
         parts = array.reshape(outputs // block, inputs // block, *window, block, block)
         wide = np.moveaxis(parts, (-1, -2), (1, 3))
@@ -90,7 +90,7 @@ def _kernel(array: NDArray[Any], groups: int) -> NDArray[Any]:
 
 @cache
 def block_size() -> int:
-    """Number of channels in onnxruntime's blocks on this processor. Raises `UnsupportedFeature` without blocks."""
+    """Number of channels in onnxruntime's blocks on this CPU. Raises `UnsupportedFeature` without blocks."""
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
@@ -109,5 +109,5 @@ def block_size() -> int:
     except Exception as error:  # onnxruntime's error classes have no other common base
         raise UnsupportedFeature(f"the block size of onnxruntime is unknown: {error}") from error
     if optimized.node[0].domain != BLOCKED:
-        raise UnsupportedFeature("onnxruntime does not put channels into blocks on this processor")
+        raise UnsupportedFeature("onnxruntime does not put channels into blocks on this CPU")
     return int(next(initializer.dims[0] for initializer in optimized.initializer))

@@ -1,4 +1,4 @@
-// The functions of cuBLASLt that netspec calls, on the processor: loops in place of kernels, and looks at whatever the
+// The functions of cuBLASLt that netspec calls, on the CPU: loops in place of kernels, and looks at whatever the
 // library would take on trust. Numbers and structures are those of cublasLt.h 13.10, written down once more.
 
 #include <cmath>

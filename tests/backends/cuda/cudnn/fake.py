@@ -1,4 +1,4 @@
-"""A stand-in for the package `cudnn`, on the processor: graphs are recorded, and executed by the reference code of ops.
+"""A stand-in for the package `cudnn`, on the CPU: graphs are recorded, and executed by the reference code of ops.
 
 It has the part of the frontend's interface that netspec calls, and looks at what the library would take on trust.
 """

@@ -4,7 +4,7 @@ Of batch normalization it says how it would run it, which is no more than that i
 itself, for which it wants a driver.
 
 It needs nvidia-cudnn-frontend and nvidia-cudnn-cu13 (366 MB), but neither a GPU nor a driver: planning takes place on
-the processor. Some versions of cuDNN look for the driver's library all the same: where there is none, one that does
+the CPU. Some versions of cuDNN look for the driver's library all the same: where there is none, one that does
 nothing is compiled. A plan that is made says nothing about its numbers. Exit status 1 where something has none.
 """
 

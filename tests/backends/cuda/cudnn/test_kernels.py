@@ -1,4 +1,4 @@
-"""Every kernel of the backend `cudnn` against the reference, by a stand-in for the library on the processor."""
+"""Every kernel of the backend `cudnn` against the reference, by a stand-in for the library on the CPU."""
 
 from __future__ import annotations
 

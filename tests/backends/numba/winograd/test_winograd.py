@@ -234,7 +234,7 @@ def test_other_types_and_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyP
     assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "computes in float32, not float64"
     monkeypatch.setattr(kernels, "has_wide_vectors", lambda: False)
     x, w = x.with_dtype(DType.FLOAT32), w.with_dtype(DType.FLOAT32)
-    assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "the processor has no AVX-512"
+    assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "the CPU has no AVX-512"
 
 
 def test_training_file_can_exclude_kernels_that_round_more(tmp_path: Path) -> None:
