@@ -6,7 +6,7 @@ Packages that add their own import from this module, from `netspec.layers` (what
 - a callback: `CallbackSpec` has its fields, `Callback` its hooks, which get the `TrainingLoop`;
 - a solver: `SolverSpec`, or `DecayingSolver`, `ScalingSolver` and `DecoupledSolver` for the usual order of its stages;
 - a stage of a solver: an `UpdateTransform`, with `Param`, `Step`, `Updates`, `Slots`, `SlotSpec` and `for_each`; stages
-  to combine are `Descend`, `Scale` and `AddDecayedWeights`; a field of the type `Coefficient` is a number or a schedule;
+  to combine are `Descend`, `Scale` and `AddDecayedWeights`; a `Coefficient` is a field with a number or a schedule;
 - a learning rate schedule: `ScheduleSpec`;
 - a data source: `Source`, which opens a `Dataset` whose fields have a `FieldType`; `Transform` changes its samples,
   `ColumnSpec` reads a column of a table, `TokenizerSpec` splits text.

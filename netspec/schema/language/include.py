@@ -84,7 +84,8 @@ class Includes:
         for name, location in _paths(tree):
             part = self._part(name, location, document)
             if part is not None and part.get("layers"):
-                self._add("a file included at the top level cannot contain `layers`", location, got=f"`layers` in {name}",
+                self._add("a file included at the top level cannot contain `layers`", location,
+                          got=f"`layers` in {name}",
                           hint=f"in a list of layers write `- {{include: {name}}}`")  # fmt: skip
         if "layers" in self.sections:
             self._lists(tree, document)
@@ -184,7 +185,8 @@ class Includes:
             self.complete = False
             return None
         if self._bytes > MAX_BYTES:
-            self._fail("the included files are too large", location, expected=f"at most {MAX_BYTES // 2**20} MiB in all")
+            expected = f"at most {MAX_BYTES // 2**20} MiB in total"
+            self._fail("the included files are too large", location, expected=expected)
             return None
         self._resolve(tree, chain)
         return tree
