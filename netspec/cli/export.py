@@ -53,7 +53,7 @@ def export(
         typer.Option(
             "--output",
             metavar="PATH",
-            help="Write this file, see formats above, or folder.",
+            help="Write this file or folder.",
             show_default=False,
         ),
     ],
@@ -72,7 +72,7 @@ def export(
         float | None,
         typer.Option(
             metavar="X",
-            help="Accept relative errors of X [default: 0.0001].",
+            help="Accept relative errors of X [default: 1e-4].",
             show_default=False,
         ),
     ] = None,

@@ -33,7 +33,7 @@ Weights: TypeAlias = Annotated[
     typer.Option(
         "--weights",
         metavar="FILE",
-        help="Load these weights [default: the run's best].",
+        help="Load these weights [default: the best].",
         show_default=False,
     ),
 ]
@@ -110,12 +110,12 @@ WorkersPerHost: TypeAlias = Annotated[
 
 BatchOrOpen: TypeAlias = Annotated[
     str,
-    typer.Option("--batch-size", metavar="N|symbolic", help="Fix the batch size at N."),
+    typer.Option("--batch-size", metavar="N|symbolic", help="Use this batch size."),
 ]
 Opset: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--opset", metavar="N", help="Use this ONNX operator set [default: the newest].",
+        "--opset", metavar="N", help="Use this opset [default: the newest].",
         show_default=False,
     ),
 ]  # fmt: skip

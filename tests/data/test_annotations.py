@@ -214,7 +214,7 @@ def test_crops_of_annotated_images_are_not_left_to_the_device():
     deferred = pipeline(transforms)
     decode = deferred.defer_decode("image")
     assert decode is not None
-    assert not decode.places
+    assert not decode.position_fields
     np.testing.assert_array_equal(np.asarray(deferred.read(np.arange(6), 0)["mask"]), np.asarray(expected["mask"]))
 
 
