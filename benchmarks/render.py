@@ -44,7 +44,7 @@ def _heading(data: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     waiting = ", waiting passively" if data["passive"] else ""
     return (
-        f"`{data['command']}`,\n{machine['when'][:10]}, {machine['CPU']}, {data['threads']} threads on "
+        f"`{data['command']}`,\n{machine['when'][:10]}, {machine['processor']}, {data['threads']} threads on "
         f"{machine['cores']} cores{waiting}; load average {', '.join(loads)}; {versions}:"
     )
 
