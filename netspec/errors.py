@@ -211,7 +211,7 @@ _ARGUMENTS = {
     "--autotune": "autotune", "--inference": "inference", "--network": "network", "--within": "within",
     "--strategy": "strategies", "--algorithm": "algorithm", "--step-time": "step_time", "--jitter": "jitter",
     "--compute-scale": "compute_scale", "--servers": "servers", "--every": "every", "--density": "density",
-    "--micro-batches": "micro_batches", "--schedule": "schedule", "--split": "split",
+    "--no-data": "data=False", "--micro-batches": "micro_batches", "--schedule": "schedule", "--split": "split",
 }  # fmt: skip
 """The argument of the Python interface for each option."""
 _OPTION = "|".join(sorted(_ARGUMENTS, key=len, reverse=True))

@@ -49,6 +49,7 @@ def check(
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Also run some steps, and check `expect`.")] = False,
+    no_data: Annotated[bool, typer.Option("--no-data", help="Do not look for the data.")] = False,
     device: Device = "auto",
     export: Annotated[
         str | None,
@@ -65,9 +66,9 @@ def check(
 ) -> int:
     """Find errors in net and training files.
 
-    Checks everything that needs neither data nor weights: fields, names, the shapes of all layers, the solver, and the
-    shapes and sizes under `expect`. Lists all errors with their lines, then warnings about probable mistakes:
-    probabilities for a loss of logits, pixels without scaling, unused layers, and others.
+    Checks fields, names, the shapes of all layers, the solver, and the shapes and sizes under `expect`; that the data
+    exists, and that its headers and first samples fit the net. Lists all errors with their lines, then warnings about
+    probable mistakes: probabilities for a loss of logits, pixels without scaling, unused layers, and others.
 
     With --export, also lists layers that the format does not support. Prints notes on what it leaves out to stderr.
     Formats: onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
@@ -87,8 +88,9 @@ def check(
         notes: list[str] = []
         try:
             report = check_spec(
-                file, overrides=overrides, export=export, batch_size=batch, opset=opset, form=form, note=notes.append
-            )
+                file, overrides=overrides, export=export, batch_size=batch, opset=opset, form=form, data=not no_data,
+                note=notes.append,
+            )  # fmt: skip
         except InputError as error:
             problems += [(file, problem) for problem in error.problems]
         else:
@@ -96,6 +98,7 @@ def check(
             if not as_json and not (strict and report.warnings):
                 exported = f"; exports to {export}{' with notes' * bool(notes)}" if export is not None else ""
                 facts = f"{counted(report.layers, 'layer')}, {counted(report.parameters, 'parameter')}{exported}"
+                facts += f"; read of the data: {report.data}" * bool(report.data)
                 print(f"OK: {file} ({facts})")
             if run:
                 problems += [(file, problem) for problem in _check_expectations(file, overrides, device, quiet=as_json)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
@@ -56,6 +56,24 @@ class FieldType(NamedTuple):
     def ragged(self) -> bool:
         """Whether samples differ in size."""
         return None in self.shape
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a look at the headers and first samples of a source shows, in much less time than opening it takes."""
+
+    fields: Mapping[str, FieldType] = field(default_factory=dict)
+    """The types of the fields."""
+    learned: Collection[str] = ()
+    """Fields whose type depends on values that the training split learns from all of its samples."""
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """The number of classes of each label field for which it is certain."""
+    least_classes: Mapping[str, int] = field(default_factory=dict)
+    """The number of classes of other label fields so far: there may be more in samples that were not read."""
+    complete: bool = True
+    """Whether the samples that were read are those of the split, so that the `learned` fields are certain as well."""
+    read: str = ""
+    """What was read of the files, for messages, if not all: `the first 4,096 rows of train.csv`."""
 
 
 class Dataset:
@@ -118,6 +136,10 @@ class Dataset:
 
         chunks = [np.arange(start, min(start + _CHUNK, len(self))) for start in range(0, len(self), _CHUNK)]
         return np.concatenate([np.asarray(self.read(indices)[name]) for indices in chunks])
+
+    def reads_alone(self, name: str) -> bool:
+        """Return whether `values_of` reads nothing but this field, so that it is fast for a small one."""
+        return False
 
     def describe(self, index: int) -> str:
         """Return the origin of a sample for error messages: `train.csv, line 13`."""
@@ -218,6 +240,17 @@ class Source(SplitFields):
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of a sample if the spec alone determines them, to check them before opening files."""
         return None
+
+    def survey(self) -> Survey:
+        """Look at the headers and first samples, in less than a second. Raises `InputError` for what is wrong there.
+
+        By default nothing is read: the result is what the spec alone determines.
+        """
+        return Survey(self.known_fields() or {}, classes=self.known_classes())
+
+    def optional_paths(self) -> Collection[str]:
+        """Return the fields whose paths need not exist before the source is opened, since opening it makes them."""
+        return ()
 
 
 def _guarded_open(open_: Callable[..., Dataset]) -> Callable[..., Dataset]:

@@ -178,6 +178,10 @@ class DatasetPart(Dataset):
         values: Array = self._dataset.values_of(name)[self._indices]
         return values
 
+    def reads_alone(self, name: str) -> bool:
+        """Return whether the divided dataset does."""
+        return self._dataset.reads_alone(name)
+
     def describe(self, index: int) -> str:
         """Return the origin of a sample."""
         return self._dataset.describe(int(self._indices[index]))

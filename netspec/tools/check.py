@@ -1,4 +1,4 @@
-"""Check a spec without its data: fields, names, shapes, gradients, the update, its inputs, and an export."""
+"""Check a spec: fields, names, shapes, gradients, the update, paths and headers of its data, and an export."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.expect import NetExpectation
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.check_data import DataSurvey, known_data, survey_data
 from netspec.tools.spec_warnings import spec_warnings
 from netspec.tools.specs import load_spec, net_of, precision_of
 
@@ -36,6 +37,8 @@ class CheckReport:
     """Number of elements of all parameters, trained or not; moving statistics do not count."""
     notes: tuple[str, ...] = ()
     """Parts that an export to the requested format would leave out."""
+    data: str = ""
+    """What was read of the data, if not all: `the first 4,096 rows of train.csv`."""
     warnings: tuple[Problem, ...] = ()
     """Valid settings that are probably mistakes: probabilities for a loss of logits, pixels without scaling, …"""
 
@@ -58,13 +61,15 @@ def check(
     batch_size: int | None = None,
     opset: int | None = None,
     form: str = "inference",
+    data: bool = True,
     note: Callable[[str], object] | None = None,
 ) -> CheckReport:
-    """Check a net or training file as far as possible without data and weights.
+    """Check a net or training file as far as possible without running it.
 
-    With `export`, the name of a format such as `"onnx"`, the check includes everything that the format cannot express;
-    `batch_size`, `opset` and `form` are those of the export. `note` is called with each note on the export, also if
-    the check fails.
+    Paths must exist, and the headers and first samples of the data must fit the net; `data=False` leaves both out. With
+    `export`, the name of a format such as `"onnx"`, the check includes everything that the format cannot express;
+    `batch_size`, `opset` and `form` are those of the export. `note` is called with each note on the export, also if the
+    check fails.
 
     Raises `InputError` with all mistakes.
 
@@ -76,6 +81,9 @@ def check(
         raise InputError("--batch-size, --opset and --form need --export", hint="add a format: `--export onnx`")
     wanted = _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
     spec = load_spec(source, overrides)
+    survey = DataSurvey()
+    if isinstance(spec, TrainSpec):
+        survey = survey_data(spec) if data else known_data(spec)
     notes: list[str] = []
 
     def keep(text: str) -> None:
@@ -83,8 +91,9 @@ def check(
         if note is not None:
             note(text)
 
-    problems: dict[Problem, Problem] = {}  # a problem of several forms of the net is reported once, whatever its notes
-    for run in _checks(spec, wanted, keep):
+    # A problem of several forms of the net is reported once, whatever its notes.
+    problems = {replace(problem, notes=()): problem for problem in survey.problems}
+    for run in _checks(spec, survey, wanted, keep):
         try:
             run()
         except InputError as error:
@@ -97,7 +106,9 @@ def check(
     name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name
     kind = "training" if isinstance(spec, TrainSpec) else "net"
     parameters = sum(state.value.type.size for state in states if state.role == "parameter")
-    return CheckReport(kind, name, len(net.layers), parameters, tuple(notes), tuple(spec_warnings(spec)))
+    return CheckReport(
+        kind, name, len(net.layers), parameters, tuple(notes), survey.read, tuple(spec_warnings(spec, survey))
+    )
 
 
 def check_expectations(
@@ -117,7 +128,7 @@ def check_expectations(
 
 
 def _checks(
-    spec: NetSpec | TrainSpec, export: _Export | None, note: Callable[[str], object]
+    spec: NetSpec | TrainSpec, survey: DataSurvey, export: _Export | None, note: Callable[[str], object]
 ) -> Iterator[Callable[[], object]]:
     """Functions that raise `InputError` if the spec is wrong."""
     net, dtype = net_of(spec), precision_of(spec).compute_dtype
@@ -126,7 +137,7 @@ def _checks(
     if isinstance(spec, TrainSpec):
         from netspec.tools.check_training import check_training  # a net needs neither passes nor solvers
 
-        yield lambda: check_training(spec)
+        yield lambda: check_training(spec, survey)
     elif net.losses:
         yield lambda: build(net, 1, training=True, dtype=dtype)
     if export is not None:

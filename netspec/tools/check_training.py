@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, ProgramKind
-from netspec.data.base import Dataset, FieldType, Source, Transform
+from netspec.data.base import Dataset, FieldType, Survey, Transform
 from netspec.data.input_binding import bind_inputs
 from netspec.data.pipeline import TransformPipeline
 from netspec.errors import InputError, Problem, did_you_mean, listing
@@ -16,11 +16,12 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.tools.check_data import DataSurvey
 from netspec.tools.specs import precision_of
 from netspec.training.evaluation import wanted_inputs
 
 
-def check_training(spec: TrainSpec) -> None:
+def check_training(spec: TrainSpec, data: DataSurvey) -> None:
     """Build the update, and see that the data feeds the net. Raises `InputError` with all that is wrong."""
     assert isinstance(spec.solver, SolverSpec)
     problems: list[Problem] = []
@@ -45,19 +46,14 @@ def check_training(spec: TrainSpec) -> None:
         raise InputError(problems)
     for path, split in splits.items():
         try:
-            _check_feeds(compiler, path, split)
+            survey = data.splits.get(path.removeprefix("data."), Survey())
+            if path != "data.train":
+                survey = replace(survey, complete=False)
+            check_feeds(compiler, split, survey, compiler.batch_program if path == "data.train" else ProgramKind.TEST)
         except InputError as error:
             problems += [replace(problem, path=f"{path}.{problem.path}") for problem in error.problems]
     if problems:
         raise InputError(problems)
-
-
-def _check_feeds(compiler: Compiler, path: str, split: SplitFields) -> None:
-    assert isinstance(split, Source)
-    if split.known_fields() is not None:  # the rest needs NumPy
-        from netspec.tools.check_training import check_feeds
-
-        check_feeds(compiler, split, compiler.batch_program if path == "data.train" else ProgramKind.TEST)
 
 
 def _unknown_inputs(net: NetSpec, path: str, split: SplitFields) -> Iterator[Problem]:
@@ -85,18 +81,21 @@ class DeclaredDataset(Dataset):
         return 1
 
 
-def check_feeds(compiler: Compiler, split: SplitFields, purpose: ProgramKind) -> None:
+def check_feeds(compiler: Compiler, split: SplitFields, survey: Survey, purpose: ProgramKind) -> None:
     """Compare the fields of a split, after its transforms, with the inputs that the net's programs read.
 
     Raises `InputError` with all that do not match. What a transform learns from data does not change a field's type.
     """
-    assert isinstance(split, Source)
-    fields = split.known_fields()
     waiting = [
         isinstance(transform, Transform) and (transform.needs_data or transform.needs_classes)
         for transform in split.transforms
     ]
-    if fields is None or any(waiting):
+    if not survey.fields or any(waiting):
         return
-    pipeline = TransformPipeline(DeclaredDataset(fields), split, seed=0)
-    bind_inputs(pipeline.fields, wanted_inputs(compiler, [purpose]), split, known=compiler.spec.inputs)
+    pipeline = TransformPipeline(DeclaredDataset(survey.fields), split, seed=0)
+    wanted = {
+        name: kind
+        for name, kind in wanted_inputs(compiler, [purpose]).items()
+        if survey.complete or split.inputs.get(name, name) not in survey.learned
+    }
+    bind_inputs(pipeline.fields, wanted, split, known=compiler.spec.inputs)

@@ -60,7 +60,7 @@ def dry_run(
             samples[SPLITS[name]] = _samples(spec, split)
 
     checks: list[Callable[[], object]] = [
-        lambda: check_workers(spec, workers), lambda: check_spec(source, overrides=overrides),
+        lambda: check_workers(spec, workers), lambda: check_spec(source, overrides=overrides, data=False),
         lambda: _find(weights), count_samples,
     ]  # fmt: skip
     for check in checks:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from netspec.compile import NetGraph, build
-from netspec.data.base import Source
+from netspec.data.base import Source, Survey
 from netspec.errors import Problem, counted
 from netspec.layers.losses_and_metrics import LossSpec
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.check_data import DataSurvey
 from netspec.tools.specs import net_of, precision_of
 
 FAR = 10.0
@@ -35,6 +36,12 @@ class _Subject:
     """A spec and what rules ask about it."""
 
     spec: NetSpec | TrainSpec
+    data: DataSurvey
+
+    @property
+    def survey(self) -> Survey:
+        """What is known of the training data."""
+        return self.data.splits.get("train", Survey())
 
     @cached_property
     def net(self) -> NetSpec:
@@ -62,9 +69,9 @@ class _Subject:
                 yield link, link.fields
 
 
-def spec_warnings(spec: NetSpec | TrainSpec) -> list[Problem]:
+def spec_warnings(spec: NetSpec | TrainSpec, data: DataSurvey) -> list[Problem]:
     """Return what is suspicious in a spec without mistakes, in the order of the rules."""
-    subject = _Subject(spec)
+    subject = _Subject(spec, data)
     return [problem for rule in RULES for problem in rule(subject)]
 
 
@@ -122,17 +129,19 @@ def _number_of_classes(subject: _Subject) -> Iterator[Problem]:
         return
     split = subject.spec.data.train
     assert isinstance(split, Source)
-    known = split.known_classes()
+    exact, least = subject.survey.classes, subject.survey.least_classes
     for link, loss in subject.losses("classes"):
         target = link.sources[1] if len(link.sources) > 1 else ""
-        classes = known.get(split.inputs.get(target, target))
+        label = split.inputs.get(target, target)
+        classes = exact.get(label, least.get(label))
         prediction, layer = subject.graph.values[link.sources[0]], subject.layers.get(link.sources[0])
         scores = prediction.shape[int(getattr(loss, "axis", -1))]
-        if classes is None or layer is None or scores == classes:
+        if classes is None or layer is None or scores == classes or (label not in exact and scores > classes):
             continue
         field = next((name for name in ("units", "filters") if name in type(layer.fields).model_fields), None)
+        known = f"{classes:,} class{'es' * (classes != 1)}{' or more' * (label not in exact)}"
         yield Problem(
-            f"`{layer.name}` has {counted(scores, 'score')}, and the data has {counted(classes, 'class')[:-1]}es",
+            f"`{layer.name}` has {counted(scores, 'score')}, and the data has {known}",
             layer.fields.where(field) if field else layer.fields.where(), f"layers.{layer.name}",
             expected=f"{classes}, one score for each class", got=str(scores),
             hint=f"set `{field}: {classes}`" if field else None,
@@ -145,9 +154,7 @@ def _unscaled_pixels(subject: _Subject) -> Iterator[Problem]:
         return
     split = subject.spec.data.train
     assert isinstance(split, Source)
-    images = {
-        name for name, field in (split.known_fields() or {}).items() if field.dtype == "uint8" and len(field.shape) == 3
-    }
+    images = {name for name, field in subject.survey.fields.items() if field.dtype == "uint8" and len(field.shape) == 3}
     scaled = any(type(transform).__name__ in PIXEL_SCALES for transform in split.transforms)
     for name, field in subject.net.inputs.items():
         readers = [layer for layer in subject.links.layers if name in layer.sources]

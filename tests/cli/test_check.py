@@ -157,9 +157,17 @@ def test_data_that_is_known_beforehand_is_compared_with_the_net(netspec, change,
     assert message in {one["got"] for one in result.json}
 
 
-def test_data_is_not_opened(netspec, work):
+def test_data_that_does_not_exist_is_an_error(netspec, work):
+    (work / "blobs.npz").rename(work / "blob.npz")
+    result = netspec("check", "train.yaml")
+    assert result.status == 2
+    assert "`blobs.npz` does not exist" in result.err
+    assert "hint: did you mean `blob.npz`?" in result.err
+
+
+def test_data_is_not_looked_for_without_data(netspec, work):
     (work / "blobs.npz").unlink()
-    assert netspec("check", "train.yaml").status == 0
+    assert netspec("check", "train.yaml", "--no-data").status == 0
 
 
 def test_a_file_may_look_like_an_override(netspec, work):

@@ -50,6 +50,10 @@ class ArrayDataset(Dataset):
         """Return the array."""
         return self._arrays[name]
 
+    def reads_alone(self, name: str) -> bool:
+        """Return true: the arrays are in memory."""
+        return True
+
     def describe(self, index: int) -> str:
         """Return the origin of sample `index`."""
         return self._describe(index)

@@ -88,6 +88,10 @@ class _Concatenated(Dataset):
         """Return the values of all parts."""
         return np.concatenate([part.values_of(name) for part in self._parts])
 
+    def reads_alone(self, name: str) -> bool:
+        """Return whether all parts do."""
+        return all(part.reads_alone(name) for part in self._parts)
+
     def describe(self, index: int) -> str:
         """Return the origin of sample `index`."""
         number = int(np.searchsorted(self._ends, index, side="right"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,14 +25,15 @@ def listed_files(
     *,
     skip: bool = False,
     learned: Mapping[str, Any] | None = None,
+    most: int | None = None,
 ) -> Listing:
     """The files that a list names, relative to the folder `root`, in its order.
 
     Labels are whole numbers, or names: of `classes`, by default of those that the training split has `learned`, or that
-    there are, sorted. With `skip`, lines whose file is not there or whose label cannot be one are left out and counted.
-    Raises InputError with every line that is wrong.
+    there are, sorted. At most `most` lines are read. With `skip`, lines whose file is not there or whose label cannot
+    be one are left out and counted. Raises InputError with every line that is wrong.
     """
-    lines = list(_lines(existing(path), kind))
+    lines = list(islice(_lines(existing(path), kind), most))
     labels = list_labels(path, lines, classes, learned)
     listing = Listing(kind, [], None if labels.numbers is None else [], labels.classes)
     problems: list[Problem] = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
@@ -109,6 +110,10 @@ class ListedFiles(Dataset, Generic[Item]):
         """Return the labels without reading the files."""
         return self._labels if name == "label" and self._labels is not None else super().values_of(name)
 
+    def reads_alone(self, name: str) -> bool:
+        """Return whether this is the label, for which no file is read."""
+        return name == "label"
+
     def read_one(self, file: Path, name: str) -> Item:
         """Read one file, named `name` in messages. Raises InputError if it cannot be used."""
         raise NotImplementedError(f"{type(self).__name__} does not say how a file is read")
@@ -152,13 +157,16 @@ def _marks(listing: Listing, *, skip: bool) -> Array:
     return marks
 
 
-def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind) -> Listing:
-    """The files of a kind below `root`, one folder a class: by class, then by path. Raises InputError."""
+def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind, most: int | None = None) -> Listing:
+    """The files of a kind below `root`, one folder a class: by class, then by path. Raises InputError.
+
+    At most `most` files of each class, in no order.
+    """
     names = _class_names(existing(root, folder=True), classes, kind)
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        class_files = files_below(root / name, kind)
+        class_files = files_below(root / name, kind) if most is None else list(islice(_found(root / name, kind), most))
         files += class_files
         labels += [label] * len(class_files)
     _check_not_empty(root, names, labels, kind, declared=classes is not None)
@@ -203,7 +211,7 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
             hint=did_you_mean(name, declared),
         )
         for name in names
-        if name not in declared and files_below(root / name, kind)
+        if name not in declared and any(_found(root / name, kind))
     ]
     if unknown:
         raise InputError(unknown)
@@ -212,15 +220,27 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
 
 def files_below(folder: Path, kind: FileKind) -> list[Path]:
     """All files of a kind below a folder, sorted by path."""
-    files: list[Path] = []
-    for parent, folders, names in os.walk(folder, onerror=_unlisted):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [
-            Path(parent, name)
-            for name in names
-            if not name.startswith(".") and Path(name).suffix.lower() in kind.suffixes
-        ]
-    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
+    return sorted(_found(folder, kind), key=lambda file: file.relative_to(folder).as_posix())
+
+
+def _found(folder: Path, kind: FileKind) -> Iterator[Path]:
+    """Yield the files of a kind below a class folder, as the file system lists them."""
+    try:
+        with os.scandir(folder) as entries:
+            inner = []
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    inner.append(entry)
+                elif Path(entry.name).suffix.lower() in kind.suffixes:
+                    yield Path(entry.path)
+    except OSError as error:
+        _unlisted(error)
+        return
+    for entry in inner:
+        if not entry.is_symlink():
+            yield from _found(Path(entry.path), kind)
 
 
 def _unlisted(error: OSError) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.base import Dataset
+from netspec.data.base import Dataset, FieldType
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.readers.concatenation import open_each
@@ -62,6 +62,23 @@ def open_npz(path: Path, names: Sequence[str] | None = None) -> ArrayDataset:
     return ArrayDataset(
         arrays, digest=fingerprint(read_bytes(path)), describe=lambda index: f"{path.name}, sample {index}"
     )
+
+
+def npz_fields(path: Path, names: Sequence[str] | None) -> dict[str, FieldType]:
+    """Return the fields of a file from the headers of its arrays, or of those named; the others are not read.
+
+    Raises `InputError` if the file is not a zip, or has no array of a name.
+    """
+    with refuse_damage(path, "a zip of NumPy arrays"), zipfile.ZipFile(existing(path)) as archive:
+        stored = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        fields = {}
+        for name in chosen(str(path), stored, names):
+            with archive.open(f"{name}.npy") as member:
+                version = np.lib.format.read_magic(member)
+                if version in _HEADERS:
+                    shape, _, dtype = _HEADERS[version](member)
+                    fields[name] = FieldType(shape[1:], dtype.newbyteorder("=").name)
+    return fields
 
 
 def _arrays(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Array], list[Problem]]:

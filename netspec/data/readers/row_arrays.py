@@ -84,6 +84,14 @@ class ColumnDataset(Dataset):
             raise DamagedSamples(damaged)
         return samples
 
+    def values_of(self, name: str) -> Array:
+        """Return one column."""
+        return self._columns[name].read(np.arange(len(self)))
+
+    def reads_alone(self, name: str) -> bool:
+        """Return true: columns are read separately."""
+        return True
+
     def describe(self, index: int) -> str:
         """Return the origin of a sample for messages."""
         return self._describe(index)
@@ -184,9 +192,24 @@ class Recast(Dataset):
 
     def read(self, indices: Array) -> dict[str, Samples]:
         """Return the samples at `indices`. Raises `DamagedSamples` with values that the other type cannot represent."""
-        samples = dict(self._dataset.read(indices))
+        return self._recast(self._dataset.read(indices), indices)
+
+    def values_of(self, name: str) -> Array:
+        """Return a field of all samples. Raises `DamagedSamples` as `read` does."""
+        values = {name: self._dataset.values_of(name)}
+        return np.asarray(self._recast(values, np.arange(len(self)))[name])
+
+    def reads_alone(self, name: str) -> bool:
+        """Return whether the other dataset does."""
+        return self._dataset.reads_alone(name)
+
+    def _recast(self, read: Mapping[str, Samples], indices: Array) -> dict[str, Samples]:
+        """Return some fields of samples with their types and shapes."""
+        samples = dict(read)
         damaged: dict[int, list[Problem]] = {}
         for name, dtype in self._dtypes.items():
+            if name not in samples:
+                continue
             values = np.asarray(samples[name])
             with np.errstate(invalid="ignore", over="ignore"):
                 converted = values.astype(dtype)
@@ -201,8 +224,8 @@ class Recast(Dataset):
             samples[name] = converted
         if damaged:
             raise DamagedSamples(damaged)
-        for name, shape in self._shapes.items():
-            samples[name] = np.asarray(samples[name]).reshape(-1, *shape)
+        for name in self._shapes.keys() & samples.keys():
+            samples[name] = np.asarray(samples[name]).reshape(-1, *self._shapes[name])
         return samples
 
     def describe(self, index: int) -> str:

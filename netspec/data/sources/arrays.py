@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from netspec.data.base import Dataset, Source, located_at
+from netspec.data.base import Dataset, Source, Survey, located_at
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
@@ -40,6 +40,13 @@ class ArraySource(Source):
 
         with located_at(self, "source"):
             return Recast(dataset, self.dtypes, self.shapes)
+
+    def survey(self) -> Survey:
+        """Open the arrays, whose samples are not read, and read the labels."""
+        from netspec.data.surveys import survey_of, undivided
+
+        whole = undivided(self)
+        return survey_of(self, whole.open())
 
 
 def paths_in(source: Source, field: str, *inside: str | int) -> list[Path]:
@@ -101,6 +108,20 @@ class Npz(ArraySource):
 
         with located_at(self, "path"):
             return open_npz_files(paths_in(self, "path"), self.arrays)
+
+    def survey(self) -> Survey:
+        """Read the headers of the arrays; small files in full."""
+        from netspec.data.readers.npz import npz_fields
+        from netspec.data.surveys import QUICK, total_size
+
+        with located_at(self, "path"):
+            paths = paths_in(self, "path")
+            fields = npz_fields(paths[0], self.arrays)
+            if total_size(paths) <= QUICK // 8:
+                return super().survey()
+        if self.dtypes or self.shapes:
+            return Survey()
+        return Survey(fields, classes=self.known_classes(), read="the headers of the arrays")
 
 
 @SOURCES.register

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from netspec.data.base import ClassNames, Dataset, located_at
-from netspec.data.sources.files import FileSource
+from netspec.data.base import ClassNames, Dataset, FieldType, located_at
+from netspec.data.sources.files import FIRST, FileSource
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import FileKind
+    from netspec.data.readers.file_samples import FileKind, Listing
 
 
 @SOURCES.register
@@ -58,22 +58,38 @@ class Audio(FileSource):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the files. Sounds are read batch by batch."""
-        from netspec.data.audio.sounds import SOUNDS, SoundFiles
+        listing = self._listing(learned)
+        with located_at(self, "path"):
+            return self._sounds(listing)
+
+    def first_files(self) -> Listing:
+        """Return some of the sounds."""
+        return self._listing(None, most=FIRST)
+
+    def first_fields(self, listing: Listing) -> tuple[Mapping[str, FieldType], str]:
+        """Return the fields; no sound is read."""
+        return self._sounds(listing).fields, ""
+
+    def _listing(self, learned: Mapping[str, Any] | None, most: int | None = None) -> Listing:
+        from netspec.data.audio.sounds import SOUNDS
         from netspec.data.readers.file_lists import listed_files
         from netspec.data.readers.file_samples import class_folders, unlabelled
 
         root, skip = resolve_path(self, "path"), self.on_error == "skip"
         if self._unlabelled:
-            listing = unlabelled(self._unlabelled, SOUNDS)
-        elif self.list is not None:
+            return unlabelled(self._unlabelled, SOUNDS)
+        if self.list is not None:
             with located_at(self, "list"):
-                listing = listed_files(
-                    resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned
+                return listed_files(
+                    resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned, most=most
                 )
-        else:
-            with located_at(self, "path"):
-                listing = class_folders(root, self.classes, SOUNDS)
         with located_at(self, "path"):
-            return SoundFiles(
-                listing, sampling_rate=self.sampling_rate, channels=self.channels, resample=self.resample, skip=skip
-            )
+            return class_folders(root, self.classes, SOUNDS, most)
+
+    def _sounds(self, listing: Listing) -> Dataset:
+        from netspec.data.audio.sounds import SoundFiles
+
+        return SoundFiles(
+            listing, sampling_rate=self.sampling_rate, channels=self.channels, resample=self.resample,
+            skip=self.on_error == "skip",
+        )  # fmt: skip

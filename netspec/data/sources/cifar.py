@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from netspec.data.base import Dataset, FieldType, Source, located_at
+from netspec.data.base import Dataset, FieldType, Source, Survey, located_at
 from netspec.data.known_datasets import CIFAR10, CIFAR100, KnownSet
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
@@ -101,6 +101,12 @@ class CifarBinary(Source):
         if part is None:
             raise InputError(f"{path} is a folder", expected="files, or also `split: train` or `split: test`")
         return _files_in(path, _known(self.kind), part)
+
+    def survey(self) -> Survey:
+        """Open the files, whose samples are not read."""
+        from netspec.data.surveys import survey_of, undivided
+
+        return survey_of(self, undivided(self).open())
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of the kind."""

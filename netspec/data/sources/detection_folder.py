@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.data.base import ClassNames, Dataset, FieldType, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
 from netspec.data.sources.image_folder import ImageFileSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
@@ -85,6 +85,13 @@ class DetectionFolder(ImageFileSource):
             "labels": FieldType((self.max_boxes,), "int32"),
             "crowd": FieldType((self.max_boxes,), "int32"),
         }
+
+    def survey(self) -> Survey:
+        """Look for the annotations."""
+        if self.annotations is None:
+            with located_at(self, "path"):
+                _found_annotations(resolve_path(self, "path"))
+        return super().survey()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Read the annotations. Images are read batch by batch."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import ClassNames, Dataset, FieldType, located_at
-from netspec.data.sources.files import FileSource
+from netspec.data.sources.files import FIRST, FileSource
 from netspec.data.sources.text import text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
 from netspec.errors import InputError
@@ -62,6 +62,22 @@ class Documents(FileSource):
         is_single_folder = self.documents == "files" and not isinstance(self.path, list)
         return resolve_path(self, "path") if is_single_folder else None
 
+    def first_files(self) -> Listing | None:
+        """Return some of the files; lines of files are not read."""
+        from netspec.data.readers.file_samples import class_folders
+
+        if self.documents == "lines":
+            return None
+        with located_at(self, "path"):
+            return class_folders(self._folder(), self.classes, self.file_kind(), FIRST)
+
+    def _folder(self) -> Path:
+        if isinstance(self.path, list):
+            raise InputError(
+                "`documents: files` reads one folder", expected="the folder that contains the class folders"
+            )
+        return resolve_path(self, "path")
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the documents. The training split reads them once to learn the vocabulary."""
         from netspec.data.text.documents import TextFiles, TextLines
@@ -78,11 +94,7 @@ class Documents(FileSource):
 
         if self._unlabelled:
             return unlabelled(self._unlabelled, self.file_kind())
-        if isinstance(self.path, list):
-            raise InputError(
-                "`documents: files` reads one folder", expected="the folder that contains the class folders"
-            )
-        listing = class_folders(resolve_path(self, "path"), self.classes, self.file_kind())
+        listing = class_folders(self._folder(), self.classes, self.file_kind())
         indices = self._held_out_indices(len(listing.files), listing.labels)
         return listing if indices is None else listing.only(indices.tolist())
 

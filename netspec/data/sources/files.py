@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import PrivateAttr
 
-from netspec.data.base import Source
+from netspec.data.base import FieldType, Source, Survey
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import FileKind
+    from netspec.data.readers.file_samples import FileKind, Listing
+
+FIRST = 20
+"""Number of files of each class, or of lines of a list, that a survey looks at; and of files whose headers it reads."""
 
 
 class FileSource(Source):
@@ -43,6 +46,31 @@ class FileSource(Source):
     def class_folder(self) -> Path | None:
         """Return the folder that contains the class folders; None if labels come from elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} has no `class_folder`")
+
+    def first_files(self) -> Listing | None:
+        """Return a few files of each class folder, or the first ones of a list; None if they are not looked for.
+
+        Raises `InputError` as `open` does.
+        """
+        return None
+
+    def first_fields(self, listing: Listing) -> tuple[Mapping[str, FieldType], str]:
+        """Return the fields of the samples as far as a few files show them, and what was read of these files."""
+        return self.known_fields() or {}, ""
+
+    def survey(self) -> Survey:
+        """List the class folders, and look at a few files."""
+        listing = self.first_files()
+        if listing is None:
+            return super().survey()
+        is_list = bool(listing.places)
+        names = {"label": len(listing.classes)} if listing.classes else {}
+        exact = {**({} if is_list else names), **super().known_classes()}
+        least = {} if exact else names
+        if is_list and listing.labels and not listing.classes:
+            least = {"label": max(listing.labels) + 1}
+        fields, read = self.first_fields(listing)
+        return Survey(fields, classes=exact, least_classes=least, read=read)
 
     def file_suffix(self) -> str:
         """Return a suffix of the files."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from netspec.data.base import Dataset, Source, located_at
+from netspec.data.base import Dataset, Source, Survey, located_at
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
@@ -31,3 +31,12 @@ class Idx(Source):
 
         with located_at(self, "images"):
             return labelled_images(resolve_path(self, "images"), resolve_path(self, "labels"))
+
+    def survey(self) -> Survey:
+        """Open the files, unless they are large and gzipped."""
+        from netspec.data.surveys import QUICK, survey_of, total_size, undivided
+
+        paths = [resolve_path(self, "images"), resolve_path(self, "labels")]
+        if any(path.suffix == ".gz" for path in paths) and total_size(paths) > QUICK:
+            return super().survey()
+        return survey_of(self, undivided(self).open())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, located_at
-from netspec.data.sources.files import FileSource
-from netspec.errors import InputError
+from netspec.data.sources.files import FIRST, FileSource
+from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -104,7 +104,19 @@ class ImageFolder(ImageFileSource):
         with located_at(self, "path"):
             return self.image_files(listing, skip=skip)
 
-    def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool) -> Listing:
+    def first_files(self) -> Listing:
+        """Return some of the images."""
+        return self._listing(None, skip=self.on_error == "skip", most=FIRST)
+
+    def first_fields(self, listing: Listing) -> tuple[Mapping[str, FieldType], str]:
+        """Return the type of the images, from the headers of some if there is no `size`, and the label."""
+        some = listing.only(range(0, len(listing.files), -(-len(listing.files) // FIRST)))
+        with located_at(self, "path"):
+            images = self.image_files(some, skip=self.on_error == "skip")
+        folder = resolve_path(self, "path").name
+        return images.fields, "" if self.size else f"the headers of {counted(len(some.files), 'image')} of {folder}"
+
+    def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool, most: int | None = None) -> Listing:
         from netspec.data.readers.file_lists import listed_files
         from netspec.data.readers.file_samples import class_folders, unlabelled
         from netspec.data.readers.images import IMAGES
@@ -116,14 +128,16 @@ class ImageFolder(ImageFileSource):
             with located_at(self, "list"):
                 if part is not None:
                     raise InputError("`list` and `split` exclude each other", expected="one of them")
-                return listed_files(resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip, learned=learned)
+                return listed_files(
+                    resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip, learned=learned, most=most
+                )
         with located_at(self, "path"):
             if part is None:
-                return class_folders(root, self.classes, IMAGES)
+                return class_folders(root, self.classes, IMAGES, most)
             lists = [file for suffix in ("csv", "txt") if (file := root / f"{part}.{suffix}").is_file()]
             if lists:
-                return listed_files(lists[0], root, self.classes, IMAGES, skip=skip, learned=learned)
-            return class_folders(root / part, self.classes, IMAGES)
+                return listed_files(lists[0], root, self.classes, IMAGES, skip=skip, learned=learned, most=most)
+            return class_folders(root / part, self.classes, IMAGES, most)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields if the images are resized and have labels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -50,6 +50,10 @@ class KnownSource(Source):
     def known_classes(self) -> Mapping[str, int]:
         """Return the numbers of classes of the set."""
         return {name: len(names) for name, names in self.known.classes.items()}
+
+    def optional_paths(self) -> Collection[str]:
+        """Return `path` if missing files are downloaded."""
+        return ("path",) if self.download else ()
 
     @property
     def blamed(self) -> str:

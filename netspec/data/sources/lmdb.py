@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from netspec.data.base import Dataset, Source, located_at
+from netspec.data.base import Dataset, Source, Survey, located_at
 from netspec.data.sources.image_folder import Size
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
+
+QUICK_LMDB = 2**30
+"""Bytes of an LMDB of images whose keys are read in less than a second."""
 
 
 @SOURCES.register
@@ -53,3 +56,15 @@ class Lmdb(Source):
                 resolve_path(self, "path"), size=self.size, channels=self.channels, interpolation=self.interpolation,
                 order=self.order, skip=self.on_error == "skip",
             )  # fmt: skip
+
+    def survey(self) -> Survey:
+        """Open the LMDB if its keys are read quickly, and the package is there."""
+        from importlib.util import find_spec
+
+        from netspec.data.surveys import survey_of, total_size, undivided
+
+        path = resolve_path(self, "path")
+        size = total_size([path / "data.mdb" if path.is_dir() else path])
+        if find_spec("lmdb") is None or size > QUICK_LMDB:
+            return super().survey()
+        return survey_of(self, undivided(self).open())

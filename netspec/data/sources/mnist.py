@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from netspec.data.base import Dataset, FieldType, Source, located_at
+from netspec.data.base import Dataset, FieldType, Source, Survey, located_at
 from netspec.data.bundled import zoo_root
 from netspec.data.known_datasets import FASHION_MNIST, KnownSet
 from netspec.data.sources.known import KnownSource
@@ -54,6 +54,14 @@ class Mnist(Source):
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of MNIST; None for another folder, whose images may have another size."""
         return None if self.path else {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
+
+    def survey(self) -> Survey:
+        """Open the files of another folder."""
+        from netspec.data.surveys import QUICK, survey_of, total_size, undivided
+
+        if self.path is None or total_size(resolve_path(self, "path").glob("*.gz")) > QUICK:
+            return super().survey()
+        return survey_of(self, undivided(self).open())
 
 
 @SOURCES.register

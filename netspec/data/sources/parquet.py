@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from netspec.data.base import Survey
 from netspec.data.tabular.source import TableSource
 from netspec.schema.specs.data import SOURCES
 
@@ -36,3 +37,9 @@ class Parquet(TableSource):
         from netspec.data.tabular.parquet import ParquetTable
 
         return ParquetTable(path)
+
+    def survey(self) -> Survey:
+        """Read the first rows, if pyarrow is installed."""
+        from importlib.util import find_spec
+
+        return Survey() if find_spec("pyarrow") is None else super().survey()

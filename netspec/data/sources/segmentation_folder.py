@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.data.base import ClassNames, Dataset, FieldType, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
 from netspec.data.sources.image_folder import ImageFileSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
@@ -108,6 +108,16 @@ class SegmentationFolder(ImageFileSource):
         except InputError:
             return {}
         return {"mask": count} if count else {}
+
+    def survey(self) -> Survey:
+        """Look for the folders of images and masks."""
+        from netspec.data.files import existing
+
+        folder, _ = self._part()
+        with located_at(self, "path"):
+            for name in (self.images, self.masks):
+                existing(folder(name), folder=True)
+        return super().survey()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Find the mask of each image, and compare their sizes. Images are read batch by batch."""

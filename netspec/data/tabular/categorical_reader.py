@@ -125,6 +125,10 @@ class CategoricalColumn(Column):
         return self._other + len(self._vocabulary) if self._mode == "one_hot" else 1
 
     @property
+    def learns_width(self) -> bool:
+        return self._mode == "one_hot" and self._spec.vocabulary is None
+
+    @property
     def dtype(self) -> str:
         return "float32" if self._mode == "one_hot" else "int32"
 

@@ -74,6 +74,11 @@ class Column:
         return 1
 
     @property
+    def learns_width(self) -> bool:
+        """Whether the width depends on the values in the training split."""
+        return False
+
+    @property
     def dtype(self) -> str:
         """NumPy's name of the type of these values."""
         return "float32"

@@ -198,6 +198,20 @@ class TextFile:
                 self.digest = raw.digest.hexdigest()
         self._watched.check()
 
+    def head(self, columns: Sequence[int]) -> tuple[RowBlock, bool]:
+        with self._opened() as file:
+            source = _Rows(file, self._options)
+            rows: list[_Row] = []
+            try:
+                for number, row in enumerate(source):
+                    if number or not self._repeated:
+                        rows.append(row)
+                    if len(rows) > BLOCK or row.offset > BLOCK_BYTES:
+                        return self._block(rows[:-1], 0, columns), False
+            except csv.Error as error:
+                raise InputError(self._unreadable(source.line, error)) from None
+        return self._block(rows, 0, columns), True
+
     def _indexed(self, rows: Iterator[_Row], columns: Sequence[int]) -> Iterator[RowBlock]:
         rows_read: list[_Row] = []
         expected, step = -1, self._options.step
@@ -243,7 +257,7 @@ class TextFile:
         faults += [
             Fault(number, **self._undecoded_facts(row.undecoded)) for number, row in enumerate(rows) if row.undecoded
         ]
-        table = list(zip(*split, strict=True))
+        table = list(zip(*split, strict=True)) or [()] * width
         return RowBlock(
             len(rows),
             [TextCells(table[column]) for column in columns],

@@ -54,6 +54,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     label = None
     if declared.label is not None and not (declared.unlabelled and not search.has(declared.label)):
         label = search.find_column(declared.label, "label")
+        label = None if search.problems else label
     if columns is None:
         others = [index for index in range(len(file.names)) if index != label]
         requested += [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 Done = TypeVar("Done")
+HEAD = 4096
+"""Number of rows of the head of a file."""
 
 
 def _library() -> ModuleType:
@@ -49,7 +52,7 @@ class ParquetTable:
             schema = file.schema_arrow
             sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         self.names: Sequence[str] = schema.names
-        self._types = schema.types
+        self._schema, self._types = schema, schema.types
         self._starts = np.cumsum([0, *sizes])
 
     def _opened(self) -> Any:
@@ -102,6 +105,19 @@ class ParquetTable:
                 problems.append(Problem(message, expected="numbers, text, dates, or booleans"))
         if problems:
             raise InputError(problems)
+
+    def head(self, columns: Sequence[int]) -> tuple[RowBlock, bool]:
+        self._check_types(columns)
+        names = [self.names[column] for column in columns]
+
+        def act() -> Any:
+            with self._opened() as file:
+                return list(islice(file.iter_batches(batch_size=HEAD, columns=names), 1))
+
+        batches = self._doing(act)
+        table = self._pa.Table.from_batches(batches, None if batches else self._schema)
+        cells = [ArrowCells(self._pa, table.column(name)) for name in names]
+        return RowBlock(len(table), cells, lambda row, _: self._place(row)), len(table) == self._starts[-1]
 
     def pages(self) -> Array:
         return self._starts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from netspec.data.base import ClassNames, Dataset, Source, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
 from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
 from netspec.schema.specs.data import ShuffleWindow
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -122,6 +122,30 @@ class TableSource(Source):
     def file_suffix(self) -> str:
         """Return the suffix of the table."""
         return Path(self.path).suffix
+
+    def survey(self) -> Survey:
+        """Read the header and the first rows, and what they show of the columns."""
+        import numpy as np
+
+        from netspec.data.tabular.dataset import open_table
+        from netspec.data.tabular.declaration import Declaration, fields_of
+        from netspec.data.tabular.head import TableHead
+
+        declared = Declaration(self.columns, self.label, self.classes, self.missing, self.missing_values, None)
+        with located_at(self, "path"):
+            head = TableHead(self.file(resolve_path(self, "path")))
+            columns = fields_of(head, declared)
+            table = open_table(head, columns, skip=self.on_error == "skip", limit=self.limit, cache=2**62)
+        grows = [name for name, used in columns.items() if any(column.learns_width for column in used)]
+        exact = dict(self.known_classes())
+        least: dict[str, int] = {}
+        for name, names in table.classes.items():
+            (exact if head.is_whole else least).setdefault(name, len(names))
+        if LABEL not in table.classes and table.fields.get(LABEL) == FieldType((), "int32"):
+            labels = np.asarray(table.values_of(LABEL))
+            least[LABEL] = int(labels.max()) + 1
+        read = "" if head.is_whole else f"the first {head.rows:,} rows of {head.path.name}"
+        return Survey(table.fields, grows, exact, least, head.is_whole and self.hold_out is None, read)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the table, reading all rows once."""

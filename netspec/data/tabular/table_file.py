@@ -56,6 +56,10 @@ class TableFile(Protocol):
         """Yield all rows, once, before any row is read again. Raises `InputError` if reading ends early."""
         ...
 
+    def head(self, columns: Sequence[int]) -> tuple[RowBlock, bool]:
+        """Return the first rows, a few thousand at most, and whether these are all. Raises `InputError`."""
+        ...
+
     def pages(self) -> Array:
         """Return the first row of each page, and at the end the number of rows."""
         ...

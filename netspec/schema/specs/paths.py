@@ -44,10 +44,12 @@ def resolve_path(spec: Spec, *path: str | int) -> Path:
 
 def files_named_in(spec: Spec) -> list[str]:
     """The absolute paths in all fields of `spec` that name files, including lists and mappings."""
-    return [
-        str(resolve_path(spec, *path))
-        for path in _key_paths([], {name: getattr(spec, name) for name in type(spec).model_fields})
-    ]
+    return [str(resolve_path(spec, *path)) for path in paths_in_fields(spec)]
+
+
+def paths_in_fields(spec: Spec) -> list[list[str | int]]:
+    """The keys and indices that lead to each file name in the fields of `spec`, without those of nested specs."""
+    return list(_key_paths([], {name: getattr(spec, name) for name in type(spec).model_fields}))
 
 
 def _key_paths(parent: list[str | int], value: Any) -> Iterator[list[str | int]]:

@@ -6,7 +6,7 @@ A field with the annotation `Member(registry)` accepts any of them. Modules are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -86,7 +86,10 @@ def parts_of(spec: Spec) -> Iterator[tuple[str, Spec]]:
     yield "", spec
     for name in type(spec).model_fields:
         value = getattr(spec, name)
-        items = enumerate(value) if isinstance(value, (list, tuple)) else [("", value)]
+        if isinstance(value, dict):
+            items: Iterable[tuple[object, Any]] = value.items()
+        else:
+            items = enumerate(value) if isinstance(value, (list, tuple)) else [("", value)]
         for index, item in items:
             for path, part in parts_of(item) if isinstance(item, Spec) else ():
                 yield ".".join(filter(None, (name, str(index), path))), part

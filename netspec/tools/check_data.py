@@ -1,0 +1,59 @@
+"""Look for the data of a training: missing paths, and what headers and first samples show, without opening it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from netspec.data.base import Source, Survey
+from netspec.data.missing_paths import missing_paths
+from netspec.errors import InputError, Problem
+from netspec.schema.specs.train import TrainSpec
+
+
+@dataclass(frozen=True)
+class DataSurvey:
+    """What a look at the data of a training shows."""
+
+    splits: Mapping[str, Survey] = field(default_factory=dict)
+    """The survey of each split, by name, unless it failed."""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def read(self) -> str:
+        """What was read of the data, for messages; empty if nothing or all of it."""
+        return ", ".join(dict.fromkeys(survey.read for survey in self.splits.values() if survey.read))
+
+
+def known_data(spec: TrainSpec) -> DataSurvey:
+    """Return what the spec alone says of the data."""
+    sources = {name: split for name, split in spec.data.splits().items() if isinstance(split, Source)}
+    return DataSurvey({name: Source.survey(source) for name, source in sources.items()})
+
+
+def survey_data(spec: TrainSpec) -> DataSurvey:
+    """Look at the files of each split, less than a second each; collect all problems."""
+    splits: dict[str, Survey] = {}
+    problems: list[Problem] = []
+    if spec.init_from is not None:
+        problems += missing_paths(spec.init_from, "init_from")
+    for name, split in spec.data.splits().items():
+        assert isinstance(split, Source)
+        if getattr(spec.data, name) is None:  # held out: samples like those of the training split
+            splits[name] = replace(splits["train"], read="")
+            continue
+        splits[name] = Source.survey(split)
+        missing = list(missing_paths(split, f"data.{name}"))
+        problems += missing
+        try:
+            splits[name] = split.survey() if not missing else splits[name]
+        except InputError as error:
+            problems += _in_split(split, f"data.{name}", error)
+    return DataSurvey(splits, tuple(problems))
+
+
+def _in_split(split: Source, path: str, error: InputError) -> Iterator[Problem]:
+    """Yield the problems of a split with their full paths."""
+    for problem in error.problems:
+        inner = ".".join(filter(None, (path, problem.path)))
+        yield replace(problem, location=problem.location or split.where(), path=inner)

@@ -1,0 +1,293 @@
+"""`netspec check` and the data: paths that do not exist, and what headers and first samples show."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import netspec
+from netspec.errors import InputError, Problem
+from netspec.tools.check_data import survey_data
+from netspec.tools.specs import load_train
+
+ROWS = 5000
+
+
+def training(folder: Path, train: Mapping[str, Any], shape: list[int], classes: int = 3, name: str = "x") -> Path:
+    """Write a training of a small classifier and return its path. `name` is the field that the net reads."""
+    import yaml
+
+    flat = [{"name": "flat", "type": "Flatten", "from": name}] if len(shape) > 1 else []
+    spec = {
+        "netspec": 1,
+        "net": {
+            "netspec": 1,
+            "inputs": {name: {"shape": shape}, "label": {"shape": [], "dtype": "int32"}},
+            "layers": [
+                *flat,
+                {"name": "scores", "type": "Dense", "units": classes, **({} if flat else {"from": name})},
+            ],
+            "losses": [
+                {"type": "SparseCategoricalCrossentropy", "from": ["scores", "label"], "from_logits": True},
+            ],
+        },
+        "data": {"train": {"batch_size": 8, **train}},
+        "solver": "Adam",
+        "train": {"max_epochs": 1},
+    }
+    path = folder / "train.yaml"
+    path.write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def problem_of(path: Path, **options: Any) -> Problem:
+    """The only problem of a spec."""
+    with pytest.raises(InputError) as caught:
+        netspec.check(path, **options)
+    (problem,) = caught.value.problems
+    return problem
+
+
+def table(folder: Path, rows: int = ROWS, classes: str = "xyz") -> None:
+    """Write a table of two numbers, a color and a class."""
+    draw = random.Random(1)
+    lines = [
+        f"{draw.random():.3f},{draw.random():.3f},{draw.choice(('red', 'green'))},{classes[row % len(classes)]}"
+        for row in range(rows)
+    ]
+    (folder / "data").mkdir(exist_ok=True)
+    (folder / "data" / "table.csv").write_text("\n".join(["a,b,color,y", *lines]), encoding="utf-8")
+
+
+CSV = {"source": "csv", "header": True, "columns": ["a", "b"], "label": "y"}
+
+
+SOURCES: list[dict[str, Any]] = [
+    {**CSV, "path": "data/rows.csv"},
+    {"source": "parquet", "path": "data/rows.parquet", "columns": ["a", "b"], "label": "y"},
+    {"source": "npz", "path": "data/rows.npz"},
+    {"source": "npz", "path": ["data/rows.npz"]},
+    {"source": "npy", "files": {"x": "data/rows.npy"}},
+    {"source": "hdf5", "path": "data/rows.h5"},
+    {"source": "idx", "images": "data/rows.idx", "labels": "."},
+    {"source": "mnist", "path": "data/rows", "split": "train"},
+    {"source": "cifar_binary", "path": "data/rows.bin"},
+    {"source": "image_folder", "path": "data/rows"},
+    {"source": "image_folder", "path": ".", "list": "data/rows.txt"},
+    {"source": "audio", "path": "data/rows", "sampling_rate": 8000},
+    {"source": "documents", "path": "data/rows", "tokenizer": "words"},
+    {"source": "text", "path": "data/rows.txt", "tokenizer": "characters", "length": 8},
+    {"source": "lmdb", "path": "data/rows"},
+    {"source": "segmentation_folder", "path": "data/rows"},
+    {"source": "detection_folder", "path": ".", "annotations": "data/rows.json"},
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=[f"{number}-{each['source']}" for number, each in enumerate(SOURCES)])
+def test_a_path_that_does_not_exist_is_an_error_of_every_source(source: dict[str, Any], tmp_path: Path) -> None:
+    path = training(tmp_path, source, [2])
+    spec = load_train(path)
+    (problem,) = [each for each in survey_data(spec).problems if "does not exist" in each.message]
+    assert problem.message.startswith("`data/rows")
+    assert problem.location is not None
+    assert problem.location.file == str(path)
+    assert problem.location.text[problem.location.column - 1 :].startswith("data/rows")
+    assert problem.path.startswith("data.train.")
+    assert problem.expected == "a file or folder, relative to the folder of train.yaml"
+    assert problem.got == f"nothing at {tmp_path / problem.message.split('`')[1]}"
+
+
+def test_downloads_and_generated_samples_need_no_files(tmp_path: Path) -> None:
+    fields = {"x": {"shape": [2]}, "label": {"classes": 3}}
+    assert netspec.check(training(tmp_path, {"source": "synthetic", "samples": 9, "fields": fields}, [2])).data == ""
+    sets = {"source": "cifar10", "split": "train", "path": "sets"}
+    assert not survey_data(load_train(training(tmp_path, sets, [3, 32, 32], 10, "image"))).problems
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("data/tabel.csv", "did you mean `data/table.csv`?"),
+        ("dta/table.csv", "did you mean `data/table.csv`?"),
+        ("elsewhere/cifar-10-batches-bin", "`netspec data get cifar10` downloads the data set, and"),
+        ("made/scores.csv", "make_scores.py next to the spec mentions `scores.csv`: run it first"),
+        ("kept/rows.bin", "see README.md next to the spec, which mentions `rows.bin`"),
+    ],
+)
+def test_a_missing_path_is_explained(written: str, hint: str, tmp_path: Path) -> None:
+    table(tmp_path)
+    (tmp_path / "make_scores.py").write_text("open('made/scores.csv', 'w')", encoding="utf-8")
+    (tmp_path / "README.md").write_text("Put rows.bin, of 3 GB, into `kept`.", encoding="utf-8")
+    problem = problem_of(training(tmp_path, {**CSV, "path": written}, [2]))
+    assert (problem.hint or "").replace("python -m ", "").startswith(hint)
+
+
+def test_a_path_from_the_current_folder_is_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    table(tmp_path / "project")
+    monkeypatch.chdir(tmp_path)
+    problem = problem_of(training(tmp_path / "project", {**CSV, "path": "project/data/table.csv"}, [2]))
+    assert problem.hint == "it exists in the current folder: from the spec's folder it is `data/table.csv`"
+
+
+def test_paths_of_transforms_tokenizers_and_weights_must_exist(tmp_path: Path) -> None:
+    table(tmp_path)
+    text = {"type": "text", "tokenizer": {"type": "tokenizer_json", "path": "tok.json"}, "length": 4}
+    source = {**CSV, "path": "data/table.csv", "columns": {"a": "numeric", "color": text}}
+    path = training(tmp_path, {**source, "transforms": [{"type": "MeanImage", "file": "mean.npy"}]}, [1])
+    path.write_text(path.read_text(encoding="utf-8") + "init_from: {file: old.h5}\n", encoding="utf-8")
+    paths = {problem.path for problem in survey_data(load_train(path)).problems if "not exist" in problem.message}
+    assert paths == {
+        "init_from.file", "data.train.columns.color.tokenizer.path", "data.train.transforms.0.file",
+    }  # fmt: skip
+
+
+def test_columns_are_compared_with_the_net(tmp_path: Path) -> None:
+    table(tmp_path)
+    problem = problem_of(training(tmp_path, {**CSV, "path": "data/table.csv"}, [3], name="features"))
+    assert problem.message == "`features` has a different shape from the net's input `features`"
+    assert problem.got == "[2] of float32 from the source"
+
+
+def test_a_missing_target_column_is_an_error(tmp_path: Path) -> None:
+    table(tmp_path)
+    path = training(tmp_path, {**CSV, "path": "data/table.csv", "label": "colour"}, [2], name="features")
+    problem = problem_of(path)
+    assert "has no column 'colour'" in problem.message
+    assert problem.path == "data.train.label"
+    assert problem.hint == "did you mean `color`?"
+
+
+def test_classes_of_a_label_column_are_counted(tmp_path: Path) -> None:
+    table(tmp_path, rows=20)
+    path = training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], classes=5, name="features")
+    report = netspec.check(path)
+    assert [warning.message for warning in report.warnings] == ["`scores` has 5 scores, and the data has 3 classes"]
+    assert report.data == ""
+
+
+def test_of_a_long_table_only_the_first_rows_are_read(tmp_path: Path) -> None:
+    table(tmp_path)
+    path = training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], classes=2, name="features")
+    report = netspec.check(path)
+    assert [each.message for each in report.warnings] == ["`scores` has 2 scores, and the data has 3 classes or more"]
+    assert report.data == "the first 4,096 rows of table.csv"
+    # More scores than classes in the first rows: others may follow.
+    assert not netspec.check(training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], 9, "features")).warnings
+
+
+def test_one_hot_columns_of_a_long_table_are_not_counted(tmp_path: Path) -> None:
+    table(tmp_path)
+    source = {**CSV, "path": "data/table.csv", "columns": {"a": "numeric", "color": "categorical"}}
+    netspec.check(training(tmp_path, source, [99], name="features"))
+    table(tmp_path, rows=50)
+    problem = problem_of(training(tmp_path, source, [99], name="features"))
+    assert problem.got == "[3] of float32 from the source"
+
+
+def test_categories_of_test_data_are_those_of_training(tmp_path: Path) -> None:
+    table(tmp_path, rows=50)
+    (tmp_path / "test.csv").write_text("a,b,color,y\n0.1,0.2,red,x\n", encoding="utf-8")
+    source = {**CSV, "path": "data/table.csv", "columns": {"a": "numeric", "color": "categorical"}}
+    path = training(tmp_path, source, [3], name="features")
+    overrides = [f"data.test={{source: csv, header: true, path: {tmp_path}/test.csv, label: y, batch_size: 1}}"]
+    columns = "data.test.columns={a: numeric, color: categorical}"
+    assert netspec.check(path, overrides=[*overrides, columns]).warnings == ()
+
+
+def test_parquet_is_surveyed_by_its_first_rows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    columns = {"a": np.arange(ROWS) / 7, "b": np.arange(ROWS) / 9, "y": np.arange(ROWS) % 4}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    source = {"source": "parquet", "path": "t.parquet", "label": "y"}
+    report = netspec.check(training(tmp_path, source, [2], name="features"))
+    assert [each.message for each in report.warnings] == ["`scores` has 3 scores, and the data has 4 classes or more"]
+    assert report.data == "the first 4,096 rows of t.parquet"
+    assert problem_of(training(tmp_path, source, [3], name="features")).got == "[2] of float32 from the source"
+
+
+def photos(folder: Path, size: tuple[int, int] = (12, 10), count: int = 30) -> None:
+    """Write gray images into three class folders."""
+    for name in ("ant", "bee", "cat"):
+        (folder / "photos" / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.new("L", size).save(folder / "photos" / name / f"{number}.png")
+
+
+def test_images_are_compared_with_the_net(tmp_path: Path) -> None:
+    photos(tmp_path)
+    source = {"source": "image_folder", "path": "photos", "transforms": [{"type": "Rescaling", "scale": 0.01}]}
+    problem = problem_of(training(tmp_path, source, [1, 10, 12], name="image"))
+    assert problem.got == "[3, 10, 12] of float32 from the source"
+    report = netspec.check(training(tmp_path, source, [3, 10, 12], 4, name="image"))
+    assert [each.message for each in report.warnings] == ["`scores` has 4 scores, and the data has 3 classes"]
+    assert report.data == "the headers of 20 images of photos"
+
+
+def test_images_of_several_sizes_are_reported(tmp_path: Path) -> None:
+    photos(tmp_path, count=2)
+    Image.new("L", (40, 40)).save(tmp_path / "photos" / "ant" / "large.png")
+    source = {"source": "image_folder", "path": "photos", "transforms": [{"type": "Rescaling", "scale": 0.01}]}
+    problem = problem_of(training(tmp_path, source, [3, 10, 12], name="image"))
+    assert problem.message == "the samples of `image` differ in size"
+
+
+def test_a_class_folder_without_images_is_an_error(tmp_path: Path) -> None:
+    photos(tmp_path, count=1)
+    (tmp_path / "photos" / "dog").mkdir()
+    problem = problem_of(training(tmp_path, {"source": "image_folder", "path": "photos"}, [3, 10, 12], name="image"))
+    assert problem.message.endswith("dog holds no image")
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "hdf5"])
+def test_arrays_are_compared_with_the_net(kind: str, tmp_path: Path) -> None:
+    arrays = {"x": np.zeros((20, 7), np.float32), "label": (np.arange(20) % 6).astype(np.int32)}
+    source: dict[str, Any] = {"source": kind, "path": f"d.{kind}"}
+    if kind == "npz":
+        np.savez(tmp_path / "d.npz", x=arrays["x"], label=arrays["label"])
+    elif kind == "npy":
+        for name, array in arrays.items():
+            np.save(tmp_path / f"{name}.npy", array)
+        source = {"source": "npy", "files": {name: f"{name}.npy" for name in arrays}}
+    else:
+        import h5py
+
+        with h5py.File(tmp_path / "d.hdf5", "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+    assert problem_of(training(tmp_path, source, [8])).got == "[7] of float32 from the source"
+    warnings = netspec.check(training(tmp_path, source, [7])).warnings
+    assert [each.message for each in warnings] == ["`scores` has 3 scores, and the data has 6 classes or more"]
+
+
+def test_a_survey_does_not_read_the_arrays_of_a_large_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "d.npz", x=np.zeros((20, 7), np.float32), label=np.zeros(20, np.int32))
+    monkeypatch.setattr("netspec.data.surveys.QUICK", 0)
+    monkeypatch.setattr("netspec.data.readers.npz.open_npz_files", None)
+    report = netspec.check(training(tmp_path, {"source": "npz", "path": "d.npz"}, [7]))
+    assert report.data == "the headers of the arrays"
+
+
+def test_samples_that_are_held_out_are_checked_as_those_of_training(tmp_path: Path) -> None:
+    table(tmp_path)
+    source = {**CSV, "path": "data/table.csv", "split": {"validation": 0.2, "stratify": "y"}}
+    assert netspec.check(training(tmp_path, source, [2], name="features")).warnings == ()
+
+
+def test_what_was_read_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from netspec.cli import main
+
+    table(tmp_path)
+    path = training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], name="features")
+    assert main(["check", str(path)]) == 0
+    assert capsys.readouterr().out == (
+        f"OK: {path} (1 layer, 9 parameters; read of the data: the first 4,096 rows of table.csv)\n"
+    )
