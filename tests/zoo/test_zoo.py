@@ -28,7 +28,7 @@ def test_the_schema_that_editors_read_is_that_of_this_code(kind: str) -> None:
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_spec_of_the_zoo_is_right_and_names_its_schema(path: Path) -> None:
-    assert check(path).parameters > 0
+    assert check(path, data=False).parameters > 0
     first = path.read_text().splitlines()[0]
     kind = "train" if path.name == "train.yaml" else "net"
     assert first == f"# yaml-language-server: $schema=../schema/{kind}.json"
