@@ -63,7 +63,7 @@ class FileSource(Source):
         listing = self.first_files()
         if listing is None:
             return super().survey()
-        is_list = bool(listing.places)
+        is_list = bool(listing.locations)
         names = {"label": len(listing.classes)} if listing.classes else {}
         exact = {**({} if is_list else names), **super().known_classes()}
         least = {} if exact else names

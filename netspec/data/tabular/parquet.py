@@ -117,7 +117,7 @@ class ParquetTable:
         batches = self._doing(act)
         table = self._pa.Table.from_batches(batches, None if batches else self._schema)
         cells = [ArrowCells(self._pa, table.column(name)) for name in names]
-        return RowBlock(len(table), cells, lambda row, _: self._place(row)), len(table) == self._starts[-1]
+        return RowBlock(len(table), cells, lambda row, _: self._locate(row)), len(table) == self._starts[-1]
 
     def pages(self) -> Array:
         return self._starts
