@@ -249,7 +249,7 @@ def _shapes(chart: Chart) -> Iterator[Shape]:
         elif points:
             yield Polyline(points, color, 1.5, dash)
     for x_mark in chart.marks:
-        x = across(chart.across.place(x_mark))
+        x = across(chart.across.position(x_mark))
         yield StraightLine(x, TOP, x, base, GRAY, 1.0, DASHES[1])
     yield from _legend(chart)
 
