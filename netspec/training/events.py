@@ -31,6 +31,8 @@ MAX_EXAMPLES = 3
 """Number of damaged samples that are named; the others are counted."""
 WAITS = ("heartbeat", "stall")
 """Fields of strategies that do not change results."""
+BUCKETS = ("bucket", "first_bucket")
+"""Fields of strategies that are sizes in bytes."""
 MAX_LISTED_WORKERS = 4
 """Up to this many workers the batch size of each is listed; for more workers, how often each size occurs."""
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}
@@ -211,7 +213,10 @@ def describe_best(done: Event) -> str:
 
 
 def _strategy_of(event: Event) -> str:
-    """Format the strategy of several workers: `, by top_k: density 0.01, smallest 1000`. Timeouts are left out."""
+    """Format the strategy of several workers: `, by top_k: bucket 4MiB, density 0.01`.
+
+    Timeouts and options that are off are left out.
+    """
     shown_fields = dict(event.get("parallel") or {})
     if not shown_fields:
         return ""
@@ -219,8 +224,22 @@ def _strategy_of(event: Event) -> str:
     if not shown_fields.get("deterministic", True):
         shown_fields.pop("shards", None)
     name = shown_fields.pop("strategy")
-    shown = [f"{key} {json_text(value)}".replace('"', "") for key, value in shown_fields.items() if key not in WAITS]
+    shown = [
+        key
+        if value is True
+        else f"{key} {_binary_size(value) if key in BUCKETS else json_text(value)}".replace('"', "")
+        for key, value in shown_fields.items()
+        if key not in WAITS and value is not False
+    ]
     return f", by {name}: {', '.join(shown)}" if shown else f", by {name}"
+
+
+def _binary_size(size: int) -> str:
+    """Format a number of bytes as a spec can write it, such as `4MiB`."""
+    for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
 
 
 def _format_split(parts: Sequence[int]) -> str:

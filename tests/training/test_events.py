@@ -28,11 +28,13 @@ def test_the_first_line_of_several_workers_names_the_strategy_and_its_settings()
     assert format_event(facts) == "n: 2 parameters, 8 samples, batch 4, 3 steps on cpu"
     several = {**facts, "split": [2, 2], "by_host": False}
     for parallel, message in (
-        (TopK(density=0.5), "by top_k: bucket 4194304, first_bucket 262144, density 0.5, "),
-        (AllReduce(), "by all_reduce: bucket 4194304, first_bucket 262144, reduce_in float32, hierarchical false, "),
+        (TopK(density=0.5), "by top_k: bucket 4MiB, first_bucket 256KiB, density 0.5, "),
+        (AllReduce(bucket=1000), "by all_reduce: bucket 1000, first_bucket 256KiB, reduce_in float32"),
     ):
         assert message in format_event({**several, "parallel": parallel.model_dump()})
         assert "heartbeat" not in format_event({**several, "parallel": parallel.model_dump()})
+    hierarchical = {**several, "by_host": True, "parallel": AllReduce().model_dump()}
+    assert format_event(hierarchical).endswith("reduce_in float32, hierarchical")
 
 
 def test_the_first_line_of_a_pipeline_names_its_stages():
