@@ -24,9 +24,9 @@ DataFolder: TypeAlias = Annotated[
 
 
 def list_(as_json: Json = False) -> None:
-    """List the sources that a training file can name, and the datasets for download.
+    """List data sources, and datasets for download.
 
-    Prints what each source reads, then the size of each dataset, and its folder if it is complete.
+    Prints what each source of a training file reads, then the size of each dataset, and its folder if it is complete.
     """
     from netspec.tools.datasets import data_sources, datasets
 

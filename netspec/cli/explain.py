@@ -54,7 +54,7 @@ def explain(
 
     With --input, covers one patch of an image at a time (occlusion), and marks the patches without which the
     probability of its class falls (red) or rises (blue). Without --input, prints the importance of each column of a
-    table: how much the loss rises if the column's values are exchanged between rows.
+    table: how much the loss rises if the column's values are shuffled.
     """
     target = None if output_file is None else writable(Path(output_file), "--output", ".png")
     if input_file is not None and target is None:

@@ -98,7 +98,7 @@ def export(
     listed, and recorded if the format allows it. A symbolic batch size accepts any number of samples.
 
     With --with-preprocessing, an ONNX model takes samples as the data has them, such as pixels, and returns
-    probabilities. It is compared with `netspec predict` on samples of the test data. Lists what it does not contain. A
+    probabilities. It is compared with `netspec predict` on samples of the test data. Lists steps that it lacks. A
     folder gets such a model by default.
 
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and

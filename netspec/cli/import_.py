@@ -93,7 +93,7 @@ def import_file(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read a net and its weights from a file of any format.
+    """Import a model from ONNX, Keras, Caffe or PyTorch.
 
     Writes net.yaml and weights.h5, and train.yaml if the file describes a training. The content of the file determines
     the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.

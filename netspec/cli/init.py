@@ -23,7 +23,7 @@ app = command_app()
     ),
 )
 def init(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Look at this folder or table (CSV, Parquet).")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder or table (CSV, Parquet).")],
     *,
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.", show_default=False)
@@ -34,7 +34,7 @@ def init(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Write to this folder [default: that of the data].", show_default=False),
+        typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].", show_default=False),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
     as_json: Json = False,

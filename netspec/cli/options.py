@@ -33,7 +33,7 @@ Weights: TypeAlias = Annotated[
     typer.Option(
         "--weights",
         metavar="FILE",
-        help="Load these weights [default: the best].",
+        help="Load this file [default: the run's best].",
         show_default=False,
     ),
 ]

@@ -66,7 +66,7 @@ def plan(
     """Show layers, shapes, parameters, FLOPs and memory.
 
     Everything is for one batch. FLOPs count a multiplication and an addition as two; those of layers are for the
-    forward pass. Memory is what the compiled programs will allocate. Nothing is allocated now, and no data is read.
+    forward pass. Memory is what the compiled programs will allocate. This command allocates nothing and reads no data.
 
     --device accepts t4, a100, l40s, rtx4090, h100, h200 and b200. The plan then shows whether the net fits into the
     GPU's memory, the largest batch that does, and the minimum time of a step. With a strategy that needs shared memory

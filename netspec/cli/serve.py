@@ -32,10 +32,10 @@ def serve(
         str | None, typer.Option(metavar="NAME", help="Name the model [default: its folder].", show_default=False)
     ] = None,
     max_batch: Annotated[int, typer.Option(metavar="N", help="Compute up to N samples at a time.")] = 32,
-    max_delay: Annotated[float, typer.Option(metavar="MS", help="Wait up to MS ms for a batch.")] = 2.0,
-    max_size: Annotated[float, typer.Option(metavar="MB", help="Refuse longer requests.")] = 16.0,
+    max_delay: Annotated[float, typer.Option(metavar="MS", help="Wait up to MS ms to fill a batch.")] = 2.0,
+    max_size: Annotated[float, typer.Option(metavar="MB", help="Refuse larger requests.")] = 16.0,
     max_requests: Annotated[int, typer.Option(metavar="N", help="Refuse more than N at a time.")] = 256,
-    timeout: Annotated[float, typer.Option(metavar="S", help="Give up a request after S seconds.")] = 30.0,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Cancel a request after S seconds.")] = 30.0,
     weights: Weights = None,
     device: Device = "auto",
     autotune: Autotune = None,
@@ -44,7 +44,7 @@ def serve(
     """Answer requests to a trained net over HTTP.
 
     POST a picture, a JSON row or a text to /predict, or tensors to /v2/models/NAME/infer (Open Inference Protocol). The
-    page at / does so in a browser, /metrics is for Prometheus. Ctrl-C or SIGTERM finishes the requests under way.
+    page at / has a form for browsers, /metrics is for Prometheus. Ctrl-C or SIGTERM finishes open requests, and stops.
     """
     from pathlib import Path
 

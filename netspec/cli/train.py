@@ -44,7 +44,7 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Continue the run (auto: or start one), or from FILE.",
+            help="Continue a run, or start from FILE (see above).",
         ),
     ] = False,
     weights: Annotated[
