@@ -13,19 +13,23 @@ from netspec.cli.options import Json, Shapes, Values, shapes_of, values_of
 from netspec.cli.output import count, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from netspec.tools.diff import Difference
+    from netspec.tools.run_comparison import FigureComparison
 
 app = command_app()
 SHOWN = 30
 """Lines of a part, where there are more."""
+STEPS = 8
+"""Steps at which curves are shown, if there are more."""
 
 
 @app.command(
     cls=Plain,
     epilog=examples(
         "netspec diff net.yaml new_net.yaml",
+        "netspec diff runs/lenet_mnist runs/lenet_mnist-2",
         "netspec diff runs/lenet_mnist model.onnx",
         "netspec diff train.yaml other/train.yaml --exit-code",
     ),
@@ -46,8 +50,8 @@ def diff(
 
     Layers are compared by meaning: with defaults filled in and blocks expanded; a layer that was only renamed is the
     same. For weights, shows how many could be loaded from one into the other, and how far they differ. If both have
-    weights and the same inputs, compares their outputs on random samples. A weights file without a net takes the net of
-    the other side.
+    weights and the same inputs, compares their outputs on random samples. For two runs, compares losses and metrics: at
+    the end, at their best, and at the same steps. A weights file without a net takes the net of the other side.
     """
     sizes, constants = shapes_of(shapes), values_of(values)
     from netspec.tools.diff import diff as compare
@@ -93,6 +97,8 @@ def _sections(difference: Difference) -> Iterator[tuple[str, list[str]]]:
         for weight in difference.weights if any(weight.not_finite)
     ]  # fmt: skip
     parts = (
+        ("results", [_result(figure) for figure in difference.results if not figure.same]),
+        ("curves", _curves(difference.results)),
         ("layers", layers),
         ("the same under another name", renamed),
         ("settings", list(map(str, difference.spec.others))),
@@ -101,6 +107,37 @@ def _sections(difference: Difference) -> Iterator[tuple[str, list[str]]]:
         ("weights that are not finite", wild),
     )
     yield from ((title, lines) for title, lines in parts if lines)
+
+
+def _result(figure: FigureComparison) -> str:
+    """One line: a figure at the end, at its best, and at the last step that both runs have."""
+    words = [_change(*figure.last)]
+    if figure.best != (None, None):
+        steps = " → ".join("-" if step is None else count(step) for step in figure.best_steps)
+        words.append(f"best {_change(*figure.best)} at step {steps}")
+    if figure.at_equal_step is not None and figure.at_equal_step[1:] != figure.last:
+        step, before, after = figure.at_equal_step
+        words.append(f"{_change(before, after)} at step {count(step)} of both")
+    return f"{figure.name}: {'; '.join(words)}"
+
+
+def _curves(figures: Sequence[FigureComparison]) -> list[str]:
+    """A table of figures at steps that both runs have: those of the figure with the fewest values."""
+    drawn = [figure for figure in figures if len(figure.curve) > 1 and not figure.same]
+    steps = [step for step, *_ in min((figure.curve for figure in drawn), key=len, default=())]
+    if len(steps) > STEPS:
+        steps = [steps[round(index * (len(steps) - 1) / (STEPS - 1))] for index in range(STEPS)]
+    columns = [["step", *map(count, steps)]]
+    for figure in drawn:
+        values = {step: _change(before, after) for step, before, after in figure.curve}
+        columns.append([figure.name, *(values.get(step, "") for step in steps)])
+    widths = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, strict=True) if drawn else ()
+    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return " → ".join("-" if value is None else f"{value:.5g}" for value in (before, after))
 
 
 def _summary(difference: Difference) -> Iterator[str]:

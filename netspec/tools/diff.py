@@ -17,7 +17,9 @@ from netspec.exchange.numeric_diff import Gap, OutputComparison, compare, gap_of
 from netspec.layers.base import LayerSpec
 from netspec.schema.specs.comparison import SpecDifference, compare_specs
 from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.monitor import monitor_modes
 from netspec.tools.model_inputs import LoadedModel, import_options, open_any
+from netspec.tools.run_comparison import FigureComparison, compare_runs
 from netspec.training.model import Model
 
 
@@ -53,11 +55,13 @@ class Difference:
     """Why outputs were not compared."""
     weighed: tuple[bool, bool] = (True, True)
     """Whether either side has weights of its own."""
+    results: tuple[FigureComparison, ...] = ()
+    """Losses and metrics, if both sides are run directories."""
 
     @property
     def same(self) -> bool:
         """Whether nothing at all differs; weights that one side alone has are a difference."""
-        return self.alike and len(set(self.weighed)) == 1
+        return self.alike and len(set(self.weighed)) == 1 and all(figure.same for figure in self.results)
 
     @property
     def alike(self) -> bool:
@@ -79,6 +83,7 @@ class Difference:
             "outputs": self.outputs.max_abs if self.outputs else None,
             "outputs_gaps": {name: asdict(gap) for name, gap in self.outputs.gaps.items()} if self.outputs else None,
             "outputs_not_compared": self.why_not or None,
+            "results": [asdict(figure) for figure in self.results],
         }
 
 
@@ -94,7 +99,8 @@ def diff(
 
     Layers are compared by meaning: defaults are filled in, and a renamed layer counts as the same. If both sides have
     weights and the same inputs, both compute the same random samples, drawn by `seed`. A file of weights alone is read
-    for the net of the other side. `shapes` and `values` settle inputs that a model file leaves open.
+    for the net of the other side. Of two run directories, losses and metrics are compared. `shapes` and `values` settle
+    inputs that a model file leaves open.
 
     Raises `InputError` with all that is wrong with either side.
 
@@ -106,7 +112,8 @@ def diff(
     outputs, why_not = _outputs(first, other, spec.names, seed)
     weights = tuple(_weights(first, other, spec.names))
     weighed = first.has_weights or not weights, other.has_weights or not weights
-    return Difference(spec, weights, outputs, why_not, weighed)
+    results = compare_runs(Path(before), Path(after), {**monitor_modes(other.net), **monitor_modes(first.net)})
+    return Difference(spec, weights, outputs, why_not, weighed, results)
 
 
 def _resolved_fields(side: LoadedModel) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -183,3 +184,27 @@ def test_shapes_that_models_leave_open_are_reported(netspec, trained):
     result = netspec("diff", "open.onnx", "open.onnx", "--shape", "size=5")
     assert (result.status, result.err) == (0, "")
     assert result.out.endswith("no difference\n")
+
+
+def test_results_of_runs_are_compared_at_the_end_at_their_best_and_at_equal_steps(netspec, work):
+    for name, *changes in (("a", "solver.learning_rate=0.01"), ("b", "train.max_steps=16", "train.seed=3")):
+        words = "train", "train.yaml", "train.test_every=4", "solver.momentum=0", *changes, "--run-dir", name
+        assert netspec(*words).status == 0
+    by_name = {figure["name"]: figure for figure in netspec("diff", "a", "b", "--json").json["results"]}
+    assert set(by_name) == {"train/loss", "test/loss", "test/accuracy"}
+    loss = by_name["test/loss"]
+    assert [step for step, *_ in loss["curve"]] == [4, 8, 12]
+    assert loss["last"][0] == loss["curve"][-1][1]
+    first, other = netspec("plot", "a", "b", "--metric", "loss", "--json").json[0]["curves"][1::2]
+    assert [loss["last"][1], loss["best"][1]] == [other["y"][-1], min(other["y"])]
+    assert loss["best_steps"][0] == first["x"][first["y"].index(min(first["y"]))]
+    text = netspec("diff", "a", "b").out
+    assert re.search(
+        r"^  test/loss: \S+ → \S+; best \S+ → \S+ at step \d+ → \d+; \S+ → \S+ at step 12 of both$", text, re.MULTILINE
+    )
+    assert re.search(r"^ +step +train/loss +test/loss", text, re.MULTILINE)
+
+
+def test_a_run_does_not_differ_from_itself_and_a_file_has_no_results(netspec, trained):
+    assert netspec("diff", "run", "run", "--exit-code").status == 0
+    assert netspec("diff", "run", "net.yaml", "--json").json["results"] == []
