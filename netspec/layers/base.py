@@ -155,6 +155,16 @@ class Builder:
             self.penalties.append(penalty.penalty(value))
         return value
 
+    def parameter_of(self, layer: Any, name: str, shape: tuple[int, ...], fields: str = "") -> Value:
+        """The parameter `name` as fields of a layer or cell describe it: BIAS_initializer, _regularizer, _constraint.
+
+        `fields` is the prefix of these fields, by default the last part of `name`.
+        """
+        prefix = fields or name.rpartition("/")[2]
+        return self.parameter(
+            name, shape, *(getattr(layer, f"{prefix}_{part}") for part in ("initializer", "regularizer", "constraint"))
+        )
+
     def statistic(self, name: str, shape: tuple[int, ...], initial: Initial, dtype: DType | None = None) -> Value:
         """A state of the layer that no gradient changes; give it its next value with `update`."""
         return self._state(name, shape, initial, "statistic", dtype=dtype)

@@ -260,5 +260,5 @@ class PReLU(LayerSpec):
         require(len(x.shape) >= 2, "the input has no features", expected="(batch, …, features)", got=x.type)
         x = builder.floating(x)
         shape = tuple(1 if axis in shared else size for axis, size in enumerate(x.shape[1:], 1))
-        alpha = builder.parameter("alpha", shape, self.alpha_initializer, self.alpha_regularizer, self.alpha_constraint)
+        alpha = builder.parameter_of(self, "alpha", shape)
         return PRelu()(x, alpha)

@@ -201,9 +201,7 @@ class HeadsSpec(LayerSpec):
         y = MatMul()(features, self._kernel(builder, "attention_output", (heads, size, outputs), inputs=2))
         if not self.use_bias:
             return y
-        return y + builder.parameter(
-            "attention_output/bias", (outputs,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
-        )
+        return y + builder.parameter_of(self, "attention_output/bias", (outputs,))
 
     def _heads(
         self, builder: Builder, name: str, x: Value, heads: tuple[int, ...], size: int, factor: float = 1.0
@@ -217,9 +215,7 @@ class HeadsSpec(LayerSpec):
         y = MatMul()(x, self._kernel(builder, name, (x.shape[-1], heads, size), inputs=1))
         if not self.use_bias:
             return y
-        bias = builder.parameter(
-            f"{name}/bias", (heads, size), self.bias_initializer, self.bias_regularizer, self.bias_constraint
-        )
+        bias = builder.parameter_of(self, f"{name}/bias", (heads, size))
         return y + reshape_to(bias, (heads * size,))
 
     def _kernel(self, builder: Builder, name: str, shape: tuple[int, int, int], inputs: int) -> Value:

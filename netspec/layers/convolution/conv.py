@@ -84,15 +84,59 @@ class ConvBase(LayerSpec):
         """`y` (N, channels, …) with its bias, and through the activation function."""
         if self.use_bias:
             channels = y.shape[1]
-            bias = builder.parameter(
-                "bias", (channels,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
-            )
+            bias = builder.parameter_of(self, "bias", (channels,))
             y = y + reshape_to(bias, (channels, *(1 for _ in y.shape[2:])))
         return activate(self.activation, y, axis=1)
 
 
-class ConvLayer(ConvBase, HasFilters):
-    """Base of Conv1D, Conv2D and Conv3D."""
+class Kernel1D(ConvBase):
+    """Fields of kernels with one spatial axis."""
+
+    rank: ClassVar[int] = 1
+
+    kernel_size: Size1D
+    """Length of the kernels."""
+    strides: Size1D = (1,)
+    """Step of the kernel."""
+    padding: CausalPadding = "valid"
+    """`valid`: none; `same`: ⌈length / stride⌉ outputs; `causal`: zeros before the sequence, so that an output depends
+    on no later element; or explicit zeros, e.g. 2 or [2, 0]."""
+    dilation_rate: Size1D = (1,)
+    """Distance between the elements of the kernel."""
+
+
+class Kernel2D(ConvBase):
+    """Fields of kernels with two spatial axes."""
+
+    rank: ClassVar[int] = 2
+
+    kernel_size: Size2D
+    """Height and width of the kernels; a single number sets both."""
+    strides: Size2D = (1, 1)
+    """Step of the kernel along height and width."""
+    padding: Padding = "valid"
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
+    dilation_rate: Size2D = (1, 1)
+    """Distance between the elements of the kernel."""
+
+
+class Kernel3D(ConvBase):
+    """Fields of kernels with three spatial axes."""
+
+    rank: ClassVar[int] = 3
+
+    kernel_size: Size3D
+    """Depth, height and width of the kernels; a single number sets all."""
+    strides: Size3D = (1, 1, 1)
+    """Step of the kernel along depth, height and width."""
+    padding: Padding3D = "valid"
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 1 or [[1, 1], [0, 2], [0, 0]]."""
+    dilation_rate: Size3D = (1, 1, 1)
+    """Distance between the elements of the kernel."""
+
+
+class GroupedConvolution(ConvBase, HasFilters):
+    """Base of convolutions with learned kernels over groups of channels."""
 
     groups: PositiveInt = 1
     """Number of groups that the channels are split into, each convolved separately."""
@@ -112,24 +156,30 @@ class ConvLayer(ConvBase, HasFilters):
             )  # fmt: skip
         return self
 
-    def build(self, builder: Builder, x: Value) -> Value:
-        """x: (N, C, …) → (N, filters, …)."""
-        x = self.spatial_input(builder, x)
-        channels = x.shape[1]
+    def spatial_input(self, builder: Builder, x: Value) -> Value:
+        """The input as floats: (N, C, …) with `rank` spatial axes, and channels that can be split into the groups."""
+        x, channels = super().spatial_input(builder, x), x.shape[1]
         require(
             channels % self.groups == 0, f"{channels} input channels cannot be split into {self.groups} groups",
             expected=f"a multiple of {self.groups} channels", got=x.type,
         )  # fmt: skip
+        return x
+
+
+class ConvLayer(GroupedConvolution):
+    """Base of Conv1D, Conv2D and Conv3D."""
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, C, …) → (N, filters, …)."""
+        x = self.spatial_input(builder, x)
         window = self.window(x)
-        shape = (self.filters, channels // self.groups, *self.kernel_size)
-        kernel = builder.parameter(
-            "kernel", shape, self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
-        )
+        shape = (self.filters, x.shape[1] // self.groups, *self.kernel_size)
+        kernel = builder.parameter_of(self, "kernel", shape)
         return self.add_bias_and_activate(builder, Conv(window, self.groups)(x, kernel))
 
 
 @LAYERS.register
-class Conv1D(ConvLayer):
+class Conv1D(Kernel1D, ConvLayer):
     """Slide `filters` learned kernels along a sequence.
 
     Input (N, C, L), output (N, filters, OL) with OL = ⌊(L + padding - reach) / stride⌋ + 1 and reach = (kernel - 1) ·
@@ -137,18 +187,7 @@ class Conv1D(ConvLayer):
     Permute.
     """
 
-    rank: ClassVar[int] = 1
-
     type: Literal["Conv1D"] = "Conv1D"
-    kernel_size: Size1D
-    """Length of the kernels."""
-    strides: Size1D = (1,)
-    """Step of the kernel."""
-    padding: CausalPadding = "valid"
-    """`valid`: none; `same`: ⌈length / stride⌉ outputs; `causal`: zeros before the sequence, so that an output depends
-    on no later element; or explicit zeros, e.g. 2 or [2, 0]."""
-    dilation_rate: Size1D = (1,)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 8), filters=4, kernel_size=3, strides=2, padding="same"),
@@ -158,24 +197,14 @@ class Conv1D(ConvLayer):
 
 
 @LAYERS.register
-class Conv2D(ConvLayer):
+class Conv2D(Kernel2D, ConvLayer):
     """Slide `filters` learned kernels over an image.
 
     Input (N, C, H, W), output (N, filters, OH, OW) with OH = ⌊(H + padding - reach) / stride⌋ + 1 and reach = (kernel -
     1) · dilation + 1. As Keras's Conv2D, but channels-first.
     """
 
-    rank: ClassVar[int] = 2
-
     type: Literal["Conv2D"] = "Conv2D"
-    kernel_size: Size2D
-    """Height and width of the kernels; a single number sets both."""
-    strides: Size2D = (1, 1)
-    """Step of the kernel along height and width."""
-    padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
-    dilation_rate: Size2D = (1, 1)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 7, 6), filters=4, kernel_size=3, strides=2, padding="same"),
@@ -185,24 +214,14 @@ class Conv2D(ConvLayer):
 
 
 @LAYERS.register
-class Conv3D(ConvLayer):
+class Conv3D(Kernel3D, ConvLayer):
     """Slide `filters` learned kernels through a volume, or over the frames of a video.
 
     Input (N, C, D, H, W), output (N, filters, OD, OH, OW) with OD = ⌊(D + padding - reach) / stride⌋ + 1 and reach =
     (kernel - 1) · dilation + 1. As Keras's Conv3D, but channels-first.
     """
 
-    rank: ClassVar[int] = 3
-
     type: Literal["Conv3D"] = "Conv3D"
-    kernel_size: Size3D
-    """Depth, height and width of the kernels; a single number sets all."""
-    strides: Size3D = (1, 1, 1)
-    """Step of the kernel along depth, height and width."""
-    padding: Padding3D = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 1 or [[1, 1], [0, 2], [0, 0]]."""
-    dilation_rate: Size3D = (1, 1, 1)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 4, 5, 3), filters=3, kernel_size=2, strides=(1, 2, 1), padding="same"),

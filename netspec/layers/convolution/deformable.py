@@ -13,17 +13,12 @@ from netspec.graph.ops.source import constant
 from netspec.graph.value import Value, require_precomputable
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import PositiveInt, require, require_countable
-from netspec.layers.constraints import Constraint
-from netspec.layers.convolution.conv import ConvBase, HasFilters
-from netspec.layers.initializers.base import Initializer
-from netspec.layers.initializers.variance_scaling import GlorotUniform
-from netspec.layers.regularizers import Regularizer
-from netspec.layers.spatial import Padding, Size2D
+from netspec.layers.convolution.conv import GroupedConvolution, Kernel2D
 from netspec.schema.specs.kinds import LAYERS
 
 
 @LAYERS.register
-class DeformConv2D(ConvBase, HasFilters):
+class DeformConv2D(Kernel2D, GroupedConvolution):
     """Slide `filters` learned kernels over an image; a second input shifts the position of each kernel element.
 
     Inputs (N, C, H, W), offsets (N, offset_groups · elements · 2, OH, OW), down and to the right for each element of
@@ -32,28 +27,11 @@ class DeformConv2D(ConvBase, HasFilters):
     arXiv:1703.06211; Zhu et al. 2018, arXiv:1811.11168. https://onnx.ai/onnx/operators/onnx__DeformConv.html
     """
 
-    rank: ClassVar[int] = 2
     onnx_roundtrip_blocker: ClassVar = "it is written as gathered elements"
 
     type: Literal["DeformConv2D"] = "DeformConv2D"
-    kernel_size: Size2D
-    """Height and width of the kernels; a single number sets both."""
-    strides: Size2D = (1, 1)
-    """Step of the kernel along height and width."""
-    padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
-    dilation_rate: Size2D = (1, 1)
-    """Distance between the elements of the kernel."""
-    groups: PositiveInt = 1
-    """Number of groups that the channels are split into, each convolved separately."""
     offset_groups: PositiveInt = 1
     """Number of groups that the channels are split into, each with its own offsets."""
-    kernel_initializer: Initializer = GlorotUniform()
-    """First values of `kernel` (filters, channels / groups, sizes of the kernel)."""
-    kernel_regularizer: Regularizer | None = None
-    """Penalty on `kernel`, added to the loss."""
-    kernel_constraint: Constraint | None = None
-    """Constraint on `kernel`, applied after each step."""
 
     samples: ClassVar = (
         Sample.of((2, 2, 4, 5), (2, 8, 3, 4), filters=3, kernel_size=2),
@@ -67,12 +45,10 @@ class DeformConv2D(ConvBase, HasFilters):
 
         x = self.spatial_input(builder, x)
         count, channels, offset_groups = x.shape[0], x.shape[1], self.offset_groups
-        for field, number in (("groups", self.groups), ("offset_groups", offset_groups)):
-            require(
-                channels % number == 0 and (field != "groups" or self.filters % number == 0),
-                f"{channels} channels and {self.filters} filters cannot be split as `{field}` says",
-                expected=f"multiples of {number}", got=x.type,
-            )  # fmt: skip
+        require(
+            channels % offset_groups == 0, f"{channels} input channels cannot be split into {offset_groups} groups",
+            expected=f"a multiple of the `offset_groups`, {offset_groups}", got=x.type,
+        )  # fmt: skip
         window, elements = self.window(x), prod(self.kernel_size)
         out = window.out(x.shape[2:])
         for noun, value, per_sample in (("offsets", offsets, 2), ("factors", factors, 1)):
@@ -105,9 +81,6 @@ class DeformConv2D(ConvBase, HasFilters):
         columns = reshape_to(
             Transpose((0, 1, 4, 2, 3))(sampled), (count, self.groups, group_channels * elements, prod(out))
         )
-        kernel = builder.parameter(
-            "kernel", (self.filters, group_channels, *self.kernel_size),
-            self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint,
-        )  # fmt: skip
+        kernel = builder.parameter_of(self, "kernel", (self.filters, group_channels, *self.kernel_size))
         weights = reshape_to(kernel, (1, self.groups, self.filters // self.groups, group_channels * elements))
         return self.add_bias_and_activate(builder, reshape_to(MatMul()(weights, columns), (count, self.filters, *out)))

@@ -13,11 +13,11 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import PositiveInt
 from netspec.layers.constraints import Constraint
-from netspec.layers.convolution.conv import ConvBase, HasFilters
+from netspec.layers.convolution.conv import ConvBase, HasFilters, Kernel1D, Kernel2D
 from netspec.layers.initializers.base import Initializer
 from netspec.layers.initializers.variance_scaling import GlorotUniform
 from netspec.layers.regularizers import Regularizer
-from netspec.layers.spatial import CausalPadding, Padding, Padding1D, Size1D, Size2D
+from netspec.layers.spatial import Padding1D
 from netspec.schema.specs.kinds import LAYERS
 
 
@@ -37,9 +37,7 @@ class Depthwise(ConvBase):
         """Each channel of `x` convolved with its kernels, of the parameter called `name`."""
         channels, window = x.shape[1], self.window(x)
         shape = (channels * self.depth_multiplier, 1, *self.kernel_size)
-        kernel = builder.parameter(
-            name, shape, self.depthwise_initializer, self.depthwise_regularizer, self.depthwise_constraint
-        )
+        kernel = builder.parameter_of(self, name, shape, "depthwise")
         return Conv(window, channels)(x, kernel)
 
 
@@ -73,31 +71,18 @@ class SeparableConvolution(Depthwise, HasFilters):
         y = self.apart(builder, self.spatial_input(builder, x), "depthwise_kernel")
         ones = (1,) * self.rank
         shape = (self.filters, y.shape[1], *ones)
-        kernel = builder.parameter(
-            "pointwise_kernel", shape, self.pointwise_initializer, self.pointwise_regularizer, self.pointwise_constraint
-        )
+        kernel = builder.parameter_of(self, "pointwise_kernel", shape, "pointwise")
         return self.add_bias_and_activate(builder, Conv(Window.of(y.shape[2:], ones, ones, "valid"))(y, kernel))
 
 
 @LAYERS.register
-class DepthwiseConv1D(DepthwiseConvolution):
+class DepthwiseConv1D(Kernel1D, DepthwiseConvolution):
     """Slide `depth_multiplier` learned kernels along each channel of a sequence separately.
 
     Input (N, C, L), output (N, C · depth_multiplier, OL) with OL as for Conv1D; the outputs of a channel are adjacent.
     """
 
-    rank: ClassVar[int] = 1
-
     type: Literal["DepthwiseConv1D"] = "DepthwiseConv1D"
-    kernel_size: Size1D
-    """Length of the kernels."""
-    strides: Size1D = (1,)
-    """Step of the kernel."""
-    padding: CausalPadding = "valid"
-    """`valid`: none; `same`: ⌈length / stride⌉ outputs; `causal`: zeros before the sequence; or explicit zeros, e.g. 2
-    or [2, 0]."""
-    dilation_rate: Size1D = (1,)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 8), kernel_size=3, strides=2, padding="same"),
@@ -107,24 +92,14 @@ class DepthwiseConv1D(DepthwiseConvolution):
 
 
 @LAYERS.register
-class DepthwiseConv2D(DepthwiseConvolution):
+class DepthwiseConv2D(Kernel2D, DepthwiseConvolution):
     """Slide `depth_multiplier` learned kernels over each channel of an image separately.
 
     Input (N, C, H, W), output (N, C · depth_multiplier, OH, OW) with OH as for Conv2D; the outputs of a channel are
     adjacent.
     """
 
-    rank: ClassVar[int] = 2
-
     type: Literal["DepthwiseConv2D"] = "DepthwiseConv2D"
-    kernel_size: Size2D
-    """Height and width of the kernels; a single number sets both."""
-    strides: Size2D = (1, 1)
-    """Step of the kernel along height and width."""
-    padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
-    dilation_rate: Size2D = (1, 1)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 7, 6), kernel_size=3, strides=2, padding="same"),
@@ -134,24 +109,16 @@ class DepthwiseConv2D(DepthwiseConvolution):
 
 
 @LAYERS.register
-class SeparableConv1D(SeparableConvolution):
+class SeparableConv1D(Kernel1D, SeparableConvolution):
     """Convolve each channel of a sequence separately, then mix the channels at each position.
 
     Input (N, C, L), output (N, filters, OL) with OL as for Conv1D: DepthwiseConv1D without a bias, then Conv1D with
     kernels of length 1.
     """
 
-    rank: ClassVar[int] = 1
-
     type: Literal["SeparableConv1D"] = "SeparableConv1D"
-    kernel_size: Size1D
-    """Length of the kernels of the first step."""
-    strides: Size1D = (1,)
-    """Step of the kernel."""
     padding: Padding1D = "valid"
     """`valid`: none; `same`: ⌈length / stride⌉ outputs; or explicit zeros, e.g. 2 or [2, 0]."""
-    dilation_rate: Size1D = (1,)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 8), filters=2, kernel_size=3, strides=2, padding="same"),
@@ -161,24 +128,14 @@ class SeparableConv1D(SeparableConvolution):
 
 
 @LAYERS.register
-class SeparableConv2D(SeparableConvolution):
+class SeparableConv2D(Kernel2D, SeparableConvolution):
     """Convolve each channel of an image separately, then mix the channels at each position.
 
     Input (N, C, H, W), output (N, filters, OH, OW) with OH as for Conv2D: DepthwiseConv2D without a bias, then Conv2D
     with kernels of size 1. Chollet 2017, arXiv:1610.02357.
     """
 
-    rank: ClassVar[int] = 2
-
     type: Literal["SeparableConv2D"] = "SeparableConv2D"
-    kernel_size: Size2D
-    """Height and width of the depthwise kernels; a single number sets both."""
-    strides: Size2D = (1, 1)
-    """Step of the kernel along height and width."""
-    padding: Padding = "valid"
-    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]."""
-    dilation_rate: Size2D = (1, 1)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 7, 6), filters=2, kernel_size=3, strides=2, padding="same"),

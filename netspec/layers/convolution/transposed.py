@@ -14,12 +14,10 @@ from netspec.graph.ops.convolution import Conv, ConvTranspose
 from netspec.graph.ops.window import Window
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.checks import PositiveInt, require
-from netspec.layers.constraints import Constraint
-from netspec.layers.convolution.conv import ConvBase, HasFilters
+from netspec.layers.checks import require
+from netspec.layers.convolution.conv import GroupedConvolution, Kernel1D, Kernel2D, Kernel3D
 from netspec.layers.initializers.base import Initializer
 from netspec.layers.initializers.variance_scaling import GlorotUniform
-from netspec.layers.regularizers import Regularizer
 from netspec.layers.spatial import (
     Offset1D,
     Offset2D,
@@ -35,18 +33,12 @@ from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import problem
 
 
-class TransposedConvolution(ConvBase, HasFilters):
+class TransposedConvolution(GroupedConvolution):
     """Base of Conv1DTranspose, Conv2DTranspose and Conv3DTranspose."""
 
     output_padding: tuple[int, ...] | None = None
-    groups: PositiveInt = 1
-    """Number of groups that the channels are split into, each convolved separately."""
     kernel_initializer: Initializer = GlorotUniform()
     """First values of `kernel` (channels, filters / groups, sizes of the kernel)."""
-    kernel_regularizer: Regularizer | None = None
-    """Penalty on `kernel`, added to the loss."""
-    kernel_constraint: Constraint | None = None
-    """Constraint on `kernel`, applied after each step."""
 
     def resolved_fields(self, *inputs: Value) -> dict[str, Any]:
         """Nothing: of this padding the size of the result depends too."""
@@ -54,11 +46,6 @@ class TransposedConvolution(ConvBase, HasFilters):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.filters % self.groups:
-            raise problem(
-                f"{self.filters} filters cannot be split into {self.groups} groups", field="groups",
-                expected=f"a divisor of {self.filters}", got=str(self.groups),
-            )  # fmt: skip
         more = self.output_padding or ()
         if any(extra >= stride for extra, stride in zip(more, self.strides, strict=False)):
             raise problem(
@@ -71,10 +58,6 @@ class TransposedConvolution(ConvBase, HasFilters):
         """x: (N, C, …) → (N, filters, …)."""
         x = self.spatial_input(builder, x)
         channels, spatial = x.shape[1], x.shape[2:]
-        require(
-            channels % self.groups == 0, f"{channels} input channels cannot be split into {self.groups} groups",
-            expected=f"a multiple of {self.groups} channels", got=x.type,
-        )  # fmt: skip
         axes = [self.axis_of(axis, size) for axis, size in enumerate(spatial)]
         require(
             all(size > 0 for _, size in axes), "the padding removes the whole output",
@@ -83,9 +66,7 @@ class TransposedConvolution(ConvBase, HasFilters):
         window = Window(self.kernel_size, self.strides, tuple(sides for sides, _ in axes), self.dilation_rate)
         result_type = x.type.with_shape(x.shape[0], self.filters, *(size for _, size in axes))
         shape = (channels, self.filters // self.groups, *self.kernel_size)
-        kernel = builder.parameter(
-            "kernel", shape, self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
-        )
+        kernel = builder.parameter_of(self, "kernel", shape)
         return self.add_bias_and_activate(builder, ConvTranspose(Conv(window, self.groups), result_type)(x, kernel))
 
     def axis_of(self, axis: int, size: int) -> tuple[tuple[int, int], int]:
@@ -106,7 +87,7 @@ class TransposedConvolution(ConvBase, HasFilters):
 
 
 @LAYERS.register
-class Conv1DTranspose(TransposedConvolution):
+class Conv1DTranspose(Kernel1D, TransposedConvolution):
     """Spread each element of a sequence over a window by learned kernels: the gradient of a convolution.
 
     Input (N, C, L), output (N, filters, OL): with `valid` padding OL = (L - 1) · stride + max(reach, stride) where
@@ -114,11 +95,7 @@ class Conv1DTranspose(TransposedConvolution):
     reach + p, and (L - 1) · stride + (1 if reach is odd else 0) + p.
     """
 
-    rank: ClassVar[int] = 1
-
     type: Literal["Conv1DTranspose"] = "Conv1DTranspose"
-    kernel_size: Size1D
-    """Length of the kernels."""
     strides: Size1D = (1,)
     """Step of the window in the output."""
     padding: Padding1D = "valid"
@@ -126,8 +103,6 @@ class Conv1DTranspose(TransposedConvolution):
     output_padding: Offset1D | None = None
     """Elements added at the end, fewer than `strides`; default: as many as the length given above needs (0 if `padding`
     is explicit)."""
-    dilation_rate: Size1D = (1,)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4), filters=2, kernel_size=3, strides=2, padding="same"),
@@ -138,7 +113,7 @@ class Conv1DTranspose(TransposedConvolution):
 
 
 @LAYERS.register
-class Conv2DTranspose(TransposedConvolution):
+class Conv2DTranspose(Kernel2D, TransposedConvolution):
     """Spread each element of an image over a window by learned kernels: the gradient of a convolution.
 
     Input (N, C, H, W), output (N, filters, OH, OW): with `valid` padding OH = (H - 1) · stride + max(reach, stride)
@@ -146,11 +121,7 @@ class Conv2DTranspose(TransposedConvolution):
     stride + reach + p, and (H - 1) · stride + (1 if reach is odd else 0) + p.
     """
 
-    rank: ClassVar[int] = 2
-
     type: Literal["Conv2DTranspose"] = "Conv2DTranspose"
-    kernel_size: Size2D
-    """Height and width of the kernels; a single number sets both."""
     strides: Size2D = (1, 1)
     """Step of the window along height and width of the output."""
     padding: Padding = "valid"
@@ -158,8 +129,6 @@ class Conv2DTranspose(TransposedConvolution):
     output_padding: Offset2D | None = None
     """Rows and columns added at the end, fewer than `strides`; default: as many as the size given above needs (0 if
     `padding` is explicit)."""
-    dilation_rate: Size2D = (1, 1)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((2, 3, 4, 3), filters=2, kernel_size=3, strides=2, padding="same"),
@@ -170,17 +139,13 @@ class Conv2DTranspose(TransposedConvolution):
 
 
 @LAYERS.register
-class Conv3DTranspose(TransposedConvolution):
+class Conv3DTranspose(Kernel3D, TransposedConvolution):
     """Spread each element of a volume over a window by learned kernels: the gradient of a convolution.
 
     Input (N, C, D, H, W), output (N, filters, OD, OH, OW) with sizes as for Conv2DTranspose.
     """
 
-    rank: ClassVar[int] = 3
-
     type: Literal["Conv3DTranspose"] = "Conv3DTranspose"
-    kernel_size: Size3D
-    """Depth, height and width of the kernels; a single number sets all."""
     strides: Size3D = (1, 1, 1)
     """Step of the window along depth, height and width of the output."""
     padding: Padding3D = "valid"
@@ -188,8 +153,6 @@ class Conv3DTranspose(TransposedConvolution):
     output_padding: Offset3D | None = None
     """Elements added at the end of each axis, fewer than `strides`; default: as many as the size given above needs (0
     if `padding` is explicit)."""
-    dilation_rate: Size3D = (1, 1, 1)
-    """Distance between the elements of the kernel."""
 
     samples: ClassVar = (
         Sample.of((1, 2, 2, 3, 2), filters=2, kernel_size=2, strides=(1, 2, 2), padding="same"),

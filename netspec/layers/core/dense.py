@@ -79,9 +79,7 @@ class Dense(LayerSpec):
         )
         y = MatMul()(x, kernel)
         if self.use_bias:
-            y = y + builder.parameter(
-                "bias", (self.units,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
-            )
+            y = y + builder.parameter_of(self, "bias", (self.units,))
         return activate(self.activation, y)
 
 
@@ -264,7 +262,5 @@ class EinsumDense(LayerSpec):
         if self.bias_axes is not None:
             from_first = einsum.y[min(einsum.y.index(axis) for axis in self.bias_axes) :]
             bias_shape = tuple(size[axis] if axis in self.bias_axes else 1 for axis in from_first)
-            y = y + builder.parameter(
-                "bias", bias_shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint
-            )
+            y = y + builder.parameter_of(self, "bias", bias_shape)
         return activate(self.activation, y)

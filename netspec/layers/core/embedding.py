@@ -38,9 +38,7 @@ class EmbeddingBase(LayerSpec):
     def table(self, builder: Builder) -> Value:
         """The vectors, one per row."""
         shape = (self.input_dim, self.output_dim)
-        return builder.parameter(
-            "embeddings", shape, self.embeddings_initializer, self.embeddings_regularizer, self.embeddings_constraint
-        )
+        return builder.parameter_of(self, "embeddings", shape)
 
     def looked_up(self, builder: Builder, table: Value, index: Value) -> Value:
         """index: (N, …) → (N, …, output_dim)."""

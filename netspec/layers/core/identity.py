@@ -100,9 +100,7 @@ class Parameter(LayerSpec):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, *shape)."""
         if self.dtype == "float32":
-            value = builder.parameter(
-                "value", self.shape, self.value_initializer, self.value_regularizer, self.value_constraint
-            )
+            value = builder.parameter_of(self, "value", self.shape)
         else:
             value = builder.statistic("value", self.shape, self.value_initializer, DType(self.dtype))
         return BroadcastRows()(reshape_to(value, (1, *self.shape)), x)

@@ -96,15 +96,13 @@ class Scale(ChannelwiseLayer):
         x = builder.floating(x)
         shape = self.shape_of(x)
         if factors is None:
-            learned = builder.parameter(
-                "scale", shape, self.scale_initializer, self.scale_regularizer, self.scale_constraint
-            )
+            learned = builder.parameter_of(self, "scale", shape)
             y = x * broadcast_along(learned, x, self.axis)
         else:
             y = x * self.align(x, builder.floating(factors))
         if not self.use_bias:
             return y
-        bias = builder.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
+        bias = builder.parameter_of(self, "bias", shape)
         return y + broadcast_along(bias, x, self.axis)
 
 
@@ -137,5 +135,5 @@ class Bias(ChannelwiseLayer):
         if added is not None:
             return x + self.align(x, builder.floating(added))
         shape = self.shape_of(x)
-        learned = builder.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
+        learned = builder.parameter_of(self, "bias", shape)
         return x + broadcast_along(learned, x, self.axis)

@@ -53,11 +53,9 @@ class AffineFields(LayerSpec):
         """`gamma` and `beta` of that shape; ones and zeros if they are disabled."""
         gamma, beta = Fill(1.0, x.type.with_shape(*shape))(), Fill(0.0, x.type.with_shape(*shape))()
         if self.scale:
-            gamma = builder.parameter(
-                "gamma", shape, self.gamma_initializer, self.gamma_regularizer, self.gamma_constraint
-            )
+            gamma = builder.parameter_of(self, "gamma", shape)
         if self.center:
-            beta = builder.parameter("beta", shape, self.beta_initializer, self.beta_regularizer, self.beta_constraint)
+            beta = builder.parameter_of(self, "beta", shape)
         return gamma, beta
 
 

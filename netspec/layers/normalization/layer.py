@@ -97,7 +97,7 @@ class RMSNormalization(LayerSpec):
         """x: (N, …) → (N, …)."""
         axes, x = normalized_axes(x, self.axis), builder.floating(x)
         shape = tuple(x.shape[axis] for axis in axes)
-        scale = builder.parameter("scale", shape, self.scale_initializer, self.scale_regularizer, self.scale_constraint)
+        scale = builder.parameter_of(self, "scale", shape)
         normalized = rows.RMSNormalization(len(x.shape) - len(axes), self.epsilon)
         return move_axes_last(x, axes, lambda turned: normalized.call_multi(turned, scale)[0])
 

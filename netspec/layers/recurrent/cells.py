@@ -102,9 +102,7 @@ class WeightFields(CellSpec):
 
     def weight(self, builder: Builder, name: Literal["kernel", "recurrent_kernel"], shape: tuple[int, ...]) -> Value:
         """Create one of the two kernels."""
-        kernel = self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
-        recurrent = self.recurrent_initializer, self.recurrent_regularizer, self.recurrent_constraint
-        return builder.parameter(name, shape, *(kernel if name == "kernel" else recurrent))
+        return builder.parameter_of(self, name, shape, name.removesuffix("_kernel"))
 
     @model_validator(mode="after")
     def _by_unit(self) -> Self:
@@ -232,8 +230,8 @@ class LSTMFields(ForgetGateFields, UnitsFields):
         """
         if self.projection_units is None:
             return super().compute(builder, op, x, kernel, recurrent, initial, mask)
-        more = self.projection_initializer, self.projection_regularizer, self.projection_constraint
-        projection = builder.parameter("projection_kernel", (self.units, self.projection_units), *more)
+        shape = (self.units, self.projection_units)
+        projection = builder.parameter_of(self, "projection_kernel", shape, "projection")
         steps, initial_output = x.shape[1], None
         if initial:
             first, cell = initial
