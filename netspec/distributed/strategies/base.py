@@ -77,6 +77,9 @@ class Strategy(Spec):
     splits_batches: ClassVar[bool] = True
     """Whether each worker reads a part of every batch; otherwise each worker reads all of it."""
 
+    sums_gradients: ClassVar[bool] = True
+    """Whether every step follows the mean of all workers' gradients."""
+
     has_center: ClassVar[bool] = False
     """Whether there is a `center/NAME` for each parameter and moving statistic, which is evaluated in its place."""
 
@@ -94,11 +97,6 @@ class Strategy(Spec):
 
     reproducible: ClassVar[bool] = True
     """Whether a repeated training yields the same weights."""
-
-    @property
-    def sums_gradients(self) -> bool:
-        """Whether every step follows the mean of all workers' gradients."""
-        return True
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -120,8 +118,8 @@ class Strategy(Spec):
 
     @property
     def period(self) -> int:
-        """Number of steps from one synchronization of all workers to the next."""
-        return 1
+        """Number of steps from one synchronization of all workers to the next: the field `every`, if there is one."""
+        return int(getattr(self, "every", 1))
 
     def synchronizes_at(self, step: int) -> bool:
         """Return whether all workers wait for each other at this step, counted from 1."""

@@ -40,6 +40,7 @@ class ElasticAveraging(Strategy):
     per_worker_roles: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
     sent_roles: ClassVar[tuple[str, ...]] = (CENTER,)
     has_center: ClassVar[bool] = True
+    sums_gradients: ClassVar[bool] = False
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
         "alpha": "here it is `beta`, the number of workers times alpha",
@@ -48,16 +49,6 @@ class ElasticAveraging(Strategy):
         "communication_period": "here it is `every`",
     }
     samples: ClassVar = ({}, {"every": 3, "beta": 0.5})
-
-    @property
-    def sums_gradients(self) -> bool:
-        """`false`: each worker uses its own gradients."""
-        return False
-
-    @property
-    def period(self) -> int:
-        """Number of steps from one exchange with the center to the next."""
-        return self.every
 
     def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
         """Yield the messages of a step, and the differences from the center that are sent every `every` steps."""

@@ -32,6 +32,7 @@ class Hogwild(Strategy):
 
     shared_roles: ClassVar[tuple[str, ...]] = ("parameter",)
     one_host: ClassVar[bool] = True
+    sums_gradients: ClassVar[bool] = False
     host_only: ClassVar = "its workers share CPU memory"
     divides_learning_rate: ClassVar[bool] = True
     reproducible: ClassVar[bool] = False
@@ -54,16 +55,6 @@ class Hogwild(Strategy):
                     got=solver.type,
                     hint="strategies that sum the gradients of each step support all solvers",
                 )  # fmt: skip
-
-    @property
-    def sums_gradients(self) -> bool:
-        """`false`: each worker uses its own gradients."""
-        return False
-
-    @property
-    def period(self) -> int:
-        """Number of steps after which workers wait for each other."""
-        return self.every
 
     def before_view(self, group: Communicator, replica: Replica) -> None:
         """Wait until no worker writes, then average the states that each worker has of its own."""

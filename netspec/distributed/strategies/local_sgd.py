@@ -33,17 +33,8 @@ class LocalSGD(Strategy):
     every: PositiveInt = 8
     """Steps between two averagings."""
 
+    sums_gradients: ClassVar[bool] = False
     samples: ClassVar = ({}, {"every": 3})
-
-    @property
-    def sums_gradients(self) -> bool:
-        """`false`: each worker uses its own gradients."""
-        return False
-
-    @property
-    def period(self) -> int:
-        """Number of steps from one averaging to the next."""
-        return self.every
 
     def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
         """Yield the messages of a step, and the states that are averaged every `every` steps."""

@@ -56,6 +56,8 @@ class ParameterServer(Strategy):
     """`stale_synchronous`: number of steps that a worker may be ahead of the slowest one."""
 
     sent_roles: ClassVar[tuple[str, ...]] = (GRADIENT,)
+    sums_gradients: ClassVar[bool] = False
+    """The servers sum gradients, outside of the workers' graphs."""
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
         "n_fetch": "here it is `fetch_every`",
@@ -92,11 +94,6 @@ class ParameterServer(Strategy):
                 got="the default of `precision: float16`"
                 if training.train.loss_scale is None else "`loss_scale: dynamic`",
             )  # fmt: skip
-
-    @property
-    def sums_gradients(self) -> bool:
-        """`false`: the servers sum gradients, outside of the workers' graphs."""
-        return False
 
     def servers_among(self, ranks: int) -> int:
         """Return how many of `ranks` ranks are servers; a single rank trains without servers."""

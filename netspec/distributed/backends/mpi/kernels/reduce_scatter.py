@@ -99,14 +99,16 @@ def _alone(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) -> 
     )
 
 
-@kernel(StartBucketReduceScatter, backend="workers", rank=10)
-class StartReduceScatterKernel(Kernel):
-    """Start the reduce-scatter of a bucket, and progress earlier calls."""
+class _ReduceScatterBase(Kernel):
+    """Base of the kernels that reduce-scatter a bucket."""
+
+    waits = False
+    """Whether the call waits for the sums."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """Return a call that starts the reduce-scatter."""
+        """Return a call that starts the reduce-scatter, and waits for it or progresses earlier calls."""
         op, workers = node.op, world()
-        assert isinstance(op, StartBucketReduceScatter)
+        assert isinstance(op, ShardedBucket)
         arrays, results = buffers.inputs[: len(op.bounds)], buffers.outputs[: len(op.shard_spans)]
         alone, key = _alone(op, arrays, results), address(arrays[0])
         if workers.size == 1:
@@ -116,10 +118,24 @@ class StartReduceScatterKernel(Kernel):
         def run() -> None:
             if workers.silent:
                 alone()
+            elif self.waits:
+                start().wait()
             else:
                 start_call(workers, key, lambda: [start()])
 
         return run
+
+
+@kernel(StartBucketReduceScatter, backend="workers", rank=10)
+class StartReduceScatterKernel(_ReduceScatterBase):
+    """Start the reduce-scatter of a bucket, and progress earlier calls."""
+
+
+@kernel(BucketReduceScatter, backend="workers", rank=10)
+class ReduceScatterKernel(_ReduceScatterBase):
+    """Reduce-scatter a bucket, and wait."""
+
+    waits = True
 
 
 @kernel(JoinBucketReduceScatter, backend="workers", rank=10)
@@ -134,29 +150,6 @@ class JoinReduceScatterKernel(Kernel):
         return join_call(
             address(buffers.inputs[count + 1]), copies_to_outputs(buffers.inputs[:count], buffers.outputs[:count])
         )
-
-
-@kernel(BucketReduceScatter, backend="workers", rank=10)
-class ReduceScatterKernel(Kernel):
-    """Reduce-scatter a bucket, and wait."""
-
-    def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """Return a call that runs the reduce-scatter."""
-        op, workers = node.op, world()
-        assert isinstance(op, BucketReduceScatter)
-        results = buffers.outputs[: len(op.shard_spans)]
-        alone = _alone(op, buffers.inputs, results)
-        if workers.size == 1:
-            return alone
-        start = _sender(op, buffers.inputs, results)
-
-        def run() -> None:
-            if workers.silent:
-                alone()
-            else:
-                start().wait()
-
-        return run
 
 
 @kernel(BucketAllGather, backend="workers", rank=10)
