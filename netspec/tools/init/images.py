@@ -163,7 +163,7 @@ def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
     if image_survey.duplicates:
         warnings.append(
             f"{image_survey.duplicates:,} of {image_survey.looked_at:,} images are duplicates; in both training and "
-            "test data, they make results look better than they are"
+            "test data, they make results look too good"
         )
     return findings, warnings
 

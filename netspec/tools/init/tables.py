@@ -355,7 +355,7 @@ def _findings(
     if table_survey.duplicates:
         warnings.append(
             f"{table_survey.duplicates:,} of {table_survey.rows:,} rows are duplicates; in both training and "
-            "test data, they make results look better than they are"
+            "test data, they make results look too good"
         )
     if table_survey.ragged:
         warnings.append(
