@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import unittest
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -13,16 +12,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import yaml
+from onnx.backend.test import BackendTest
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
 
 from netspec import OnnxBackend
+from tests.exchange.backend.fast_cases import load_node_cases
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the cases are computed when they are imported: 1/0, log(0) …
-    from onnx.backend.test import BackendTest
-    from onnx.backend.test.case.test_case import TestCase
-    from onnx.backend.test.loader import load_model_tests
-
-    load_model_tests(kind="node")
+load_node_cases()
 
 SUITES = {"node": "Node", "simple": "Simple", "real": "Real"}
 """ONNX's folders of cases, and what its runner calls the classes of tests: `OnnxBackend…ModelTest`.
