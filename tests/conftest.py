@@ -64,10 +64,15 @@ def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+# What is collected stays to the end, millions of objects: no search for garbage need look through it.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end, millions of objects: no search for garbage need look through it."""
+    """Search for garbage from here on, among new objects alone."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,19 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 
 from netspec.graph.autodiff import gradients
 from tests.interpret import evaluate
 from tests.peers.record import described
 from tests.peers.recordings import RECORD_AGAIN, load_answers
-from tests.registry.cases import Case, built, cases
-
-ALL = [
-    (case, training)
-    for case in cases("layer", "loss", "metric")
-    for training in ((True, False) if case.kind == "layer" else (False,))
-]
+from tests.registry.cases import Case, built
+from tests.registry.parametrize import TRAINING_AND_INFERENCE, each_class
 
 
 def label(training: bool) -> str:
@@ -36,28 +30,23 @@ def recorded(case: Case, training: bool, *names: str) -> dict[str, np.ndarray]:
     return {name: array for name, array in selected.items() if not names or name in names}
 
 
-ALIKE: list[tuple[Case, bool]] = []
-UNLIKE: list[tuple[Case, bool]] = []
-"""Those to which Keras has no like, or answers something else; why is recorded with them."""
-for one in ALL:
-    (UNLIKE if recorded(*one, "unlike") else ALIKE).append(one)
+def agrees_or_differs(case: Case, training: bool) -> None:
+    """Compare a case with Keras's answers, or require the recorded reason why Keras has none or another."""
+    reason = recorded(case, training, "of", "unlike")
+    if "unlike" in reason:
+        assert str(reason["of"]) == described(case), RECORD_AGAIN.format(names=case.type)
+        assert str(reason["unlike"]), case.id
+    else:
+        agrees(case, training)
 
 
-def test_differences_from_keras_have_a_recorded_reason() -> None:
-    for case, training in UNLIKE:
-        found = recorded(case, training, "of", "unlike")
-        assert str(found["of"]) == described(case), RECORD_AGAIN.format(names=case.type)
-        assert str(found["unlike"]), case.id
-
-
-@pytest.mark.parametrize(
-    ("case", "training"),
-    [
-        pytest.param(case, training, marks=pytest.mark.slow if case.number else (), id=f"{case.id}-{label(training)}")
-        for case, training in ALIKE
-    ],
+test_layers_agree_with_keras = each_class("layer", arguments=TRAINING_AND_INFERENCE, costly=True)(agrees_or_differs)
+test_losses_and_metrics_agree_with_keras = each_class("loss", "metric", arguments=((False,),), costly=True)(
+    agrees_or_differs
 )
-def test_agrees_with_keras(case: Case, training: bool) -> None:
+
+
+def agrees(case: Case, training: bool) -> None:
     found = recorded(case, training)
     assert str(found.pop("of", "")) == described(case), RECORD_AGAIN.format(names=case.type)
     one = built(case, training)

@@ -15,7 +15,7 @@ from onnx.backend.test.loader import load_model_tests
 
 
 def load_node_cases() -> None:
-    """Import the cases of single nodes with `pool` for ONNX's own, and without the source code for its documentation."""
+    """Import the cases of single nodes, with `pool` for ONNX's own and without the source code of each case."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 1/0, log(0) …
         patch.setattr(pooling, "pool", pool)

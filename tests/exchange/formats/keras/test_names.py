@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from netspec.exchange.formats.keras.names import (
     STATES_WITHOUT_VARIABLE,
@@ -16,7 +15,8 @@ from netspec.exchange.formats.keras.names import (
     variables,
 )
 from netspec.schema.specs.kinds import LAYERS
-from tests.registry.cases import Case, built, cases
+from tests.registry.cases import Case, built
+from tests.registry.parametrize import each_class
 
 
 def states(case: Case) -> dict[str, tuple[int, ...]]:
@@ -24,9 +24,11 @@ def states(case: Case) -> dict[str, tuple[int, ...]]:
     return {name.removeprefix("sample/"): info.value.shape for name, info in built(case, False).builder.states.items()}
 
 
-@pytest.mark.parametrize("case", [case for case in cases("layer") if states(case)], ids=lambda case: case.id)
+@each_class("layer")
 def test_every_state_has_a_place_of_its_own_and_its_axes_turn_back(case: Case) -> None:
     shapes = states(case)
+    if not shapes:
+        return
     found = variables(case.spec(), shapes)
     assert sorted(one.state for one in found) == sorted(name for name in shapes if name not in STATES_WITHOUT_VARIABLE)
     assert len({one.path for one in found}) == len(found)
