@@ -20,6 +20,7 @@ app = command_app()
         "netspec init photos/",
         "netspec init table.csv --target price --output houses",
         "netspec init reviews/ --task text",
+        "netspec init photos/ --trunk trunk",
     ),
 )
 def init(
@@ -36,6 +37,10 @@ def init(
         str | None,
         typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].", show_default=False),
     ] = None,
+    trunk: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Build on this import, run or model file.", show_default=False),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -44,10 +49,13 @@ def init(
     Looks at a sample of the data: classes, image sizes, column types, missing values, duplicates and unreadable files.
     Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
     files state the reason for each choice.
+
+    With --trunk, the net consists of a trained model without its last layer, whose weights stay as they are, and of a
+    new last layer for the classes of your images. `netspec import MODEL --output trunk --drop-head 1` writes one.
     """
     from netspec.tools.init import init as write_files
 
-    result = write_files(data, target=target, task=task, output=output, force=force)
+    result = write_files(data, target=target, task=task, output=output, force=force, trunk=trunk)
     if as_json:
         print_json(result.as_json())
         return

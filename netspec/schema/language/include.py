@@ -109,7 +109,7 @@ class Includes:
             return
         block.remove("net")
         block.put("inputs", _inputs_read(inputs, layers), key, location)
-        block.put("layers", copied(layers), net.key_at["layers"], net.value_at["layers"])
+        block.put("layers", _copied_layers(layers), net.key_at["layers"], net.value_at["layers"])
         if "outputs" in net:
             block.put("outputs", copied(net["outputs"]), net.key_at["outputs"], net.value_at["outputs"])
         if isinstance(variables, Map) and variables:
@@ -249,6 +249,18 @@ def _inputs_read(inputs: Map, layers: Seq) -> Seq:
         if name in read or reads_by_default:
             names.add(name, inputs.key_at[name])
     return names
+
+
+def _copied_layers(layers: Seq) -> Seq:
+    """Return a copy of a net's layers without `trainable: true`, the default, which contradicts a freeze of the block.
+
+    A net that netspec itself wrote states all defaults.
+    """
+    copy: Seq = copied(layers)
+    for layer in copy:
+        if isinstance(layer, Map) and layer.get("trainable") is True:
+            layer.remove("trainable")
+    return copy
 
 
 def _read_names(layers: Seq) -> set[str]:

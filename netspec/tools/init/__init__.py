@@ -43,13 +43,17 @@ def init(
     task: str | None = None,
     output: str | Path | None = None,
     force: bool = False,
+    trunk: str | Path | None = None,
 ) -> InitResult:
     """Write net.yaml and train.yaml for data: a folder of images or texts, or a table (CSV, Parquet).
 
     `target` is the column to predict, by default one named `label`, `target`, `class` or `y`. `task` is chosen by the
     data unless given; `text` reads texts from a folder or from a table's column. The files are written next to the data
-    or to the folder `output`; `force` overwrites them. At most some seconds and 64 MB of the data are read. Raises
-    `InputError` if the data is of no known kind.
+    or to the folder `output`; `force` overwrites them. At most some seconds and 64 MB of the data are read.
+
+    `trunk` is a trained model on which the net for images is built, with a new head: the folder of an import, as it is;
+    or a run or model file, which is imported without its last layer with parameters to the folder `trunk` next to the
+    files. Raises `InputError` if the data is of no known kind, or does not fit the trunk.
 
         >>> netspec.train(netspec.init("photos").train)
     """
@@ -66,25 +70,28 @@ def init(
             f"{' and '.join(existing)} exist already", hint="overwrite with --force, or write to another folder "
             "with --output",
         )  # fmt: skip
-    files = _files(path, folder, net.name, target, task)
+    files = _files(path, folder, net.name, target, task, None if trunk is None else Path(trunk))
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in ((net, files.net), (train, files.train)):
         write_atomically(file, partial(Path.write_text, data=text, encoding="utf-8"))
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
 
 
-def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None) -> Files:
+def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None) -> Files:
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
     from netspec.tools.init.images import has_images, image_files
     from netspec.tools.init.tables import table_files
     from netspec.tools.init.texts import has_texts, text_files
+    from netspec.tools.init.trunk import trunk_in
 
+    if trunk is not None and (path.is_file() or task == "text" or not has_images(path)):
+        raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
     if path.is_file():
         return table_files(path, folder, net, target, task)
     if target is not None:
         raise InputError("--target names a column of a table", expected="a table", got=f"the folder {path}")
     if task != "text" and has_images(path):
-        return image_files(path, folder, net)
+        return image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
     if has_texts(path):
         return text_files(path, folder, net)
     raise InputError(

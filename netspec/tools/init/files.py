@@ -6,12 +6,15 @@ import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from netspec.schema.yaml.flow_style import flow
 
 WIDTH = 110
+LEAST_STEPS = 150
+"""Number of steps that a training may fail to improve before it ends."""
 
 
 @dataclass
@@ -90,6 +93,14 @@ def hold_out(
 def class_folders(root: Path) -> list[Path]:
     """Return the folders in a folder that may each hold a class, sorted; hidden ones are not listed."""
     return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def patient_epochs(samples: int, batch: int, least: int) -> int:
+    """Return the number of epochs without improvement after which training ends: at least 150 steps.
+
+    Few samples make few steps per epoch, and their accuracy is perfect or at chance long before the loss is low.
+    """
+    return max(least, ceil(LEAST_STEPS / ceil(samples / batch)))
 
 
 def training(*, monitor: str, epochs: int, patience: int) -> list[str]:

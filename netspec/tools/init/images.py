@@ -24,9 +24,11 @@ from netspec.tools.init.files import (
     hold_out,
     items,
     name_of,
+    patient_epochs,
     relative,
     training,
 )
+from netspec.tools.init.trunk import IMAGENET, SCALING, Trunk, head
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
@@ -124,8 +126,8 @@ def side_of(image_survey: ImageSurvey) -> int:
     return min((candidate for candidate in SIDES if candidate <= most), key=lambda candidate: abs(candidate - side))
 
 
-def image_files(path: Path, folder: Path, net: str) -> Files:
-    """Return the files for a folder of images."""
+def image_files(path: Path, folder: Path, net: str, trunk: Trunk | None = None) -> Files:
+    """Return the files for a folder of images: for a net on a trunk, or for a small net of its own."""
     root = path / "train" if (path / "train").is_dir() else path
     image_survey = survey(root)
     same = len(set(image_survey.sizes)) == 1
@@ -133,8 +135,19 @@ def image_files(path: Path, folder: Path, net: str) -> Files:
     size = image_survey.sizes[0] if same and max(image_survey.sizes[0]) <= 96 else (side, side)
     channels = 1 if image_survey.gray else 3
     files = Files("image classification", "", "", *_findings(image_survey))
-    files.net = _net(name_of(path), size, channels, image_survey)
-    files.train = _train(path, root, folder, net, size, channels, image_survey)
+    if trunk is not None:
+        size, channels = trunk.size, trunk.channels
+        files.findings.append(
+            f"trunk {trunk.folder}: {trunk.layers} layers, for images of {' × '.join(map(str, size))}"
+        )
+        if not trunk.preparation_known:
+            files.warnings.append(
+                "the trunk does not say how its images were prepared; see `transforms` in the training file"
+            )
+        files.net = _net_on_trunk(name_of(path), folder, trunk, image_survey)
+    else:
+        files.net = _net(name_of(path), size, channels, image_survey)
+    files.train = _train(path, root, folder, net, size, channels, image_survey, trunk)
     return files
 
 
@@ -205,11 +218,37 @@ def _net(name: str, size: tuple[int, int], channels: int, image_survey: ImageSur
         group = [(layer, "") for layer in (conv, NORMALIZATION, {"type": "ReLU"})] * 2
         lines += [*comment(why, 2), *items([*group, ({"type": "MaxPooling2D", "pool_size": 2}, "")], 2)]
     lines += items([*_head(side), (logits, "one output for each class")], 2)
-    lines += [
+    lines += _losses_and_metrics()
+    return document(lines)
+
+
+def _net_on_trunk(name: str, folder: Path, trunk: Trunk, image_survey: ImageSurvey) -> str:
+    classes = len(image_survey.counts)
+    layers = [({"type": "Permute", "dims": [2, 3, 1]}, "the trunk takes rows, columns, channels")] * trunk.channels_last
+    layers.append(({"name": "trunk", "type": "trunk"}, "its weights: `init_from` in the training file"))
+    lines = [
+        *comment(f"A trained trunk with a new head for {classes} classes of images."),
+        "netspec: 1",
+        f"name: {name}",
+        "inputs:",
+        *entry(
+            "image", {"shape": [trunk.channels, *trunk.size]}, "channels, height, width: as the trunk needs them", 2
+        ),
+        *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
+        "blocks:",
+        *entry("trunk", trunk.block(folder), "the layers of the trained net, without its head", 2),
+        "layers:",
+        *items([*layers, *head(trunk, classes)], 2),
+        *_losses_and_metrics(),
+    ]
+    return document(lines)
+
+
+def _losses_and_metrics() -> list[str]:
+    return [
         *entry("losses", [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}]),
         *entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}]),
     ]
-    return document(lines)
 
 
 def _transforms(channels: int, size: tuple[int, int]) -> list[tuple[dict[str, Any], str]]:
@@ -218,18 +257,35 @@ def _transforms(channels: int, size: tuple[int, int]) -> list[tuple[dict[str, An
     steps: list[tuple[dict[str, Any], str]] = [(crop, f"shift by up to {shift} pixels, at random, in training only")]
     if channels == 3:
         steps.append(({"type": "RandomFlip", "mode": "horizontal"}, "remove it if left and right matter, as in text"))
-    return [*steps, ({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255")]
+    return steps
+
+
+def _preparation(trunk: Trunk | None) -> list[tuple[dict[str, Any], str]]:
+    """Return the transforms of all splits: those between bytes and the input of the net."""
+    if trunk is None:
+        return [({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255")]
+    why = (
+        "as in the training of the trunk"
+        if trunk.preparation_known
+        else (
+            "a guess: the trunk does not say how its images were prepared. Others are common: "
+            + "; ".join(flow(list(steps)) for steps in (SCALING, IMAGENET) if steps != trunk.preparation)
+        )
+    )
+    return [(step, why if index == 0 else "") for index, step in enumerate(trunk.preparation)]
 
 
 def _train(
-    path: Path, root: Path, folder: Path, net: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey
-) -> str:
+    path: Path, root: Path, folder: Path, net: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey,
+    trunk: Trunk | None,
+) -> str:  # fmt: skip
     fields: list[tuple[str, Any, str]] = [("classes", list(image_survey.counts), "labels 0, 1, … in this order")]
     same = set(image_survey.sizes) == {size}
     why = "that of all images; others are resized to it" if same else "larger is slower, and may be better"
+    why = why if trunk is None else "those of the trunk"
     fields.append(("size", list(size), f"height and width: {why}"))
     if channels == 1:
-        fields.append(("channels", 1, "all images of the sample are gray"))
+        fields.append(("channels", 1, "all images of the sample are gray" if trunk is None else "as the trunk has it"))
     if image_survey.unreadable:
         fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
     declared = {
@@ -249,14 +305,23 @@ def _train(
     if missing:
         lines += entry("split", *hold_out(image_survey.images, stratify="label", parts=missing), 4)
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
-    lines += items(_transforms(channels, size), 6)
+    preparation = _preparation(trunk)
+    lines += items([*_transforms(channels, size), *preparation], 6)
     for part, file in declared.items():
         if file is not None:
             lines += [f"  {part}:", "    source: image_folder", f"    path: {flow(relative(file, folder))}"]
             lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
             lines += [
                 *entry("batch_size", 100, "", 4),
-                "    transforms: [{type: Rescaling, scale: 0.00392156862745098}]",
+                *entry("transforms", [step for step, _ in preparation], "", 4),
             ]
-    epochs = 30 if image_survey.images > 20_000 else 60 if image_survey.images > 2_000 else 120
-    return document([*lines, *training(monitor="accuracy", epochs=epochs, patience=6)])
+    if trunk is not None:
+        lines += ["", *comment("The weights of the trunk, which stay as they are: `freeze`. Only the head is trained.")]
+        lines += [
+            "init_from:",
+            *(line for key, value in trunk.init_from(folder).items() for line in entry(key, value, "", 2)),
+        ]
+    patience = patient_epochs(image_survey.images, batch, 6)
+    epochs = 30 if image_survey.images > 20_000 else 60 if image_survey.images > 2_000 else max(120, 6 * patience)
+    monitor = "accuracy" if patience == 6 else "loss"
+    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience)])

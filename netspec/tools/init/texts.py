@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from netspec.tools.init.files import (
     hold_out,
     items,
     name_of,
+    patient_epochs,
     relative,
     training,
 )
@@ -28,8 +28,8 @@ TOKENIZER = {
     "type": "words", "lowercase": True, "punctuation": "drop", "padding": True, "unknown": True, "size": WORDS,
 }  # fmt: skip
 BATCH = 32
-FEW_TEXTS, LEAST_STEPS = 2_000, 150
-"""Number of texts below which the loss decides when training ends, and of steps that it may then fail to improve."""
+FEW_TEXTS = 2_000
+"""Number of texts below which the loss decides when training ends."""
 MOST_FILES, MOST_SECONDS, MOST_BYTES = 5_000, 5.0, 2**25
 """Limits of the texts that are read."""
 
@@ -134,8 +134,7 @@ def _train(path: Path, folder: Path, net: str, classes: list[str], total: int, l
         "    transforms:",
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
     ]  # fmt: skip
-    # Few texts make few steps per epoch, and their accuracy is perfect or at chance long before the loss is low.
     few = total < FEW_TEXTS
-    patience = max(5, ceil(LEAST_STEPS / ceil(total / BATCH))) if few else 5
+    patience = patient_epochs(total, BATCH, 5) if few else 5
     monitor = "loss" if few else "accuracy"
     return document([*lines, *training(monitor=monitor, epochs=max(30, 6 * patience), patience=patience)])

@@ -1,0 +1,128 @@
+"""A trained model without its head, on which `netspec init --trunk` builds a net for images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from netspec.compile import ProgramKind
+from netspec.errors import InputError, listing, near_path
+from netspec.tools.import_model import NET, WEIGHTS, import_model
+from netspec.tools.init.files import relative
+from netspec.tools.model_inputs import load
+
+Step = dict[str, Any]
+
+CHANNELS = (1, 3)
+LARGE = 160
+"""Side of images from which a trunk for colors was most likely trained on ImageNet, if nothing else is known."""
+SCALING: tuple[Step, ...] = ({"type": "Rescaling", "scale": 1 / 255},)
+IMAGENET: tuple[Step, ...] = (
+    {"type": "Normalization", "mean": [123.675, 116.28, 103.53], "variance": [3409.976, 3262.694, 3291.891]},
+)
+"""Mean and variance of ImageNet's pixels, as torchvision uses them, for pixels of 0 to 255."""
+POINTWISE = ("Rescaling", "Normalization", "ReverseChannels")
+"""Transforms of the trunk's own training that are applied again; those that move or choose pixels are chosen here."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The net and the weights of a trunk, and what its input and output are like."""
+
+    folder: Path
+    size: tuple[int, int]
+    """Height and width of the images that it takes."""
+    channels: int
+    channels_last: bool
+    """Whether its input is (H, W, C)."""
+    output: tuple[int, ...]
+    """Shape of its output for a sample."""
+    layers: int
+    preparation: tuple[Step, ...]
+    """Transforms between bytes and the input of the trunk."""
+    preparation_known: bool
+    """Whether its weights record how its images were prepared."""
+
+    def block(self, folder: Path) -> dict[str, str]:
+        """Return the definition of its block in a file in `folder`."""
+        return {"net": relative(self.folder / NET, folder)}
+
+    def init_from(self, folder: Path) -> dict[str, Any]:
+        """Return `init_from` of a training file in `folder`."""
+        return {
+            "file": relative(self.folder / WEIGHTS, folder), "map": {"*": "trunk/*"}, "require": ["trunk/*"],
+            "freeze": "trunk",
+        }  # fmt: skip
+
+
+def trunk_in(path: Path, folder: Path) -> Trunk:
+    """Return the trunk in the folder of an import; a run or a model file is imported to `folder/trunk` first.
+
+    The import drops the last layer with parameters. Raises `InputError` if the trunk does not take images, or has
+    several outputs.
+    """
+    if not path.exists():
+        raise InputError(f"there is no file or folder {path}", expected="the folder that `netspec import` wrote, a run "
+                         "or a model file", hint=near_path(path))  # fmt: skip
+    imported = path
+    if not (path / NET).is_file():
+        imported = folder / "trunk"
+        if not _is_import(imported):
+            folder.mkdir(parents=True, exist_ok=True)
+            import_model(path, imported, drop_head=1)
+    if not (imported / WEIGHTS).is_file():
+        raise InputError(f"{imported} has no {WEIGHTS}", expected="a trunk with weights")
+    return _described(imported)
+
+
+def _is_import(folder: Path) -> bool:
+    return (folder / NET).is_file() and (folder / WEIGHTS).is_file()
+
+
+def _described(folder: Path) -> Trunk:
+    model = load(folder, device="cpu")
+    graph = model.compiler.graph(ProgramKind.PREDICT, 1)
+    inputs, outputs = graph.inputs(), graph.outputs
+    shapes = {name: value.shape[1:] for name, value in inputs.items()}
+    ((name, shape),) = shapes.items() if len(shapes) == 1 else (("", ()),)
+    channels_last = len(shape) == 3 and shape[0] not in CHANNELS and shape[2] in CHANNELS
+    channels, height, width = (shape[2], *shape[:2]) if channels_last else shape if len(shape) == 3 else (0, 0, 0)
+    if channels not in CHANNELS:
+        listed = listing([f"`{name}` {list(shape)}" for name, shape in shapes.items()])
+        raise InputError(
+            f"{folder / NET} does not take images", expected="one input [channels, height, width] with 1 or 3 channels",
+            got=listed,
+        )  # fmt: skip
+    if len(outputs) != 1:
+        raise InputError(
+            f"{folder / NET} has {len(outputs)} outputs", expected="one", got=listing(list(outputs)),
+            hint="cut the model at one of them: `netspec import MODEL --output DIR --until NAME`",
+        )  # fmt: skip
+    (output,) = outputs.values()
+    known = model.preprocessing.transforms
+    steps = tuple(_plain(step) for step in known or () if step.get("input") in (name, "", None))
+    pointwise = tuple(step for step in steps if step["type"] in POINTWISE)
+    guessed = IMAGENET if channels == 3 and min(height, width) >= LARGE else SCALING
+    return Trunk(
+        folder, (height, width), channels, channels_last, output.shape[1:], len(model.spec.layers),
+        guessed if known is None else pointwise, known is not None,
+    )  # fmt: skip
+
+
+def _plain(step: Step) -> Step:
+    """Return a recorded transform as a training file has it."""
+    return {"type": step["type"]} | {key: value for key, value in step.items() if key not in ("input", "type", "adapt")}
+
+
+def head(trunk: Trunk, classes: int) -> Sequence[tuple[Step, str]]:
+    """Return the layers behind the trunk, each with the reason for it."""
+    layers: list[tuple[Step, str]] = []
+    if len(trunk.output) == 3 and trunk.output[1] * trunk.output[2] > 1:
+        layers.append(({"type": "GlobalAveragePooling2D"}, "the mean over all positions"))
+    elif len(trunk.output) != 1:
+        layers.append(({"type": "Flatten"}, ""))
+    layers.append(({"type": "Dropout", "rate": 0.3}, "against overfitting"))
+    layers.append(({"name": "logits", "type": "Dense", "units": classes}, "one output for each class: the new head"))
+    return layers
