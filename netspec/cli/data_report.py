@@ -77,18 +77,18 @@ def _lines(name: str, stage: str, figures: FieldStatistics) -> list[list[str]]:
 
 
 def _print_classes(name: str, figures: FieldStatistics) -> None:
-    """Print each class with its number of samples and a bar."""
+    """Print each class with its number of samples, or pixels of masks, and a bar."""
     classes = list(figures.classes().items())
     most = max((number for _, number in classes), default=0)
     print()
-    total = max(1, figures.samples)
+    total = max(1, sum((figures.counts or {}).values()))
     lines = [
         [title, count(number), f"{100 * number / total:.1f} %", "#" * -(-BAR * number // max(1, most))]
         for title, number in classes[:MOST_CLASSES]
     ]
     if len(classes) > MOST_CLASSES:
         lines.append([f"{len(classes) - MOST_CLASSES} more classes", "", "", ""])
-    table([name, "samples", "share", ""], lines, right=(1, 2))
+    table([name, "pixels" if figures.is_mask else "samples", "share", ""], lines, right=(1, 2))
 
 
 def _print_learned(learned: Learned) -> None:

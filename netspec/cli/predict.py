@@ -176,5 +176,8 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, list):
         items = [_text(name, item) for item in value[:MAX_ITEMS]]
         return ", ".join([*items, f"… ({len(value)} in total)"] if len(value) > MAX_ITEMS else items)
+    if isinstance(value, dict):  # shares of classes
+        largest = sorted(value.items(), key=lambda item: -item[1])
+        return _text(name, [f"{key} {share:.1%}" for key, share in largest if share])
     shape = getattr(value, "shape", None)
     return f"array {list(shape)}" if shape else str(value)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from netspec.data.imaging.palette import class_colors
+
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
@@ -46,6 +48,13 @@ def picture(image: Array, span: tuple[float, float]) -> Array:
     values = (np.nan_to_num(shown.astype(np.float64)) - low) * (255 / (high - low))
     pixels: Array = np.rint(values).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
     return pixels if pixels.shape[2] == 3 else pixels.repeat(3, axis=2)
+
+
+def overlaid(pixels: Array, mask: Array) -> Array:
+    """Draw the class of each pixel (H, W) in its color over a picture (H, W, 3) of uint8, except class 0."""
+    colors = class_colors()[mask.astype(np.uint8)]
+    mixed: Array = np.where((mask == 0)[:, :, None], pixels, pixels // 2 + colors // 2)
+    return mixed
 
 
 def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.imaging.annotations import MaskAnnotation
 from netspec.data.pipeline import TransformPipeline
 from netspec.schema.specs.data import SplitFields
 
@@ -34,8 +35,10 @@ class FieldStatistics:
     """Number of values that are not finite."""
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Smallest and largest size of each axis."""
+    is_mask: bool = False
+    """Whether the field holds a class index for each pixel."""
     counts: Counter[int] | None = None
-    """Number of samples per class; None if the field does not hold classes."""
+    """Number of samples per class, for masks of pixels; None if the field does not hold classes."""
     low: Any = None
     high: Any = None
     _number: Any = 0
@@ -43,7 +46,7 @@ class FieldStatistics:
     _squares: Any = 0.0
 
     def __post_init__(self) -> None:
-        if not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub":
+        if self.is_mask or (not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub"):
             self.counts = Counter()
 
     @property
@@ -80,7 +83,9 @@ class FieldStatistics:
             self._add(part.reshape(1 if isinstance(samples, list) else len(part), self.channels, -1))
         self.samples += len(samples)
         if self.counts is not None:
-            self.counts.update(np.asarray(samples).tolist())
+            for part in parts:
+                classes, counts = np.unique(part, return_counts=True)
+                self.counts.update(dict(zip(classes.tolist(), counts.tolist(), strict=True)))
             if len(self.counts) > max(MOST_CLASSES, len(self.names)):
                 self.counts = None
 
@@ -151,15 +156,17 @@ def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most
     Raises `DamagedSamples` if samples are damaged and the split does not skip them.
     """
     names = {name: tuple(classes) for name, classes in dataset.classes.items()}
-    result = ScanResult(
-        {name: FieldStatistics(kind, names.get(name, ())) for name, kind in dataset.fields.items()},
-        {name: FieldStatistics(kind, names.get(name, ())) for name, kind in pipeline.fields.items()},
+    masks = {name for name, annotation in dataset.annotations.items() if isinstance(annotation, MaskAnnotation)}
+    raw, prepared = (
+        {name: FieldStatistics(kind, names.get(name, ()), is_mask=name in masks) for name, kind in fields.items()}
+        for fields in (dataset.fields, pipeline.fields)
     )
+    result = ScanResult(raw, prepared)
     for chunk in _chunks(sample_indices(dataset, pipeline.samples, most), split.batch_size):
         indices = chunk
         while len(indices):
             try:
-                raw, prepared = read_both(pipeline, indices)
+                batches = read_both(pipeline, indices)
                 break
             except DamagedSamples as error:
                 if split.on_error != "skip":
@@ -169,7 +176,7 @@ def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most
         else:
             continue
         result.read += len(indices)
-        for figures, batch in ((result.raw, raw), (result.prepared, prepared)):
+        for figures, batch in zip((result.raw, result.prepared), batches, strict=True):
             for name, statistics in figures.items():
                 statistics.add(batch[name])
     return result

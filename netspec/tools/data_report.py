@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, Source
+from netspec.data.imaging.annotations import MaskAnnotation
 from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned, TransformPipeline
 from netspec.data.statistics import ScanResult, read_both, sample_indices, scan
@@ -147,14 +148,27 @@ class DataReport:
         columns += [list(epoch[name]) for epoch in epochs]
         strips = []
         for row in range(len(indices)):
-            pictures = [picture(column[row], span) for column, span in zip(columns, spans, strict=True)]
-            texts = [self.label(batch, row) for batch in ([raw] if was_image else []) + epochs]
+            shown = ([raw] if was_image else []) + epochs
+            pictures = [
+                self._overlaid(picture(column[row], span), batch, row)
+                for column, span, batch in zip(columns, spans, shown, strict=True)
+            ]
+            texts = [self.label(batch, row) for batch in shown]
             strips.append(Strip(pictures, texts[:1] if len(set(texts)) == 1 else texts))
         after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
         title = f"{self.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
         sheet = contact_sheet(strips, title)
         write_atomically(Path(path), lambda path: sheet.save(path, "PNG"))
         return True
+
+    def _overlaid(self, pixels: Array, batch: dict[str, Any], row: int) -> Array:
+        """Return a picture with the mask of its sample drawn over it, if it has one."""
+        from netspec.data.contact_sheet import overlaid
+
+        for name, annotation in self.dataset.annotations.items():
+            if isinstance(annotation, MaskAnnotation) and annotation.image == self.image and name in batch:
+                return overlaid(pixels, np.asarray(batch[name][row]))
+        return pixels
 
     def as_json(self) -> dict[str, Any]:
         """The statistics as plain data."""

@@ -296,9 +296,22 @@ def _answered(
     """Decode the outputs of batches, and add the columns of their rows."""
     for batch in batches:
         columns: dict[str, Column] = {**batch.ids, **answers_of(batch.outputs, decoders, top)}
+        for name, values in columns.items():
+            if batch.sizes is not None and name.rpartition(".")[2] == "mask":
+                columns[name] = [_resized(mask, size) for mask, size in zip(values, batch.sizes, strict=True)]
         if rows is not None:
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
-        yield AnsweredBatch(columns, batch.outputs)
+        classes = next((decoder.classes for decoder in decoders.values() if decoder.classes), ())
+        yield AnsweredBatch(columns, batch.outputs, classes)
+
+
+def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """Return a mask (H, W) in the size of its picture: each pixel has the class of the nearest one."""
+    if mask.ndim != 2 or mask.shape == size:
+        return mask
+    rows, columns = ((np.arange(new) + 0.5) * old / new for new, old in zip(size, mask.shape, strict=True))
+    resized: NDArray[Any] = mask[rows.astype(np.int64)[:, None], columns.astype(np.int64)]
+    return resized
 
 
 def answers_of(outputs: Mapping[str, NDArray[Any]], decoders: Mapping[str, Decoder], top: int) -> dict[str, Column]:

@@ -22,9 +22,6 @@ from netspec.training.decoding import Column
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PALETTE_STEP = 67
-"""Distance of the hues of two classes in a mask's palette, in degrees: neighbors differ clearly."""
-
 
 @dataclass(frozen=True)
 class AnsweredBatch:
@@ -34,6 +31,8 @@ class AnsweredBatch:
     """The samples' files or rows, the answers, and the row's own columns if requested: a value for each sample."""
     outputs: dict[str, NDArray[Any]]
     """Arrays (N, …) by the names of the outputs."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, if the answers are about classes with names."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -89,7 +88,7 @@ def _write_csv(path: Path, batches: Iterable[AnsweredBatch]) -> None:
 
 def _cell(value: Any) -> Any:
     """Return a value as a cell of a text table: lists and arrays as JSON."""
-    return json_text(_plain(value)) if isinstance(value, (list, np.ndarray)) else value
+    return json_text(_plain(value)) if isinstance(value, (list, dict, np.ndarray)) else value
 
 
 def _plain(value: Any) -> Any:
@@ -114,7 +113,11 @@ def _write_parquet(path: Path, batches: Iterable[AnsweredBatch]) -> None:
 
 
 def _write_masks(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
-    """Write each mask as a PNG with a palette, whose pixels are class indices: `FOLDER/NAME.png`."""
+    """Write each mask as a PNG with a palette, whose pixels are class indices, and the classes to `classes.txt`.
+
+    A mask has the name of its picture, `FOLDER/NAME.png`. Raises `InputError` if two have the same.
+    """
+    written: dict[str, str] = {}
     for batch in batches:
         masks = batch.columns.get("mask")
         if masks is None:
@@ -124,19 +127,32 @@ def _write_masks(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
                 got=f"predictions with the columns {listing(list(batch.columns))}",
             )
         folder.mkdir(parents=True, exist_ok=True)
+        if batch.classes and not written:
+            names_file = "".join(f"{name}\n" for name in batch.classes)
+            write_atomically(folder / "classes.txt", lambda path, text=names_file: _write_text(path, text))  # type: ignore[misc]  # mypy infers no type of a lambda's default
         names = batch.columns.get("file") or batch.columns["row"]
-        for name, mask in zip(names, masks, strict=True):
-            write_atomically(folder / f"{Path(str(name)).stem}.png", _mask_writer(mask))
+        for name, mask in zip(map(str, names), masks, strict=True):
+            file = f"{Path(name).stem}.png"
+            if file in written:
+                raise InputError(
+                    f"two masks would be written to {folder / file}", expected="pictures with different names",
+                    got=f"{written[file]} and {name}",
+                )  # fmt: skip
+            written[file] = name
+            write_atomically(folder / file, _mask_writer(mask))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def _mask_writer(mask: NDArray[Any]) -> Callable[[Path], None]:
-    from colorsys import hsv_to_rgb
-
     from PIL import Image
 
-    hues = [hsv_to_rgb(PALETTE_STEP * index % 360 / 360, 0.8, 0.9 if index else 0.0) for index in range(256)]
+    from netspec.data.imaging.palette import class_colors
+
     image = Image.fromarray(mask.astype(np.uint8), mode="P")
-    image.putpalette([round(255 * part) for color in hues for part in color])
+    image.putpalette(class_colors().ravel().tolist())
     return lambda path: image.save(path, format="PNG")
 
 

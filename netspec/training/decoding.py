@@ -235,7 +235,8 @@ def _class_decoder(
             return {"text": [text(row) for row in best.tolist()]}
         if best.ndim == 2:
             return {"tags": [[_named(classes, index) for index in row] for row in best.tolist()]}
-        return {"mask": list(best.astype(np.uint8 if output.shape[axis] <= 256 else np.int32))}
+        count = output.shape[axis]
+        return _mask_columns(best.astype(np.uint8 if count <= 256 else np.int32), classes, count)
 
     softmax = Postprocessing("softmax", lambda output: _softmax(output, axis), axis)
     return Decoder(
@@ -253,7 +254,7 @@ def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Arr
         yes = probability(output.astype(np.float64))
         if yes.ndim > 2:
             mask = (yes > 0.5).astype(np.uint8)
-            return {"mask": list(mask[:, 0] if mask.shape[1] == 1 else mask)}
+            return _mask_columns(mask[:, 0] if mask.shape[1] == 1 else mask, classes if len(classes) == 2 else (), 2)
         if yes.ndim == 2 and yes.shape[1] > 1:
             chosen = [[_named(classes, index) for index in np.flatnonzero(row > 0.5).tolist()] for row in yes]
             return {"classes": chosen, "probabilities": yes.tolist()}
@@ -285,6 +286,13 @@ def _frame_decoder(classes: tuple[str, ...], blank: int, text: Callable[[Sequenc
         return {"labels": [[_named(classes, index) for index in row] for row in labels]}
 
     return Decoder(decode, classes, not_in_graph="greedy CTC decoding")
+
+
+def _mask_columns(masks: Array, classes: Sequence[str], count: int) -> dict[str, Column]:
+    """The masks (N, …), and the share of each of `count` classes in each mask, by the name of the class."""
+    sizes = [np.bincount(mask.ravel(), minlength=count) / mask.size for mask in masks]
+    names = [str(_named(classes, index)) for index in range(count)]
+    return {"mask": list(masks), "shares": [dict(zip(names, shares.tolist(), strict=True)) for shares in sizes]}
 
 
 def _value_columns(array: Array) -> dict[str, Column]:

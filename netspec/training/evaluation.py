@@ -192,7 +192,11 @@ def with_class_reports(net: NetSpec) -> NetSpec:
         fields = {"from": list(loss.sources[:2]), "axis": getattr(loss.fields, "axis", -1)}
         ignored = getattr(loss.fields, "ignore_class", None)
         fields |= {} if ignored is None else {"ignore_class": ignored}
-        metrics += [METRICS.parse({"type": kind, **fields}) for kind in ("ClassificationReport", "ConfusionMatrix")]
+        pixels = {"iou": True} if len(target.shape) > 1 else {}
+        metrics += [
+            METRICS.parse({"type": "ClassificationReport", **pixels, **fields}),
+            METRICS.parse({"type": "ConfusionMatrix", **fields}),
+        ]
     return net.model_copy(update={"metrics": [*net.metrics, *metrics]})
 
 

@@ -14,8 +14,9 @@ from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
 from netspec.data.loader import open_loader
-from netspec.data.sources.image_folder import images_like
+from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.source import TableSource
+from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
@@ -36,6 +37,8 @@ class PredictedBatch:
     """Identifier of each sample: its file (`file`), or its row counted from 1 (`row`)."""
     outputs: dict[str, NDArray[Any]]
     """Arrays (N, …) by the names of the outputs."""
+    sizes: Sequence[tuple[int, int]] | None = None
+    """Height and width of each sample's picture in its file, if the net sees all of it; None for other samples."""
 
 
 def predict_files(
@@ -47,8 +50,10 @@ def predict_files(
     only the loss reads. `split` describes the format of the files if it is another one. Raises `InputError` if the data
     has no such format, or with all problems of a file.
     """
-    for identities, batch in FilePreparation(model, spec).batches(paths, batch_size, split):
-        yield PredictedBatch(identities, model.predict(batch.inputs, len(batch)))
+    preparation = FilePreparation(model, spec)
+    for identities, batch in preparation.batches(paths, batch_size, split):
+        outputs = model.predict(batch.inputs, len(batch))
+        yield PredictedBatch(identities, outputs, preparation.picture_sizes(identities))
 
 
 class FilePreparation:
@@ -61,6 +66,8 @@ class FilePreparation:
         self._inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
         self._known = model.compiler.spec.inputs
         self._seed = spec.train.seed
+        self._shows_whole_pictures = False
+        """Whether the samples of the current source are pictures that are at most resized."""
 
     def batches(
         self, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None
@@ -74,11 +81,23 @@ class FilePreparation:
             with open_loader(
                 source, seed=self._seed, wanted=self._inputs, known=self._known, learned=self.learned
             ) as loader:
+                self._shows_whole_pictures = isinstance(source, ImageFileSource) and all(
+                    transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
+                    for _, transform in loader.transforms
+                )
                 for batch in loader.one_pass():
                     origins = [loader.identify(index) for index in batch.indices.tolist()]
                     ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
                     ids[origins[0][0]] = [origin for _, origin in origins]
                     yield ids, batch
+
+    def picture_sizes(self, ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]] | None:
+        """Return height and width of the pictures of a batch of `batches`; None if the net does not see all of them."""
+        if not self._shows_whole_pictures:
+            return None
+        from netspec.data.readers.decode import upright_size
+
+        return [upright_size(Path(str(file)), str(file)) for file in ids["file"]]
 
 
 def input_arrays(model: Model, spec: TrainSpec, path: Path) -> dict[str, NDArray[Any]]:

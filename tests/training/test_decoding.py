@@ -121,9 +121,11 @@ def test_a_class_for_each_pixel_is_a_mask() -> None:
     target = {"shape": [2, 2], "dtype": "int32"}
     spec = net([3, 2, 2], target, {"type": "SparseCategoricalCrossentropy", "from_logits": True, "axis": 1})
     scores = np.moveaxis(np.eye(3)[[[0, 1], [2, 0]]], -1, 0)[None]
-    (mask,) = decode(spec, scores)["mask"]
+    answers = decode(spec, scores)
+    (mask,) = answers["mask"]
     assert mask.dtype == np.uint8
     assert mask.tolist() == [[0, 1], [2, 0]]
+    assert answers["shares"] == [{"0": 0.5, "1": 0.25, "2": 0.25}]
 
 
 def test_frames_are_decoded_without_blanks_and_repetitions() -> None:

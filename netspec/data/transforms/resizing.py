@@ -59,6 +59,11 @@ class Resizing(ImageTransform):
             )
         return self
 
+    @property
+    def stretches(self) -> bool:
+        """Whether the result shows exactly the whole image."""
+        return not (self.crop_to_aspect_ratio or self.pad_to_aspect_ratio)
+
     def result(self, shape: ImageShape) -> ImageShape:
         return ImageShape(shape.channels, self.height, self.width)
 

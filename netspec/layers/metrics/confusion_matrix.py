@@ -113,6 +113,10 @@ class ClassificationReport(ConfusionMatrixMetric):
     """
 
     type: Literal["ClassificationReport"] = "ClassificationReport"
+    iou: bool = False
+    """Whether to add the intersection over union of each class, for masks: targets that are predicted as the class,
+    over elements that are its targets, its predictions or both. Its macro average is that of MeanIoU: absent classes do
+    not count."""
 
     def result(self, *totals: Any) -> MetricResult:
         """The table."""
@@ -123,6 +127,9 @@ class ClassificationReport(ConfusionMatrixMetric):
             "recall": safe_quotient(correct, actual),
             "f1_score": safe_quotient(2 * correct, predicted + actual),
         }
+        union = predicted + actual - correct
+        if self.iou:
+            rates["iou"] = safe_quotient(correct, union)
         total = actual.sum()
         rows = {
             name: {**{rate: float(values[index]) for rate, values in rates.items()}, "support": _count(actual[index])}
@@ -132,7 +139,10 @@ class ClassificationReport(ConfusionMatrixMetric):
         return {
             **rows,
             "accuracy": {"f1_score": float(safe_quotient(correct.sum(), total)), **support},
-            "macro average": {**{rate: float(values.mean()) for rate, values in rates.items()}, **support},
+            "macro average": {
+                **{rate: float(values[union > 0 if rate == "iou" else ...].mean()) for rate, values in rates.items()},
+                **support,
+            },
             "weighted average": {
                 **{rate: float(safe_quotient((values * actual).sum(), total)) for rate, values in rates.items()},
                 **support,

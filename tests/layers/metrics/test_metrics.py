@@ -180,6 +180,22 @@ def test_confusion_matrix_and_report():
     assert report["weighted average"]["precision"] == pytest.approx(weighted, rel=1e-12)
 
 
+def test_report_of_masks_has_the_iou_of_each_class():
+    scores, label = RANDOM.normal(size=(2, 4, 6, 5)), RANDOM.integers(0, 3, (2, 6, 5))
+    scores[:, 3] = -9  # class 3 is absent from targets and predictions
+    label[0, 0] = 255
+    fields = {"axis": 1, "ignore_class": 255}
+    report = metric({"type": "ClassificationReport", "iou": True, **fields}, scores, label).figure()
+    taken, known = scores.argmax(axis=1), label != 255
+    for index in range(3):
+        both = ((taken == index) & (label == index) & known).sum()
+        either = (((taken == index) | (label == index)) & known).sum()
+        assert report[str(index)]["iou"] == pytest.approx(both / either, rel=1e-12)
+    mean = metric({"type": "MeanIoU", "num_classes": 4, "sparse_y_pred": False, **fields}, scores, label).result()
+    assert report["macro average"]["iou"] == pytest.approx(mean, rel=1e-6)
+    assert "iou" not in metric({"type": "ClassificationReport", **fields}, scores, label).figure()["0"]
+
+
 def test_ignored_classes_and_weights_in_a_confusion_matrix():
     labels = np.where(RANDOM.uniform(size=50) < 0.3, 255, NUMBERS)
     weight = RANDOM.uniform(0.5, 2, 50)

@@ -1,0 +1,114 @@
+"""Segmentation on the command line: inspect, train, evaluate and predict images with masks."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import Netspec
+
+NET = """\
+netspec: 1
+name: fields
+inputs: {image: {shape: [3, 8, 8]}, mask: {shape: [8, 8], dtype: int32}}
+layers: [{name: logits, type: Conv2D, filters: 3, kernel_size: 1, from: image}]
+losses:
+  - type: SparseCategoricalCrossentropy
+    from: [logits, mask]
+    from_logits: true
+    axis: 1
+    ignore_class: 255
+    class_weight: balanced
+metrics: [{type: MeanIoU, num_classes: 3, sparse_y_pred: false, axis: 1, ignore_class: 255, from: [logits, mask]}]
+"""
+TRAIN = """\
+netspec: 1
+net: net.yaml
+data:
+  train:
+    source: segmentation_folder
+    path: fields
+    split: {validation: 0.25}
+    batch_size: 4
+    shuffle: true
+    transforms: [{type: Resizing, height: 8, width: 8}, {type: RandomFlip}, {type: Rescaling, scale: 0.00390625}]
+solver: {type: SGD, learning_rate: 0.5, momentum: 0.9}
+train: {max_steps: 60, seed: 1}
+"""
+COLORS = np.array([[10, 10, 10], [200, 30, 30], [30, 200, 30]], np.uint8)
+
+
+@pytest.fixture
+def fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve pictures of 16 × 24 pixels, in whose left and right halves are two of three classes."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("images", "masks"):
+        (tmp_path / "fields" / name).mkdir(parents=True)
+    for index in range(12):
+        mask = np.zeros((16, 24), np.uint8)
+        mask[:, :12], mask[:, 12:] = index % 3, (index + 1) % 3
+        Image.fromarray(COLORS[mask]).save(f"fields/images/{index}.png")
+        Image.fromarray(mask).save(f"fields/masks/{index}.png")
+    Path("fields/classes.txt").write_text("soil\nred\ngreen\n")
+    Path("net.yaml").write_text(NET)
+    Path("train.yaml").write_text(TRAIN)
+    return tmp_path
+
+
+def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
+    assert netspec("check", "train.yaml", "--strict").status == 0
+    trained = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")
+    assert trained.status == 0
+    assert trained.out.count("class_weight: balanced") == 1
+    assert "soil " in trained.out
+    report = netspec("test", "run", "--split", "validation", "--report", "--output", "report").out
+    assert "iou" in report
+    rows = list(csv.DictReader(Path("report/classification_report.csv").read_text().splitlines()))
+    assert [row[""] for row in rows[:3]] == ["soil", "red", "green"]
+    metrics = json.loads(Path("report/metrics.json").read_text())["metrics"]
+    assert float(rows[4]["iou"]) == pytest.approx(metrics["mean_io_u"], rel=1e-6)
+    assert metrics["mean_io_u"] > 0.99
+
+    shown = netspec("predict", "run", "--input", "fields/images/0.png").out
+    assert "array [16, 24]" in shown  # the size of the picture, not of the net's output
+    assert "soil 50.0%, red 50.0%" in shown or "red 50.0%, soil 50.0%" in shown
+    assert netspec("predict", "run", "--input", "fields/images", "--output", "masks").status == 0
+    assert Path("masks/classes.txt").read_text() == "soil\nred\ngreen\n"
+    for index in range(12):
+        with Image.open(f"masks/{index}.png") as mask, Image.open(f"fields/masks/{index}.png") as expected:
+            assert mask.mode == "P"
+            np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
+
+
+def test_masks_of_the_same_name_are_not_overwritten(netspec: Netspec, fields: Path) -> None:
+    assert netspec("train", "train.yaml", "train.max_steps=1", "--run-dir", "run", "--device", "reference").status == 0
+    Path("other").mkdir()
+    Path("fields/images/0.png").rename("other/1.png")
+    result = netspec("predict", "run", "--input", "other", "fields/images", "--output", "masks")
+    assert result.status == 2
+    assert "two masks would be written to masks/1.png" in result.err
+    assert "other/1.png and fields/images/1.png" in result.err
+
+
+def test_data_show_counts_pixels_and_draws_masks(netspec: Netspec, fields: Path) -> None:
+    shown = netspec("data", "show", "train.yaml", "--seconds", "0").out
+    counts = [line.split()[1] for line in shown.splitlines() if line.startswith(("soil", "red", "green"))]
+    assert sum(int(count.replace(",", "")) for count in counts) == 9 * 16 * 24
+    assert "pixels" in shown
+    with Image.open("data_train.png") as sheet:
+        drawn = {color for _, color in sheet.convert("RGB").getcolors(2**20) or []}
+    assert tuple(COLORS[1].tolist()) not in drawn  # every pixel of class 1 has the color of its class mixed in
+
+
+def test_a_mask_without_an_image_stops_before_training(netspec: Netspec, fields: Path) -> None:
+    Path("fields/masks/3.png").unlink()
+    result = netspec("train", "train.yaml", "--run-dir", "run")
+    assert result.status == 2
+    assert "1 of 12 images have no mask" in result.err
+    assert "train.yaml:6" in result.err
+    assert not Path("run").exists()
