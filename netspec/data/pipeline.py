@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, located_at
-from netspec.data.imaging.annotations import Annotations
+from netspec.data.imaging.annotations import ImageAnnotations
 from netspec.data.uint8_lut import MAX_CROP_RATIO, DeferredDecode, lookup_table
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
@@ -82,7 +82,7 @@ class TransformPipeline:
         self._mixed: list[_Step] = []
         self._postponed: list[_Step] = []
         self._parts: list[_DeferredCrop] = []
-        self._annotations = Annotations(dataset.annotations)
+        self._annotations = ImageAnnotations(dataset.annotations)
         self._raw = dict(dataset.fields)
         self.fields: dict[str, FieldType] = dict(dataset.fields)
         self.samples = min(len(dataset), split.limit or len(dataset))

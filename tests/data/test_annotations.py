@@ -10,7 +10,7 @@ import pytest
 
 import netspec.data  # noqa: F401  # the transforms are found through it
 from netspec.data.base import Dataset, FieldType, SampleKeys, Transform
-from netspec.data.imaging.annotations import MIN_VISIBLE, Annotations, BoxAnnotation, MaskAnnotation
+from netspec.data.imaging.annotations import MIN_VISIBLE, BoxAnnotation, ImageAnnotations, MaskAnnotation
 from netspec.data.imaging.base import ColourTransform, ImageTransform
 from netspec.data.pipeline import TransformPipeline
 from netspec.errors import InputError
@@ -64,7 +64,9 @@ def moved_together(transform: ImageTransform) -> dict[str, Any]:
         "boxes": np.stack([boxes.astype(np.float32)] * SAMPLES),
         "kind": np.array([[5, -1, 6]] * SAMPLES),
     }
-    annotations = Annotations({"mask": MaskAnnotation("image", IGNORED), "boxes": BoxAnnotation("image", {"kind": -1})})
+    annotations = ImageAnnotations(
+        {"mask": MaskAnnotation("image", IGNORED), "boxes": BoxAnnotation("image", {"kind": -1})}
+    )
     result = {"image": transform.apply(images, keys)}
     return result | annotations.moved(transform, "image", images, fields, keys)
 
@@ -247,7 +249,7 @@ def test_transform_of_another_package_must_say_where_it_moves_positions():
         def change(self, image, draw):
             return image
 
-    annotations = Annotations({"mask": MaskAnnotation("image", IGNORED)})
+    annotations = ImageAnnotations({"mask": MaskAnnotation("image", IGNORED)})
     with pytest.raises(InputError, match="mask cannot follow Swirl"):
         annotations.check(Swirl(), "image")
     other: Transform = TRANSFORMS.parse({"type": "Rescaling", "scale": 2})  # type: ignore[assignment]  # a transform

@@ -123,7 +123,7 @@ class BoxAnnotation(Annotation):
         return dict(moved)
 
 
-class Annotations:
+class ImageAnnotations:
     """The annotations of a dataset, which follow each transform of their image."""
 
     def __init__(self, annotations: Mapping[str, Annotation]) -> None:
