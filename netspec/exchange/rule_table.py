@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Generic, TypeVar
@@ -10,6 +11,7 @@ from typing import Generic, TypeVar
 Rule = TypeVar("Rule")
 
 
+@cache
 def import_rules(package: str) -> None:
     """Import all modules of a package, which register their rules."""
     for module in iter_modules(getattr(import_module(package), "__path__", ())):

@@ -36,6 +36,7 @@ from netspec.exchange.interface import sizes_shown, unread
 from netspec.exchange.lift.inputs import OPEN_BATCH
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
+from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
@@ -389,7 +390,9 @@ def _innermost(layer: ConfiguredLayer) -> str:
 
 
 KerasImportRule: TypeAlias = "Callable[[KerasImporter, LayerCall], Sequence[TensorView]]"
-_RULES: dict[str, KerasImportRule] = {}
+_RULES: RuleTable[KerasImportRule] = RuleTable("netspec.exchange.formats.keras.importing")
+rule, rules = _RULES.register, _RULES.all
+"""`@rule(*classes)` registers a function that imports calls of these layers."""
 
 AXIS_FIELDS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -404,26 +407,6 @@ AXIS_FIELDS: Mapping[str, str] = {
 """Fields that hold axes of the input."""
 _ONE_AXIS = ("BatchNormalization", "GroupNormalization", "Normalization", "Concatenate")
 MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")
-
-
-def rule(*classes: str) -> Callable[[KerasImportRule], KerasImportRule]:
-    """Decorator: the function imports calls of these layers."""
-
-    def register(function: KerasImportRule) -> KerasImportRule:
-        _RULES.update(dict.fromkeys(classes, function))
-        return function
-
-    return register
-
-
-def rule_names() -> list[str]:
-    """Names of the Keras layers that have an import rule."""
-    return list(_RULES)
-
-
-def rule_of(type_: str) -> KerasImportRule | None:
-    """The rule of a layer, if it has one of its own."""
-    return _RULES.get(type_)
 
 
 def operands(importer: KerasImporter, call: LayerCall) -> list[CallOutput]:

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from netspec.exchange.formats.keras.importing import (  # these register their rules
-    elementwise,  # noqa: F401
-    products,  # noqa: F401
-    reductions,  # noqa: F401
-    shape_layers,
-    shape_ops,  # noqa: F401
-)
+from netspec.exchange.formats.keras.importing import shape_layers
 from netspec.exchange.formats.keras.importing.axes import TensorView, axis_in_net, data_format
 from netspec.exchange.formats.keras.importing.config import (
     TAKES_MASK_INPUT,
@@ -32,8 +26,7 @@ from netspec.exchange.formats.keras.importing.importer import (
     import_by_fields,
     operands,
     rule,
-    rule_names,
-    rule_of,
+    rules,
     time_distributed,
 )
 from netspec.exchange.formats.keras.importing.leading_axis import import_across_samples
@@ -103,7 +96,7 @@ _CHECKED_BY_FIELDS = ("Dense", "Embedding", "SimpleRNN", "LSTM", "GRU", "RNN", "
 
 def imported_layers() -> set[str]:
     """Current names of the Keras layers that are imported, except layers that augment samples."""
-    return {*types("layer"), *rule_names()} - set(AUGMENTING)
+    return {*types("layer"), *rules()} - set(AUGMENTING)
 
 
 def apply(importer: KerasImporter, call: LayerCall) -> None:
@@ -119,7 +112,7 @@ def apply(importer: KerasImporter, call: LayerCall) -> None:
             raise UnsupportedFeature(f"it is called with `{name[:40]}`")
     _check_mask(importer, call)
     type_ = layer_type(layer.class_name)
-    import_rule = rule_of(type_) or import_by_fields
+    import_rule = rules().get(type_, import_by_fields)
     importer.set_results(call, *import_rule(importer, call))
 
 
@@ -127,7 +120,7 @@ def check(importer: KerasImporter, call: LayerCall) -> None:
     """Raise `UnsupportedFeature` for a layer without a counterpart, independent of its inputs."""
     _check_origin(importer, call)
     type_ = layer_type(call.layer.class_name)
-    if not _is_operation(call) and type_ in LAYERS and (rule_of(type_) is None or type_ in _CHECKED_BY_FIELDS):
+    if not _is_operation(call) and type_ in LAYERS and (type_ not in rules() or type_ in _CHECKED_BY_FIELDS):
         fields_of(type_, without_data_format(call.layer.config), importer.reading)
 
 
@@ -135,7 +128,7 @@ def _check_origin(importer: KerasImporter, call: LayerCall) -> None:
     layer = call.layer
     refuse_foreign(layer.class_name, layer.module, layer.registered)
     _check_precision(importer, call)
-    if _is_operation(call) or builtin("layer", layer.class_name) or rule_of(layer_type(layer.class_name)):
+    if _is_operation(call) or builtin("layer", layer.class_name) or layer_type(layer.class_name) in rules():
         return
     if layer.class_name in LAYERS:  # netspec's layer of that name computes something else
         raise UnsupportedFeature(

@@ -15,6 +15,7 @@ from netspec.exchange.formats.keras.importing.fields import plain_value
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.formats.keras.names import builtin, keras_snake
+from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import ACTIVATIONS
 
@@ -92,21 +93,12 @@ _DEFAULT_VALUES: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
 """Values of arguments that equal the default behavior."""
 
 Operation: TypeAlias = "Callable[[KerasOperation], str | Sequence[str] | Sequence[TensorView]]"
-_OPERATIONS: dict[str, Operation] = {}
+_OPERATIONS: RuleTable[Operation] = RuleTable("netspec.exchange.formats.keras.importing")
+operation, operations = _OPERATIONS.register, _OPERATIONS.all
+"""`@operation(*names)` registers a function that imports these operations.
 
-
-def operation(*names: str) -> Callable[[Operation], Operation]:
-    """Decorator: the function imports these operations.
-
-    It returns the results of operator nodes that it adds, or the tensors of layers that the operations are by another
-    name.
-    """
-
-    def register(function: Operation) -> Operation:
-        _OPERATIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+It returns the results of operator nodes that it adds, or the tensors of layers that the operations are by another name.
+"""
 
 
 class OperationArguments(dict[str, Any]):
@@ -158,7 +150,7 @@ def import_operation(importer: KerasImporter, call: LayerCall) -> None:
     call_arguments, name = arguments(call), name_of(call)
     if call.layer.wrapped:
         raise UnsupportedFeature("it is inside a model that is TimeDistributed")
-    rule = _OPERATIONS.get(name)
+    rule = operations().get(name)
     if rule is not None:
         op = KerasOperation(importer, call, name, call_arguments)
         results = rule(op)
@@ -172,14 +164,9 @@ def import_operation(importer: KerasImporter, call: LayerCall) -> None:
         raise UnsupportedFeature(f"there is no layer for the operation {name[:60]!r}{f': {reason}' if reason else ''}")
 
 
-def operations() -> list[str]:
-    """Names of the operations that are imported, without activation functions."""
-    return list(_OPERATIONS)
-
-
 def is_imported(name: str) -> bool:
     """Whether an operation of this name is imported."""
-    return name in _OPERATIONS or (name in ACTIVATIONS and builtin("activation", name) is not None)
+    return name in operations() or (name in ACTIVATIONS and builtin("activation", name) is not None)
 
 
 def name_of(call: LayerCall) -> str:
