@@ -41,23 +41,14 @@ Finding: TypeAlias = tuple[str, Problem]
 def check(
     specs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SPEC... [KEY=VALUE|~KEY]...",
-            help="Check these files, each with these changes.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="SPEC... [KEY=VALUE|~KEY]...", help="Check these files, each with these changes."),
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Also run some steps, and check `expect`.")] = False,
     no_data: Annotated[bool, typer.Option("--no-data", help="Do not look for the data.")] = False,
     device: Device = "auto",
     export: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="Report what an export to this format would lose.",
-            show_default=False,
-        ),
+        str | None, typer.Option(metavar="FORMAT", help="Report what an export to this format would lose.")
     ] = None,
     batch_size: BatchOrOpen = "symbolic",
     opset: Opset = None,

@@ -33,20 +33,11 @@ app = command_app()
 )
 def convert(
     source: Annotated[
-        str,
-        typer.Argument(
-            metavar="A",
-            help="Read this model, run directory, or spec (with --weights).",
-            show_default=False,
-        ),
+        str, typer.Argument(metavar="A", help="Read this model, run directory, or spec (with --weights).")
     ],
-    target: Annotated[
-        str,
-        typer.Argument(metavar="B", help="Write this file, see formats above.", show_default=False),
-    ],
+    target: Annotated[str, typer.Argument(metavar="B", help="Write this file, see formats above.")],
     weights: Annotated[
-        str | None,
-        typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.", show_default=False),
+        str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")
     ] = None,
     shapes: Shapes = None,
     values: Values = None,

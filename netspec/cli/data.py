@@ -39,13 +39,7 @@ def show(
         str, typer.Option("--split", metavar="NAME", help="Show this split: train, validation or test.")
     ] = "train",
     out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Write images to this PNG [default: data_SPLIT.png].",
-            show_default=False,
-        ),
+        str | None, typer.Option("--out", metavar="FILE", help="Write images to this PNG [default: data_SPLIT.png].")
     ] = None,
     samples: Annotated[int, typer.Option("--samples", metavar="N", help="Show N samples.")] = 24,
     read: Annotated[int, typer.Option("--read", metavar="N", help="Read at most N samples (0: all).")] = 10_000,

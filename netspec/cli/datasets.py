@@ -13,13 +13,7 @@ Name: TypeAlias = Annotated[
     str, typer.Argument(metavar="NAME", help="Select a dataset that `netspec data list` lists.")
 ]
 DataFolder: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--path",
-        metavar="FOLDER",
-        help="Use files in this folder [default: below NETSPEC_DATA].",
-        show_default=False,
-    ),
+    str | None, typer.Option("--path", metavar="FOLDER", help="Use files in this folder [default: below NETSPEC_DATA].")
 ]
 
 
@@ -64,8 +58,7 @@ def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
 
 def unpack(
     name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="Select mnist, or a dataset that `netspec data list` lists."),
+        str, typer.Argument(metavar="NAME", help="Select mnist, or a dataset that `netspec data list` lists.")
     ],
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
     path: DataFolder = None,

@@ -35,11 +35,8 @@ STEPS = 8
     ),
 )
 def diff(
-    before: Annotated[
-        str,
-        typer.Argument(metavar="A", help="Read this spec, run directory, model or weights file.", show_default=False),
-    ],
-    after: Annotated[str, typer.Argument(metavar="B", help="Compare A with this one.", show_default=False)],
+    before: Annotated[str, typer.Argument(metavar="A", help="Read this spec, run directory, model or weights file.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Compare A with this one.")],
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with status 1 if anything differs.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed the random inputs.")] = 0,
     shapes: Shapes = None,

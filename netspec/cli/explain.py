@@ -29,22 +29,16 @@ def explain(
     *,
     weights: Weights = None,
     input_file: Annotated[
-        str | None,
-        typer.Option("--input", metavar="FILE", help="Explain the class of this image.", show_default=False),
+        str | None, typer.Option("--input", metavar="FILE", help="Explain the class of this image.")
     ] = None,
     output_file: Annotated[
-        str | None,
-        typer.Option("--output", metavar="FILE.png", help="Draw what the class depends on.", show_default=False),
+        str | None, typer.Option("--output", metavar="FILE.png", help="Draw what the class depends on.")
     ] = None,
     label: Annotated[
-        str | None,
-        typer.Option(
-            "--class", metavar="NAME", help="Explain this class [default: most probable].", show_default=False
-        ),
+        str | None, typer.Option("--class", metavar="NAME", help="Explain this class [default: most probable].")
     ] = None,
     split: Annotated[
-        str | None,
-        typer.Option("--split", metavar="NAME", help="Use rows of this split [default: test].", show_default=False),
+        str | None, typer.Option("--split", metavar="NAME", help="Use rows of this split [default: test].")
     ] = None,
     device: Device = "auto",
     threads: Threads = None,

@@ -48,40 +48,20 @@ def export(
     overrides: Overrides = None,
     *,
     weights: Weights = None,
-    output_file: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            metavar="PATH",
-            help="Write this file or folder.",
-            show_default=False,
-        ),
-    ],
+    output_file: Annotated[str, typer.Option("--output", metavar="PATH", help="Write this file or folder.")],
     batch_size: BatchOrOpen = "symbolic",
     opset: Opset = None,
     form: Form = "inference",
     inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.npz",
-            help="Compare results on these samples too.",
-            show_default=False,
-        ),
+        str | None, typer.Option(metavar="FILE.npz", help="Compare results on these samples too.")
     ] = None,
     tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Accept relative errors of X [default: 1e-4].",
-            show_default=False,
-        ),
+        float | None, typer.Option(metavar="X", help="Accept relative errors of X [default: 1e-4].")
     ] = None,
     with_preprocessing: Annotated[
         bool | None,
         typer.Option(
-            "--with-preprocessing/--without-preprocessing",
-            help="Include transforms and probabilities (ONNX).",
-            show_default=False,
+            "--with-preprocessing/--without-preprocessing", help="Include transforms and probabilities (ONNX)."
         ),
     ] = None,
     as_json: Json = False,

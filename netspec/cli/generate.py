@@ -23,15 +23,12 @@ app = command_app()
 def generate(
     spec: TrainingOrRun,
     *,
-    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue this text.", show_default=False)],
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue this text.")],
     tokens: Annotated[int, typer.Option(metavar="N", help="Generate N tokens.")] = 200,
     temperature: Annotated[float, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token.")] = 1.0,
-    top_k: Annotated[
-        int | None, typer.Option(metavar="K", help="Draw from the K best tokens [default: all].", show_default=False)
-    ] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="K", help="Draw from the K best tokens [default: all].")] = None,
     top_p: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="Draw from the best tokens of total probability P.", show_default=False),
+        float | None, typer.Option(metavar="P", help="Draw from the best tokens of total probability P.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Draw with this seed.")] = 1,
     weights: Weights = None,

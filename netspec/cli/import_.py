@@ -29,38 +29,23 @@ app = command_app()
 )
 def import_file(
     file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="Read this model, weights, checkpoint, net file or run directory.",
-            show_default=False,
-        ),
+        str, typer.Argument(metavar="FILE", help="Read this model, weights, checkpoint, net file or run directory.")
     ],
-    output: Annotated[
-        str,
-        typer.Option("--output", metavar="FOLDER", help="Create this folder.", show_default=False),
-    ],
+    output: Annotated[str, typer.Option("--output", metavar="FOLDER", help="Create this folder.")],
     net: Annotated[
-        str | None,
-        typer.Option("--net", metavar="SPEC", help="Load the weights of FILE into this net."),
+        str | None, typer.Option("--net", metavar="SPEC", help="Load the weights of FILE into this net.")
     ] = None,
     weights: Annotated[
-        str | None,
-        typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead."),
+        str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")
     ] = None,
     names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="OLD=NEW",
-            help="Rename arrays of FILE to those of --net; repeatable.",
-        ),
+        typer.Option("--map", metavar="OLD=NEW", help="Rename arrays of FILE to those of --net; repeatable."),
     ] = None,
     shapes: Shapes = None,
     values: Values = None,
     phase: Annotated[
-        str,
-        typer.Option("--phase", metavar="train|test", help="Read one phase of a Caffe net [default: both]."),
+        str, typer.Option("--phase", metavar="train|test", help="Read one phase of a Caffe net [default: both].")
     ] = "",
     stages: Annotated[
         list[str] | None,
@@ -69,27 +54,14 @@ def import_file(
     level: Annotated[int, typer.Option("--level", metavar="N", help="Include Caffe layers of this level.")] = 0,
     until: Annotated[
         list[str] | None,
-        typer.Option(
-            "--until",
-            metavar="TENSOR",
-            help="Cut the net after this layer or tensor; repeatable.",
-        ),
+        typer.Option("--until", metavar="TENSOR", help="Cut the net after this layer or tensor; repeatable."),
     ] = None,
     drop_head: Annotated[
         int,
-        typer.Option(
-            "--drop-head",
-            metavar="N",
-            help="Drop the last N layers with parameters.",
-            show_default=False,
-        ),
+        typer.Option("--drop-head", metavar="N", help="Drop the last N layers with parameters.", show_default=False),
     ] = 0,
     fold_batch_norm: Annotated[
-        bool,
-        typer.Option(
-            "--fold-batch-norm",
-            help="Fold BatchNormalization into the layer before it.",
-        ),
+        bool, typer.Option("--fold-batch-norm", help="Fold BatchNormalization into the layer before it.")
     ] = False,
     as_json: Json = False,
 ) -> None:

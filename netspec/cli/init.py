@@ -26,21 +26,12 @@ app = command_app()
 def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder or table (CSV, Parquet).")],
     *,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.", show_default=False)
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Choose classification, regression or text.", show_default=False),
-    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Choose classification, regression or text.")] = None,
     output: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].", show_default=False),
+        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].")
     ] = None,
-    trunk: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Build on this import, run or model file.", show_default=False),
-    ] = None,
+    trunk: Annotated[str | None, typer.Option(metavar="PATH", help="Build on this import, run or model file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -12,48 +12,28 @@ import typer
 
 from netspec.errors import InputError, Problem, did_you_mean, kind_of_path, listing
 
-Spec: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this net file or training file.", show_default=False)
-]
-Training: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this training file.", show_default=False)
-]
+Spec: TypeAlias = Annotated[str, typer.Argument(metavar="SPEC", help="Read this net file or training file.")]
+Training: TypeAlias = Annotated[str, typer.Argument(metavar="SPEC", help="Read this training file.")]
 SpecOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this net file, training file or run directory.", show_default=False)
+    str, typer.Argument(metavar="SPEC", help="Read this net file, training file or run directory.")
 ]
 ModelFile: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="MODEL", help="Read this spec, run directory or model file.", show_default=False),
+    str, typer.Argument(metavar="MODEL", help="Read this spec, run directory or model file.")
 ]
 TrainingOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this training file or run directory.", show_default=False)
+    str, typer.Argument(metavar="SPEC", help="Read this training file or run directory.")
 ]
 Weights: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        metavar="FILE",
-        help="Load this file [default: the run's best].",
-        show_default=False,
-    ),
+    str | None, typer.Option("--weights", metavar="FILE", help="Load this file [default: the run's best].")
 ]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE|~KEY]...",
-        help="Set a key (solver.learning_rate=0.1) or remove it.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="[KEY=VALUE|~KEY]...", help="Set a key (solver.learning_rate=0.1) or remove it."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--device",
-        metavar="NAME",
-        help="Use one of `netspec devices` [default: auto].",
-        show_default=False,
-    ),
+    typer.Option("--device", metavar="NAME", help="Use one of `netspec devices` [default: auto].", show_default=False),
 ]
 
 
@@ -69,11 +49,7 @@ def _use_threads(count: int | None) -> int | None:
 Threads: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--threads",
-        metavar="N",
-        callback=_use_threads,
-        help="Use N threads [default: OMP_NUM_THREADS, else all].",
-        show_default=False,
+        "--threads", metavar="N", callback=_use_threads, help="Use N threads [default: OMP_NUM_THREADS, else all]."
     ),
 ]
 
@@ -89,44 +65,21 @@ def _level(level: str | None) -> str | None:
 Autotune: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--autotune",
-        metavar="LEVEL",
-        callback=_level,
-        help="Tune kernels: off, quick, full [default: the file's].",
-        show_default=False,
+        "--autotune", metavar="LEVEL", callback=_level, help="Tune kernels: off, quick, full [default: the file's]."
     ),
 ]
 
 WorkersPerHost: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--workers-per-host",
-        metavar="N",
-        help="Place N workers on each host [default: 1].",
-        show_default=False,
-    ),
+    int | None, typer.Option("--workers-per-host", metavar="N", help="Place N workers on each host [default: 1].")
 ]
 """Default 1 in every command: messages then leave a host."""
 
-BatchOrOpen: TypeAlias = Annotated[
-    str,
-    typer.Option("--batch-size", metavar="N|symbolic", help="Use this batch size."),
-]
+BatchOrOpen: TypeAlias = Annotated[str, typer.Option("--batch-size", metavar="N|symbolic", help="Use this batch size.")]
 Opset: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--opset", metavar="N", help="Use this opset [default: the newest].",
-        show_default=False,
-    ),
-]  # fmt: skip
+    int | None, typer.Option("--opset", metavar="N", help="Use this opset [default: the newest].")
+]
 
-Form: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--form", metavar="inference|training",
-        help="Export this form.",
-    ),
-]  # fmt: skip
+Form: TypeAlias = Annotated[str, typer.Option("--form", metavar="inference|training", help="Export this form.")]
 
 
 def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -177,20 +130,12 @@ def batch_or_open(text: str) -> int | None:
 
 Shapes: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="INPUT=1,28,28",
-        help="Set dynamic sizes of an input or axis: height=28.",
-    ),
+    typer.Option("--shape", metavar="INPUT=1,28,28", help="Set dynamic sizes of an input or axis: height=28."),
 ]
 
 Values: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--value",
-        metavar="INPUT=16000",
-        help="Replace an input by a constant, such as 1,2,3.",
-    ),
+    typer.Option("--value", metavar="INPUT=16000", help="Replace an input by a constant, such as 1,2,3."),
 ]
 
 

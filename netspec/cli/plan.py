@@ -36,29 +36,18 @@ def plan(
     spec: Spec,
     overrides: Overrides = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1]."),
+        int | None, typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1].")
     ] = None,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="List kernels, and why faster ones were rejected.")
     ] = False,
     workers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Show what each of N workers sends and allocates.",
-            show_default=False,
-        ),
+        int | None, typer.Option(metavar="N", help="Show what each of N workers sends and allocates.")
     ] = None,
     workers_per_host: WorkersPerHost = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            "--device",
-            metavar="NAME",
-            help="Plan for this GPU, present or not [default: the CPU].",
-            show_default=False,
-        ),
+        typer.Option("--device", metavar="NAME", help="Plan for this GPU, present or not [default: the CPU]."),
     ] = None,
     autotune: Autotune = None,
     as_json: Json = False,

@@ -30,25 +30,13 @@ MAX_WIDTH = 100
 )
 def plot(
     words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SPEC|RUN…", help="Read this training file or these run directories.", show_default=False
-        ),
+        list[str], typer.Argument(metavar="SPEC|RUN…", help="Read this training file or these run directories.")
     ],
-    schedule: Annotated[
-        bool,
-        typer.Option("--schedule", help="Draw learning rates and momenta."),
-    ] = False,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Draw learning rates and momenta.")] = False,
     x: Annotated[str, typer.Option("--x", metavar="AXIS", help="Draw over step, epoch or time.")] = "step",
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Draw only this value; repeatable.", show_default=False),
-    ] = None,
+    metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Draw only this value; repeatable.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Use a logarithmic vertical axis.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write an SVG or PNG file.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG or PNG file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Draw losses and metrics of runs, or learning rates.

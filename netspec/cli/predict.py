@@ -53,22 +53,11 @@ def predict(
     *,
     weights: Weights = None,
     inputs: Annotated[
-        list[str],
-        typer.Option(
-            "--input",
-            metavar="PATH",
-            help="Read files, folders, 'patterns*' or - (stdin).",
-            show_default=False,
-        ),
+        list[str], typer.Option("--input", metavar="PATH", help="Read files, folders, 'patterns*' or - (stdin).")
     ],
     output_file: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            metavar="PATH",
-            help="Write .csv, .jsonl, .parquet, .npz, or masks to a folder.",
-            show_default=False,
-        ),
+        typer.Option("--output", metavar="PATH", help="Write .csv, .jsonl, .parquet, .npz, or masks to a folder."),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", help="Name the N most probable classes.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Add the input table's columns to the output.")] = False,

@@ -32,10 +32,7 @@ MAX_METRICS = 4
 def runs(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Search this folder and those below it.")] = "runs",
     sort: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIELD", help="Sort by a column, metric or setting [default: started].", show_default=False
-        ),
+        str | None, typer.Option(metavar="FIELD", help="Sort by a column, metric or setting [default: started].")
     ] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Sort from high to low.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with all metrics and settings.")] = False,

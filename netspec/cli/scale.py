@@ -35,70 +35,34 @@ def scale(
     spec: Spec,
     overrides: Overrides = None,
     workers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|A..B|A,B,…",
-            help="Predict for these worker counts [default: 1..64].",
-            show_default=False,
-        ),
+        str | None, typer.Option(metavar="N|A..B|A,B,…", help="Predict for these worker counts [default: 1..64].")
     ] = None,
-    network: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Connect hosts by this network."),
-    ] = "ib-hdr",
+    network: Annotated[str, typer.Option(metavar="NAME", help="Connect hosts by this network.")] = "ib-hdr",
     within: Annotated[str, typer.Option(metavar="NAME", help="Connect a host's workers.")] = "shared-memory",
     workers_per_host: WorkersPerHost = None,
     batch_size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|N/worker",
-            help="Use N samples per step [default: the file's].",
-            show_default=False,
-        ),
+        str | None, typer.Option(metavar="N|N/worker", help="Use N samples per step [default: the file's].")
     ] = None,
     strategy: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,…", help="Predict for these strategies [default: all].", show_default=False),
+        str | None, typer.Option(metavar="NAME,…", help="Predict for these strategies [default: all].")
     ] = None,
-    algorithm: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Sum gradients by this algorithm."),
-    ] = "auto",
+    algorithm: Annotated[str, typer.Option(metavar="NAME", help="Sum gradients by this algorithm.")] = "auto",
     step_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Set one worker's step time [default: measured].",
-            show_default=False,
-        ),
+        str | None, typer.Option(metavar="TIME", help="Set one worker's step time [default: measured].")
     ] = None,
     compute_scale: Annotated[float, typer.Option(metavar="X", help="Assume workers X times as fast.")] = 1.0,
     jitter: Annotated[str, typer.Option(metavar="P%", help="Set the deviation of compute times.")] = "0%",
     servers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Use N workers as parameter servers [default: 25 %].",
-            show_default=False,
-        ),
+        int | None, typer.Option(metavar="N", help="Use N workers as parameter servers [default: 25 %].")
     ] = None,
     every: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Average every N steps in local_sgd [default: 8].",
-            show_default=False,
-        ),
+        int | None, typer.Option(metavar="N", help="Average every N steps in local_sgd [default: 8].")
     ] = None,
     density: Annotated[str, typer.Option(metavar="P%", help="Send this share in top_k.")] = "1%",
     micro_batches: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Use N pipeline micro-batches [default: 4 a stage].", show_default=False),
+        int | None, typer.Option(metavar="N", help="Use N pipeline micro-batches [default: 4 a stage].")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.svg", help="Write charts to this SVG file.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write charts to this SVG file.")] = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,

@@ -24,18 +24,10 @@ app = command_app()
 )
 def schema(
     kind: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[net|train]", help="Print the schema of these files [default: both].", show_default=False
-        ),
+        str | None, typer.Argument(metavar="[net|train]", help="Print the schema of these files [default: both].")
     ] = None,
     docs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Write a Markdown reference to this folder instead.",
-            show_default=False,
-        ),
+        Path | None, typer.Option(metavar="FOLDER", help="Write a Markdown reference to this folder instead.")
     ] = None,
 ) -> None:
     """Print the JSON Schema of net and training files.

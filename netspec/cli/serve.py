@@ -28,9 +28,7 @@ def serve(
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", help="Listen on port N; 0 takes a free one.")] = 8000,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name the model [default: its folder].", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name the model [default: its folder].")] = None,
     max_batch: Annotated[int, typer.Option(metavar="N", help="Compute up to N samples at a time.")] = 32,
     max_delay: Annotated[float, typer.Option(metavar="MS", help="Wait up to MS ms to fill a batch.")] = 2.0,
     max_size: Annotated[float, typer.Option(metavar="MB", help="Refuse larger requests.")] = 16.0,

@@ -39,13 +39,7 @@ def evaluate(
     threads: Threads = None,
     report: Annotated[bool, typer.Option("--report", help="Add a class report and a confusion matrix.")] = False,
     output_folder: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            metavar="DIR",
-            help="Write metrics.json, tables as CSV, matrices as PNG.",
-            show_default=False,
-        ),
+        str | None, typer.Option("--output", metavar="DIR", help="Write metrics.json, tables as CSV, matrices as PNG.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -35,8 +35,7 @@ def time(
     spec: Spec,
     overrides: Overrides = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1]."),
+        int | None, typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1].")
     ] = None,
     steps: Annotated[
         int | None, typer.Option(metavar="N", help="Measure N steps [default: as many as take two seconds].")
@@ -48,12 +47,7 @@ def time(
     autotune: Autotune = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers",
-            metavar="N",
-            help="Time N processes, and their communication [default: 1].",
-            show_default=False,
-        ),
+        typer.Option("--workers", metavar="N", help="Time N processes, and their communication [default: 1]."),
     ] = None,
     as_json: Json = False,
 ) -> int:

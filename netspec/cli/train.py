@@ -37,35 +37,18 @@ def train(
     spec: Training,
     overrides: Overrides = None,
     run_dir: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Write to this folder [default: the next free runs/NAME-N]."),
+        str | None, typer.Option(metavar="FOLDER", help="Write to this folder [default: the next free runs/NAME-N].")
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Continue a run, or start from FILE (see above).",
-        ),
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run, or start from FILE (see above).")] = False,
     weights: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Start from these weights, where names and shapes match."),
+        str | None, typer.Option(metavar="FILE", help="Start from these weights, where names and shapes match.")
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
     workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers",
-            metavar="N",
-            help="Train with N processes on this machine [default: 1].",
-            show_default=False,
-        ),
+        int | None, typer.Option("--workers", metavar="N", help="Train with N processes on this machine [default: 1].")
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Check spec, data and workers; don't train."),
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check spec, data and workers; don't train.")] = False,
     as_json: Json = False,
 ) -> int:
     """Train a net as described in a training file.
