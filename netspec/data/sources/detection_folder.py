@@ -17,7 +17,7 @@ from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 if TYPE_CHECKING:
-    from netspec.data.readers.boxes.annotated import Annotations, Findings
+    from netspec.data.readers.boxes.annotated import AnnotationSet, Findings
 
 Format = Literal["coco", "voc", "yolo"]
 
@@ -44,7 +44,7 @@ class DetectionFolder(ImageFileSource):
         "box_format": "boxes are always left, top, right, bottom in fractions of the image",
     }
     path: FilePath
-    """The folder of the images, or of a data set in the layout of Pascal VOC (`JPEGImages`, `Annotations`) or of
+    """The folder of the images, or of a dataset in the layout of Pascal VOC (`JPEGImages`, `Annotations`) or of
     Ultralytics (`data.yaml`). Relative to this file."""
     annotations: FilePath | None = None
     """A JSON file (COCO), a folder of XML files (Pascal VOC), or a folder of text files or a `data.yaml` (YOLO).
@@ -53,7 +53,7 @@ class DetectionFolder(ImageFileSource):
     format: Format | None = None
     """The format of the annotations; default: by their suffix."""
     split: Annotated[str | HoldOut | None, StoredPart(str | None)] = None
-    """A part of the data set: the images in `ImageSets/Main/SPLIT.txt` (VOC), or in the folder that `data.yaml` names
+    """A part of the dataset: the images in `ImageSets/Main/SPLIT.txt` (VOC), or in the folder that `data.yaml` names
     for SPLIT (YOLO; default: `train`). Or, in `train`, which images are held out, as in `{validation: 0.15}`."""
     max_boxes: Annotated[int, Field(ge=1, le=10000)] = 100
     """Number of boxes of each sample; an image with more boxes is damaged."""
@@ -113,7 +113,7 @@ class DetectionFolder(ImageFileSource):
                 listing, arrays, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
             )
 
-    def _annotations(self, findings: Findings) -> Annotations:
+    def _annotations(self, findings: Findings) -> AnnotationSet:
         """Read the annotations in their format."""
         root = resolve_path(self, "path")
         path = _found_annotations(root) if self.annotations is None else resolve_path(self, "annotations")
@@ -133,7 +133,7 @@ class DetectionFolder(ImageFileSource):
             with located_at(self, "split"):
                 raise InputError(message, expected=expected, got=str(self.stored_part()))
 
-    def _read_voc(self, root: Path, path: Path, findings: Findings) -> Annotations:
+    def _read_voc(self, root: Path, path: Path, findings: Findings) -> AnnotationSet:
         from netspec.data.files import existing
         from netspec.data.readers.boxes.voc import read_voc
 
@@ -146,7 +146,7 @@ class DetectionFolder(ImageFileSource):
         pictures = root / "JPEGImages"
         return read_voc(files, pictures if pictures.is_dir() else root, findings)
 
-    def _read_yolo(self, root: Path, path: Path, findings: Findings) -> Annotations:
+    def _read_yolo(self, root: Path, path: Path, findings: Findings) -> AnnotationSet:
         from netspec.data.readers.boxes.yolo import find_names, folders_of, labels_of, read_names, read_yolo
         from netspec.data.readers.file_samples import unlabelled
 

@@ -48,7 +48,7 @@ class AnnotatedPicture:
 
 
 @dataclass
-class Annotations:
+class AnnotationSet:
     """All pictures of an annotation file or folder."""
 
     pictures: list[AnnotatedPicture]
@@ -110,7 +110,7 @@ class BoxArrays:
 
 
 def class_names(
-    annotations: Annotations, declared: Sequence[str] | None, trained: Sequence[str] | None
+    annotations: AnnotationSet, declared: Sequence[str] | None, trained: Sequence[str] | None
 ) -> tuple[str, ...]:
     """Return the classes in the order of their numbers: declared, of the training split, or of the files."""
     if declared is not None or trained:
@@ -120,7 +120,7 @@ def class_names(
     return tuple(sorted({box.name for picture in annotations.pictures for box in picture.boxes}))
 
 
-def box_arrays(annotations: Annotations, classes: Sequence[str], max_boxes: int, findings: Findings) -> BoxArrays:
+def box_arrays(annotations: AnnotationSet, classes: Sequence[str], max_boxes: int, findings: Findings) -> BoxArrays:
     """Return the boxes of all pictures as arrays. Adds the boxes and pictures that cannot be used to `findings`."""
     count = len(annotations.pictures)
     arrays = BoxArrays(
@@ -149,7 +149,7 @@ def box_arrays(annotations: Annotations, classes: Sequence[str], max_boxes: int,
 
 
 def _size(
-    picture: AnnotatedPicture, index: int, annotations: Annotations, findings: Findings
+    picture: AnnotatedPicture, index: int, annotations: AnnotationSet, findings: Findings
 ) -> tuple[int, int] | None:
     """Return width and height of a picture in the unit of its boxes; None if it cannot be read."""
     if not picture.file.is_file():
@@ -168,7 +168,7 @@ def _size(
 
 
 def _checked(
-    box: AnnotatedBox, size: tuple[int, int], index: int, numbers: Mapping[str, int], annotations: Annotations,
+    box: AnnotatedBox, size: tuple[int, int], index: int, numbers: Mapping[str, int], annotations: AnnotationSet,
     findings: Findings,
 ) -> tuple[float, float, float, float] | None:  # fmt: skip
     """Return the corners of a box as fractions of the picture, cut off at its edges; None if it is wrong."""

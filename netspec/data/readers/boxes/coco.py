@@ -13,7 +13,7 @@ from netspec.data.files import existing
 from netspec.data.readers.boxes.annotated import (
     AnnotatedBox,
     AnnotatedPicture,
-    Annotations,
+    AnnotationSet,
     Findings,
     checked_numbers,
     checked_text,
@@ -25,7 +25,7 @@ MAX_BYTES = 2**30
 SECTIONS = ("images", "categories", "annotations")
 
 
-def read_coco(path: Path, pictures: Path, findings: Findings) -> Annotations:
+def read_coco(path: Path, pictures: Path, findings: Findings) -> AnnotationSet:
     """Read an annotation file; the pictures are in the folder `pictures`. Adds problems to `findings`.
 
     Boxes are `[left, top, width, height]` in pixels. Classes are ordered by the ids of their categories.
@@ -36,7 +36,7 @@ def read_coco(path: Path, pictures: Path, findings: Findings) -> Annotations:
     for index, entry in enumerate(document["annotations"]):
         _add_box(path, index, entry, by_id, names, findings)
     found = [picture for _, picture in by_id.values()]
-    return Annotations(found, tuple(names[key] for key in sorted(names)))
+    return AnnotationSet(found, tuple(names[key] for key in sorted(names)))
 
 
 def _document(path: Path) -> dict[str, list[Any]]:

@@ -11,7 +11,7 @@ from netspec.data.base import FieldType
 from netspec.data.files import fingerprint
 from netspec.data.imaging.annotations import BoxAnnotation
 from netspec.data.imaging.arrays import Picture
-from netspec.data.readers.boxes.annotated import Annotations, BoxArrays, Findings, box_arrays, class_names
+from netspec.data.readers.boxes.annotated import AnnotationSet, BoxArrays, Findings, box_arrays, class_names
 from netspec.data.readers.file_samples import Listing
 from netspec.data.readers.images import IMAGES, ImageFiles
 from netspec.data.readers.list_labels import CLASSES
@@ -48,7 +48,7 @@ class BoxedImages(ImageFiles):
 
 
 def boxed_images(
-    annotations: Annotations, findings: Findings, declared: Sequence[str] | None, trained: Sequence[str] | None,
+    annotations: AnnotationSet, findings: Findings, declared: Sequence[str] | None, trained: Sequence[str] | None,
     max_boxes: int, *, skip: bool,
 ) -> tuple[Listing, BoxArrays]:  # fmt: skip
     """Return the pictures and their boxes.

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from xml.parsers import expat
 
 from netspec.data.files import existing
-from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedPicture, Annotations, Findings
+from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedPicture, AnnotationSet, Findings
 from netspec.data.readers.images import IMAGES
 from netspec.errors import InputError
 
@@ -80,7 +80,7 @@ def parse_xml(path: Path) -> Element:
     return root.children[0]
 
 
-def read_voc(files: list[Path], pictures: Path, findings: Findings) -> Annotations:
+def read_voc(files: list[Path], pictures: Path, findings: Findings) -> AnnotationSet:
     """Read annotation files; the pictures are in the folder `pictures`. Adds problems to `findings`.
 
     Boxes are in pixels that are counted from 1, and contain their last row and column. Boxes marked as difficult are
@@ -94,7 +94,7 @@ def read_voc(files: list[Path], pictures: Path, findings: Findings) -> Annotatio
         for element in root.children:
             if element.tag == "object":
                 _add_box(file, element, picture, index, findings)
-    return Annotations(found)
+    return AnnotationSet(found)
 
 
 def _picture_of(file: Path, root: Element, folder: Path) -> Path:

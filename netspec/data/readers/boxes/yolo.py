@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.data.files import existing
-from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedPicture, Annotations, Findings
+from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedPicture, AnnotationSet, Findings
 from netspec.errors import InputError, listing
 
 MAX_BYTES = 2**24
@@ -21,7 +21,7 @@ NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names
 
 def read_yolo(
     pictures: Sequence[Path], root: Path, labels: Path, names: Sequence[str] | None, findings: Findings
-) -> Annotations:
+) -> AnnotationSet:
     """Read the text file of each picture, `labels/NAME.txt` for `root/NAME.jpg`. Adds problems to `findings`.
 
     Each line is `class x y width height`, with the center of the box, as fractions of the picture. A picture without a
@@ -34,7 +34,7 @@ def read_yolo(
         found.append(annotated)
         if file.is_file():
             highest = max(highest, _add_boxes(file, annotated, index, names, findings))
-    return Annotations(found, tuple(names or map(str, range(highest + 1))), relative=True)
+    return AnnotationSet(found, tuple(names or map(str, range(highest + 1))), relative=True)
 
 
 def _add_boxes(
