@@ -18,9 +18,9 @@ from netspec.schema.specs.kinds import LossFields, MetricFields
 TableRow: TypeAlias = Mapping[str, float]
 MetricResult: TypeAlias = float | TableRow | Mapping[str, TableRow]
 """Result of a metric: a number, numbers by name, or a table with named rows and columns."""
-PredictionKind: TypeAlias = Literal["classes", "binary", "values", "frames"]
-"""Meaning of a prediction: scores or probabilities of classes along an axis, of yes against no, real numbers, or scores
-of classes at each frame of a longer sequence, with a blank."""
+PredictionKind: TypeAlias = Literal["classes", "binary", "values", "frames", "boxes"]
+"""Meaning of a prediction: scores or probabilities of classes along an axis, of yes against no, real numbers, scores of
+classes at each frame of a longer sequence, with a blank, or boxes with class probabilities."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +148,24 @@ class MetricSpec(MetricFields):
     """Base of metrics: totals of each batch are computed in the graph, the result is computed from their sums.
 
     `build` returns arrays that are summed over all batches and workers; `result` computes the metric from these totals,
-    so it is exact over the full data set for any batch size.
+    so it is exact over the full data set for any batch size. A metric that `collects` keeps rows instead: see
+    `collect`.
     """
 
     samples: ClassVar[tuple[Sample, ...]] = ()
+    collects: ClassVar[bool] = False
+    """Whether the results of batches are concatenated along axis 0, not summed."""
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
         """Build the totals of one batch from prediction and target."""
         raise NotImplementedError  # subclasses implement it
+
+    def collect(self, *values: Any) -> tuple[Any, ...]:
+        """Reduce what `build` returns for a batch to rows of arrays, for a metric that `collects`.
+
+        It is called outside the graph, with NumPy arrays. `result` then gets the rows of all batches.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not collect")
 
     def with_class_names(self, names: Sequence[str]) -> Self:
         """Return the metric with the names that the data has for the classes of its target."""

@@ -19,7 +19,7 @@ from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.ops.source import Input
 from netspec.graph.types import Precision
-from netspec.layers.losses_and_metrics import LossSpec, TableRow
+from netspec.layers.losses_and_metrics import LossSpec, MetricSpec, TableRow
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.specs.data import SplitFields
 from netspec.schema.specs.kinds import METRICS, MetricFields
@@ -94,19 +94,25 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     """
     loss, samples, left_out = 0.0, 0, list[str]()
     totals: dict[str, np.ndarray[Any, Any]] = {}
+    collected: dict[str, list[np.ndarray[Any, Any]]] = {}
     for by_worker in session.gather_batches(_results(compiler, loader, left_out)):
         for results in by_worker:
             size = int(results[SIZE])
             loss += float(results.get(LOSS, 0.0)) * size
             samples += size
             for name, value in results.items():
-                if name not in (LOSS, SIZE) and not name.startswith(f"{LOSS}/"):
+                if name in (LOSS, SIZE) or name.startswith(f"{LOSS}/"):
+                    continue
+                if compiler.metrics[name.rpartition("/")[0]].collects:
+                    collected.setdefault(name, []).append(value)
+                else:
                     totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
     more, damaged = total_skipped(session, len(left_out), left_out[:MAX_EXAMPLES])
     skipped, damaged = loader.skipped_at_opening + more, [*loader.damaged_at_opening, *damaged]
     mean = loss / samples if compiler.spec.losses else None
     evaluation = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged[:MAX_EXAMPLES]))
     names = class_names(compiler.spec, loader)
+    totals |= {name: np.concatenate(parts) for name, parts in collected.items()}
     for name, metric in compiler.metrics.items():
         keys = sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)
         result = metric.with_class_names(names.get(name, ())).result(*(totals[key] for key in keys))
@@ -122,7 +128,7 @@ def class_names(net: NetSpec, loader: Loader) -> dict[str, Sequence[str]]:
     return {
         metric.name: names
         for metric in resolve_names(net).metrics
-        for names in [loader.classes.get(source) for source in metric.sources[1:2]]
+        for names in [loader.classes.get(source) for source in metric.sources[1:]]
         if names
     }
 
@@ -137,7 +143,19 @@ def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterato
     """Yield the results and the size of each batch. The problems of damaged samples are appended to `left_out`."""
     for batch in loader.one_pass():
         left_out += map(str, batch.skipped)
-        yield {SIZE: np.array(len(batch)), **compiler.program(ProgramKind.TEST, batch.rows)(batch.inputs)}
+        results = compiler.program(ProgramKind.TEST, batch.rows)(batch.inputs)
+        yield {SIZE: np.array(len(batch)), **_collected(compiler.metrics, results)}
+
+
+def _collected(metrics: Mapping[str, MetricSpec], results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of a batch, with what metrics that collect make of theirs."""
+    changed = dict(results)
+    for name, metric in metrics.items():
+        if metric.collects:
+            keys = sorted((key for key in results if key.rpartition("/")[0] == name), key=_number)
+            rows = metric.collect(*(np.asarray(changed.pop(key)) for key in keys))
+            changed |= {f"{name}/{index}": array for index, array in enumerate(rows)}
+    return changed
 
 
 def _number(key: str) -> int:

@@ -50,7 +50,7 @@ class Applied:
 
     def figure(self) -> Any:
         """The figure of a metric."""
-        return self.spec.result(*self.all)
+        return self.spec.result(*(self.spec.collect(*self.all) if self.spec.collects else self.all))
 
     def gradient(self, dy: np.ndarray, *names: str) -> list[np.ndarray]:
         """Gradients by the inputs, or by the states called `names`, from the gradient `dy` of the output."""

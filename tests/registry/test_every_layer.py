@@ -166,23 +166,27 @@ def test_initial_values_have_the_right_shape_and_depend_on_the_seed_alone(case: 
 
 @each_class("metric")
 def test_metric_of_uneven_batches_equals_that_of_all_samples(case: Case) -> None:
-    """Totals of batches of 1 and the rest add up to the totals of all samples at once."""
-    full_batch = built(case, False)
-    expected = evaluate(full_batch.outputs, full_batch.feeds)
+    """Totals of batches of 1 and the rest add up to the totals of all samples at once; rows are concatenated."""
+    metric, full_batch = case.spec(), built(case, False)
     size = case.sample.shapes[0][0]
-    totals = [np.zeros_like(total) for total in expected]
+
+    def totals_of(outputs: Any, feeds: dict[str, np.ndarray]) -> Any:
+        values = evaluate(outputs, feeds)
+        return metric.collect(*values) if metric.collects else values
+
+    expected = totals_of(full_batch.outputs, full_batch.feeds)
+    parts = []
     for part in (slice(0, 1), slice(1, size)):
         builder = Builder(False, DType.FLOAT64)
         _, inputs = opened(case, builder, len(range(size)[part]))
         feeds = {name: full_batch.feeds[name][part] for name in builder.inputs}
-        for total, more in zip(totals, evaluate(case.spec().build(builder, *inputs), feeds), strict=True):
-            total += more
+        parts.append(totals_of(metric.build(builder, *inputs), feeds))
+    join: Any = np.concatenate if metric.collects else sum
+    totals = [join(values) for values in zip(*parts, strict=True)]
     for total, value in zip(totals, expected, strict=True):
         np.testing.assert_allclose(total, value, rtol=1e-12)
-    assert numbers_of(case.spec().result(*totals)) == pytest.approx(
-        numbers_of(case.spec().result(*expected)), rel=1e-12
-    )
-    nothing = numbers_of(case.spec().result(*(np.zeros_like(total) for total in totals)))
+    assert numbers_of(metric.result(*totals)) == pytest.approx(numbers_of(metric.result(*expected)), rel=1e-12)
+    nothing = numbers_of(metric.result(*(np.zeros_like(total) for total in totals)))
     assert np.isfinite(list(nothing.values())).all()
 
 
