@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,8 @@ def record() -> dict[str, np.ndarray]:
 
 
 def _evaluated(given: Case) -> list[float]:
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-
-    truth = COCO()
+    coco, cocoeval = import_module("pycocotools.coco"), import_module("pycocotools.cocoeval")
+    truth = coco.COCO()
     truth.dataset = {
         "info": {},
         "images": [{"id": image + 1} for image in range(IMAGES)],
@@ -85,7 +84,7 @@ def _evaluated(given: Case) -> list[float]:
     ]  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):
         truth.createIndex()
-        evaluation = COCOeval(truth, truth.loadRes(results), "bbox")
+        evaluation = cocoeval.COCOeval(truth, truth.loadRes(results), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()

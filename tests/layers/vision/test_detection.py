@@ -51,7 +51,7 @@ def detection_loss(head, boxes, labels, *crowd, **fields) -> float:
 
 
 def cross_entropy(logits: list[float], target: list[float]) -> float:
-    return sum(0.5 * (np.logaddexp(0, z) - z * t) for z, t in zip(logits, target, strict=True))
+    return sum(0.5 * (float(np.logaddexp(0, z)) - z * t) for z, t in zip(logits, target, strict=True))
 
 
 def test_loss_of_a_single_box_by_hand():
@@ -136,7 +136,7 @@ def test_shapes_of_targets_are_checked():
 
 def test_overlaps():
     boxes = np.array([[0, 0, 2, 2], [1, 1, 3, 3], [5, 5, 6, 6], [0, 0, 0, 0]], float)
-    expected = [[1, 1 / 7, 0, 0], [1 / 7, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    expected = np.array([[1, 1 / 7, 0, 0], [1 / 7, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
     np.testing.assert_allclose(box_overlaps(boxes, boxes), expected)
     crowd = box_overlaps(boxes[:1], boxes[1:2], np.array([True]))
     assert crowd.tolist() == [[1 / 4]]  # of the area of the first box
@@ -157,7 +157,7 @@ def test_suppression_is_onnx_s():
     low = random.uniform(0, 0.8, (60, 2))
     boxes = np.concatenate([low, low + random.uniform(0.1, 0.3, (60, 2))], 1).clip(0, 1).astype(np.float32)
     scores = random.uniform(size=(60, 3)).astype(np.float32)
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "most": np.array([60], np.int64), "overlap": np.array([0.4], np.float32), "least": np.array([0.3], np.float32)
     }  # fmt: skip
     model = helper.make_model(
