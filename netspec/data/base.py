@@ -99,7 +99,7 @@ class Dataset:
     ragged_examples: Mapping[str, str] = _NOTHING
     """By field whose samples differ in size: a description of two such samples."""
     column_ranges: Mapping[str, tuple[str, int, int]] = _NOTHING
-    """For a table: the field of each column, and the range of its elements in a sample of that field."""
+    """For a table: the field of each column, and the range of its elements on the last axis of that field."""
     annotations: Mapping[str, Annotation] = _NOTHING
     """By field that belongs to positions in an image (a mask, boxes): how it follows the transforms of the image."""
     window: int | None = None

@@ -191,11 +191,11 @@ def explain_columns(
 
 
 def _exchanged(values: Array, order: Array, start: int, stop: int) -> Array:
-    """Return values (N, …) with the elements from `start` to `stop` of each row taken from another row."""
+    """Return values (N, …) with the elements from `start` to `stop` of the last axis taken from another row."""
     changed = values.copy()
     if values.ndim == 1:
         return values[order]
-    changed[:, start:stop] = values[order, start:stop]
+    changed[..., start:stop] = values[order][..., start:stop]
     return changed
 
 

@@ -23,7 +23,9 @@ from netspec.data.bundled import zoo_root
 from netspec.tools.check import check
 from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, commands, examples, here_documents
 
-DATA_PAGES = [ROOT / "docs" / "guide" / name for name in ("images.md", "tables.md", "text.md", "data.md")]
+DATA_PAGES = [
+    ROOT / "docs" / "guide" / name for name in ("images.md", "tables.md", "text.md", "time_series.md", "data.md")
+]
 EXAMPLES = [example for page in PAGES for example in examples(page)]
 WHOLE = [example for example in EXAMPLES if example.complete]
 PARTS = [example for example in EXAMPLES if not example.complete]
@@ -130,6 +132,18 @@ def table(folder: Path) -> None:
     write_here_documents("tables.md", folder)
 
 
+def series(folder: Path) -> None:
+    """The table that the commands on the page write."""
+    write_here_documents("time_series.md", folder)
+    lines = (folder / "passengers.txt").read_text().splitlines()
+    rows = [
+        f"{1949 + year}-{month:02d}-01,{number}"
+        for year, line in enumerate(lines)
+        for month, number in enumerate(line.split(), 1)
+    ]
+    (folder / "passengers.csv").write_text("\n".join(["month,passengers", *rows]) + "\n")
+
+
 def images(folder: Path) -> None:
     """Three images in each class folder."""
     random = np.random.default_rng(0)
@@ -169,6 +183,7 @@ def commands_said(folder: Path) -> None:
     [
         ("arrays", arrays),
         ("tables", table),
+        ("series", series),
         ("images", images),
         ("language", language),
         ("reviews", reviews),

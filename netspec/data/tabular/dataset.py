@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -43,8 +43,10 @@ def open_table(
     window: int = 0,
     rows: Array | None = None,
     learned: Mapping[str, Any] = MappingProxyType({}),
-) -> Dataset:
-    """The rows of a file as samples; `cache` is the number of bytes of rows to keep.
+) -> tuple[Dataset, Callable[[Array], Array]]:
+    """Return the rows of a file as samples, and a function from indices of samples to indices of their rows.
+
+    `cache` is the number of bytes of rows to keep.
 
     `rows` (N,) of bool says which rows of the file belong to this split; by default all do. Nothing is learned from
     the others.
@@ -79,12 +81,12 @@ def open_table(
         )
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
         dataset.column_ranges = table.column_ranges
-        return dataset
+        return dataset, table.rows
     least = WINDOWS_KEPT * max(window, page) if window else 0
     paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
     paged.digest = digest
     paged.column_ranges = table.column_ranges
-    return paged
+    return paged, table.rows
 
 
 class _Scan:

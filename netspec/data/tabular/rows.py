@@ -9,6 +9,7 @@ import numpy as np
 from netspec.data.base import located_at
 from netspec.data.hold_out import indices_of, unknown_field
 from netspec.data.tabular.columns.base import LABEL
+from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.specs.paths import resolve_path
 
 if TYPE_CHECKING:
@@ -29,6 +30,21 @@ def rows_of_part(source: TableSource) -> Array | None:
         rows = np.zeros(len(table), bool)
         rows[indices_of(source.hold_out, source.split_name, table)] = True
     return rows
+
+
+def groups_of_windows(source: TableSource) -> Array | None:
+    """Return the series of each row of the file, (N,); None if the table has only one. Reads one column."""
+    if source.windows is None or source.windows.group is None:
+        return None
+    with located_at(source, "windows", "group"):
+        file = source.file(resolve_path(source, "path"))
+        names = list(file.names)
+        if source.windows.group not in names:
+            raise InputError(
+                f"the table has no column `{source.windows.group}`", expected=f"one of {listing(names)}",
+                hint=did_you_mean(source.windows.group, names),
+            )  # fmt: skip
+        return _column(file, names.index(source.windows.group))
 
 
 class _Rows:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
 from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
+from netspec.data.tabular.row_windows import PAST, RowWindows, windowed_fields
 from netspec.schema.specs.data import ShuffleWindow
 from netspec.schema.specs.paths import FilePath, resolve_path
 from netspec.schema.specs.spec import describe, problem
@@ -61,10 +62,16 @@ class TableSource(Source):
     A larger `window` of `shuffle` is kept nevertheless.
     """
 
+    windows: RowWindows | None = None
+    """Windows of consecutive rows as samples, for time series: `{length: 48, horizon: 24}`. By default each row is a
+    sample."""
+
     divides_itself: ClassVar[bool] = True
 
     _unlabelled: bool = PrivateAttr(default=False)
     """Whether the label is not read and may be absent."""
+    _without_targets: bool = PrivateAttr(default=False)
+    """Whether windows need no rows after them."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -77,6 +84,8 @@ class TableSource(Source):
             )
         if self.classes is not None and self.label is None:
             raise problem("`classes` has no effect without a label", field="classes", expected="`label`")
+        if self.windows is not None:
+            self._check_windows()
         fields: dict[str, set[str]] = {}
         for name, spec in declared.items():
             is_label = name == str(self.label)
@@ -91,6 +100,14 @@ class TableSource(Source):
                 )
         return self
 
+    def _check_windows(self) -> None:
+        """Raise a problem if windows would mix training samples with held-out ones, or have no order."""
+        if self.hold_out is not None and self.hold_out.time is None and self.hold_out.group is None:
+            raise problem(
+                "windows of consecutive rows cannot be divided at random", field="split",
+                expected="`time` with the column of the time, or `group` with that of the series",
+            )  # fmt: skip
+
     def file(self, path: Path) -> TableFile:
         """Return the file at `path` with the settings of this source."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
@@ -100,6 +117,9 @@ class TableSource(Source):
         return [self._of_file(path, fields) for path in paths if not path.is_dir()]
 
     def _of_file(self, path: Path, fields: Collection[str]) -> Self:
+        without_targets = LABEL not in fields
+        if PAST in fields and self.windows is not None:
+            fields = {*fields, LABEL}  # the label's column is an input, too
         columns = self.columns
         if isinstance(columns, dict):
             columns = {
@@ -110,6 +130,7 @@ class TableSource(Source):
         changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
         source._unlabelled = LABEL not in fields
+        source._without_targets = without_targets
         source._tree = None  # problems are not those of the spec
         return source
 
@@ -135,7 +156,7 @@ class TableSource(Source):
         with located_at(self, "path"):
             head = TableHead(self.file(resolve_path(self, "path")))
             columns = fields_of(head, declared)
-            table = open_table(head, columns, skip=self.on_error == "skip", limit=self.limit, cache=2**62)
+            table, _ = open_table(head, columns, skip=self.on_error == "skip", limit=self.limit, cache=2**62)
         grows = [name for name, used in columns.items() if any(column.learns_width for column in used)]
         exact = dict(self.known_classes())
         least: dict[str, int] = {}
@@ -145,13 +166,15 @@ class TableSource(Source):
             labels = np.asarray(table.values_of(LABEL))
             least[LABEL] = int(labels.max()) + 1
         read = "" if head.is_whole else f"the first {head.rows:,} rows of {head.path.name}"
-        return Survey(table.fields, grows, exact, least, head.is_whole and self.hold_out is None, read)
+        fields = table.fields if self.windows is None else windowed_fields(table.fields, self.windows)
+        return Survey(fields, grows, exact, least, head.is_whole and self.hold_out is None, read)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the table, reading all rows once."""
         from netspec.data.tabular.dataset import open_table
         from netspec.data.tabular.declaration import Declaration, fields_of, learned_names
-        from netspec.data.tabular.rows import rows_of_part
+        from netspec.data.tabular.rows import groups_of_windows, rows_of_part
+        from netspec.data.tabular.windowed_table import WindowedTable
 
         declared = Declaration(
             self.columns, self.label, self.classes, self.missing, self.missing_values, learned, self._unlabelled
@@ -160,13 +183,22 @@ class TableSource(Source):
             file = self.file(resolve_path(self, "path"))
             fields = fields_of(file, declared)
             rows = rows_of_part(self)
-            return open_table(
+            history = rows is not None and self.windows is not None and self.split_name != "train"
+            table, rows_of = open_table(
                 file,
                 fields,
                 learned=learned_names(file, declared, fields),
                 skip=self.on_error == "skip",
-                limit=self.limit,
-                rows=rows,
+                limit=self.limit if self.windows is None else None,
+                rows=None if history else rows,
                 cache=self.cache * MEGABYTE,
                 window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
             )
+        if self.windows is None:
+            return table
+        groups = groups_of_windows(self)
+        with located_at(self, "windows"):
+            return WindowedTable(
+                table, self.windows, rows_of, groups=groups, targets=not self._without_targets,
+                part=rows if history else None, limit=self.limit,
+            )  # fmt: skip

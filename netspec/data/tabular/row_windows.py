@@ -1,0 +1,58 @@
+"""`windows` of a table: which consecutive rows make up one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from netspec.data.base import FieldType
+from netspec.data.tabular.columns.base import LABEL
+from netspec.schema.specs.spec import Spec
+
+PAST = "past"
+"""The field with the values of the label within the window."""
+
+
+class RowWindows(Spec):
+    """Windows of consecutive rows: each window is one sample, to predict the label of the rows that follow it.
+
+    The rows must be in the order of time. Every field but the label has the rows of the window as its first axis:
+    `features` is `[length, columns]`. The field `past` `[length]` has the label of these rows. `label` is `[horizon]`,
+    or `[]` if `horizon` is 0 or 1. No window spans a row that is left out, or two groups. Targets of validation and
+    test data are in their own part of the table; the rows before them may be in the part before.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "sequence_length": "here it is `length`",
+        "window_size": "here it is `length`",
+        "lookback": "here it is `length`",
+        "sequence_stride": "here it is `stride`",
+        "steps": "here it is `horizon`",
+    }
+
+    length: PositiveInt
+    """Number of rows in a window."""
+    horizon: NonNegativeInt = 1
+    """Number of rows after the window whose labels are the target. 0: the target is the label of the window's last
+    row."""
+    stride: PositiveInt = 1
+    """Number of rows from the start of one window to that of the next. Predictions for other files use 1, so that each
+    row that has enough rows before it gets one."""
+    group: str | None = None
+    """A column that names the series of a row, in a table of several series. The rows of a series follow each other."""
+
+
+def windowed_fields(
+    fields: Mapping[str, FieldType], windows: RowWindows, *, targets: bool = True
+) -> dict[str, FieldType]:
+    """Return the fields of windows of rows with these fields; without `targets` there is no field `label`."""
+    length, horizon = windows.length, windows.horizon
+    windowed = {name: FieldType((length, *kind.shape), kind.dtype) for name, kind in fields.items() if name != LABEL}
+    if LABEL in fields:
+        label = fields[LABEL]
+        windowed[PAST] = FieldType((length, *label.shape), label.dtype)
+        if targets:
+            windowed[LABEL] = FieldType((horizon, *label.shape) if horizon > 1 else label.shape, label.dtype)
+    return windowed
