@@ -67,7 +67,7 @@ def test_file_format_is_detected_from_the_first_bytes(head: bytes, words: str):
 
 def test_a_long_list_of_names_begins_with_those_that_the_hint_speaks_of():
     names = [f"Layer{number:02}" for number in range(40)]
-    assert listing(names, 2, "here it is Layer33 or Layer07").startswith("Layer07, Layer33, … (38 more)")
+    assert listing(names, 2, "use Layer33 or Layer07").startswith("Layer07, Layer33, … (38 more)")
     assert listing(["b", "a"], 2, "b") == "a, b"
 
 

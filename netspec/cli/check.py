@@ -45,7 +45,7 @@ def check(
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Also run some steps, and check `expect`.")] = False,
-    no_data: Annotated[bool, typer.Option("--no-data", help="Do not look for the data.")] = False,
+    no_data: Annotated[bool, typer.Option("--no-data", help="Do not check the data.")] = False,
     device: Device = "auto",
     export: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="Report what an export to this format would lose.")

@@ -45,7 +45,7 @@ def runs(
     `test/accuracy`, or a setting such as `train.seed`. Reads only the beginning and the end of each log.
     """
     if as_csv and as_json:
-        raise InputError("--csv and --json exclude each other")
+        raise InputError("--csv and --json cannot be combined")
     from netspec.tools.runs import runs as list_runs
 
     listed = list_runs(folder, sort=sort, reverse=reverse)

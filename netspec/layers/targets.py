@@ -35,7 +35,7 @@ def align_target(builder: Builder, prediction: Value, target: Value) -> tuple[Va
     require(
         shape == prediction.shape,
         "prediction and target differ in shape",
-        expected=f"a target of sizes {list(prediction.shape[1:])} per sample",
+        expected=f"a target of shape {list(prediction.shape[1:])} per sample",
         got=f"{list(target.shape[1:])}",
         hint=hint,
     )
@@ -99,7 +99,7 @@ def class_scores(
     require(
         label.shape in (shape, shape_with_axis),
         "the class indices do not match the prediction",
-        expected=f"sizes {list(shape[1:])} per sample, one class index for each vector of {count} scores",
+        expected=f"one class index for each vector of {count} scores: shape {list(shape[1:])} per sample",
         got=f"{list(label.shape[1:])}",
         hint=_flatten_hint(prediction, len(label.shape) + 1) if len(label.shape) + 1 < len(prediction.shape) else None,
     )

@@ -103,7 +103,7 @@ class Adafactor(DecoupledSolver):
     foreign_fields: ClassVar[dict[str, str]] = {
         "relative_step": "not needed: the rate is always relative to the size of the weights, and at most 1/√t",
         "scale_parameter": "not needed: steps are always relative to the size of the weights",
-        "decay_rate": "here it is `beta_2_decay`",
+        "decay_rate": "use `beta_2_decay`",
         "beta1": "Adafactor has no first moment here",
     }
     learning_rate: Schedule = Constant(initial=0.001)

@@ -92,7 +92,7 @@ class Adadelta(ScalingSolver):
     """
 
     type: Literal["Adadelta"] = "Adadelta"
-    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `rho`, as `momentum` is in Caffe"}
+    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "use `rho`, as `momentum` is in Caffe"}
     usual_learning_rates: ClassVar[tuple[float, float]] = (1e-3, 10.0)
     learning_rate: Schedule = Constant(initial=0.001)
     """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 1.0}`."""

@@ -60,8 +60,8 @@ class MomentsSpec(SolverSpec):
     """Base of solvers with moving averages of the gradient and its square."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "momentum": "here it is `beta_1`",
-        "momentum2": "`momentum2` is Caffe's name: here it is `beta_2`",
+        "momentum": "use `beta_1`",
+        "momentum2": "`momentum2` is Caffe's name: use `beta_2`",
     }
 
     usual_learning_rates: ClassVar[tuple[float, float]] = (1e-5, 0.01)

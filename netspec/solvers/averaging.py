@@ -26,12 +26,12 @@ class EMASpec(Spec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "momentum": "here it is `decay`",
-        "ema_momentum": "here it is `decay`",
-        "overwrite_frequency": "here it is `overwrite_every`",
-        "ema_overwrite_frequency": "here it is `overwrite_every`",
-        "num_updates": "here it is `warmup: true`",
-        "update_after_step": "here it is `start_step`",
+        "momentum": "use `decay`",
+        "ema_momentum": "use `decay`",
+        "overwrite_frequency": "use `overwrite_every`",
+        "ema_overwrite_frequency": "use `overwrite_every`",
+        "num_updates": "use `warmup: true`",
+        "update_after_step": "use `start_step`",
     }
 
     decay: float = Field(default=0.999, ge=0, lt=1)

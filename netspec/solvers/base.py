@@ -84,20 +84,20 @@ class SolverSpec(Spec):
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Small configurations for the registry-wide tests."""
     foreign_fields: ClassVar[dict[str, str]] = {
-        "lr": "here it is `learning_rate`",
-        "base_lr": "`base_lr` is Caffe's name: here it is `learning_rate`",
+        "lr": "use `learning_rate`",
+        "base_lr": "`base_lr` is Caffe's name: use `learning_rate`",
         "lr_policy": "a schedule is a value of `learning_rate`: `{type: StepDecay, initial: 0.01, …}`",
-        "decay": "here it is `weight_decay`, or `learning_rate: {type: InverseTimeDecay, …}`",
-        "regularization_type": "`regularization_type` is Caffe's name: here it is `weight_decay_norm`",
-        "clip_gradients": "`clip_gradients` is Caffe's name: here it is `global_clipnorm`",
-        "max_grad_norm": "here it is `global_clipnorm`",
-        "use_ema": "here it is `ema: {decay: …}`",
-        "ema_momentum": "here it is `ema: {decay: …}`",
-        "ema_overwrite_frequency": "here it is `ema: {overwrite_every: …}`",
-        "param_groups": "here it is `groups`: `[{match: '*/bias', weight_decay: 0}, …]`",
-        "betas": "`betas` is PyTorch's name: here they are `beta_1` and `beta_2`",
-        "eps": "here it is `epsilon`",
-        "delta": "`delta` is Caffe's name: here it is `epsilon`",
+        "decay": "use `weight_decay`, or `learning_rate: {type: InverseTimeDecay, …}`",
+        "regularization_type": "`regularization_type` is Caffe's name: use `weight_decay_norm`",
+        "clip_gradients": "`clip_gradients` is Caffe's name: use `global_clipnorm`",
+        "max_grad_norm": "use `global_clipnorm`",
+        "use_ema": "use `ema: {decay: …}`",
+        "ema_momentum": "use `ema: {decay: …}`",
+        "ema_overwrite_frequency": "use `ema: {overwrite_every: …}`",
+        "param_groups": "use `groups`: `[{match: '*/bias', weight_decay: 0}, …]`",
+        "betas": "`betas` is PyTorch's name: use `beta_1` and `beta_2`",
+        "eps": "use `epsilon`",
+        "delta": "`delta` is Caffe's name: use `epsilon`",
         "max_iter": "`max_iter` is Caffe's name: it is `max_steps` under `train`",
     }
 

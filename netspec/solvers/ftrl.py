@@ -59,8 +59,8 @@ class Ftrl(DecayingSolver):
 
     type: Literal["Ftrl"] = "Ftrl"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "l1": "here it is `l1_regularization_strength`",
-        "l2": "here it is `l2_regularization_strength`",
+        "l1": "use `l1_regularization_strength`",
+        "l2": "use `l2_regularization_strength`",
     }
     learning_rate: Schedule = Constant(initial=0.001)
     """Learning rate: a number, or a schedule whose values are above 0, because the rule divides by it."""

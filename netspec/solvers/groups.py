@@ -22,11 +22,11 @@ class GroupSpec(Spec):
     """Parameters with a different learning rate, weight decay or solver."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "params": "`params` is PyTorch's name: here it is `match`, with names or patterns such as `*/bias`",
-        "lr": "here it is `learning_rate`",
-        "lr_mult": "`lr_mult` is Caffe's name: here it is `learning_rate_multiplier`",
-        "decay_mult": "here it is `weight_decay`: the decay itself, not a factor",
-        "optimizer": "here it is `solver`",
+        "params": "`params` is PyTorch's name: use `match`, with names or patterns such as `*/bias`",
+        "lr": "use `learning_rate`",
+        "lr_mult": "`lr_mult` is Caffe's name: use `learning_rate_multiplier`",
+        "decay_mult": "use `weight_decay`: the decay itself, not a factor",
+        "optimizer": "use `solver`",
         "type": "a group selects another solver by `solver: {type: …}`",
         "trainable": "set `trainable: false` in the layer, or name it in `init_from.freeze`",
     }

@@ -110,7 +110,7 @@ class LARS(LayerwiseSolver):
     """
 
     type: Literal["LARS"] = "LARS"
-    foreign_fields: ClassVar[dict[str, str]] = {"eeta": "here it is `trust_coefficient`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"eeta": "use `trust_coefficient`"}
     usual_learning_rates: ClassVar[tuple[float, float]] = (1e-3, 10.0)
     learning_rate: Schedule = Constant(initial=1.0)
     """Learning rate, in addition to the trust ratio: a number, or a schedule such as `{type: PolynomialDecay, …}`."""

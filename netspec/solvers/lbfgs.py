@@ -40,10 +40,10 @@ class LBFGS(SolverSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "line_search_fn": "`line_search_fn` is PyTorch's name: here it is `line_search`",
-        "max_eval": "here it is `max_evaluations`, of one line search",
+        "line_search_fn": "`line_search_fn` is PyTorch's name: use `line_search`",
+        "max_eval": "use `max_evaluations`, of one line search",
         "max_iter": "each step is one iteration: set `max_steps` under `train`",
-        "history": "here it is `history_size`",
+        "history": "use `history_size`",
         "momentum": "LBFGS has no momentum: its steps already use the last gradients",
     }
 

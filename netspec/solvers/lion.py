@@ -46,7 +46,7 @@ class Lion(DecoupledSolver):
     """
 
     type: Literal["Lion"] = "Lion"
-    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `beta_2`, and `beta_1` for the step"}
+    foreign_fields: ClassVar[dict[str, str]] = {"momentum": "use `beta_2`, and `beta_1` for the step"}
     usual_learning_rates: ClassVar[tuple[float, float]] = (1e-6, 0.001)
     learning_rate: Schedule = Constant(initial=0.001)
     """Learning rate, the size of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.0001}`."""

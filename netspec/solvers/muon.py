@@ -88,14 +88,14 @@ class Muon(DecoupledSolver):
 
     type: Literal["Muon"] = "Muon"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "exclude_layers": "here it is `exclude`, with names of parameters or patterns such as `logits/*`",
-        "exclude_embeddings": 'here it is `exclude`, which by default is `"*embeddings"`',
-        "muon_a": "here it is the first of `ns_coefficients`",
-        "muon_b": "here it is the second of `ns_coefficients`",
-        "muon_c": "here it is the third of `ns_coefficients`",
-        "beta_1": "here it is `adam_beta_1`, and `momentum` for matrices",
-        "beta_2": "here it is `adam_beta_2`",
-        "adjust_lr_fn": "here it is `rms_rate`: 0.2 for match_rms_adamw",
+        "exclude_layers": "use `exclude`, with names of parameters or patterns such as `logits/*`",
+        "exclude_embeddings": 'use `exclude`, which by default is `"*embeddings"`',
+        "muon_a": "use the first of `ns_coefficients`",
+        "muon_b": "use the second of `ns_coefficients`",
+        "muon_c": "use the third of `ns_coefficients`",
+        "beta_1": "use `adam_beta_1`, and `momentum` for matrices",
+        "beta_2": "use `adam_beta_2`",
+        "adjust_lr_fn": "use `rms_rate`: 0.2 for match_rms_adamw",
     }
     learning_rate: Schedule = Constant(initial=0.001)
     """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 0.02}`."""

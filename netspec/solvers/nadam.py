@@ -68,7 +68,7 @@ class Nadam(MomentsSpec, ScalingSolver):
     """
 
     type: Literal["Nadam"] = "Nadam"
-    foreign_fields: ClassVar[dict[str, str]] = {"schedule_decay": "here it is `momentum_decay`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"schedule_decay": "use `momentum_decay`"}
     momentum_decay: float = Field(default=1.0, ge=0)
     """How fast the momentum μ rises to `beta_1`: 1 in Keras, 0.004 in PyTorch and in the paper."""
     samples: ClassVar = (

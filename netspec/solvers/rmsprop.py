@@ -58,8 +58,8 @@ class RMSprop(MomentumSolver):
 
     type: Literal["RMSprop"] = "RMSprop"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "rms_decay": "`rms_decay` is Caffe's name: here it is `rho`",
-        "alpha": "`alpha` is PyTorch's name: here it is `rho`",
+        "rms_decay": "`rms_decay` is Caffe's name: use `rho`",
+        "alpha": "`alpha` is PyTorch's name: use `rho`",
     }
     usual_learning_rates: ClassVar[tuple[float, float]] = (1e-5, 0.01)
     learning_rate: Schedule = Constant(initial=0.001)

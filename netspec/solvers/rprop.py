@@ -64,8 +64,8 @@ class Rprop(SolverSpec):
 
     type: Literal["Rprop"] = "Rprop"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "etas": "here they are `eta_minus` and `eta_plus`",
-        "step_sizes": "here they are `step_size_min` and `step_size_max`",
+        "etas": "use `eta_minus` and `eta_plus`",
+        "step_sizes": "use `step_size_min` and `step_size_max`",
     }
     eta_minus: float = Field(default=0.5, gt=0, lt=1)
     """Factor on the step size of an element whose gradient changes its sign."""

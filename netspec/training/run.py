@@ -198,13 +198,13 @@ def _checked(
     resume: bool | str | Path,
     weights: str | Path | None,
 ) -> TrainSpec:
-    """Read the spec. Raises `InputError` for arguments that exclude each other."""
+    """Read the spec. Raises `InputError` for arguments that cannot be combined."""
     if resume and resume != AUTO and weights is not None:
-        raise InputError("--resume and --weights exclude each other: a checkpoint holds the weights")
+        raise InputError("--resume and --weights cannot be combined: a checkpoint holds the weights")
     spec = with_samples(source if isinstance(source, TrainSpec) else load_train(source, overrides), samples)
     if weights is not None and spec.init_from is not None:
         hint = "remove it with `~init_from`, or set the file with `init_from.file=FILE`"
-        raise InputError("--weights and `init_from` exclude each other", location=spec.where("init_from"), hint=hint)
+        raise InputError("--weights and `init_from` cannot be combined", location=spec.where("init_from"), hint=hint)
     return spec
 
 

@@ -93,7 +93,7 @@ net.yaml:7:10: error: loss `mean_squared_error` (MeanSquaredError): MeanSquaredE
 net.yaml:8:11: error: metric `mean_absolute_error` (MeanAbsoluteError): prediction and target differ in shape
   8 | metrics: [{type: MeanAbsoluteError, from: [out, y]}]
     |           ^
-  expected: a target of sizes [2] per sample
+  expected: a target of shape [2] per sample
   got: [4]
   operands: float32[4, 2], float32[4, 4]
   came from: x [4, 3] → out [4, 2]

@@ -81,7 +81,7 @@ def test_a_split_is_a_list_or_a_folder(photos):
     assert deep.classes == {"label": ("er",)}
     with pytest.raises(InputError, match="there is no folder"):
         split_of(file, split="test", **fields).open()
-    with pytest.raises(InputError, match="`list` and `split` exclude each other"):
+    with pytest.raises(InputError, match="`list` and `split` cannot be combined"):
         listed(photos, "path\nd.png\n", split="train")
 
 

@@ -205,13 +205,13 @@ net.yaml:8:25: error: unknown layer 'InnerProduct'
     |                         ^
   expected: one of Add, Conv2D, Dense, Dropout, Flatten
   got: 'InnerProduct' (text)
-  hint: InnerProduct is Caffe's name: here it is Dense
+  hint: InnerProduct is Caffe's name: use Dense
 net.yaml:9:29: error: `Dense` has no field `num_output`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                             ^
   expected: one of activation, activity_regularizer, from, if, learning_rate_multiplier, name, repeat, share, \
 trainable, type, units, weight_decay_multiplier
-  hint: `num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)
+  hint: `num_output` is Caffe's name: use `filters` (Conv2D) or `units` (Dense)
 net.yaml:9:50: error: there is no layer or input named `conv3`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                                                  ^
@@ -247,7 +247,7 @@ train.yaml:6:1: error: a training file has no field `optimizer`
     | ^
   expected: one of callbacks, compile, data, description, expect, include, init_from, name, net, netspec, \
 parallel, solver, train, vars
-  hint: here it is `solver`
+  hint: use `solver`
 17 errors
 """
     )

@@ -82,11 +82,11 @@ def test_hints_name_only_registered_types(kind):
 @pytest.mark.parametrize(
     ("name", "hint", "suggested"),
     [
-        ("InnerProduct", "InnerProduct is Caffe's name: here it is Dense", "Dense"),
-        ("INNER_PRODUCT", "INNER_PRODUCT is Caffe's name: here it is Dense", "Dense"),
-        ("TanH", "TanH is Caffe's name: here it is Activation with `activation: tanh`", "Activation"),
-        ("Linear", "Linear is PyTorch's name: here it is Dense", "Dense"),
-        ("Pooling", "Pooling is Caffe's name: here it is MaxPooling2D or AveragePooling2D", "MaxPooling2D"),
+        ("InnerProduct", "InnerProduct is Caffe's name: use Dense", "Dense"),
+        ("INNER_PRODUCT", "INNER_PRODUCT is Caffe's name: use Dense", "Dense"),
+        ("TanH", "TanH is Caffe's name: use Activation with `activation: tanh`", "Activation"),
+        ("Linear", "Linear is PyTorch's name: use Dense", "Dense"),
+        ("Pooling", "Pooling is Caffe's name: use MaxPooling2D or AveragePooling2D", "MaxPooling2D"),
         ("dense", "did you mean `Dense`?", "Dense"),
         ("conv2D", "did you mean `Conv2D`?", "Conv2D"),
         ("max_pooling_2d", "did you mean `MaxPooling2D`?", "MaxPooling2D"),

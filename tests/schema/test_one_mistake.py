@@ -107,7 +107,7 @@ LINES = [
         "`Dropout` has no field `p`",
         None,
         None,
-        "`p` is PyTorch's name: here it is `rate`",
+        "`p` is PyTorch's name: use `rate`",
     ),
     (
         CONV + "use_bias: no}",
@@ -129,14 +129,14 @@ LINES = [
     (CONV + "strides: 2}", "11:66", "`strides` is not a list", "a list", "2 (a number)", "write [2]"),
     (CONV + "strides: [2]}", "11:66", "`strides` is too short", "at least 2 items", "a list of 1", None),
     (CONV + "strides: [2, x]}", "11:70", "`strides.1` is not an integer", "an integer", "'x' (text)", None),
-    (CONV + "stride: 2}", "11:57", "`Conv2D` has no field `stride`", None, None, "here it is `strides`"),
+    (CONV + "stride: 2}", "11:57", "`Conv2D` has no field `stride`", None, None, "use `strides`"),
     (
         CONV + "kernel_initializer: xavier_uniform}",
         "11:77",
         "unknown initializer 'xavier_uniform'",
         "one of GlorotUniform",
         "'xavier_uniform' (text)",
-        "xavier_uniform is PyTorch's name: here it is GlorotUniform",
+        "xavier_uniform is PyTorch's name: use GlorotUniform",
     ),
     (
         CONV + "kernel_initializer: 3}",
@@ -272,7 +272,7 @@ LINES = [
         "`Flatten` has no field `bottom`",
         None,
         None,
-        "`bottom` is Caffe's name: here it is `from`",
+        "`bottom` is Caffe's name: use `from`",
     ),
     (
         "- {name: c, type: Dense, units: 3, share: conv1}",
@@ -338,20 +338,20 @@ def test_one_wrong_layer_is_one_problem(folder, line, place, message, expected, 
 
 
 SECTIONS = [
-    ("losses:", "loss:", "net.yaml:13:1", "here it is `losses`, a list"),
+    ("losses:", "loss:", "net.yaml:13:1", "use `losses`, a list"),
     ("from: [logits, label]", "from: [logit, label]", "net.yaml:14:52", "did you mean `logits`?"),
     (
         "label: {shape: []",
         "label: {dim: []",
         "net.yaml:6:11",
-        "`dim` is Caffe's name: here it is `shape`, without the batch axis",
+        "`dim` is Caffe's name: use `shape`, without the batch axis",
     ),
     ("image:", "'im age':", "net.yaml:5:3", "spaces are not allowed in names"),
     (
         "metrics: [{type: SparseCategoricalAccuracy",
         "metrics: [{type: accuracy",
         "net.yaml:14:18",
-        "accuracy is Keras's short name: here it is SparseCategoricalAccuracy",
+        "accuracy is Keras's short name: use SparseCategoricalAccuracy",
     ),
     ("inputs:", "input:", "net.yaml:4:1", "did you mean `inputs`?"),
     ("netspec: 1\n", "", "net.yaml:1:1", "write `netspec: 1` on the first line"),

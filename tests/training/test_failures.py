@@ -135,5 +135,5 @@ def test_auto_takes_weights_for_a_new_run_only(spec: Make, tmp_path: Path) -> No
     for steps in (2, 4):
         run = netspec.train(spec(max_steps=steps), run_dir=tmp_path / "run", resume="auto", weights=first.last_weights)
     assert [event["step"] for event in events(run.run_dir) if event["event"] == "start"] == [0, 2]
-    with pytest.raises(InputError, match="exclude each other"):
+    with pytest.raises(InputError, match="cannot be combined"):
         netspec.train(spec(), run_dir=tmp_path / "run", resume=True, weights=first.last_weights)

@@ -102,7 +102,7 @@ def test_rules_that_match_nothing_or_merge_names_are_refused(points, spec, start
 
 
 def test_the_option_and_the_plan_exclude_each_other(points, spec, start):
-    with pytest.raises(InputError, match="exclude each other"):
+    with pytest.raises(InputError, match="cannot be combined"):
         netspec.train(plan(points, spec), weights=points / "start.h5")
 
 

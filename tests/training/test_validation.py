@@ -152,7 +152,7 @@ def test_charts_show_both_curves(with_validation: Make, tmp_path: Path) -> None:
 def test_names_of_other_tools_are_hinted(spec: Make, name: str) -> None:
     training = spec()
     training["data"][name] = training["data"]["test"]
-    with pytest.raises(InputError, match="here it is `validation`"):
+    with pytest.raises(InputError, match="use `validation`"):
         load_train(training)
 
 
@@ -215,5 +215,5 @@ def test_a_sampler_is_for_training_data_only(spec: Make) -> None:
         load_train(training)
     training = spec()
     training["data"]["train"] |= {"sampler": "balanced", "shuffle": {"window": 8}}
-    with pytest.raises(InputError, match="exclude each other"):
+    with pytest.raises(InputError, match="cannot be combined"):
         load_train(training)

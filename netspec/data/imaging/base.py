@@ -157,7 +157,9 @@ class ColourTransform(ImageTransform):
                 "[0, 255], or no `value_range`: these images hold uint8",
                 "[{:g}, {:g}]".format(*self.values),
             )
-            yield self.problem("value_range", "not the value range of the images", expected=expected, got=got)
+            yield self.problem(
+                "value_range", "`value_range` is not the range of the images", expected=expected, got=got
+            )
         if dtype != "uint8" and self.value_range is None:
             yield Problem(
                 "the range of the images' values is not known",

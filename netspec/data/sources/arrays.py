@@ -68,7 +68,7 @@ class Npy(ArraySource):
     """
 
     source: Literal["npy"] = "npy"
-    foreign_fields: ClassVar[dict[str, str]] = {"path": "here it is `files`, which name a field each"}
+    foreign_fields: ClassVar[dict[str, str]] = {"path": "use `files`, a mapping from fields to files"}
     files: Annotated[dict[str, Files], Field(min_length=1)]
     """The file of each field, relative to this file. Or several files per field, the same number for each, read one
     after the other."""
@@ -135,7 +135,7 @@ class Hdf5(ArraySource):
     """
 
     source: Literal["hdf5"] = "hdf5"
-    foreign_fields: ClassVar[dict[str, str]] = {"datasets": "here it is `arrays`", "top": "here it is `arrays`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"datasets": "use `arrays`", "top": "use `arrays`"}
     path: Files
     """Path of the file, relative to this file. Or several files, read one after the other; or a `.txt` file that names
     one in each line, as for Caffe's HDF5Data."""

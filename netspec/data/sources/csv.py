@@ -56,12 +56,12 @@ class Csv(TableSource):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         **TableSource.foreign_fields,
-        "sep": "here it is `delimiter`",
-        "names": "here it is `header`, with a list of the names",
-        "skiprows": "here it is `skip_lines`",
-        "na_values": "here it is `missing_values`",
-        "usecols": "here it is `columns`",
-        "target": "here it is `label`",
+        "sep": "use `delimiter`",
+        "names": "use `header`, with a list of the names",
+        "skiprows": "use `skip_lines`",
+        "na_values": "use `missing_values`",
+        "usecols": "use `columns`",
+        "target": "use `label`",
     }
 
     source: Literal["csv"] = "csv"

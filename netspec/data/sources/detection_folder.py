@@ -36,11 +36,11 @@ class DetectionFolder(ImageFileSource):
 
     source: Literal["detection_folder"] = "detection_folder"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "annotation_file": "here it is `annotations`",
-        "ann_file": "here it is `annotations`",
-        "image_folder": "here it is `path`",
-        "root": "here it is `path`",
-        "names": "here it is `classes`",
+        "annotation_file": "use `annotations`",
+        "ann_file": "use `annotations`",
+        "image_folder": "use `path`",
+        "root": "use `path`",
+        "names": "use `classes`",
         "box_format": "boxes are always left, top, right, bottom in fractions of the image",
     }
     path: FilePath

@@ -70,11 +70,11 @@ class ImageFolder(ImageFileSource):
 
     source: Literal["image_folder"] = "image_folder"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "directory": "here it is `path`",
-        "root": "here it is `path`",
-        "root_folder": "here it is `path`",
-        "image_size": "here it is `size`",
-        "class_names": "here it is `classes`",
+        "directory": "use `path`",
+        "root": "use `path`",
+        "root_folder": "use `path`",
+        "image_size": "use `size`",
+        "class_names": "use `classes`",
     }
     path: FilePath
     """The folder that contains the class folders, or to which paths in a list are relative. Relative to this file."""
@@ -127,7 +127,7 @@ class ImageFolder(ImageFileSource):
         if self.list is not None:
             with located_at(self, "list"):
                 if part is not None:
-                    raise InputError("`list` and `split` exclude each other", expected="one of them")
+                    raise InputError("`list` and `split` cannot be combined", expected="one of them")
                 return listed_files(
                     resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip, learned=learned, most=most
                 )

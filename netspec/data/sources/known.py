@@ -16,7 +16,7 @@ class KnownSource(Source):
     """A data set that is downloaded by its name."""
 
     known: ClassVar[KnownSet]
-    foreign_fields: ClassVar[dict[str, str]] = {"root": "here it is `path`", "train": "here it is `split: train`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"root": "use `path`", "train": "use `split: train`"}
 
     split: Annotated[Literal["train", "test"] | HoldOut, StoredPart(Literal["train", "test"])]
     """`train` or `test`: the split of the data set; or a mapping, as in `{validation: 0.1}`, which divides `train`."""

@@ -26,7 +26,7 @@ class Lmdb(Source):
     """
 
     source: Literal["lmdb"] = "lmdb"
-    foreign_fields: ClassVar[dict[str, str]] = {"backend": "here it is `source`; LevelDB is not supported"}
+    foreign_fields: ClassVar[dict[str, str]] = {"backend": "use `source`; LevelDB is not supported"}
     path: FilePath
     """The folder of the LMDB, or its file if it has none, relative to this file."""
     size: Size | Literal["varied"] | None = None

@@ -26,7 +26,7 @@ class Parquet(TableSource):
         **TableSource.foreign_fields,
         "engine": "not needed: pyarrow reads it",
         "header": "not needed: the file knows the names of its columns",
-        "target": "here it is `label`",
+        "target": "use `label`",
     }
 
     source: Literal["parquet"] = "parquet"

@@ -35,17 +35,17 @@ class SegmentationFolder(ImageFileSource):
 
     source: Literal["segmentation_folder"] = "segmentation_folder"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "root": "here it is `path`",
-        "directory": "here it is `path`",
-        "image_dir": "here it is `images`",
-        "img_dir": "here it is `images`",
-        "mask_dir": "here it is `masks`",
-        "ann_dir": "here it is `masks`",
-        "labels": "here it is `masks`",
-        "seg_map_suffix": "here it is `mask_suffix`, without `.png`",
-        "image_size": "here it is `size`",
-        "class_names": "here it is `classes`",
-        "ignore_index": "here it is `ignore_class`, as in losses",
+        "root": "use `path`",
+        "directory": "use `path`",
+        "image_dir": "use `images`",
+        "img_dir": "use `images`",
+        "mask_dir": "use `masks`",
+        "ann_dir": "use `masks`",
+        "labels": "use `masks`",
+        "seg_map_suffix": "use `mask_suffix`, without `.png`",
+        "image_size": "use `size`",
+        "class_names": "use `classes`",
+        "ignore_index": "use `ignore_class`, as in losses",
         "num_classes": "not needed: name the `classes`",
     }
     path: FilePath
@@ -146,7 +146,7 @@ class SegmentationFolder(ImageFileSource):
         if self.list is not None:
             with located_at(self, "list"):
                 if part is not None:
-                    raise InputError("`list` and `split` exclude each other", expected="one of them")
+                    raise InputError("`list` and `split` cannot be combined", expected="one of them")
                 return root.joinpath, listed_names(resolve_path(self, "list"))
         if part is None:
             return root.joinpath, None

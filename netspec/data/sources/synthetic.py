@@ -88,9 +88,9 @@ class Synthetic(Source):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "count": "here it is `samples`",
-        "size": "here it is `samples`",
-        "n_samples": "here it is `samples`",
+        "count": "use `samples`",
+        "size": "use `samples`",
+        "n_samples": "use `samples`",
     }
 
     source: Literal["synthetic"] = "synthetic"

@@ -41,10 +41,10 @@ class Text(Source):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "sequence_length": "here it is `length`",
-        "seq_len": "here it is `length`",
-        "block_size": "here it is `length`",
-        "context_length": "here it is `length`",
+        "sequence_length": "use `length`",
+        "seq_len": "use `length`",
+        "block_size": "use `length`",
+        "context_length": "use `length`",
     }
 
     source: Literal["text"] = "text"

@@ -125,7 +125,7 @@ class RandomColorJitter(ColourTransform):
     """RandomBrightness, RandomContrast, RandomSaturation and RandomHue in this order, those whose factor is set."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        name: f"here it is `{name}_factor`" for name in ("brightness", "contrast", "saturation", "hue")
+        name: f"use `{name}_factor`" for name in ("brightness", "contrast", "saturation", "hue")
     }
 
     random: ClassVar[bool] = True

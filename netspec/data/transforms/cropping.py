@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from netspec.data.base import Array, FieldType, SampleKeys
     from netspec.data.imaging.arrays import Picture
 
-_SIZE = {"size": "here they are `height` and `width`"}
+_SIZE = {"size": "use `height` and `width`"}
 
 
 class _Crop(ImageTransform):

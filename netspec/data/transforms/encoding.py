@@ -23,8 +23,8 @@ class CategoryEncoding(Transform):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "num_classes": "here it is `num_tokens`, as in Keras",
-        "depth": "here it is `num_tokens`, as in Keras",
+        "num_classes": "use `num_tokens`, as in Keras",
+        "depth": "use `num_tokens`, as in Keras",
     }
 
     type: Literal["CategoryEncoding"] = "CategoryEncoding"

@@ -51,7 +51,7 @@ class Grayscale(ImageTransform):
 class RandomGrayscale(ImageTransform):
     """Convert some images to gray, as in Keras: 0.2989 red + 0.587 green + 0.114 blue in all three channels."""
 
-    foreign_fields: ClassVar[dict[str, str]] = {"p": "here it is `factor`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"p": "use `factor`"}
 
     random: ClassVar[bool] = True
 

@@ -27,7 +27,7 @@ class MeanImage(Transform):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "mean_file": "here it is `file`",
+        "mean_file": "use `file`",
         "mean_value": "the transform Normalization subtracts one value for each channel",
     }
 

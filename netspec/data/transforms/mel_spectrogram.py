@@ -29,15 +29,15 @@ class MelSpectrogram(Transform):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "n_fft": "here it is `fft_length`",
-        "hop_length": "here it is `sequence_stride`",
-        "win_length": "here it is `sequence_length`",
-        "n_mels": "here it is `num_mel_bins`",
-        "sample_rate": "here it is `sampling_rate`",
-        "sr": "here it is `sampling_rate`",
-        "f_min": "here it is `min_freq`",
-        "f_max": "here it is `max_freq`",
-        "power": "here it is `mag_exp`",
+        "n_fft": "use `fft_length`",
+        "hop_length": "use `sequence_stride`",
+        "win_length": "use `sequence_length`",
+        "n_mels": "use `num_mel_bins`",
+        "sample_rate": "use `sampling_rate`",
+        "sr": "use `sampling_rate`",
+        "f_min": "use `min_freq`",
+        "f_max": "use `max_freq`",
+        "power": "use `mag_exp`",
     }
 
     type: Literal["MelSpectrogram"] = "MelSpectrogram"

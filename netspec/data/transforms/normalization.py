@@ -34,8 +34,8 @@ class Normalization(Transform):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "std": "here it is `variance`, the square of the standard deviation",
-        "stddev": "here it is `variance`, the square of the standard deviation",
+        "std": "use `variance`, the square of the standard deviation",
+        "stddev": "use `variance`, the square of the standard deviation",
     }
 
     positions: ClassVar = "kept"
@@ -63,7 +63,7 @@ class Normalization(Transform):
             )
         if not self.adapt and len(fields) < 2:
             raise problem(
-                "mean or variance is missing",
+                "`mean` or `variance` is missing",
                 field=fields[0] if fields else None,
                 expected="both `mean` and `variance`, or `adapt: true`",
                 got=f"only `{fields[0]}`" if fields else "neither",

@@ -25,10 +25,10 @@ class Padding(Transform):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "maxlen": "`maxlen` is Keras's name: here it is `length`",
-        "output_sequence_length": "`output_sequence_length` is Keras's name: here it is `length`",
-        "max_length": "here it is `length`",
-        "side": "here it is `padding`: `pre` or `post`",
+        "maxlen": "`maxlen` is Keras's name: use `length`",
+        "output_sequence_length": "`output_sequence_length` is Keras's name: use `length`",
+        "max_length": "use `length`",
+        "side": "use `padding`: `pre` or `post`",
     }
     changes: ClassVar[str] = "a field whose samples differ in size"
 

@@ -92,7 +92,7 @@ class RandAugment(_Drawn):
     factor, in one direction only, and a small factor removes most bits and inverts most values.)
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"magnitude": "here it is `factor`, from 0 to 1"}
+    foreign_fields: ClassVar[dict[str, str]] = {"magnitude": "use `factor`, from 0 to 1"}
 
     random: ClassVar[bool] = True
     positions: ClassVar = "moved"

@@ -21,7 +21,7 @@ class Resizing(ImageTransform):
 
     accepts_pictures: ClassVar[bool] = True
     positions: ClassVar = "moved"
-    foreign_fields: ClassVar[dict[str, str]] = {"size": "here they are `height` and `width`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"size": "use `height` and `width`"}
 
     type: Literal["Resizing"] = "Resizing"
     height: PositiveInt

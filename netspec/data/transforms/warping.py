@@ -71,9 +71,7 @@ class _Affine(_Warp):
 class RandomRotation(_Affine):
     """Rotate each image around its center by a random angle, as in Keras."""
 
-    foreign_fields: ClassVar[dict[str, str]] = {
-        "degrees": "here it is `factor`, a share of the full circle: degrees / 360"
-    }
+    foreign_fields: ClassVar[dict[str, str]] = {"degrees": "use `factor`, a share of the full circle: degrees / 360"}
 
     random: ClassVar[bool] = True
 

@@ -69,7 +69,7 @@ class AllReduce(SynchronousStrategy):
 
         if self.deterministic and self.hierarchical is True:
             yield Problem(
-                "`hierarchical: true` and `deterministic: true` exclude each other", self.where("hierarchical"),
+                "`hierarchical: true` and `deterministic: true` cannot be combined", self.where("hierarchical"),
                 "hierarchical",
                 expected="one of them", got="true",
             )  # fmt: skip

@@ -49,12 +49,12 @@ class Strategy(Spec):
     """Base of the strategies by which several workers train one net."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "type": "here it is `strategy`",
+        "type": "use `strategy`",
         "workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "num_workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "world_size": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "backend": "not needed: CPU workers communicate through MPI, GPU workers also through NCCL",
-        "bucket_cap_mb": "`bucket_cap_mb` is PyTorch's name: here it is `bucket`, such as `25MB`",
+        "bucket_cap_mb": "`bucket_cap_mb` is PyTorch's name: use `bucket`, such as `25MB`",
     }
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Small configurations for the registry-wide tests."""

@@ -43,10 +43,10 @@ class ElasticAveraging(Strategy):
     sums_gradients: ClassVar[bool] = False
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
-        "alpha": "here it is `beta`, the number of workers times alpha",
-        "rho": "here it is `beta`: the learning rate times `rho` times the number of workers",
-        "tau": "here it is `every`",
-        "communication_period": "here it is `every`",
+        "alpha": "use `beta`, the number of workers times alpha",
+        "rho": "use `beta`: the learning rate times `rho` times the number of workers",
+        "tau": "use `every`",
+        "communication_period": "use `every`",
     }
     samples: ClassVar = ({}, {"every": 3, "beta": 0.5})
 

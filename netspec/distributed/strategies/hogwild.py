@@ -38,8 +38,8 @@ class Hogwild(Strategy):
     reproducible: ClassVar[bool] = False
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
-        "staleness": "here it is `every`: no worker is that many steps ahead of another",
-        "max_staleness": "here it is `every`: no worker is that many steps ahead of another",
+        "staleness": "use `every`: no worker is that many steps ahead of another",
+        "max_staleness": "use `every`: no worker is that many steps ahead of another",
         "num_processes": Strategy.foreign_fields["num_workers"],
     }
     samples: ClassVar = ({}, {"every": 3})

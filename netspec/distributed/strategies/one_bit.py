@@ -34,8 +34,8 @@ class OneBit(SynchronousStrategy):
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,
-        "freeze_step": "here it is `warm_up_steps`",
-        "start_powerSGD_iter": "here it is `warm_up_steps`",
+        "freeze_step": "use `warm_up_steps`",
+        "start_powerSGD_iter": "use `warm_up_steps`",
     }
     samples: ClassVar = ({}, {"smallest": 1, "bucket": "1MB"}, {"warm_up_steps": 100})
 

@@ -60,13 +60,13 @@ class ParameterServer(Strategy):
     """The servers sum gradients, outside of the workers' graphs."""
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
-        "n_fetch": "here it is `fetch_every`",
-        "n_push": "here it is `push_every`",
-        "num_ps": "here it is `servers`",
-        "ps_tasks": "here it is `servers`",
-        "sync": "here it is `mode: synchronous`",
-        "slack": "here it is `staleness`",
-        "replicas_to_aggregate": "here it is `backup_workers`: how many of the workers a step does not wait for",
+        "n_fetch": "use `fetch_every`",
+        "n_push": "use `push_every`",
+        "num_ps": "use `servers`",
+        "ps_tasks": "use `servers`",
+        "sync": "use `mode: synchronous`",
+        "slack": "use `staleness`",
+        "replicas_to_aggregate": "use `backup_workers`: how many of the workers a step does not wait for",
     }
     samples: ClassVar = (
         {},

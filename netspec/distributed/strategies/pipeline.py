@@ -48,13 +48,13 @@ class Pipeline(Strategy):
     splits_batches: ClassVar[bool] = False
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
-        "chunks": "`chunks` is PyTorch's name: here it is `micro_batches`",
-        "n_microbatches": "`n_microbatches` is PyTorch's name: here it is `micro_batches`",
-        "num_microbatches": "here it is `micro_batches`",
-        "micro_batch_size": "here it is `micro_batches`: how many there are in a batch",
+        "chunks": "`chunks` is PyTorch's name: use `micro_batches`",
+        "n_microbatches": "`n_microbatches` is PyTorch's name: use `micro_batches`",
+        "num_microbatches": "use `micro_batches`",
+        "micro_batch_size": "use `micro_batches`: how many there are in a batch",
         "stages": "there is one stage per worker (`--workers 4`); `cuts` sets where stages begin",
-        "split_points": "here it is `cuts`",
-        "balance": "here it is `cuts`: the layers that stages begin with",
+        "split_points": "use `cuts`",
+        "balance": "use `cuts`: the layers that stages begin with",
     }
     samples: ClassVar = ({}, {"micro_batches": 4, "schedule": "gpipe"}, {"micro_batches": 2, "cuts": ["fc1"]})
 

@@ -25,7 +25,7 @@ class ShardedOptimizer(SynchronousStrategy):
     foreign_fields: ClassVar[dict[str, str]] = {
         **SynchronousStrategy.foreign_fields,
         "stage": "not needed: this is always ZeRO stage 1, which shards the solver's states",
-        "reduce_bucket_size": "here it is `bucket`, in bytes: `25MB`",
-        "allgather_bucket_size": "here it is `bucket`, in bytes: `25MB`",
+        "reduce_bucket_size": "use `bucket`, in bytes: `25MB`",
+        "allgather_bucket_size": "use `bucket`, in bytes: `25MB`",
     }
     samples: ClassVar = ({}, {"bucket": 1000, "first_bucket": 100})

@@ -38,8 +38,8 @@ class TensorParallel(SynchronousStrategy):
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,
         "tensor_parallel_size": "not needed: a layer is split over all workers",
-        "column": "here it is `layers: {NAME: columns}`",
-        "row": "here it is `layers: {NAME: rows}`",
+        "column": "use `layers: {NAME: columns}`",
+        "row": "use `layers: {NAME: rows}`",
     }
     samples: ClassVar = ({}, {"layers": {"fc1": "columns", "logits": "whole"}})
 

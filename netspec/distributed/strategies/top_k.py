@@ -41,11 +41,11 @@ class TopK(SynchronousStrategy):
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,
-        "k": "here it is `density`, the share of the elements that are sent",
-        "ratio": "here it is `density`",
-        "sparsity": "here it is `density`, the share of the elements that are sent: 1 − sparsity",
-        "compress_ratio": "here it is `density`",
-        "warmup_epochs": "here it is `warm_up_steps`, a number of steps",
+        "k": "use `density`, the share of the elements that are sent",
+        "ratio": "use `density`",
+        "sparsity": "use `density`, the share of the elements that are sent: 1 − sparsity",
+        "compress_ratio": "use `density`",
+        "warmup_epochs": "use `warm_up_steps`, a number of steps",
     }
     samples: ClassVar = (
         {},
@@ -58,7 +58,7 @@ class TopK(SynchronousStrategy):
         solver_momentum = getattr(training.solver, "momentum", None)
         if self.momentum and solver_momentum != 0:
             yield Problem(
-                "`momentum` here and in the solver exclude each other", self.where("momentum"),
+                "`momentum` cannot be set both here and in the solver", self.where("momentum"),
                 "momentum", expected="a solver without momentum, such as `{type: SGD}`",
                 got=" with momentum ".join([training.solver.type, *_shown(solver_momentum)]),
             )  # fmt: skip

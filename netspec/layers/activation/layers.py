@@ -110,7 +110,7 @@ class LeakyReLU(FunctionLayer):
     Input and output have the same shape. Maas, Hannun and Ng 2013. PReLU learns the slope.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = LayerFields.foreign_fields | {"alpha": "here it is `negative_slope`"}
+    foreign_fields: ClassVar[dict[str, str]] = LayerFields.foreign_fields | {"alpha": "use `negative_slope`"}
 
     type: Literal["LeakyReLU"] = "LeakyReLU"
     negative_slope: float = Field(default=0.3, ge=0)

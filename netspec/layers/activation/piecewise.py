@@ -72,7 +72,7 @@ class Relu6(ActivationSpec):
 class LeakyRelu(ActivationSpec):
     """x if x > 0, else negative_slope · x. Maas, Hannun and Ng 2013"""
 
-    foreign_fields: ClassVar[dict[str, str]] = {"alpha": "here it is `negative_slope`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"alpha": "use `negative_slope`"}
 
     type: Literal["leaky_relu"] = "leaky_relu"
     onnx_roundtrip: ClassVar = "always"

@@ -240,8 +240,8 @@ class MultiHeadAttention(HeadsSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
-        "embed_dim": "`embed_dim` is PyTorch's name: here it is `key_dim`, which is embed_dim / num_heads",
-        "need_weights": "`need_weights` is PyTorch's name: here it is `return_attention_scores`",
+        "embed_dim": "`embed_dim` is PyTorch's name: use `key_dim`, which is embed_dim / num_heads",
+        "need_weights": "`need_weights` is PyTorch's name: use `return_attention_scores`",
         "batch_first": "not needed: a sequence is (batch, steps, features)",
     }
 

@@ -40,10 +40,10 @@ class Col2Im(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "image_shape": "`image_shape` is ONNX's name: here it is `output_size`",
-        "block_shape": "`block_shape` is ONNX's name: here it is `kernel_size`",
-        "dilations": "`dilations` is ONNX's name: here it is `dilation_rate`",
-        "pads": "`pads` is ONNX's name: here it is `padding`",
+        "image_shape": "`image_shape` is ONNX's name: use `output_size`",
+        "block_shape": "`block_shape` is ONNX's name: use `kernel_size`",
+        "dilations": "`dilations` is ONNX's name: use `dilation_rate`",
+        "pads": "`pads` is ONNX's name: use `padding`",
     }
 
     type: Literal["Col2Im"] = "Col2Im"

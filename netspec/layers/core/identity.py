@@ -76,7 +76,7 @@ class Parameter(LayerSpec):
     Bias.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: here it is an initializer"}
+    foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: use an initializer"}
     onnx_roundtrip_blocker: ClassVar = "an importer makes it part of the layer that reads it, if possible"
 
     type: Literal["Parameter"] = "Parameter"

@@ -43,9 +43,9 @@ class InitializerSpec(Spec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "seed": "not needed: values follow from the run's seed and the parameter's name",
-        "std": "here it is `stddev`",
-        "min": "here it is `minval`",
-        "max": "here it is `maxval`",
+        "std": "use `stddev`",
+        "min": "use `minval`",
+        "max": "use `maxval`",
         **dict.fromkeys(("input_axes", "output_axes"), "not needed: layers say which axes of a kernel are inputs"),
     }
 

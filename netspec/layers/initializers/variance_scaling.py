@@ -106,7 +106,7 @@ class VarianceScaling(InitializerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = InitializerSpec.foreign_fields | {
-        "variance_norm": "`variance_norm` is Caffe's name: here it is `mode`, fan_in, fan_out or fan_avg (AVERAGE)",
+        "variance_norm": "`variance_norm` is Caffe's name: use `mode`, fan_in, fan_out or fan_avg (AVERAGE)",
     }
 
     type: Literal["VarianceScaling"] = "VarianceScaling"

@@ -121,7 +121,7 @@ class GaussianNLL(LossSpec):
         require(
             variance_shape in (shape, (*shape[:-1], 1)),
             "the variance does not match the prediction",
-            expected=f"sizes {list(shape[1:])} per sample; the last size may also be 1 or left out",
+            expected=f"shape {list(shape[1:])} per sample; the last axis may also have size 1, or be left out",
             got=f"{list(variance.shape[1:])}",
         )
         variance = call_elementwise(Maximum(), reshape_to(builder.floating(variance), variance_shape), self.epsilon)

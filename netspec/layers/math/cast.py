@@ -21,7 +21,7 @@ class Cast(LayerSpec):
     Input and output have the same shape. Layers that compute convert integers to floats themselves.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"to": "`to` is ONNX's name: here it is `dtype`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"to": "`to` is ONNX's name: use `dtype`"}
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Activation",)
 
     passes_mask: ClassVar = True
@@ -55,7 +55,7 @@ class BitCast(LayerSpec):
     flows. https://onnx.ai/onnx/operators/onnx__BitCast.html
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"to": "`to` is ONNX's name: here it is `dtype`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"to": "`to` is ONNX's name: use `dtype`"}
 
     passes_mask: ClassVar = True
 

@@ -147,10 +147,10 @@ class Clip(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "min_value": "here it is `min`",
-        "max_value": "here it is `max`",
-        "x_min": "`x_min` is Keras's name: here it is `min`",
-        "x_max": "`x_max` is Keras's name: here it is `max`",
+        "min_value": "use `min`",
+        "max_value": "use `max`",
+        "x_min": "`x_min` is Keras's name: use `min`",
+        "x_max": "`x_max` is Keras's name: use `max`",
     }
 
     passes_mask: ClassVar = True

@@ -28,7 +28,7 @@ class Trilu(LayerSpec):
     Input (N, …, rows, columns), output the same.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"diagonal": "`diagonal` is PyTorch's name: here it is `k`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"diagonal": "`diagonal` is PyTorch's name: use `k`"}
 
     type: Literal["Trilu"] = "Trilu"
     upper: bool = True

@@ -44,10 +44,10 @@ class Reduction(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "axis": "here it is `axes`: Caffe's `axis: 1` is the default",
-        "dim": "`dim` is PyTorch's name: here it is `axes`",
-        "keep_dims": "here it is `keepdims`",
-        "keepdim": "here it is `keepdims`",
+        "axis": "use `axes`: Caffe's `axis: 1` is the default",
+        "dim": "`dim` is PyTorch's name: use `axes`",
+        "keep_dims": "use `keepdims`",
+        "keepdim": "use `keepdims`",
         "coeff": "`coeff` is Caffe's name: put the layer Power with `scale` behind it",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Flatten", "GlobalAveragePooling1D")
@@ -90,7 +90,7 @@ class Reduction(LayerSpec):
 class Cumulative(LayerSpec):
     """Base of both."""
 
-    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: here it is `axis`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: use `axis`"}
 
     axis: int = 1
     """The axis to accumulate along."""

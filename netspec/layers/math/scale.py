@@ -18,7 +18,7 @@ class ChannelwiseLayer(LayerSpec):
     """Base of layers that combine the input with a smaller array along some of its axes."""
 
     passes_mask: ClassVar = True
-    foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: here it is an initializer"}
+    foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: use an initializer"}
 
     axis: int = 1
     """First axis of the input that the other array corresponds to."""

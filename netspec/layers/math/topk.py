@@ -23,9 +23,9 @@ class ArgExtremum(LayerSpec):
     op: ClassVar[type[reduce.ArgExtremum]]
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "k": "here it is `top_k`",
-        "dim": "`dim` is PyTorch's name: here it is `axis`",
-        "keepdim": "here it is `keepdims`",
+        "k": "use `top_k`",
+        "dim": "`dim` is PyTorch's name: use `axis`",
+        "keepdim": "use `keepdims`",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Reshape", "Flatten")
 
@@ -130,7 +130,7 @@ class TopK(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "dim": "`dim` is PyTorch's name: here it is `axis`",
+        "dim": "`dim` is PyTorch's name: use `axis`",
         "sorted": "the results are always sorted",
     }
 
@@ -168,8 +168,8 @@ class OneHot(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "num_classes": "here it is `depth`",
-        "num_tokens": "here it is `depth`",
+        "num_classes": "use `depth`",
+        "num_tokens": "use `depth`",
     }
 
     type: Literal["OneHot"] = "OneHot"
@@ -202,7 +202,7 @@ class OneHot(LayerSpec):
         require(
             -rank < self.axis < rank and self.axis != 0,
             f"an axis cannot be inserted at {self.axis}",
-            expected=f"1 to {rank - 1}, or -1 for the last",
+            expected="1" if rank == 2 else f"1 to {rank - 1}, or -1 for the last",
             got=x.type,
         )
         dtype = builder.dtype if self.dtype == "float32" else DType(self.dtype)

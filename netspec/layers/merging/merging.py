@@ -192,7 +192,7 @@ class WeightedSum(ElementwiseMerge):
 
     done: ClassVar[str] = "added"
     whole: ClassVar[bool] = False
-    foreign_fields: ClassVar[dict[str, str]] = {"coeff": "`coeff` is Caffe's name: here it is `coefficients`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"coeff": "`coeff` is Caffe's name: use `coefficients`"}
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Add",)
 
     type: Literal["WeightedSum"] = "WeightedSum"

@@ -163,7 +163,10 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
         shape = (*ids.shape[:axis], 1, *ids.shape[axis + 1 :])
         fits = label.shape in (shape, shape[:axis] + shape[axis + 1 :])
         require(
-            fits, "the class indices do not match the prediction", expected=f"sizes {list(shape[1:])}", got=label.type
+            fits,
+            "the class indices do not match the prediction",
+            expected=f"shape {list(shape[1:])} per sample",
+            got=label.type,
         )
         matches = Equal()(ids, reshape_to(cast(label, DType.INT64), shape))
         return ElementLosses(call_elementwise(GreaterOrEqual(), ReduceSum((axis,))(cast(matches, DType.INT64)), 1))

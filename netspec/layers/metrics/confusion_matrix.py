@@ -167,7 +167,7 @@ class IoUBase(MetricSpec):
         require(
             predicted.shape == label.shape,
             "prediction and target differ in shape",
-            expected=f"a target of sizes {list(predicted.shape[1:])} per sample",
+            expected=f"a target of shape {list(predicted.shape[1:])} per sample",
             got=f"{list(label.shape[1:])}",
             hint=self.misread,
         )

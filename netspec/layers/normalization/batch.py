@@ -146,7 +146,7 @@ class BatchNormalization(MovingAverageFields):
         Sample.of((4, 3, 2), momentum=0.9, unbiased_moving_variance=True),
         Sample.of((4, 3, 2), momentum=None),
     )
-    foreign_fields: ClassVar[dict[str, str]] = {"sync": "here it is `synchronized`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"sync": "use `synchronized`"}
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""

@@ -73,8 +73,8 @@ class Normalization(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerFields.foreign_fields | {
-        "std": "here it is `variance`, which is its square",
-        "stddev": "here it is `variance`, which is its square",
+        "std": "use `variance`, which is its square",
+        "stddev": "use `variance`, which is its square",
     }
     onnx_roundtrip_blocker: ClassVar = "it is written as arithmetic with constants"
 

@@ -51,7 +51,7 @@ class GroupNormalization(GroupNormalizationBase):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
-        "num_groups": "`num_groups` is PyTorch's name: here it is `groups`",
+        "num_groups": "`num_groups` is PyTorch's name: use `groups`",
         "num_channels": "not needed: it follows from what the layer reads",
     }
 
@@ -88,7 +88,7 @@ class InstanceNormalization(GroupNormalizationBase, MovingAverageFields):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
-        "affine": "`affine` is PyTorch's name: here it is `center` and `scale`",
+        "affine": "`affine` is PyTorch's name: use `center` and `scale`",
         "num_features": "not needed: it follows from what the layer reads",
     }
 

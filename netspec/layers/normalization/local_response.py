@@ -30,8 +30,8 @@ class LocalResponseNormalization(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerFields.foreign_fields | {
-        "local_size": "`local_size` is Caffe's name: here it is `size`",
-        "norm_region": "`norm_region` is Caffe's name: here it is `region`, across_channels or within_channel",
+        "local_size": "`local_size` is Caffe's name: use `size`",
+        "norm_region": "`norm_region` is Caffe's name: use `region`, across_channels or within_channel",
     }
 
     type: Literal["LocalResponseNormalization"] = "LocalResponseNormalization"

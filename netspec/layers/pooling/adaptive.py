@@ -241,7 +241,7 @@ class SpatialPyramidPooling(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "pyramid_height": "`pyramid_height` is Caffe's name: here it is `levels`",
+        "pyramid_height": "`pyramid_height` is Caffe's name: use `levels`",
         "spp_param": "not needed: Caffe's fields inside it are fields of the layer here",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Concatenate", "Flatten")

@@ -47,7 +47,7 @@ class FractionalMaxPooling(LayerSpec):
     rank: ClassVar[int]
     onnx_roundtrip_blocker: ClassVar = "it is written as a pooling of stride 1, and a selection of its elements"
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
-        "kernel_size": "`kernel_size` is PyTorch's name: here it is `pool_size`",
+        "kernel_size": "`kernel_size` is PyTorch's name: use `pool_size`",
         "return_indices": "not available: the positions of the maxima are not an output of this layer",
         "_random_samples": "not needed: the samples follow from the run's seed, the step and the layer's name",
     }

@@ -32,7 +32,7 @@ class Pooling(LayerSpec):
 
     rank: ClassVar[int]
     foreign_fields: ClassVar[dict[str, str]] = {
-        "round_mode": "`round_mode: CEIL` is Caffe's name: here it is `ceil_mode: true`",
+        "round_mode": "`round_mode: CEIL` is Caffe's name: use `ceil_mode: true`",
         "divisor_override": "not available: put the layer Power with `scale` after it",
     }
 

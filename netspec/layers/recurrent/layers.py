@@ -30,7 +30,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
         "unroll": "not needed: the number of steps is fixed when the net is compiled",
         "initial_state": "here initial states follow the sequence in `from`: `[sequence, state_h, state_c]`",
         "batch_first": "not needed: a sequence is (batch, steps, features)",
-        "hidden_size": "`hidden_size` is PyTorch's name: here it is `units`",
+        "hidden_size": "`hidden_size` is PyTorch's name: use `units`",
         "bidirectional": "`{type: Bidirectional, layer: {type: LSTM, …}}`",
         "num_layers": "write several layers, or `{type: RNN, cell: {type: StackedRNNCells, cells: […]}}`",
     }
@@ -168,7 +168,7 @@ class LSTM(LSTMFields, RecurrentLayer):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = RecurrentLayer.foreign_fields | {
-        "proj_size": "`proj_size` is PyTorch's name: here it is `projection_units`"
+        "proj_size": "`proj_size` is PyTorch's name: use `projection_units`"
     }
 
     onnx_roundtrip_blocker: ClassVar = None

@@ -23,7 +23,7 @@ class Flip(LayerSpec):
     Input and output have the same shape.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"dims": "`dims` is PyTorch's name: here it is `axis`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"dims": "`dims` is PyTorch's name: use `axis`"}
 
     type: Literal["Flip"] = "Flip"
     axis: Axes = (1,)

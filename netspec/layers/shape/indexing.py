@@ -43,8 +43,8 @@ class Gather(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "index": "here it is `indices`",
-        "dim": "`dim` is PyTorch's name: here it is `axis`",
+        "index": "use `indices`",
+        "dim": "`dim` is PyTorch's name: use `axis`",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Slice",)
 
@@ -135,7 +135,7 @@ def require_indices(x: Value, indices: Value, *, rank: int | None = None) -> Non
 class ElementwiseIndexing(LayerSpec):
     """Base of layers that read or write elements along one axis."""
 
-    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: here it is `axis`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: use `axis`"}
 
     axis: int = 1
     """The axis that the indices refer to."""

@@ -198,8 +198,8 @@ class Pad(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "pads": "`pads` is ONNX's name: here it is `padding`, [before, after] for each axis",
-        "constant_value": "here it is `value`",
+        "pads": "`pads` is ONNX's name: use `padding`, [before, after] for each axis",
+        "constant_value": "use `value`",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = (
         "Gather", *(f"{kind}{rank}D" for kind in ("ZeroPadding", "Cropping") for rank in (1, 2, 3)),

@@ -145,7 +145,7 @@ class Squeeze(LayerSpec):
     Input (N, 1, C, 1), output (N, C). The batch stays.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: here it is `axis`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: use `axis`"}
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Reshape", "Flatten")
 
     type: Literal["Squeeze"] = "Squeeze"
@@ -170,7 +170,7 @@ class ExpandDims(LayerSpec):
     Input (N, C), output (N, 1, C) for axis 1, (N, C, 1) for axis 2 or -1.
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: here it is `axis`"}
+    foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: use `axis`"}
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Reshape", "Flatten")
 
     type: Literal["ExpandDims"] = "ExpandDims"
@@ -214,8 +214,8 @@ class Transpose(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "perm": "`perm` is ONNX's name: here it is `axes`",
-        "dims": "here it is `axes`, which begins with 0, the batch; Permute has `dims`",
+        "perm": "`perm` is ONNX's name: use `axes`",
+        "dims": "use `axes`, which begins with 0, the batch; Permute has `dims`",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Permute",)
 
@@ -250,8 +250,8 @@ class Tile(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "repeats": "here it is `tiles`, along one `axis`",
-        "multiples": "here it is `tiles`, along one `axis`",
+        "repeats": "use `tiles`, along one `axis`",
+        "multiples": "use `tiles`, along one `axis`",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Concatenate", "RepeatVector")
 

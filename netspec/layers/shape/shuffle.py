@@ -28,8 +28,8 @@ class DepthToSpace(ChannelShuffling):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "upscale_factor": "`upscale_factor` is PyTorch's name: here it is `block_size`",
-        "blocksize": "`blocksize` is ONNX's name: here it is `block_size`",
+        "upscale_factor": "`upscale_factor` is PyTorch's name: use `block_size`",
+        "blocksize": "`blocksize` is ONNX's name: use `block_size`",
     }
 
     type: Literal["DepthToSpace"] = "DepthToSpace"
@@ -70,8 +70,8 @@ class SpaceToDepth(ChannelShuffling):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "downscale_factor": "`downscale_factor` is PyTorch's name: here it is `block_size`",
-        "blocksize": "`blocksize` is ONNX's name: here it is `block_size`",
+        "downscale_factor": "`downscale_factor` is PyTorch's name: use `block_size`",
+        "blocksize": "`blocksize` is ONNX's name: use `block_size`",
     }
 
     type: Literal["SpaceToDepth"] = "SpaceToDepth"

@@ -48,11 +48,11 @@ class Split(LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "slice_point": "`slice_point` is Caffe's name: here it is `sections`, the sizes of the parts",
-        "slice_dim": "`slice_dim` is Caffe's name: here it is `axis`",
-        "chunks": "`chunks` is PyTorch's name: here it is `sections`",
-        "dim": "`dim` is PyTorch's name: here it is `axis`",
-        "num_or_size_splits": "here it is `sections`",
+        "slice_point": "`slice_point` is Caffe's name: use `sections`, the sizes of the parts",
+        "slice_dim": "`slice_dim` is Caffe's name: use `axis`",
+        "chunks": "`chunks` is PyTorch's name: use `sections`",
+        "dim": "`dim` is PyTorch's name: use `axis`",
+        "num_or_size_splits": "use `sections`",
     }
 
     type: Literal["Split"] = "Split"
@@ -105,9 +105,9 @@ class Slice(LayerSpec):
     foreign_fields: ClassVar[dict[str, str]] = {
         "slice_point": "Caffe's Slice is Split here, with `sections`",
         "slice_dim": "Caffe's Slice is Split here, with `axis`",
-        "length": "here it is `size`",
-        "end": "here it is `stop`",
-        "dim": "`dim` is PyTorch's name: here it is `axis`",
+        "length": "use `size`",
+        "end": "use `stop`",
+        "dim": "`dim` is PyTorch's name: use `axis`",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Cropping1D", "Cropping2D", "Cropping3D", "Gather")
 

@@ -24,7 +24,7 @@ class GridSample(LayerSpec):
     https://onnx.ai/onnx/operators/onnx__GridSample.html
     """
 
-    foreign_fields: ClassVar[dict[str, str]] = {"interpolation": "here it is `mode`, as in ONNX"}
+    foreign_fields: ClassVar[dict[str, str]] = {"interpolation": "use `mode`, as in ONNX"}
     onnx_roundtrip_blocker: ClassVar = "it is written as gathered elements"
 
     type: Literal["GridSample"] = "GridSample"

@@ -74,7 +74,9 @@ def _outputs(value: Any) -> Any:
         if value and all(isinstance(layer, str) for layer in value.values()):
             return dict(value)
         raise problem(
-            "not names of layers", expected="a mapping such as `{skip: conv2, out: pool}`", got=describe(value)
+            "not a mapping from names to layers",
+            expected="a mapping such as `{skip: conv2, out: pool}`",
+            got=describe(value),
         )
     return as_names(value)
 
@@ -89,11 +91,11 @@ class BlockSpec(Spec):
     """Reusable layers with parameters. The name of the block can be used as the `type` of a layer."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "parameters": "here it is `params`",
-        "args": "here it is `params`",
+        "parameters": "use `params`",
+        "args": "use `params`",
         "defaults": "write defaults with the parameters: `params: {filters, strides: 1}`",
-        "input": "here it is `inputs`",
-        "output": "here it is `outputs`",
+        "input": "use `inputs`",
+        "output": "use `outputs`",
         "from": "the layers of a block read the names in `inputs`",
     }
 

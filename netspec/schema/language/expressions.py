@@ -175,8 +175,8 @@ class Expression(Formula):
         if sign in ("in", "not in"):
             container = values[1]
             if not (_is_list(container) or isinstance(container, (str, Mapping) if isinstance(left, str) else Mapping)):
-                raise self.fail(parts[1], f"`{sign}` can't look for {_shown(left)} in {_kind(container)}",
-                                expected="a list, a mapping, or a text in a text")  # fmt: skip
+                raise self.fail(parts[1], f"`{sign}` cannot search {_kind(container)} for {_shown(left)}",
+                                expected="a list, a mapping, or text")  # fmt: skip
             return (left in container) is (sign == "in")
         right = self._plain(parts[1], values[1])
         if sign not in ("==", "!=") and isinstance(left, str) != isinstance(right, str):

@@ -38,7 +38,7 @@ class Suggestion:
 
 
 def suggest(kind: str, name: str, known: Collection[str]) -> Suggestion | None:
-    """Suggest a known name for a foreign or misspelt one: `InnerProduct is Caffe's name: here it is Dense`.
+    """Suggest a known name for a foreign or misspelt one: `InnerProduct is Caffe's name: use Dense`.
 
     In this order: a name of another tool, a known name that differs only by case or separators, a name of another tool
     that differs so, the nearest known name.
@@ -64,7 +64,7 @@ def _foreign(kind: str, entry: str, name: str, known: Container[str]) -> Suggest
             alternatives = " or ".join(filter(None, (", ".join(names_here[:-1]), names_here[-1])))
             separator = ", " if how.startswith("which ") else " "
             replacement = f"{alternatives}{separator}{how}" if how else alternatives
-            hint = f"use {replacement}" if tool == "another" else f"{name} is {_owner(tool)}: here it is {replacement}"
+            hint = f"use {replacement}" if tool == "another" else f"{name} is {_owner(tool)}: use {replacement}"
             return Suggestion(hint, names_here[0])
     return None
 

@@ -237,7 +237,8 @@ def _unknown_hint(finding: Finding) -> str | None:
         hint: str | None = cls.__dict__.get("foreign_fields", {}).get(name)
         if hint is None:
             continue
-        fields = re.findall(r"`(\w+)`", hint.partition("here it is")[2])
+        replacement = re.match(r"(?:`\w+` is [^:]+: )?use (.*)", hint)
+        fields = re.findall(r"`(\w+)`", replacement.group(1)) if replacement else []
         if not fields or any(field in known for field in fields):
             return hint
     return did_you_mean(name, known)

@@ -46,17 +46,17 @@ class SplitFields(Spec):
     """Base of all data sources: the fields that turn samples into batches."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "batch": "here it is `batch_size`",
-        "type": "here it is `source`",
-        "transform": "here it is `transforms`, a list",
-        "transform_param": "`transform_param` is Caffe's name: here it is `transforms`, a list",
-        "preprocessing": "here it is `transforms`, a list",
-        "num_workers": "here it is `workers`",
-        "buffer_size": "here it is `shuffle: {window: …}`",
-        "ignore_errors": "here it is `on_error: skip`",
+        "batch": "use `batch_size`",
+        "type": "use `source`",
+        "transform": "use `transforms`, a list",
+        "transform_param": "`transform_param` is Caffe's name: use `transforms`, a list",
+        "preprocessing": "use `transforms`, a list",
+        "num_workers": "use `workers`",
+        "buffer_size": "use `shuffle: {window: …}`",
+        "ignore_errors": "use `on_error: skip`",
         "seed": "`seed` belongs under `train`",
         "epochs": "it belongs under `train`, as `max_epochs`",
-        "weighted_sampler": "here it is `sampler: balanced`",
+        "weighted_sampler": "use `sampler: balanced`",
         "class_weight": "it belongs to the loss; `sampler: balanced` draws rare classes more often",
         "drop_last": "not needed: each sample is read exactly once per epoch",
     }
@@ -119,7 +119,7 @@ class SplitFields(Spec):
     def _one_order(self) -> Self:
         if self.sampler is not None and isinstance(self.shuffle, ShuffleWindow):
             raise problem(
-                "`sampler` and a shuffle window exclude each other", field="sampler",
+                "`sampler` and a shuffle window cannot be combined", field="sampler",
                 expected="`shuffle: true` or `false`", hint="a balanced order needs all samples",
             )  # fmt: skip
         return self
@@ -137,7 +137,7 @@ class DataSpec(Spec):
     """The data: samples for training, validation and test."""
 
     foreign_fields: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("valid", "val", "eval", "dev", "holdout"), "here it is `validation`"
+        ("valid", "val", "eval", "dev", "holdout"), "use `validation`"
     )
 
     train: AnySource

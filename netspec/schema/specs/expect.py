@@ -14,9 +14,9 @@ class NetExpectation(Spec):
     """Expected properties of a net, which are checked without data."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "flops": "here it is `max_flops`",
-        "params": "here it is `parameters`",
-        "shapes": "here it is `outputs`",
+        "flops": "use `max_flops`",
+        "params": "use `parameters`",
+        "shapes": "use `outputs`",
         "first_loss": "`first_loss` belongs under `expect` of the training file",
         "overfits": "`overfits` belongs under `expect` of the training file",
     }
@@ -56,7 +56,7 @@ class TrainExpectation(Spec):
         "outputs": "`outputs` belongs under `expect` of the net file",
         "parameters": "`parameters` belongs under `expect` of the net file",
         "max_flops": "`max_flops` belongs under `expect` of the net file",
-        "overfit": "here it is `overfits`",
+        "overfit": "use `overfits`",
     }
 
     first_loss: FirstLoss | None = None

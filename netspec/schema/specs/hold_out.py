@@ -20,17 +20,17 @@ class HoldOut(Spec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "val": "here it is `validation`",
-        "valid": "here it is `validation`",
-        "eval": "here it is `validation`",
-        "validation_split": "here it is `validation`",
-        "test_size": "here it is `test`",
+        "val": "use `validation`",
+        "valid": "use `validation`",
+        "eval": "use `validation`",
+        "validation_split": "use `validation`",
+        "test_size": "use `test`",
         "train": "not needed: the other samples are trained on",
         "train_size": "not needed: the other samples are trained on",
-        "random_state": "here it is `seed`",
-        "n_splits": "here it is `folds`",
-        "k": "here it is `folds`",
-        "groups": "here it is `group`",
+        "random_state": "use `seed`",
+        "n_splits": "use `folds`",
+        "k": "use `folds`",
+        "groups": "use `group`",
     }
 
     validation: Share | None = None
@@ -65,7 +65,7 @@ class HoldOut(Spec):
         if not self.parts:
             raise problem("nothing is held out", expected="`validation`, `test` or `folds`")
         if self.validation is not None and self.folds is not None:
-            raise problem("`validation` and `folds` exclude each other", field="folds", expected="one of them")
+            raise problem("`validation` and `folds` cannot be combined", field="folds", expected="one of them")
         if (self.folds is None) != (self.fold is None):
             raise problem("`folds` and `fold` belong together", field="fold", expected="both: `folds: 5, fold: 0`")
         if self.folds is not None and self.fold is not None and self.fold >= self.folds:
@@ -78,10 +78,10 @@ class HoldOut(Spec):
         ways = [name for name in ("stratify", "group", "time") if getattr(self, name) is not None]
         if len(ways) > 1:
             named = " and ".join(f"`{name}`" for name in ways)
-            raise problem(f"{named} exclude each other", field=ways[1], expected="one of them")
+            raise problem(f"{named} cannot be combined", field=ways[1], expected="one of them")
         if self.time is not None and self.folds is not None:
             raise problem(
-                "`time` and `folds` exclude each other", field="time", expected="`validation` with a share",
+                "`time` and `folds` cannot be combined", field="time", expected="`validation` with a share",
                 hint="training on samples that are later than the validation data would look into the future",
             )  # fmt: skip
         return self

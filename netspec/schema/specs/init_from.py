@@ -29,11 +29,11 @@ class InitFromSpec(Spec):
     """Weights that a training starts from."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "path": "here it is `file`",
-        "weights": "here it is `file`",
-        "rename": "here it is `map`",
-        "strict": "here it is `require`: `all`, `some`, or patterns of names",
-        "frozen": "here it is `freeze`",
+        "path": "use `file`",
+        "weights": "use `file`",
+        "rename": "use `map`",
+        "strict": "use `require`: `all`, `some`, or patterns of names",
+        "frozen": "use `freeze`",
     }
 
     file: FilePath

@@ -94,8 +94,8 @@ class EarlyStoppingFields(Spec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "restore_best_weights": "`restore_best` belongs under `train`",
-        "threshold": "here it is `min_delta`",
-        "start_from_epoch": "here it is `start_after`, in evaluations",
+        "threshold": "use `min_delta`",
+        "start_from_epoch": "use `start_after`, in evaluations",
     }
 
     patience: PositiveInt = 3

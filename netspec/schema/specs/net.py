@@ -20,10 +20,10 @@ class InputSpec(Spec):
     """An input of a net: an array with a batch of samples."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "dim": "`dim` is Caffe's name: here it is `shape`, without the batch axis",
-        "dims": "here it is `shape`, without the batch axis",
-        "size": "here it is `shape`, without the batch axis",
-        "type": "here it is `dtype`",
+        "dim": "`dim` is Caffe's name: use `shape`, without the batch axis",
+        "dims": "use `shape`, without the batch axis",
+        "size": "use `shape`, without the batch axis",
+        "type": "use `dtype`",
     }
 
     shape: Shape
@@ -36,20 +36,20 @@ class NetSpec(Spec):
     """A net file: inputs, layers, outputs, losses and metrics of a network."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "layer": "here it is `layers`, a list",
-        "input_shape": "here it is `inputs`: `{image: {shape: [1, 28, 28]}}`",
-        "loss": "here it is `losses`, a list",
-        "variables": "here it is `vars`",
-        "params": "here it is `vars`",
+        "layer": "use `layers`, a list",
+        "input_shape": "use `inputs`: `{image: {shape: [1, 28, 28]}}`",
+        "loss": "use `losses`, a list",
+        "variables": "use `vars`",
+        "params": "use `vars`",
         "data": "`data` belongs in the training file: a net only declares its `inputs`",
         "solver": "`solver` belongs in the training file",
         "train": "`train` belongs in the training file",
         "optimizer": "the optimizer belongs in the training file, under `solver`",
         "batch_size": "`batch_size` belongs in the training file, under `data.train`",
         "learning_rate": "`learning_rate` belongs in the training file, under `solver`",
-        "version": "here it is `netspec`",
-        "block": "here it is `blocks`",
-        "includes": "here it is `include`",
+        "version": "use `netspec`",
+        "block": "use `blocks`",
+        "includes": "use `include`",
     }
 
     netspec: Literal[1]

@@ -101,7 +101,7 @@ class CyclicLR(InitialSchedule):
 
     type: Literal["CyclicLR"] = "CyclicLR"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "base_lr": "here it is `initial`",
+        "base_lr": "use `initial`",
         "scale_fn": "not supported: the height is one of the three values of `mode`",
         "scale_mode": "not supported: the height is one of the three values of `mode`",
     }

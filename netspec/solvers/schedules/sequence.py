@@ -17,9 +17,9 @@ class SchedulePart(Spec):
     """A schedule and its length, as part of a sequence."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "length": "here it is `steps`, or `share` for a share of the training",
-        "epochs": "here it is `steps`, or `share` for a share of the training",
-        "learning_rate": "here it is `schedule`",
+        "length": "use `steps`, or `share` for a share of the training",
+        "epochs": "use `steps`, or `share` for a share of the training",
+        "learning_rate": "use `schedule`",
     }
 
     steps: Steps | None = None

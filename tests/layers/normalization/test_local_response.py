@@ -50,4 +50,4 @@ def test_lrn_within_channels_requires_images():
 
 
 def test_caffe_name_gets_a_hint():
-    assert "here it is `size`" in LAYERS["LocalResponseNormalization"].foreign_fields["local_size"]
+    assert "use `size`" in LAYERS["LocalResponseNormalization"].foreign_fields["local_size"]

@@ -53,9 +53,9 @@ class ColumnSpec(Spec):
     """Base of the column types in YAML."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "dtype": "here it is `type`: numeric, categorical, date",
+        "dtype": "use `type`: numeric, categorical, date",
         "name": "not needed: the key above is the column's name",
-        "na_values": "here it is `missing_values`, of the source",
+        "na_values": "use `missing_values`, of the source",
     }
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()

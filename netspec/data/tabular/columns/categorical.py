@@ -35,14 +35,14 @@ class Categorical(ColumnSpec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         **ColumnSpec.foreign_fields,
-        "encoding": "here it is `output_mode`",
-        "num_oov_indices": "here it is `unknown: index`, with one such index",
-        "oov_token": "here it is `unknown: index`",
-        "handle_unknown": "here it is `unknown`",
-        "categories": "here it is `vocabulary`",
-        "classes": "here it is `vocabulary`",
-        "min_frequency": "here it is `min_count`",
-        "max_categories": "here it is `max_tokens`",
+        "encoding": "use `output_mode`",
+        "num_oov_indices": "use `unknown: index`, with one such index",
+        "oov_token": "use `unknown: index`",
+        "handle_unknown": "use `unknown`",
+        "categories": "use `vocabulary`",
+        "classes": "use `vocabulary`",
+        "min_frequency": "use `min_count`",
+        "max_categories": "use `max_tokens`",
         "role": "the field `label` of the source names the label",
     }
 

@@ -36,8 +36,8 @@ class Date(ColumnSpec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         **ColumnSpec.foreign_fields,
-        "date_format": "here it is `format`",
-        "normalize": "here it is `normalization`",
+        "date_format": "use `format`",
+        "normalize": "use `normalization`",
     }
 
     type: Literal["date"] = "date"

@@ -27,11 +27,11 @@ class Numeric(ColumnSpec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         **ColumnSpec.foreign_fields,
-        "normalize": "here it is `normalization`",
-        "fillna": "here it is `missing`",
-        "fill_value": "here it is `missing`",
-        "impute": "here it is `missing`",
-        "add_indicator": "here it is `missing_indicator`",
+        "normalize": "use `normalization`",
+        "fillna": "use `missing`",
+        "fill_value": "use `missing`",
+        "impute": "use `missing`",
+        "add_indicator": "use `missing_indicator`",
         "role": "the field `label` of the source names the label",
     }
 

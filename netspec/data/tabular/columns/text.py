@@ -25,9 +25,9 @@ class TextColumnSpec(ColumnSpec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         **ColumnSpec.foreign_fields,
-        "output_sequence_length": "here it is `length`",
-        "max_length": "here it is `length`",
-        "max_tokens": "here it is `size`, in `tokenizer`",
+        "output_sequence_length": "use `length`",
+        "max_length": "use `length`",
+        "max_tokens": "use `size`, in `tokenizer`",
     }
 
     type: Literal["text"] = "text"

@@ -71,8 +71,8 @@ class Words(VocabularySpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "max_tokens": "`max_tokens` is Keras's name: here it is `size`",
-        "standardize": "`standardize` is Keras's name: here it is `lowercase: true` and `punctuation: drop`",
+        "max_tokens": "`max_tokens` is Keras's name: use `size`",
+        "standardize": "`standardize` is Keras's name: use `lowercase: true` and `punctuation: drop`",
     }
 
     type: Literal["words"] = "words"
