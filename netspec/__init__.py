@@ -15,6 +15,7 @@ Before a training:
     plan                shapes, parameters, memory and kernels
     time                time of a step, by layer and by operation
     scale               predicted time of a step on many workers
+    find_learning_rate  suggest a learning rate after a short training with growing rates
     dry_run             check everything that a training needs, data and workers included
     verify_parallel     check that several workers train bit-identical weights
 
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from netspec.tools.import_model import import_model as import_model
     from netspec.tools.init import init as init
     from netspec.tools.json_schema import json_schema as json_schema
+    from netspec.tools.learning_rate import find_learning_rate as find_learning_rate
     from netspec.tools.model_inputs import load as load
     from netspec.tools.plan import plan as plan
     from netspec.tools.predict import predict as predict
@@ -127,6 +129,7 @@ _MODULES = {
     "explain_columns": "netspec.tools.explain",
     "explain_picture": "netspec.tools.explain",
     "export": "netspec.tools.export",
+    "find_learning_rate": "netspec.tools.learning_rate",
     "generate": "netspec.tools.generate",
     "generate_stream": "netspec.tools.generate",
     "get_dataset": "netspec.tools.datasets",
@@ -173,6 +176,7 @@ __all__ = [
     "explain_columns",
     "explain_picture",
     "export",
+    "find_learning_rate",
     "generate",
     "generate_stream",
     "get_dataset",

@@ -91,6 +91,10 @@ def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in changes], changes
 
 
+PICTURES = (".svg", ".png")
+"""Suffixes of charts."""
+
+
 def writable(path: Path, option: str, suffixes: str | Sequence[str] | None = None) -> Path:
     """Return `path` if a file with one of the suffixes can be written there; raise `InputError` before any work."""
     folder = path.parent

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json, files_and_overrides, writable
+from netspec.cli.options import PICTURES, Json, files_and_overrides, writable
 from netspec.cli.output import print_json
 from netspec.errors import InputError, did_you_mean
 
@@ -50,11 +50,10 @@ def plot(
     """
     from netspec.tools.curves import plot as plot_charts
     from netspec.tools.run_curves import AXES
-    from netspec.training.chart_pictures import SUFFIXES
     from netspec.training.charts import as_text
 
     if out is not None:
-        writable(out, "--out", SUFFIXES)
+        writable(out, "--out", PICTURES)
     sources, overrides = files_and_overrides(words)
     axis = next((name for name in AXES if name == x), None)
     if axis is None:

@@ -10,10 +10,10 @@ import typer
 
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Threads, Training
+from netspec.cli.options import PICTURES, Device, Json, Overrides, Threads, Training, writable
 from netspec.cli.output import count, print_json_line, size
 from netspec.cli.workers import start, to_start
-from netspec.errors import command, counted
+from netspec.errors import InputError, command, counted
 
 if TYPE_CHECKING:
     from netspec.tools.dry_run import DryRun
@@ -31,6 +31,7 @@ app = command_app()
         "netspec train train.yaml --run-dir runs/long --resume auto",
         "netspec train train.yaml --workers 4",
         "netspec train train.yaml --workers 64 --dry-run",
+        "netspec train train.yaml --find-lr --out rates.png",
     ),
 )
 def train(
@@ -48,7 +49,18 @@ def train(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", help="Train with N processes on this machine [default: 1].")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check spec, data and workers; don't train.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check spec, data and workers; don't train."),
+    ] = False,
+    find_lr: Annotated[
+        bool,
+        typer.Option("--find-lr", help="Try growing learning rates, and suggest one."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the chart of --find-lr as SVG or PNG.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Train a net as described in a training file.
@@ -61,10 +73,25 @@ def train(
     auto starts a run if there is none. --resume FILE starts a new run from a netspec checkpoint, or from a PyTorch
     model with its optimizer (.safetensors).
 
+    --find-lr trains for up to 150 steps while the learning rate grows exponentially, shows the losses, and suggests a
+    rate. It writes no run directory.
+
     With --json, prints one object per event and line; the last is `done` or `error`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)
+    if find_lr:
+        from netspec.cli.find_lr import find_lr as test_rates
+        from netspec.cli.find_lr import refuse_other_options
+
+        others = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
+        refuse_other_options(others)
+        if out is not None:
+            writable(out, "--out", PICTURES)
+        test_rates(spec, changes, weights=weights, device=device, out=out, as_json=as_json)
+        return DONE
+    if out is not None:
+        raise InputError("--out needs --find-lr", hint="a run is written to --run-dir")
     if dry_run:
         return _dry_run(spec, changes, workers, weights, as_json=as_json)
     if workers is not None and starts:

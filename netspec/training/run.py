@@ -239,7 +239,7 @@ def _restore(training: PreparedTraining, resume: bool | str | Path) -> StartingP
     else:
         start = start_from_checkpoint(Path(resume), spec, compiler, loader, session)
     if start.progress.step == 0:
-        _first_values(training, start, None)
+        set_first_values(spec, compiler, loader, start, None)
     return start
 
 
@@ -248,20 +248,21 @@ def _initialize(training: PreparedTraining, weights: str | Path | None) -> Start
     training.session.layout(training.compiler)  # collective
     start = StartingPoint(Progress())
     if training.session.is_root:
-        _first_values(training, start, weights)
+        set_first_values(training.spec, training.compiler, training.loader, start, weights)
     return start
 
 
-def _first_values(training: PreparedTraining, start: StartingPoint, weights: str | Path | None) -> None:
-    """Take initial weights from files, and adapt states to the training data."""
-    compiler = training.compiler
-    start.transfer = init_from(training.spec, compiler)
+def set_first_values(
+    spec: TrainSpec, compiler: Compiler, loader: Loader, start: StartingPoint, weights: str | Path | None
+) -> None:
+    """Take initial weights from files, and adapt states to the training data; add what happened to `start`."""
+    start.transfer = init_from(spec, compiler)
     loaded: list[str] = []
     if weights is not None:
         loaded = load_weights(compiler, weights, partial=True).loaded
         start.warnings += _not_loaded(compiler, loaded, weights)
     known = {*loaded, *(start.transfer.coverage.arrays if start.transfer is not None else ())}
-    start.adapted = adapt(compiler, training.loader, known)
+    start.adapted = adapt(compiler, loader, known)
     compiler.reset_copies()
 
 

@@ -261,3 +261,35 @@ def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work)
     assert told["tables"] == {"confusion_matrix": {"0": {"0": 21, "1": 0}, "1": {"0": 0, "1": 21}}}
     lines = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5").out.splitlines()
     assert [line.split() for line in lines[-3:]] == [["confusion_matrix", "0", "1"], ["0", "21", "0"], ["1", "0", "21"]]
+
+
+def test_learning_rates_are_tested_without_a_run(netspec, work):
+    before = sorted(work.iterdir())
+    result = netspec("train", "train.yaml", "--find-lr", "--device", "reference", "--out", "rates.svg", "train.seed=4")
+    assert result.status == 0
+    assert sorted(work.iterdir()) == sorted([*before, work / "rates.svg"])
+    assert result.out.splitlines()[0].split() == ["learning", "rate", "loss", "smoothed"]
+    assert "train.yaml has 0.5 (solver.learning_rate)" in result.out
+    assert "train train.yaml train.seed=4 solver.learning_rate=" in result.out
+    found = netspec("train", "train.yaml", "--find-lr", "--device", "reference", "--json").json
+    assert len(found["losses"]) == len(found["learning_rates"]) > 20
+    assert found["suggested"] <= found["lowest"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--find-lr", "--resume"), "--find-lr and --resume exclude each other"),
+        (("--find-lr", "--run-dir", "run"), "--find-lr and --run-dir exclude each other"),
+        (("--find-lr", "--out", "rates.pdf"), "pictures are written as SVG or PNG"),
+        (("--out", "rates.svg"), "--out needs --find-lr"),
+        (
+            ("--find-lr", "solver={type: LBFGS}", "~train.max_steps", "train.max_epochs=2"),
+            "finds the length of its steps",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_the_test_of_learning_rates_are_reported(netspec, work, words, message):
+    result = netspec("train", "train.yaml", *words)
+    assert result.status == 2
+    assert message in result.err

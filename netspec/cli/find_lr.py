@@ -1,0 +1,83 @@
+"""`netspec train --find-lr`: print a learning rate range test and the rate that it suggests."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netspec.cli.output import count, print_json, table
+from netspec.errors import InputError, command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from netspec.tools.learning_rate import LearningRateTest
+
+ROWS = 14
+"""Number of rows of the table."""
+WIDTH = 100
+"""Width of the chart, if the output is not a terminal."""
+
+
+def refuse_other_options(options: Mapping[str, object]) -> None:
+    """Raise `InputError` for options of a training that a test of learning rates does not have."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise InputError(
+            f"--find-lr and {given[0]} exclude each other", hint="the test writes no run and needs one worker"
+        )
+
+
+def find_lr(
+    spec: str, overrides: list[str], *, weights: str | None, device: str, out: Path | None, as_json: bool
+) -> None:
+    """Run the test, and print the losses, a chart and the suggestion."""
+    from netspec.tools.learning_rate import find_learning_rate
+    from netspec.training.charts import as_text
+
+    result = find_learning_rate(spec, overrides=overrides, weights=weights, device=device, out=out)
+    if as_json:
+        print_json(result.as_json())
+        return
+    _print_losses(result)
+    if out is None:
+        width = min(WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH)
+        smoothed = [curve for chart in result.charts() for curve in chart.curves][1:]
+        for chart in result.charts():
+            print("\n" + "\n".join(as_text(type(chart)(chart.title, chart.x, smoothed, across=chart.across), width)))
+    print("\n" + "\n".join(_summary(result, spec, out)))
+    if result.suggested is not None and result.field is not None:
+        print(f"\nnext:\n  {command('train', spec, *overrides, f'{result.field}={result.suggested:g}')}")
+
+
+def _print_losses(result: LearningRateTest) -> None:
+    """A table of rates, evenly spread, with the remarkable ones."""
+    remarks = {result.lowest: "lowest loss", result.steepest: "steepest descent", result.diverged_at: "diverged"}
+    rates, last = result.learning_rates, len(result.learning_rates) - 1
+    shown = {round(index * last / (ROWS - 1)) for index in range(ROWS)} if rates else set()
+    shown |= {rates.index(rate) for rate in remarks if rate is not None}
+    rows = [
+        [f"{rates[index]:.2g}", f"{result.losses[index]:.4f}", f"{result.smoothed[index]:.4f}",
+         remarks.get(rates[index], "")]
+        for index in sorted(shown)
+    ]  # fmt: skip
+    table(["learning rate", "loss", "smoothed", ""], rows, right=(0, 1, 2))
+
+
+def _summary(result: LearningRateTest, spec: str, out: Path | None) -> Iterator[str]:
+    steps = f"{count(len(result.losses))} steps with batches of {count(result.batch_size)}"
+    end = "" if result.diverged_at is None else f", until the loss diverged at {result.diverged_at:.2g}"
+    yield f"{steps}: the learning rate grew from {result.learning_rates[0]:.2g}{end}" if result.losses else steps
+    if result.suggested is None or result.lowest is None or result.steepest is None:
+        yield "the loss did not fall at any of these rates, so none is suggested; check the data and the net"
+    else:
+        yield f"the loss falls fastest at {result.steepest:.2g}, and is lowest at {result.lowest:.2g}"
+        yield (
+            f"suggested: {result.suggested:g}, a tenth of the rate with the lowest loss, or the rate of the steepest "
+            "descent if that is lower"
+        )
+    field = f" ({result.field})" if result.field is not None else ", the highest rate of its schedule"
+    yield f"{spec} has {result.current:g}{field}"
+    yield f"{out}: the losses over the learning rate; nothing else was written" if out else "nothing was written"

@@ -1,0 +1,239 @@
+"""Learning rate range test: a short training whose learning rate grows exponentially, and the rate that it suggests.
+
+Smith 2015, "Cyclical learning rates for training neural networks", arXiv:1506.01186, section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite, log10, nan, sqrt
+from pathlib import Path
+from typing import Any
+
+from netspec.backends.program import NonFiniteLoss
+from netspec.compile import LEARNING_RATE, Compiler, is_rate, scheduled_inputs
+from netspec.data.loader import Loader
+from netspec.errors import InputError, Problem
+from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.spec import parts_of
+from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.solvers.schedules.base import ScheduleSpec
+from netspec.solvers.schedules.constant import Constant
+from netspec.tools.specs import load_train
+from netspec.training.chart_pictures import write_picture
+from netspec.training.charts import AxisScale, Chart, Curve
+from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.progress import Progress
+from netspec.training.resume import StartingPoint
+from netspec.training.run import set_first_values
+from netspec.training.samples import with_samples
+from netspec.training.session import LOCAL
+from netspec.training.stepper import PartialStep
+
+STEPS = 150
+"""Default number of learning rates."""
+BELOW, ABOVE = 0.1, 100.0
+"""Default range, as factors on the lowest and highest rates that a solver is normally used with."""
+SMOOTHING = 0.85
+"""Weight of the previous mean in a moving average of losses."""
+LEAST_FALL = 0.03
+"""Fall of the smoothed loss, as a share of it, without which no rate is suggested; it must exceed the noise too."""
+SAFETY = 10.0
+"""Factor between the rate with the lowest loss and the suggested one."""
+SCHEDULE_STEPS = 1000
+"""Number of steps at which a schedule is evaluated to find its highest rate, if the training has no `max_steps`."""
+
+
+@dataclass(frozen=True)
+class LearningRateTest:
+    """The losses of a learning rate range test, and the rates that they suggest."""
+
+    learning_rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    """Training loss after the step with each rate."""
+    smoothed: tuple[float, ...]
+    """Losses without the noise of single batches."""
+    first_loss: float
+    """Training loss before the first step."""
+    diverged_at: float | None
+    """Rate at which the loss exceeded its first value by far, or was not finite."""
+    lowest: float | None
+    """Rate with the lowest smoothed loss; None if the loss did not fall."""
+    steepest: float | None
+    """Rate at which the smoothed loss falls fastest."""
+    suggested: float | None
+    """A safe rate: a tenth of `lowest`, or `steepest` if that is lower."""
+    current: float
+    """The highest rate of the schedule in the training file."""
+    field: str | None
+    """Field of the training file that sets the rate, such as `solver.learning_rate.initial`."""
+    batch_size: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return asdict(self)
+
+    def charts(self) -> list[Chart]:
+        """Return a chart of the losses over the learning rate, with a line at the suggested rate."""
+        rates = self.learning_rates
+        highest = _limit(self.first_loss, min(self.losses, default=self.first_loss))
+        losses = [min(loss, highest) for loss in self.losses]  # the curve leaves the chart where it diverges
+        marks = [self.suggested] if self.suggested is not None else []
+        curves = [Curve("loss of each step", rates, losses), Curve("smoothed", rates, self.smoothed)]
+        return [Chart("loss after a step", "learning rate", curves, across=AxisScale(logarithmic=True), marks=marks)]
+
+
+def find_learning_rate(
+    source: Source,
+    *,
+    overrides: Overrides = (),
+    lowest: float | None = None,
+    highest: float | None = None,
+    steps: int = STEPS,
+    weights: str | Path | None = None,
+    samples: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    out: str | Path | None = None,
+) -> LearningRateTest:
+    """Train for a few steps with a growing learning rate, and suggest one. Writes nothing but `out`.
+
+    The rate grows exponentially from `lowest` to `highest` in `steps` steps, and the test ends earlier if the loss
+    diverges. By default the range is that of the solver's usual rates, extended by far. Rates of parameter groups grow
+    in proportion; momenta keep their first values. `weights` and `samples` are those of `netspec.train`. `out` names an
+    SVG or PNG file for the chart.
+
+    Raises `InputError` if the spec, the data or the range is wrong, or the solver has no learning rate to test.
+
+        >>> netspec.find_learning_rate("train.yaml").suggested
+    """
+    spec = with_samples(load_train(source, overrides), samples)
+    assert isinstance(spec.solver, SolverSpec)
+    if spec.solver.full_batch:
+        message = f"{spec.solver.type} finds the length of its steps itself"
+        raise InputError(Problem(message, spec.solver.where(), "solver", expected="a solver that reads batches"))
+    usual_low, usual_high = spec.solver.usual_learning_rates
+    low = usual_low * BELOW if lowest is None else lowest
+    high = usual_high * ABOVE if highest is None else highest
+    if not (0 < low < high and isfinite(high)):
+        raise InputError(
+            "the learning rates are not a range", expected="0 < lowest < highest", got=f"{low:g}, {high:g}"
+        )
+    if steps < 10:
+        raise InputError("`steps` must be 10 or more", got=str(steps))
+    rates = [low * (high / low) ** (index / (steps - 1)) for index in range(steps)]
+    compiler = training_compiler(spec, device)
+    with open_training_loader(spec, compiler) as loader:
+        set_first_values(spec, compiler, loader, StartingPoint(Progress()), weights)
+        first, losses, diverged = _losses(spec, compiler, loader, rates)
+    result = _evaluate(spec, rates, first, losses, diverged=diverged)
+    if out is not None:
+        write_picture(result.charts(), Path(out))
+    return result
+
+
+def _losses(
+    spec: TrainSpec, compiler: Compiler, loader: Loader, rates: Sequence[float]
+) -> tuple[float, list[float], bool]:
+    """Train a step with each rate; return the first loss, the loss after each step, and whether it diverged."""
+    assert isinstance(spec.solver, SolverSpec)
+    schedules, part = scheduled_inputs(spec.solver), PartialStep()
+    peaks = {name: highest_rate(spec, schedule) for name, schedule in schedules.items()}
+    stepper = LOCAL.stepper(spec, compiler, loader)
+    losses: list[float] = []
+    mean, best = nan, nan
+    for batch in loader:
+        step = len(losses)
+        rate = rates[min(step, len(rates) - 1)]  # after the last rate, a loss is computed once more
+        inputs = {
+            name: rate * peaks[name] / peaks[LEARNING_RATE] if is_rate(name) else schedule.value(0, SCHEDULE_STEPS)
+            for name, schedule in schedules.items()
+        }
+        try:
+            started = stepper.run(batch, step, inputs, part)
+            loss = None if started is None else started[0]()
+        except NonFiniteLoss:
+            return (losses or [nan])[0], losses[1:], True
+        if loss is None:  # the step continues with the next batch
+            continue
+        losses.append(loss)
+        mean = loss if step == 0 else SMOOTHING * mean + (1 - SMOOTHING) * loss
+        best = mean if step == 0 else min(best, mean)
+        if mean > _limit(losses[0], best):
+            return losses[0], losses[1:], True
+        if len(losses) > len(rates):
+            break
+    return losses[0], losses[1:], False
+
+
+def highest_rate(spec: TrainSpec, schedule: ScheduleSpec) -> float:
+    """Return the highest value of a schedule in a training."""
+    total = spec.train.max_steps or SCHEDULE_STEPS
+    stride = -(-total // SCHEDULE_STEPS)
+    return max(schedule.value(step, total) for step in range(0, total, stride))
+
+
+def _limit(first: float, best: float) -> float:
+    """Return the loss above which a training counts as diverged."""
+    return first + max(first - best, abs(first) / 4)
+
+
+def _evaluate(
+    spec: TrainSpec, rates: Sequence[float], first: float, losses: Sequence[float], *, diverged: bool
+) -> LearningRateTest:
+    """Return the result of a test with these losses."""
+    assert isinstance(spec.solver, SolverSpec)
+    tested = list(rates[: len(losses)])
+    smoothed = smooth([min(loss, _limit(first, min(losses))) for loss in losses])
+    lowest = steepest = suggested = None
+    least = min(range(len(smoothed)), key=lambda index: smoothed[index], default=0)
+    noise = max(_deviation(losses[: least + 1], smoothed), LEAST_FALL * abs(smoothed[0])) if smoothed else 0.0
+    if least > 1 and smoothed[0] - smoothed[least] > noise:
+        slopes = [smoothed[index + 1] - smoothed[index - 1] for index in range(1, least)]
+        lowest, steepest = tested[least], tested[1 + min(range(len(slopes)), key=lambda index: slopes[index])]
+        suggested = rounded(min(lowest / SAFETY, steepest))
+    current = highest_rate(spec, spec.solver.learning_rate)
+    at = tested[-1] if diverged and tested else None
+    return LearningRateTest(
+        tuple(tested), tuple(losses), tuple(smoothed), first, at, lowest, steepest, suggested, current,
+        _field_of(spec.solver.learning_rate, current), spec.data.train.batch_size,
+    )  # fmt: skip
+
+
+def _deviation(losses: Sequence[float], smoothed: Sequence[float]) -> float:
+    """Return the root mean square of the differences between losses and smoothed losses."""
+    squares = [(loss - mean) ** 2 for loss, mean in zip(losses, smoothed, strict=False)]
+    return sqrt(sum(squares) / max(1, len(squares)))
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Return the means of two moving averages, from the left and from the right: without the delay of one of them."""
+    forward, backward = _averages(values), _averages(values[::-1])[::-1]
+    return [(left + right) / 2 for left, right in zip(forward, backward, strict=True)]
+
+
+def _averages(values: Sequence[float]) -> list[float]:
+    """Return exponential moving averages, which weigh the first values as much as the later ones."""
+    total = weight = 0.0
+    averages = []
+    for value in values:
+        total, weight = SMOOTHING * total + value, SMOOTHING * weight + 1.0
+        averages.append(total / weight)
+    return averages
+
+
+def rounded(rate: float) -> float:
+    """Return a rate with one significant digit, not larger by more than rounding."""
+    return float(f"{rate:.0e}") if rate > 0 and isfinite(log10(rate)) else rate
+
+
+def _field_of(schedule: ScheduleSpec, highest: float) -> str | None:
+    """Return the field that holds the highest rate of a schedule; None if no field does."""
+    for path, part in parts_of(schedule):
+        for name in type(part).model_fields if isinstance(part, ScheduleSpec) else ():
+            value = getattr(part, name)
+            if isinstance(value, float) and abs(value - highest) <= 1e-6 * highest:
+                field = "" if isinstance(part, Constant) else name  # a number stands for a constant schedule
+                return ".".join(filter(None, ("solver.learning_rate", path, field)))
+    return None

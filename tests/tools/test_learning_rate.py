@@ -1,0 +1,128 @@
+"""The learning rate range test: `netspec.find_learning_rate`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.solvers.base import SolverSpec
+from netspec.tools.learning_rate import smooth
+from netspec.tools.specs import load_train
+
+
+def training(folder: Path, **solver: Any) -> dict[str, Any]:
+    """A linear regression of 512 samples, which diverges with a high rate."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((512, 8)).astype(np.float32)
+    y = (x @ random.standard_normal((8, 1)) + 0.1 * random.standard_normal((512, 1))).astype(np.float32)
+    np.savez(folder / "line.npz", x=x, y=y)
+    return {
+        "netspec": 1,
+        "net": {
+            "netspec": 1, "name": "line", "inputs": {"x": {"shape": [8]}, "y": {"shape": [1]}},
+            "layers": [{"type": "Dense", "name": "fit", "units": 1}],
+            "losses": [{"type": "MeanSquaredError", "from": ["fit", "y"]}],
+        },
+        "data": {"train": {"source": "npz", "path": str(folder / "line.npz"), "batch_size": 32, "shuffle": True}},
+        "solver": {"type": "SGD", "learning_rate": 0.05, **solver},
+        "train": {"max_steps": 60, "log_every": 1},
+    }  # fmt: skip
+
+
+def test_the_suggested_rate_is_safe_and_much_better_than_a_tenth_of_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = training(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    found = netspec.find_learning_rate(spec, device="reference")
+    assert sorted(tmp_path.iterdir()) == before, "no run directory"
+    assert (found.current, found.field) == (0.05, "solver.learning_rate")
+    assert found.suggested is not None
+    assert found.steepest is not None
+    assert found.lowest is not None
+    assert found.steepest <= found.lowest < (found.diverged_at or 0)
+    assert found.suggested <= found.lowest / 9
+    # gradient descent on a quadratic with curvature 2 (unit variance) diverges from a rate of 1 on
+    assert 0.3 < (found.diverged_at or 0) < 30
+    losses = {}
+    for rate in (found.suggested / 10, found.suggested, found.diverged_at):
+        try:
+            run = netspec.train(spec, device="reference", **{"solver.learning_rate": rate})
+            losses[rate] = float(np.mean([event["loss"] for event in run.history[-10:]]))
+        except netspec.RunError:
+            losses[rate] = float("inf")
+    assert losses[found.suggested] < 0.7 * losses[found.suggested / 10]
+    assert losses[found.diverged_at] > 10 * losses[found.suggested]
+
+
+def test_rates_grow_exponentially_and_each_loss_follows_its_step(tmp_path):
+    found = netspec.find_learning_rate(training(tmp_path), lowest=1e-4, highest=1e-2, steps=21, device="reference")
+    assert len(found.learning_rates) == len(found.losses) == 21
+    assert found.learning_rates[10] == pytest.approx(1e-3)
+    assert found.diverged_at is None
+    shuffled = training(tmp_path)
+    constant = netspec.find_learning_rate(shuffled, lowest=1e-9, highest=1.1e-9, steps=21, device="reference")
+    assert constant.first_loss == found.first_loss
+    assert constant.suggested is constant.lowest is None, "the loss does not fall"
+
+
+@pytest.mark.parametrize("name", sorted(set(SOLVERS.names()) - {"LBFGS"}))
+def test_every_solver_of_batches_can_be_tested(tmp_path, name):
+    kind = SOLVERS[name]
+    assert issubclass(kind, SolverSpec)
+    spec = training(tmp_path) | {"solver": {"type": name, **kind.samples[0]}}
+    found = netspec.find_learning_rate(spec, steps=12, device="reference")
+    assert found.learning_rates[0] == pytest.approx(kind.usual_learning_rates[0] / 10)
+    assert len(found.losses) > 1
+
+
+def test_a_full_batch_solver_has_no_rate_to_test(tmp_path):
+    spec = training(tmp_path) | {"solver": {"type": "LBFGS"}}
+    with pytest.raises(netspec.InputError, match="LBFGS finds the length of its steps itself"):
+        netspec.find_learning_rate(spec, device="reference")
+
+
+def test_rates_of_groups_grow_in_proportion_and_steps_may_have_several_batches(tmp_path):
+    options: dict[str, Any] = {"lowest": 1e-3, "highest": 1e-2, "steps": 10, "device": "reference"}
+    plain = netspec.find_learning_rate(training(tmp_path), **options)
+    frozen = {"groups": [{"match": "*", "learning_rate": 0.05 / 1000}]}
+    slow = netspec.find_learning_rate(training(tmp_path, **frozen), **options)
+    as_slow = {**options, "lowest": 1e-6, "highest": 1e-5}
+    assert slow.losses == pytest.approx(netspec.find_learning_rate(training(tmp_path), **as_slow).losses, rel=1e-5)
+    assert slow.losses[-1] > plain.losses[-1]
+    both = training(tmp_path)
+    both["train"]["accumulate"] = 2
+    assert len(netspec.find_learning_rate(both, **options).losses) == 10
+
+
+def test_the_field_of_the_rate_is_found_in_schedules(tmp_path):
+    schedules: dict[str, Any] = {
+        "solver.learning_rate": 0.1,
+        "solver.learning_rate.initial": {"type": "CosineDecay", "initial": 0.1},
+        "solver.learning_rate.then": {"type": "Warmup", "steps": 3, "then": 0.1},
+        "solver.learning_rate.peak": {"type": "OneCycle", "peak": 0.1},
+    }
+    for field, schedule in schedules.items():
+        spec = training(tmp_path, learning_rate=schedule)
+        found = netspec.find_learning_rate(spec, steps=10, device="reference")
+        assert found.field == field
+        assert found.current == pytest.approx(0.1, rel=0.01)
+        load_train(spec, [f"{field}=0.2"])
+
+
+def test_wrong_ranges_are_reported(tmp_path):
+    for wrong in ({"lowest": 0.1, "highest": 0.01}, {"steps": 3}, {"lowest": 0.0}, {"highest": float("inf")}):
+        with pytest.raises(netspec.InputError, match=r"range|`steps` must be"):
+            netspec.find_learning_rate(training(tmp_path), device="reference", **wrong)
+
+
+def test_smoothing_has_no_delay():
+    step = [1.0] * 40 + [0.0] * 40
+    smoothed = smooth(step)
+    assert smoothed[39] + smoothed[40] == pytest.approx(1.0)
+    assert all(before >= after - 1e-12 for before, after in pairwise(smoothed))
