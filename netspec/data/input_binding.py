@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 
 MOST_ALIKE = 5
 """Number of samples of a batch with the same problem that are listed; the others are counted."""
+
+
+MOST_NAMED = 10
+"""Number of samples of a data set with the same problem that are named."""
+MOST_COUNTED = 100_000
+"""Number of wrong values that are counted by value."""
+FINITE = "finite numbers: a single non-finite value would make all weights non-finite"
 
 
 class ValueRange(NamedTuple):
@@ -40,6 +49,18 @@ class ValueRange(NamedTuple):
         for value in self.also:
             within |= values == value
         return within
+
+
+class _Fault(NamedTuple):
+    """A reason why the net cannot accept some values."""
+
+    good: Array
+    """Which values (N, …) it can accept."""
+    problem: Callable[[object, str], Problem]
+    """Returns the problem of a value in a sample."""
+    brief: str
+    """The reason in a few words, after the name of an input: "is out of range"."""
+    expected: str | None
 
 
 @dataclass(frozen=True)
@@ -67,34 +88,58 @@ class InputBinding:
             else:
                 np.copyto(into, values, casting="unsafe")  # as `asarray` does
                 converted = into
+        for fault in self._faults(values, converted):
+            self._check(fault, values, indices, describe)
+        return converted
+
+    def check_all(self, values: Array, describe: Callable[[int], str]) -> Iterator[Problem]:
+        """Yield one problem for all samples with values (N, …) that the net cannot accept for the same reason."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            converted = values.astype(self.dtype)
+        for fault in self._faults(values, converted):
+            bad = ~fault.good.reshape(len(values), -1)
+            rows = np.flatnonzero(bad.any(axis=1))
+            first = [values.reshape(len(values), -1)[row, bad[row].argmax()].item() for row in rows[:MOST_COUNTED]]
+            samples = [describe(int(row)) for row in rows[:MOST_NAMED]]
+            if len(rows) == 1:
+                yield fault.problem(first[0], samples[0])
+            if len(rows) > 1:
+                yield Problem(
+                    f"`{self.name}` {fault.brief} in {len(rows):,} of {len(values):,} samples", path=self.name,
+                    expected=fault.expected, got=_tally(first), hint=self._hint(first),
+                    notes=(f"samples: {_joined(samples)}{_more(len(rows) - len(samples))}",),
+                )  # fmt: skip
+
+    def _faults(self, values: Array, converted: Array) -> Iterator[_Fault]:
+        """Yield which values (N, …) the net can accept, for each reason not to."""
         if not self.exact:
             low, high = _exact_range(np.dtype(self.dtype))
             fits = (values >= low) & (values <= high)
             if values.dtype.kind == "f" and converted.dtype.kind != "f":
                 fits &= values == np.trunc(values)
-            self._check(fits, values, indices, describe, self._inexact)
+            yield _Fault(fits, self._inexact, f"does not fit in {self.dtype}", None)
         if converted.dtype.kind == "f":
-            self._check(np.isfinite(converted), values, indices, describe, self._not_finite)
+            yield _Fault(np.isfinite(converted), self._not_finite, "is missing or not finite", FINITE)
         if self.range is not None:
-            self._check(self.range.contains(values), values, indices, describe, self._out_of_range)
-        return converted
+            expected = f"{self.range}: {self.range.why}"
+            yield _Fault(self.range.contains(values), self._out_of_range, "is out of range", expected)
 
-    def _check(
-        self,
-        good: Array,
-        values: Array,
-        indices: Array,
-        describe: Callable[[int], str],
-        problem: Callable[[object, str], Problem],
-    ) -> None:
-        if good.all():
+    def _hint(self, values: Sequence[float]) -> str | None:
+        """Return a hint if the values look like classes that are counted from 1."""
+        if self.range is not None and set(values) == {self.range.high + 1}:
+            return "classes count from 0: if these count from 1, subtract 1, or add a class to the net"
+        return None
+
+    def _check(self, fault: _Fault, values: Array, indices: Array, describe: Callable[[int], str]) -> None:
+        """Raise `DamagedSamples` if not all values are good."""
+        if fault.good.all():
             return
-        bad = ~good.reshape(len(good), -1)
+        bad = ~fault.good.reshape(len(fault.good), -1)
         rows = np.flatnonzero(bad.any(axis=1))
         flat, shown = values.reshape(len(values), -1), rows[:MOST_ALIKE]
         problems: dict[int, list[Problem]] = {int(row): [] for row in rows}
         for row in shown:
-            problems[int(row)].append(problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
+            problems[int(row)].append(fault.problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
         if len(rows) > len(shown):
             more = counted(len(rows) - len(shown), "more sample")
             text = f"`{self.name}`: the same problem in {more} of this batch of {len(bad):,}"
@@ -107,7 +152,7 @@ class InputBinding:
     def _not_finite(self, value: object, sample: str) -> Problem:
         return Problem(
             f"a value for `{self.name}` is not a finite {self.dtype}",
-            expected="finite numbers: a single non-finite value would make all weights non-finite",
+            expected=FINITE,
             got=f"{value} in {sample}",
         )
 
@@ -115,6 +160,26 @@ class InputBinding:
         allowed = self.range or ValueRange(0, 0, "")
         expected = f"{allowed}: {allowed.why}"
         return Problem(f"`{self.name}` is {value}, out of range", expected=expected, got=f"{value} in {sample}")
+
+
+def _tally(values: Sequence[float]) -> str:
+    """Format values with their counts, the most frequent ones first: `10 (30 samples), 11 (1 sample)`."""
+    counts = Counter(f"{value:g}" for value in values)
+    shown = [f"{value} ({counted(number, 'sample')})" for value, number in counts.most_common(MOST_NAMED)]
+    return ", ".join(shown) + _more(len(counts) - len(shown))
+
+
+def _joined(samples: Sequence[str]) -> str:
+    """Join the names of samples; those of one file, which differ in a number at the end, by their numbers."""
+    parts = [re.fullmatch(r"(.*?)(\d+)", sample) for sample in samples]
+    starts = {part[1] for part in parts if part is not None}
+    if None in parts or len(starts) != 1:
+        return "; ".join(samples)
+    return starts.pop() + ", ".join(part[2] for part in parts if part is not None)
+
+
+def _more(count: int) -> str:
+    return f" and {count:,} more" if count > 0 else ""
 
 
 def _exact_range(target: np.dtype[np.generic]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType, Source, Transform
+from netspec.data.base import Dataset, FieldType, Source, Transform, with_location
 from netspec.data.batches import Batch, BatchBuilder, Cursor
 from netspec.data.input_binding import InputBinding, ValueRange, bind_inputs
 from netspec.data.pipeline import Learned, TransformPipeline
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from netspec.data.base import Array, Samples
 
+MOST_CHECKED = 10_000_000
+"""Largest number of samples whose labels are all checked before the first batch."""
 LABEL = "label"
 """The field whose classes `sampler: balanced` draws equally often."""
 
@@ -73,6 +75,8 @@ class Loader:
             non_integer_labels=dataset.non_integer_labels,
             ragged_examples=dataset.ragged_examples,
         )
+        if split.on_error != "skip":
+            self._check_labels(dataset, split)
         self.deferred: dict[str, DeferredDecode] = {}
         """Remaining work on inputs that are returned as uint8. The positions of crops are separate, numbered inputs."""
         if late:
@@ -107,6 +111,25 @@ class Loader:
         """Number of damaged samples that the source left out when it was opened with `on_error: skip`."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
         """Problems of the first few damaged samples."""
+
+    def _check_labels(self, dataset: Dataset, split: SplitFields) -> None:
+        """Check all single numbers that are read without the rest of the samples, such as labels, by the net's ranges.
+
+        Raises `InputError` with the numbers of wrong samples. All other values are checked batch by batch.
+        """
+        problems: list[Problem] = []
+        changed = {name for name, _ in self._pipeline.transforms}
+        for binding in self._bindings:
+            is_single = not binding.shape and (binding.range is not None or np.dtype(binding.dtype).kind == "f")
+            if not is_single or binding.field in changed or self._pipeline.mixes:
+                continue
+            if dataset.reads_alone(binding.field) and len(dataset) <= MOST_CHECKED:
+                path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
+                values = dataset.values_of(binding.field)[: self._pipeline.samples]
+                found = binding.check_all(values, dataset.describe)
+                problems += [with_location(replace(problem, path=""), split, path) for problem in found]
+        if problems:
+            raise InputError(problems)
 
     def _balance(self, dataset: Dataset, split: SplitFields) -> None:
         """Find the class of each sample. Raises `InputError` if samples have no `label`, or are a stream."""

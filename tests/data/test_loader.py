@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from netspec.data import prefetch as prefetching
 from netspec.data.base import FieldType, SampleKeys
 from netspec.data.batches import Batch
-from netspec.data.input_binding import ValueRange
+from netspec.data.input_binding import InputBinding, ValueRange
 from netspec.data.loader import Loader, open_loader
 from netspec.data.random import epoch_order, sample_generator
 from netspec.data.readers.arrays import ArrayDataset
@@ -194,11 +194,18 @@ def test_threads_end_when_the_consumer_fails():
     assert prefetching_threads() == []
 
 
+class OnTheFly(ArrayDataset):
+    """Samples whose labels cannot be read without the rest of a sample."""
+
+    def reads_alone(self, name):
+        return False
+
+
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_an_error_in_the_data_is_raised_after_the_preceding_batches(prefetch):
     labels = np.array([0, 1, 2, 1, 0, 0, 1, 1, 7, 0])
-    data = ArrayDataset({"label": labels}, digest="", describe=lambda index: f"labels.npz, sample {index}")
+    data = OnTheFly({"label": labels}, digest="", describe=lambda index: f"labels.npz, sample {index}")
     split = split_of(source="npz", path="labels.npz", batch_size=2)
     wanted = {"label": FieldType((), "int32")}
     ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
@@ -216,7 +223,7 @@ def test_an_error_in_the_data_is_raised_after_the_preceding_batches(prefetch):
 
 
 def test_the_same_fault_of_many_samples_is_shown_five_times_and_counted():
-    data = ArrayDataset({"label": np.full(64, 7)}, digest="", describe=lambda index: f"sample {index}")
+    data = OnTheFly({"label": np.full(64, 7)}, digest="", describe=lambda index: f"sample {index}")
     split = split_of(source="npz", path="labels.npz", batch_size=60)
     ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
     with Loader(data, split, seed=1, ranges=ranges, prefetch=0) as loader, pytest.raises(InputError) as error:
@@ -224,6 +231,36 @@ def test_the_same_fault_of_many_samples_is_shown_five_times_and_counted():
     *shown, last = error.value.problems
     assert [problem.got for problem in shown] == [f"7 in sample {index}" for index in range(5)]
     assert last.message == "`label`: the same problem in 55 more samples of this batch of 60"
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype", "message", "got", "hint"),
+    [
+        ([1, 2, 3, 3], "int32", "`label` is out of range in 2 of 4 samples", "3 (2 samples)", "classes count from 0"),
+        ([1, 2, 3, 0], "int32", "`label` is 3, out of range", "3 in x, sample 2", None),
+        ([0.5, 1, 0.5, 2], "int32", "`label` does not fit in int32 in 2 of 4 samples", "0.5 (2 samples)", None),
+        ([np.nan, 1, np.inf, 2], "float32", "`label` is missing or not finite in 2 of 4 samples",
+         "nan (1 sample), inf (1 sample)", None),
+    ],
+)  # fmt: skip
+def test_labels_are_checked_when_they_can_be_read_alone(labels, dtype, message, got, hint):
+    values = np.array(labels)
+    data = ArrayDataset({"label": values}, digest="", describe=lambda index: f"x, sample {index}")
+    binding = InputBinding("label", "label", (), dtype, exact=values.dtype.kind == "i" or dtype == "float32",
+                           range=ValueRange(0, 2, "`logits` has 3 classes") if dtype == "int32" else None)  # fmt: skip
+    problem, *_ = binding.check_all(values, data.describe)
+    assert (problem.message, problem.got) == (message, got)
+    assert (problem.hint or "").startswith(hint or "")
+    assert bool(problem.hint) == bool(hint)
+
+
+def test_labels_are_not_checked_if_wrong_samples_are_skipped():
+    data = ArrayDataset({"label": np.array([0, 7, 1])}, digest="", describe=str)
+    split = split_of(source="npz", path="labels.npz", batch_size=3, on_error="skip")
+    ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
+    with Loader(data, split, seed=1, ranges=ranges, prefetch=0) as loader:
+        (batch,) = loader.one_pass()
+    assert batch.inputs["label"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,10 @@ class FailAt(netspec.Callback):
 
 
 def in_order(spec: Make, points: Path, bad_sample: int) -> dict[str, Any]:
-    """A training whose sample `bad_sample` has a label out of range."""
+    """A training whose sample `bad_sample` has a value that is not finite."""
     arrays = dict(np.load(points / "train.npz"))
-    np.savez(points / "train.npz", x=arrays["x"], label=np.where(np.arange(230) == bad_sample, 9, arrays["label"]))
+    arrays["x"][bad_sample] = np.nan
+    np.savez(points / "train.npz", x=arrays["x"], label=arrays["label"])
     training = spec()
     training["data"]["train"]["shuffle"] = False
     return training

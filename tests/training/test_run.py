@@ -318,11 +318,27 @@ def test_the_last_checkpoint_is_written_once_and_holds_the_last_evaluation(spec:
 
 def test_a_failing_last_evaluation_loses_no_step(spec: Make, points: Path, tmp_path: Path) -> None:
     arrays = dict(np.load(points / "test.npz"))
-    np.savez(points / "test.npz", x=arrays["x"], label=np.full(57, 7))
-    with pytest.raises(InputError, match="out of range"):
+    np.savez(points / "test.npz", x=np.full_like(arrays["x"], np.nan), label=arrays["label"])
+    with pytest.raises(InputError, match="not a finite"):
         netspec.train(spec(max_steps=10, checkpoint_every=5, test_every=0), run_dir=tmp_path / "run")
     names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
     assert sorted(names) == ["step-00000005.h5", "step-00000010.h5"]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_labels_are_checked_once_before_the_first_step(spec: Make, points: Path, tmp_path: Path, split: str) -> None:
+    arrays = dict(np.load(points / f"{split}.npz"))
+    arrays["label"][5:45:2] = 9
+    arrays["label"][50] = -1
+    np.savez(points / f"{split}.npz", x=arrays["x"], label=arrays["label"])
+    with pytest.raises(InputError) as caught:
+        netspec.train(spec(max_steps=10), run_dir=tmp_path / "run")
+    (problem,) = caught.value.problems
+    assert problem.message == f"`label` is out of range in 21 of {len(arrays['label'])} samples"
+    assert problem.got == "9 (20 samples), -1 (1 sample)"
+    assert problem.notes == (f"samples: {split}.npz, sample 5, 7, 9, 11, 13, 15, 17, 19, 21, 23 and 11 more",)
+    assert caught.value.exit_status == 2
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_first_step_is_logged(spec: Make, tmp_path: Path) -> None:
