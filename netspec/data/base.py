@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     """One field of a batch: (N, *shape), or a list of N arrays if the samples differ in size."""
     Raw: TypeAlias = Samples | list[Picture]
     """One field as its first transform may receive it: also a list of Pillow images."""
+else:
+    Array = Samples = Raw = Any
 
 _CHUNK = 1024
 """Number of samples that are read at a time to get one field of all."""

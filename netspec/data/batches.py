@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, located_at
+from netspec.data.base import Array, DamagedSamples, Raw, Samples, located_at
 from netspec.data.input_binding import InputBinding
 from netspec.data.pipeline import TransformPipeline
 from netspec.data.prefetch import SlowStreak
@@ -24,9 +23,6 @@ from netspec.data.random import Order
 from netspec.data.thread_pool import ThreadPool
 from netspec.errors import InputError, Problem, counted
 from netspec.schema.specs.data import SplitFields
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Raw, Samples
 
 PARTS, FEWEST, NEAR = 16, 4, 2**16
 """Limits on splitting batches that are slow to prepare: most parts, fewest parts, and values that suffice for a part.

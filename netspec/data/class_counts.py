@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset
+from netspec.data.base import Array, DamagedSamples, Dataset, Samples
 from netspec.errors import InputError
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 _CHUNK = 64
 """Number of samples of a field with axes that are read at a time."""

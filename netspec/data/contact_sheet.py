@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from netspec.data.base import Array
 from netspec.data.imaging.palette import class_colors
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 SIDE, MOST_SIDE = 96, 160
 """Size in pixels to which small images are enlarged by whole factors and large ones are reduced."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from netspec.data.base import Dataset
+from netspec.data.base import Array, Dataset, Raw, Samples
 from netspec.data.files import fingerprint
 from netspec.data.random import hold_out_order
 from netspec.errors import InputError, counted, did_you_mean, listing
 from netspec.schema.specs.hold_out import HoldOut
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Raw, Samples
 
 PARTS = ("train", "validation", "test")
 

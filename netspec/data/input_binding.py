@@ -7,17 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, FieldType, with_location
+from netspec.data.base import Array, DamagedSamples, FieldType, with_location
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
-
 
 MOST_ALIKE = 5
 """Number of samples of a batch with the same problem that are listed; the others are counted."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType, Source, Transform, with_location
+from netspec.data.base import Array, Dataset, FieldType, Samples, Source, Transform, with_location
 from netspec.data.batches import Batch, BatchBuilder, Cursor
 from netspec.data.input_binding import InputBinding, ValueRange, bind_inputs
 from netspec.data.pipeline import Learned, TransformPipeline
@@ -27,7 +27,6 @@ from netspec.schema.specs.data import ShuffleWindow, SplitFields
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from netspec.data.base import Array, Samples
 
 MOST_CHECKED = 10_000_000
 """Largest number of samples whose labels are all checked before the first batch."""

@@ -7,18 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, located_at
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Raw, SampleKeys, Samples, Transform, located_at
 from netspec.data.imaging.annotations import ImageAnnotations
 from netspec.data.uint8_lut import MAX_CROP_RATIO, DeferredDecode, lookup_table
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Raw, Samples
 
 CHUNK, CHUNK_VALUES = 1024, 2**24
 """Maximum number of samples, and of values of a field, that are processed at a time when values are learned.

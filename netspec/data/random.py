@@ -9,14 +9,12 @@ raw bits of the generator determine the order of samples: NumPy guarantees them 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.files import fingerprint_of
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 _ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW, _HOLD_OUT, _BALANCED = 1, 2, 3, 4, 5, 6, 7
 """Second half of the key: the purpose of the numbers."""

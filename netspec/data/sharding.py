@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.batches import Batch, BatchBuilder, BatchPart, Cursor, PreparedPart
 from netspec.data.input_binding import InputBinding
 from netspec.data.pipeline import TransformPipeline
 from netspec.data.random import Order
 from netspec.data.thread_pool import ThreadPool
 from netspec.schema.specs.data import SplitFields
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.data.imaging.annotations import MaskAnnotation
 from netspec.data.pipeline import TransformPipeline
 from netspec.schema.specs.data import SplitFields
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 MOST_COLUMNS = 64
 """A vector of at most this many values is a row of a table, whose columns have separate statistics."""

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import FieldType, SampleKeys, Transform
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
+from netspec.data.base import Array, FieldType, SampleKeys, Transform
 
 BYTES = 256
 MOST_CHANNELS = 64

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import gcd
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from netspec.data.base import Array
+from netspec.data.base import Array
 
 ZEROS, BETA = 10, 5.0
 LONGER, WIDEST = 256, 2**18

@@ -10,15 +10,13 @@ from __future__ import annotations
 from os import SEEK_END
 from pathlib import Path
 from struct import unpack
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.files import existing
 from netspec.errors import InputError, counted, kind_of_file
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 MOST_BYTES = 2**30
 """A bound on what one file brings into memory."""

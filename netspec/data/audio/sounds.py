@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from netspec.data.audio.resampling import LONGER, WIDEST, resampled, steps
 from netspec.data.audio.riff import read_sound
+from netspec.data.base import Array
 from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
 from netspec.errors import InputError, counted
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 SOUNDS = FileKind("sound", frozenset({".wav", ".wave"}))
 _MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.base import Array, FieldType, Raw, SampleKeys, Samples, Transform
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.errors import InputError, listing
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Raw, Samples
 
 MIN_VISIBLE = 0.2
 """Share of a moved box that must remain in the image, so that the box is kept."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from netspec.data.base import Array, Raw, Samples
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from netspec.data.base import Array, Raw, Samples
 
 _MODES = {1: "L", 3: "RGB", 4: "CMYK"}  # Pillow multiplies the colours of RGBA by its fourth channel when it resizes
 

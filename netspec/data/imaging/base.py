@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
-from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.base import Array, FieldType, Raw, SampleKeys, Samples, Transform
 from netspec.data.imaging.fields import Values
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from netspec.data.base import Array, Raw, Samples
 
 BYTES = (0.0, 255.0)
 """The values of an image of uint8."""

@@ -5,12 +5,9 @@ Values are computed in float32 (in float64 for images of that) and rounded to th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from netspec.data.base import Array
+from netspec.data.base import Array
 
 GREY = (0.2989, 0.587, 0.114)
 """The weights of red, green and blue in grey, as in Keras and TensorFlow (ITU-R BT.601)."""

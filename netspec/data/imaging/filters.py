@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.imaging.color import blended, floats, like
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 def gaussian_weights(size: int, sigma: float) -> Array:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from netspec.data.base import Array
 from netspec.data.imaging.arrays import Picture, pixels, through_pillow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from netspec.data.base import Array
 
     Map = tuple[float, float, float, float, float, float, float, float]
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.files import existing, read_bytes
 from netspec.data.readers.protobuf_wire import NoMessage, fields_of, varint_at
 from netspec.errors import InputError
 from netspec.files.damage import refuse_damage
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 def read_mean(path: Path) -> Array:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from colorsys import hsv_to_rgb
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from netspec.data.base import Array
+from netspec.data.base import Array
 
 HUE_STEP = 67
 """Distance of the hues of two classes, in degrees: neighbors differ clearly."""

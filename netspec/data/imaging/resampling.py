@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
+from netspec.data.base import Array
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from netspec.data.base import Array
 
 REACH = {"box": 0.5, "bilinear": 1.0}
 """How many pixels of the result a filter reaches, to either side. Those that have weights below 0 do not fit."""

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType
+from netspec.data.base import Array, Dataset, FieldType
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.errors import Problem
 
 

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.data.files import existing
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.errors import InputError, Problem, counted, kind_of_file
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 IMAGE = (3, 32, 32)
 PIXELS = 3 * 32 * 32

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset
+from netspec.data.base import Array, DamagedSamples, Dataset, Samples
 from netspec.data.files import fingerprint
 from netspec.errors import InputError, Problem
 from netspec.files.damage import refuse_damage
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 
 def concatenate(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:

@@ -7,14 +7,11 @@ float, packed or not), encoded 7.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.readers.protobuf_wire import FOUR, NoMessage, value_at, varint_at
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 _FLOAT_TAG = 6 << 3 | FOUR
 _NUMBERS = {1: "channels", 2: "height", 3: "width", 5: "label", 7: "encoded"}

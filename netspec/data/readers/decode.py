@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from netspec.data.base import Array
 from netspec.data.files import existing
 from netspec.data.imaging.arrays import Picture, pixels
 from netspec.errors import InputError
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 MAX_PIXELS = 2**26

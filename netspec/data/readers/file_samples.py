@@ -7,17 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.data.files import existing, fingerprint
 from netspec.data.readers.list_labels import CLASSES
 from netspec.errors import InputError, Problem, did_you_mean, listing
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 Item = TypeVar("Item")
 Batch = TypeVar("Batch")

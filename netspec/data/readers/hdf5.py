@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset
+from netspec.data.base import Array, DamagedSamples, Dataset
 from netspec.data.files import Watched, existing, fingerprint
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.npz import MOST_DEFLATED
@@ -21,9 +20,6 @@ from netspec.data.readers.row_arrays import ColumnDataset, RowArray, chosen, une
 from netspec.errors import InputError, Problem, kind_of_file, listing
 from netspec.files.damage import reason
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray, has_signature
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 MAX_UNSTORED = 2**20
 """Largest size in bytes of a sample whose chunks are not stored in the file: such chunks stand for zeros."""

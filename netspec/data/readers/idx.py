@@ -13,18 +13,14 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import Dataset
+from netspec.data.base import Array, Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.data.readers.row_arrays import ColumnDataset, InMemory, Recast, RowArray
 from netspec.errors import InputError, Problem, kind_of_file
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAX_AXES = 8

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Array, Raw, Samples
 from netspec.data.imaging.arrays import Picture, pixels
 from netspec.data.readers.decode import ImageDecoder, upright_size
 from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
 from netspec.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Raw, Samples
 
 IMAGES = FileKind("image", frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"}))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.data.files import fingerprint
 from netspec.data.readers.datum import Datum, parse_datum
 from netspec.data.readers.decode import ImageDecoder, upright_size
@@ -17,9 +17,6 @@ from netspec.data.readers.lmdb_values import LmdbValues
 from netspec.data.readers.protobuf_wire import NoMessage
 from netspec.data.readers.records import file_fingerprint
 from netspec.errors import InputError, Problem, kind_of_file, near_path
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 LOOKED_AT, MOST_PROBLEMS = 1000, 5
 """If damaged Datums are left out: how many to search for an intact one, and how many to report if none is."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from netspec.data.base import DamagedSamples, Dataset
+from netspec.data.base import Array, DamagedSamples, Dataset, Raw, Samples
 from netspec.data.files import fingerprint
 from netspec.data.imaging.annotations import MaskAnnotation
 from netspec.data.readers.decode import read_mask
@@ -18,9 +18,6 @@ from netspec.data.readers.file_samples import ListedFiles, Listing
 from netspec.data.readers.images import ImageFiles
 from netspec.data.readers.mask_pairs import MOST
 from netspec.errors import InputError, Problem, counted, listing
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Raw, Samples
 
 _PEEKED = 32
 """Number of masks that are read to find out whether their values are black and white instead of class indices."""

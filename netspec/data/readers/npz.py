@@ -6,20 +6,17 @@ import zipfile
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType
+from netspec.data.base import Array, Dataset, FieldType
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.row_arrays import chosen, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
 from netspec.files.damage import refuse_damage
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 MOST_DEFLATED = 1100
 """Upper bound of deflate's compression ratio (1032)."""

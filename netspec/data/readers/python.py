@@ -7,17 +7,14 @@ from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType
 from netspec.data.files import fingerprint
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError, Problem, counted, listing
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 LOOKED_AT = 16
 """Number of samples that the fingerprint of a sequence covers."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.files import Watched, existing, fingerprint
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from netspec.data.base import Array
 
 WHOLE = 2**28
 """Maximum size of a file whose fingerprint covers its whole content: about 0.2 s."""

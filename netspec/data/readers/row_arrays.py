@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.errors import InputError, Problem, did_you_mean, listing
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 
 class RowArray(Protocol):

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import Dataset
+from netspec.data.base import Array, Dataset, Samples
 from netspec.data.files import fingerprint
 from netspec.data.random import sample_generator, sample_generators
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
     from netspec.data.sources.synthetic import MadeField, Synthetic
 
 _SAMPLE, _PATTERN, _MAP = 2**32, 2**33, 2**34  # stages that no transform has

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.data.base import ClassNames, Dataset, FieldType, located_at
+from netspec.data.base import Array, ClassNames, Dataset, FieldType, located_at
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.data.sources.text import text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
@@ -17,7 +17,6 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.readers.file_samples import FileKind, Listing
     from netspec.data.text.documents import LineIndex
 

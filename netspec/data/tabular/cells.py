@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from netspec.data.base import Array
+from netspec.data.base import Array
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "null")
 """Texts that mean a missing value by default, in any case."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.tabular.columns.base import ColumnSetting
 from netspec.errors import InputError, Problem, listing
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.cells import Cells
     from netspec.data.tabular.row_errors import BlockFaults
 

@@ -10,17 +10,15 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.files import Watched, existing
 from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.table_file import Fault, RowBlock
 from netspec.errors import InputError, Location, Problem, kind_of_file
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 BLOCK = 4096
 """Number of rows that are parsed at a time: enough for NumPy to pay off, few enough for the cache."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType
+from netspec.data.base import Array, Dataset, FieldType, Samples
 from netspec.data.files import fingerprint
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.tabular.columns.base import FEATURES
@@ -21,7 +21,6 @@ from netspec.data.tabular.row_errors import BlockFaults, Faults
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
     from netspec.data.tabular.column import Column
     from netspec.data.tabular.table_file import RowBlock, TableFile
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.tabular.cells import each_distinct
 from netspec.data.tabular.column import Column
 from netspec.data.tabular.statistics import ColumnStatistics, normalized
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.cells import Cells
     from netspec.data.tabular.columns.base import ColumnSetting
     from netspec.data.tabular.columns.date import Date

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.tabular.table_file import RowBlock
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.table_file import TableFile
     from netspec.errors import Location
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.tabular.column import Column, quoted
 from netspec.data.tabular.row_errors import MOST_ALIKE
 from netspec.data.tabular.statistics import ColumnStatistics, Median, normalized
 from netspec.errors import InputError, Problem, counted
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.cells import Cells
     from netspec.data.tabular.columns.base import ColumnSetting
     from netspec.data.tabular.columns.numeric import Numeric

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.files import Watched, existing
 from netspec.data.tabular.cells import TextCells, merged
 from netspec.data.tabular.table_file import RowBlock
@@ -18,7 +19,6 @@ from netspec.errors import InputError, Location, Problem, kind_of_file
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from netspec.data.base import Array
 
 Done = TypeVar("Done")
 HEAD = 4096

@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.errors import InputError, Location, Problem, by_location, counted
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 MOST_PROBLEMS = 100
 """Reading stops after this many different problems."""

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.base import located_at
+from netspec.data.base import Array, located_at
 from netspec.data.hold_out import indices_of, unknown_field
 from netspec.data.tabular.columns.base import LABEL
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.specs.paths import resolve_path
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.source import TableSource
     from netspec.data.tabular.table_file import TableFile
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.data.base import Array
+
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.columns.numeric import Normalized
 
 MOST_KEPT = 2**20

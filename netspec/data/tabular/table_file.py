@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from netspec.data.base import Array
 from netspec.errors import Location
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.cells import Cells
     from netspec.data.tabular.row_errors import LocateCell
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.tabular.column import Column
 from netspec.data.text.tokenizers.base import TOKENIZER, learned_tokenizer, opened_tokenizer
 from netspec.data.text.tokens import UnknownText
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.tabular.cells import Cells
     from netspec.data.tabular.columns.base import ColumnSetting
     from netspec.data.tabular.columns.text import TextColumnSpec

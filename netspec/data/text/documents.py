@@ -8,20 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.data.files import Watched, fingerprint, read_bytes
 from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
 from netspec.data.text.files import decoded, locate_byte, opened
 from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, tokenizer_of
 from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 TEXTS = FileKind("text", frozenset({".txt"}))
 MOST_BYTES = 2**26

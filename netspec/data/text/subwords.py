@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.files import read_bytes
 from netspec.data.text.tokens import Tokenizer, prepared
 from netspec.errors import InputError, kind_of_file
@@ -16,7 +17,6 @@ from netspec.errors import InputError, kind_of_file
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from netspec.data.base import Array
     from netspec.data.text.tokenizers.base import TokenizerSpec
     from netspec.data.text.tokenizers.subwords import BytePairs
 

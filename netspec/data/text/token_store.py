@@ -10,15 +10,13 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.cache import cache_folder, make_folder
 from netspec.errors import InputError
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 IN_MEMORY = 2**26
 """Bytes of tokens up to which no file is written."""

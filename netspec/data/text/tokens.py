@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.errors import InputError, Location, Problem
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.text.tokenizers.base import TokenizerSpec
     from netspec.data.text.tokenizers.vocabulary import Characters, VocabularySpec, Words
 

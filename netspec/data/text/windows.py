@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from netspec.data.base import Dataset, FieldType
+from netspec.data.base import Array, Dataset, FieldType
 from netspec.data.files import Watched, fingerprint
 from netspec.data.text.files import FileRange, blocks, digest_of, locate_byte
 from netspec.data.text.token_store import token_store
 from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, tokenizer_of
 from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError, counted
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 class TextWindows(Dataset):

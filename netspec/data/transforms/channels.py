@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import Draw, ImageTransform
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 @TRANSFORMS.register

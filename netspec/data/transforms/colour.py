@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import ColourTransform, Draw, ImageShape, colours_needed
 from netspec.data.imaging.fields import Around, Fraction, Signed
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 @TRANSFORMS.register

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import NonNegativeInt, PositiveInt, PrivateAttr
 
-from netspec.data.base import Transform
+from netspec.data.base import Array, FieldType, SampleKeys, Transform
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import FillMode, Ratios, Shares
 from netspec.data.transforms.resizing import Resizing
@@ -16,7 +16,6 @@ from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array, FieldType, SampleKeys
     from netspec.data.imaging.arrays import Picture
 
 _SIZE = {"size": "use `height` and `width`"}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform
+from netspec.data.base import Array, DamagedSamples, FieldType, SampleKeys, Samples, Transform
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 
 @TRANSFORMS.register

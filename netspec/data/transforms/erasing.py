@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, sqrt
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import ColourTransform, Draw, ImageShape
 from netspec.data.imaging.fields import Fraction
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 @TRANSFORMS.register

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import BYTES, ColourTransform, Draw, ImageShape, ImageTransform, colours_needed
 from netspec.data.imaging.fields import Fraction
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 def _greyed(image: Array) -> Array:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from netspec.data.base import FieldType, SampleKeys, Transform, located_at
+from netspec.data.base import Array, FieldType, SampleKeys, Samples, Transform, located_at
 from netspec.errors import InputError
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.paths import FilePath, resolve_path
 from netspec.schema.specs.spec import problem
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 
 @TRANSFORMS.register

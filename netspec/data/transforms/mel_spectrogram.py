@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform, per_sample
+from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Samples, Transform, per_sample
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.spec import problem
-
-if TYPE_CHECKING:
-    from netspec.data.base import Samples
 
 Positive = Annotated[float, Field(gt=0)]
 

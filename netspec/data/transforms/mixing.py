@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform
+from netspec.data.base import Array, DamagedSamples, FieldType, SampleKeys, Samples, Transform
 from netspec.data.transforms.encoding import CategoryEncoding, encoded, out_of_range
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 Positive = Annotated[float, Field(gt=0)]
 

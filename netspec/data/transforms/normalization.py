@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.data.base import FieldType, SampleKeys, Transform, per_sample
+from netspec.data.base import Array, FieldType, SampleKeys, Samples, Transform, per_sample
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.spec import problem
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 EPSILON = 1e-7
 """Lower bound of the standard deviation in the division, as in Keras: a constant channel becomes zeros."""

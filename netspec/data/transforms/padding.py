@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.base import FieldType, SampleKeys, Samples, Transform
 from netspec.errors import InputError
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Samples
 
 
 @TRANSFORMS.register

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import ColourTransform, Draw, ImageShape, ImageTransform, colours_needed
 from netspec.data.imaging.fields import Fraction
 from netspec.data.transforms.colour import RandomBrightness, RandomContrast
@@ -16,9 +17,6 @@ from netspec.data.transforms.tones import AutoContrast, Equalization, RandomPost
 from netspec.data.transforms.warping import RandomRotation, RandomShear, RandomTranslation
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 class _Drawn(ColourTransform):

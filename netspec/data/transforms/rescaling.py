@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from netspec.data.base import FieldType, SampleKeys, Transform, per_sample
+from netspec.data.base import Array, FieldType, SampleKeys, Samples, Transform, per_sample
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array, Samples
 
 
 @TRANSFORMS.register

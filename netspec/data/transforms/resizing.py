@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import PositiveInt, model_validator
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.imaging.arrays import Picture
 
 

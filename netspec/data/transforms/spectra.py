@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from netspec.data.base import Array
+
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.transforms.mel_spectrogram import MelSpectrogram
 
 AT_A_TIME = 2**22

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import ColourTransform, Draw
 from netspec.data.imaging.fields import Bits, Fraction
 from netspec.schema.specs.data import TRANSFORMS
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 
 @TRANSFORMS.register

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from netspec.data.base import Array
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import FillMode, Fraction, Interpolation, Signed, Zoom
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
-    from netspec.data.base import Array
     from netspec.data.imaging.geometry import Map
 
 

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from netspec.data.base import Array
 from netspec.data.readers.decode import upright_size
 from netspec.errors import InputError, Problem, did_you_mean, listing
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 EXAMPLES = 10
 """Number of locations that a message names; the others are counted."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from netspec.data.base import FieldType
+from netspec.data.base import Array, FieldType
 from netspec.data.files import fingerprint
 from netspec.data.imaging.annotations import BoxAnnotation
 from netspec.data.imaging.arrays import Picture
@@ -16,9 +16,6 @@ from netspec.data.readers.file_samples import Listing
 from netspec.data.readers.images import IMAGES, ImageFiles
 from netspec.data.readers.list_labels import CLASSES
 from netspec.errors import InputError, counted
-
-if TYPE_CHECKING:
-    from netspec.data.base import Array
 
 Batch = TypeVar("Batch")
 
