@@ -21,6 +21,7 @@ _PICKLE = re.compile(
     rb"\x80[\x02-\x05]|[\x5d\x7d\x29]q\x00|\((?:[dl]p[0-9]+|I-?[0-9]+|F[-+.e0-9]+|L-?[0-9]+L|S['\"].*)\r?\n"
     rb"|c[A-Za-z_][\w.]*\r?\n\w+\r?\n[pq(]"
 )
+_CUT_LIST = re.compile(r" and [\d,]+ more\b")
 _IRREGULAR = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 MAX_QUOTED_LINE = 160
@@ -91,7 +92,8 @@ class Problem:
         return "\n".join(lines)
 
     def _facts(self) -> list[tuple[str, str | None]]:
-        return [("expected", self.expected), ("got", self.got), ("hint", self.hint)]
+        facts = [("expected", self.expected), ("got", self.got), ("hint", self.hint)]
+        return facts[::-1] if _CUT_LIST.search(self.expected or "") else facts
 
     def _notes(self) -> list[str]:
         """The notes, and the calls that led to the location."""
@@ -286,12 +288,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean `{suggestion}`?" if suggestion else None
 
 
-def listing(names: Sequence[str], most: int = 30, hint: str | None = None) -> str:
-    """Format names for a message, sorted and cut after `most`; if cut, names in the `hint` come first."""
-    spoken_of = set(re.findall(r"\w+", hint or "")) if len(names) > most else ()
-    shown = sorted(names, key=lambda name: (name not in spoken_of and f"`{name}`" not in (hint or ""), name))
-    rest = len(shown) - most
-    return ", ".join(shown[:most]) + (f", … ({rest} more)" if rest > 0 else "")
+def listing(names: Sequence[str], most: int = 10, hint: str | None = None) -> str:
+    """Format names for a message, sorted and cut after `most`; if cut, names in the `hint` come first.
+
+    A problem whose expected names are cut shows its hint before them.
+    """
+    hint = (hint or "") if len(names) > most else ""
+    words = set(re.findall(r"\w+", hint))
+    shown = sorted(names, key=lambda name: (name not in words and f"`{name}`" not in hint, name))
+    return ", ".join(shown[:most]) + and_more(len(shown) - most)
+
+
+def and_more(count: int) -> str:
+    """The end of a list of which `count` items are not shown: " and 57 more", or nothing."""
+    return f" and {count:,} more" if count > 0 else ""
 
 
 def counted(number: int, thing: str) -> str:

@@ -67,8 +67,17 @@ def test_file_format_is_detected_from_the_first_bytes(head: bytes, words: str):
 
 def test_a_long_list_of_names_begins_with_those_that_the_hint_speaks_of():
     names = [f"Layer{number:02}" for number in range(40)]
-    assert listing(names, 2, "use Layer33 or Layer07").startswith("Layer07, Layer33, … (38 more)")
+    assert listing(names, 2, "use Layer33 or Layer07") == "Layer07, Layer33 and 38 more"
     assert listing(["b", "a"], 2, "b") == "a, b"
+
+
+def test_a_hint_precedes_a_list_that_is_cut():
+    names = [f"Layer{number:02}" for number in range(40)]
+    long = Problem("no layer `Layer3`", expected=f"one of {listing(names)}", hint="did you mean `Layer33`?")
+    assert long.render().splitlines()[1] == "  hint: did you mean `Layer33`?"
+    assert long.render().splitlines()[2].endswith("Layer09 and 30 more")
+    short = Problem("no layer `Layer3`", expected=f"one of {listing(names[:10])}", hint="did you mean `Layer03`?")
+    assert short.render().splitlines()[-1] == "  hint: did you mean `Layer03`?"
 
 
 def test_names_of_other_tools_suggest_their_equivalents():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, FieldType, with_location
-from netspec.errors import InputError, Problem, counted, did_you_mean, listing
+from netspec.errors import InputError, Problem, and_more, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
 MOST_ALIKE = 5
@@ -103,7 +103,7 @@ class InputBinding:
                 yield Problem(
                     f"`{self.name}` {fault.brief} in {len(rows):,} of {len(values):,} samples", path=self.name,
                     expected=fault.expected, got=_tally(first), hint=self._hint(first),
-                    notes=(f"samples: {_joined(samples)}{_more(len(rows) - len(samples))}",),
+                    notes=(f"samples: {_joined(samples)}{and_more(len(rows) - len(samples))}",),
                 )  # fmt: skip
 
     def _faults(self, values: Array, converted: Array) -> Iterator[_Fault]:
@@ -162,7 +162,7 @@ def _tally(values: Sequence[float]) -> str:
     """Format values with their counts, the most frequent ones first: `10 (30 samples), 11 (1 sample)`."""
     counts = Counter(f"{value:g}" for value in values)
     shown = [f"{value} ({counted(number, 'sample')})" for value, number in counts.most_common(MOST_NAMED)]
-    return ", ".join(shown) + _more(len(counts) - len(shown))
+    return ", ".join(shown) + and_more(len(counts) - len(shown))
 
 
 def _joined(samples: Sequence[str]) -> str:
@@ -172,10 +172,6 @@ def _joined(samples: Sequence[str]) -> str:
     if None in parts or len(starts) != 1:
         return "; ".join(samples)
     return starts.pop() + ", ".join(part[2] for part in parts if part is not None)
-
-
-def _more(count: int) -> str:
-    return f" and {count:,} more" if count > 0 else ""
 
 
 def _exact_range(target: np.dtype[np.generic]) -> tuple[int, int]:

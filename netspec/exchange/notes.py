@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from netspec.errors import and_more
+
 MOST_SUBJECTS = 5
 """Number of subjects that a line for several notes lists."""
 
@@ -45,4 +47,4 @@ def summarized(notes: Iterable[str]) -> list[str]:
 def _line(kind: str, notes: list[str]) -> str:
     subjects = [note.subject for note in notes if isinstance(note, Note)]
     shown, rest = subjects[:MOST_SUBJECTS], len(subjects) - MOST_SUBJECTS
-    return f"{kind.format(count=f'{len(notes):,}')}: {', '.join(shown)}{f', … ({rest:,} more)' if rest > 0 else ''}"
+    return f"{kind.format(count=f'{len(notes):,}')}: {', '.join(shown)}{and_more(rest)}"

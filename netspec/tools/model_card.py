@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec import __version__
 from netspec.compile import ProgramKind
-from netspec.errors import InputError, counted
+from netspec.errors import InputError, and_more, counted
 from netspec.exchange.files import write_atomically
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
@@ -143,7 +143,7 @@ def _inputs_and_outputs(
         meaning = MEANINGS[output.answer].format(values=output.values)
         yield row(output.name, report.outputs[output.name], "float32", meaning)
     for name, names in classes.items():
-        more = f", and {len(names) - MOST_CLASSES:,} more" if len(names) > MOST_CLASSES else ""
+        more = and_more(len(names) - MOST_CLASSES)
         listed = ", ".join(f"{label} ({index})" for index, label in enumerate(names[:MOST_CLASSES]))
         yield from ("", f"Classes of `{name}`: {listed}{more}.")
     if classes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import InputError, and_more, did_you_mean, listing
 from netspec.schema.specs.monitor import LOSS
 from netspec.tools.runs import differing_settings, read_resolved
 from netspec.training.charts import AxisScale, Chart, Curve
@@ -144,8 +144,7 @@ def _labels(folders: Sequence[Path]) -> list[str]:
     labels = []
     for index, folder in enumerate(folders):
         values = [f"{names[path]} {values[index]}" for path, values in settings.items() if values[index] is not None]
-        more = [f"… ({len(values) - MOST_SETTINGS} more)"] if len(values) > MOST_SETTINGS else []
-        said = ", ".join([*values[:MOST_SETTINGS], *more])
+        said = ", ".join(values[:MOST_SETTINGS]) + and_more(len(values) - MOST_SETTINGS)
         labels.append(f"{folder}: {said}" if said else str(folder))
     return [label if labels.count(label) == 1 else f"{label} ({index + 1})" for index, label in enumerate(labels)]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from netspec.data.base import Dataset, Source, located_at
 from netspec.data.class_counts import count_classes
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, and_more, listing
 from netspec.layers.targets import BALANCED
 from netspec.schema.specs.kinds import LossFields
 from netspec.schema.specs.links import LossLink, resolve_names
@@ -72,5 +72,5 @@ def _note(loss: str, weights: Mapping[int, float], counts: Mapping[int, int], na
         f"{names[index] if 0 <= index < len(names) else index} {weight:g} ({counts[index]:,})"
         for index, weight in list(weights.items())[:10]
     ]
-    more = f", … ({len(weights) - 10} more)" if len(weights) > 10 else ""
-    return f"class_weight: balanced: weights of loss `{loss}`, and targets of each class: {', '.join(shown)}{more}"
+    listed = f"{', '.join(shown)}{and_more(len(weights) - 10)}"
+    return f"class_weight: balanced: weights of loss `{loss}`, and targets of each class: {listed}"

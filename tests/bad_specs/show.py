@@ -27,7 +27,7 @@ def shortened(problem: Mapping[str, Any]) -> str | None:
     """Return the expectation; of a list that grows with every layer and field only the names in the hint."""
     expected: str | None = problem["expected"]
     before, sign, names = (expected or "").partition("one of ")
-    listed = names.split(", ")
+    listed = re.sub(r" and [\d,]+ more.*", "", names).split(", ")
     if not sign or (len(listed) <= LONGEST_LIST and not GROWING.search(problem["message"])):
         return expected
     hinted = set(re.findall(r"\w+", problem["hint"] or ""))

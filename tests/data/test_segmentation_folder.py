@@ -133,7 +133,7 @@ def test_missing_masks_and_other_sizes_are_reported_together(folder):
     assert missing.message == "15 of 21 images have no mask"
     assert missing.got is not None
     assert missing.got.count("new") == 10
-    assert missing.got.endswith("… (5 more)")
+    assert missing.got.endswith(" and 5 more")
     assert missing.location is not None
     assert other.message == "1 of 21 images differ in size from their masks"
     assert other.got == f"{folder}/images/0.png (12 × 16, its mask 11 × 16)"

@@ -22,7 +22,7 @@ def test_notes_of_one_kind_are_one_line_in_the_position_of_the_first() -> None:
     assert len(made) == 10
     assert summarized(made) == [
         "alone",
-        "7 layers have other names: `0` → `l0`, `1` → `l1`, `2` → `l2`, `3` → `l3`, `4` → `l4`, … (2 more)",
+        "7 layers have other names: `0` → `l0`, `1` → `l1`, `2` → `l2`, `3` → `l3`, `4` → `l4` and 2 more",
         "the input `x` is left out",
         "as a text",
     ]

@@ -122,7 +122,7 @@ class Formula(ABC):
         raise self.fail(
             node,
             "this is not allowed in an expression",
-            expected=f"{self.grammar}, and the functions {listing(list(self.functions))}",
+            expected=f"{self.grammar}, and the functions {listing(list(self.functions), 20)}",
         )
 
     @abstractmethod

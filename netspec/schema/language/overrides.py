@@ -198,7 +198,7 @@ def _missing(
     override: Override, word: str, walked: tuple[str, ...], known: list[str], kind: str, count: int | None = None
 ) -> SpecError:
     container = f" in `{'.'.join(walked)}`" if walked else ""
-    expected = f"one of {listing(known)}" if known else None
+    expected = f"one of {listing(known, hint=did_you_mean(word, known))}" if known else None
     if count is not None:
         positions = _positions(count)
         expected = f"{expected}, or {positions}" if expected else positions

@@ -245,13 +245,13 @@ def _unknown_hint(finding: Finding) -> str | None:
 
 
 def _unknown_field(finding: Finding, frame: Frame) -> Problem:
-    known = list(fields_by_name(finding.cls))
+    known, hint = list(fields_by_name(finding.cls)), _unknown_hint(finding)
     return Problem(
         f"{_owner(finding, frame)} has no field `{finding.path[-1]}`",
         frame.at(finding.path, key=True),
         frame.path(finding.path),
-        expected=f"one of {listing(known)}",
-        hint=_unknown_hint(finding),
+        expected=f"one of {listing(known, hint=hint)}",
+        hint=hint,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from netspec.data.base import Array
 from netspec.data.readers.decode import upright_size
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem, and_more, did_you_mean, listing
 
 EXAMPLES = 10
 """Number of locations that a message names; the others are counted."""
@@ -84,7 +84,7 @@ class Findings:
                 got=examples[0],
                 hint=hint,
                 notes=tuple(f"also {example}" for example in examples[1:EXAMPLES])
-                + ((f"… and {len(examples) - EXAMPLES:,} more",) if len(examples) > EXAMPLES else ()),
+                + ((f"…{and_more(len(examples) - EXAMPLES)}",) if len(examples) > EXAMPLES else ()),
             )
             for (kind, expected, hint), examples in self._by_kind.items()
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from netspec.errors import and_more
 from netspec.exchange.formats.keras.exporting.config import to_json
 from netspec.exchange.formats.keras.exporting.model import object_json
 from netspec.exchange.formats.keras.exporting.optimizer import muon_fields, variables
@@ -139,7 +140,7 @@ def write_training(exportable: Exportable, writer: KerasWriter) -> None:
     for key in ("learning_rate_multiplier", "weight_decay_multiplier"):
         layers = [f"`{link.name}`" for link in writer.links if getattr(link.fields, key) != 1.0]
         if layers:
-            more = " …" if layers[MAX_NAMED_LAYERS:] else ""
+            more = and_more(len(layers) - MAX_NAMED_LAYERS)
             writer.note(f"`{key}` of {', '.join(layers[:MAX_NAMED_LAYERS])}{more} is left out")
     if exportable.train is None:
         return
