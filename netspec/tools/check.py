@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from netspec.compile import NetGraph, build
@@ -13,6 +14,7 @@ from netspec.graph.types import DType
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.expect import NetExpectation
 from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.stages import stage_specs
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.check_data import DataSurvey, known_data, survey_data
 from netspec.tools.spec_warnings import spec_warnings
@@ -137,7 +139,8 @@ def _checks(
     if isinstance(spec, TrainSpec):
         from netspec.tools.check_training import check_training  # a net needs neither passes nor solvers
 
-        yield lambda: check_training(spec, survey)
+        for part in stage_specs(spec) or [spec]:
+            yield partial(check_training, part, survey)
     elif net.losses:
         yield lambda: build(net, 1, training=True, dtype=dtype)
     if export is not None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from netspec.training.run_directory import RunDir, find_run, open_run_dir, run_o
 from netspec.training.samples import with_samples
 from netspec.training.session import Session, open_session
 from netspec.training.signals import Signals
+from netspec.training.stages import StoppedBetweenStages, check_one_worker, steps_before, train_stages
 from netspec.training.transfer import init_from
 
 AUTO = "auto"
@@ -150,7 +151,14 @@ def run(
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
     began = time.perf_counter()
-    spec, notes = with_class_weights(_checked(source, overrides, samples, resume=resume, weights=weights))
+    checked = _checked(source, overrides, samples, resume=resume, weights=weights)
+    if checked.stages:
+        path = Path(run_dir) if run_dir else _own_run(source) if resume in (True, AUTO) else None
+        train = partial(run, resume=AUTO, device=device)
+        return _run_stages(
+            checked, path, train, resume=resume, weights=weights, listeners=listeners, callbacks=callbacks
+        )
+    spec, notes = with_class_weights(checked)
     with open_session(spec) as session, ExitStack() as stack:
         compiler = training_compiler(spec, device, session)
         if session.is_server:
@@ -167,6 +175,29 @@ def run(
             _report_start(loop, start, resume, notes)
             _train(loop, start, resumed=bool(resume))
             return _finish(loop, time.perf_counter() - began)
+
+
+def _run_stages(
+    spec: TrainSpec, path: Path | None, train: Callable[..., Run], *, resume: bool | str | Path,
+    weights: str | Path | None, listeners: Sequence[Listener], callbacks: Sequence[Callback | CallbackSpec],
+) -> Run:  # fmt: skip
+    """Run or continue a training with stages in a run directory. Raises the errors of `run`."""
+    check_one_worker(spec)
+    if resume not in (True, False, AUTO):
+        raise InputError(
+            "a training with stages cannot start from a checkpoint", expected="--resume, or --weights FILE",
+            got=f"--resume {resume}", location=spec.where("stages", key=True),
+        )  # fmt: skip
+    name = spec.name or spec.net.name
+    resumes = find_run(name, path) is not None if resume == AUTO else bool(resume)
+    with open_run_dir(name, path, resume=resumes) as folder:
+        try:
+            return train_stages(spec, folder, train, weights=weights, listeners=listeners, callbacks=callbacks)
+        except StoppedBetweenStages as stop:
+            raise Interrupted(folder.folder, steps_before(stop.folder) + stop.step) from None
+        except Interrupted as stop:
+            step = steps_before(stop.run_dir) + (stop.step or 0)
+            raise Interrupted(folder.folder, step or None, at_once=stop.at_once, options=stop.options) from None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), *s
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\S+\.yaml)\n")
-TRAIN_KEYS = frozenset({"net", "data", "solver", "train", "init_from", "parallel", "callbacks"})
+TRAIN_KEYS = frozenset({"net", "data", "solver", "train", "init_from", "parallel", "callbacks", "stages"})
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ train.yaml:6:1: error: a training file has no field `optimizer`
   6 | optimizer: adam
     | ^
   expected: one of callbacks, compile, data, description, expect, include, init_from, name, net, netspec, \
-parallel, solver, train, vars
+parallel, solver, stages, train, vars
   hint: use `solver`
 17 errors
 """

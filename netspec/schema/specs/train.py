@@ -18,6 +18,7 @@ from netspec.schema.specs.kinds import AnyCallback, AnySolver, AnyStrategy
 from netspec.schema.specs.monitor import EarlyStoppingFields, Monitor, set_modes, without_evaluations
 from netspec.schema.specs.net import NetSpec, Variable
 from netspec.schema.specs.spec import Spec, describe, parts_of, problem
+from netspec.schema.specs.stages import StageSpec, stage_specs
 
 Count = Annotated[int, Field(ge=0)]
 AutotuneLevel = Literal["off", "quick", "full"]
@@ -250,6 +251,9 @@ class TrainSpec(Spec):
     """The update rule and its learning rate."""
     train: LoopSpec
     """The training loop: its length, its intervals, precision, memory and the seed."""
+    stages: list[StageSpec] = Field(default_factory=list)
+    """Parts of the training, one after the other, each with its own length, frozen layers and learning rates. By
+    default the training has one part."""
     init_from: InitFromSpec | None = None
     """Weights to start from. By default the initializers of the layers set them."""
     callbacks: list[AnyCallback] = Field(default_factory=list)
@@ -264,14 +268,33 @@ class TrainSpec(Spec):
 
     @model_validator(mode="after")
     def _fill_in_modes(self) -> Self:
-        set_modes((part for spec in (self.solver, self.train, *self.callbacks) for _, part in parts_of(spec)), self.net)
+        sections = (self.solver, self.train, *self.stages, *self.callbacks)
+        set_modes((part for spec in sections for _, part in parts_of(spec)), self.net)
         return self
 
     def clashes(self) -> Iterator[Problem]:
         """Yield the conflicts of the solver, the loop, the strategy and the callbacks with the rest of the file."""
         sections = [(name, getattr(self, name)) for name in ("solver", "train", "parallel")]
         sections += [(f"callbacks.{index}", callback) for index, callback in enumerate(self.callbacks)]
+        sections += [(f"stages.{index}", stage) for index, stage in enumerate(self.stages)]
         for name, section in sections:
             for path, spec in parts_of(section) if section is not None else ():
                 for conflict in spec.conflicts(self):
                     yield replace(conflict, path=".".join(filter(None, (name, path, conflict.path))))
+        yield from self._stage_problems()
+
+    def _stage_problems(self) -> Iterator[Problem]:
+        """Yield what excludes stages, and the conflicts of the training of each."""
+        if self.stages and self.parallel is not None:
+            yield Problem(
+                "several workers do not support stages", self.where("stages", key=True), "stages",
+                expected="no `parallel`, or no `stages`",
+                hint="train each stage as a run of its own, and start the next one with `init_from`",
+            )  # fmt: skip
+        if self.stages and self.init_from is not None and self.init_from.freeze:
+            yield Problem(
+                "`init_from.freeze` would hold for all stages", self.init_from.where("freeze"), "init_from.freeze",
+                expected="`freeze` in the stages that do not train these layers",
+            )  # fmt: skip
+        for stage in stage_specs(self) if self.stages else ():
+            yield from stage.clashes()

@@ -1,0 +1,234 @@
+"""A training with stages: ordinary runs one after the other, each in a folder of its own in the run directory.
+
+The first stage starts like any run; each other stage starts with the final weights of the stage before. The run
+directory has the spec with all stages, the log of all of them, and the final weights. Steps count on from stage to
+stage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.backends.launcher_env import is_launched_job
+from netspec.backends.process_group import world
+from netspec.errors import InputError, NetspecError, Problem, counted, listing
+from netspec.exchange.files import write_atomically
+from netspec.exchange.formats.native.hdf5 import read_weights, write_weights
+from netspec.schema.language.provenance import resolved_yaml
+from netspec.schema.load import load_train
+from netspec.schema.specs.stages import StageSpec, stage_specs
+from netspec.schema.specs.train import TrainSpec
+from netspec.training.callbacks.base import Callback, CallbackSpec
+from netspec.training.events import Event, Listener, LogFiles, done_event, elapsed, format_event
+from netspec.training.resume import check_unchanged
+from netspec.training.run_directory import BEST, WEIGHTS, RunDir
+
+if TYPE_CHECKING:
+    from netspec.training.loop import TrainingLoop
+    from netspec.training.run import Run
+
+MAY_NOT_CHANGE = ("train", "data.validation")
+"""Values that may change while a run continues, but not of a stage that has ended: its weights would be others."""
+
+
+def stage_folder(run_dir: Path, number: int) -> Path:
+    """Return the run directory of a stage, counted from 1."""
+    return run_dir / f"stage-{number}"
+
+
+def steps_before(folder: Path) -> int:
+    """Return the number of steps of the stages before the one in this folder."""
+    number = int(folder.name.removeprefix("stage-"))
+    ends = [done_event(stage_folder(folder.parent, earlier)) for earlier in range(1, number)]
+    return sum(int(done["steps"]) for done in ends if done is not None)
+
+
+def check_one_worker(spec: TrainSpec) -> None:
+    """Raise `InputError` if several workers train a spec with stages."""
+    if is_launched_job() or world().size > 1:
+        raise InputError(
+            Problem(
+                "several workers do not support stages", spec.where("stages", key=True), "stages",
+                expected="one worker, or no `stages`",
+                hint="train each stage as a run of its own, and start the next one with `init_from`",
+            )
+        )  # fmt: skip
+
+
+def train_stages(
+    spec: TrainSpec,
+    folder: RunDir,
+    train: Callable[..., Run],
+    *,
+    weights: str | Path | None,
+    listeners: Sequence[Listener],
+    callbacks: Sequence[Callback | CallbackSpec],
+) -> Run:
+    """Train all stages of a spec in an open run directory, and return the run; stages that have ended are kept.
+
+    `train(spec, run_dir=…, weights=…, listeners=…, callbacks=…)` runs or continues one of them. Raises its errors,
+    `StoppedBetweenStages`, and `InputError` if a stage that has ended was another one.
+    """
+    began = time.perf_counter()
+    folder.write_spec(resolved_yaml(spec))
+    with LogFiles(folder.folder) as log:
+        run, steps, seconds = None, 0, 0.0
+        for number, stage in enumerate(stage_specs(spec), 1):
+            own = RunDir(stage_folder(folder.folder, number))
+            is_last = number == len(spec.stages)
+            if not is_last and (ended := _ended(own, stage, spec, number)) is not None:
+                steps, weights = steps + ended, own.final_weights(restore_best=stage.train.restore_best)
+                seconds += elapsed(own.log)
+                continue
+            events = _StageEvents(number, spec, steps, seconds, (log, *listeners))
+            events.announce(stage)
+            with _recorded(folder, own, number, log):
+                stop = _StopRequest()
+                run = train(
+                    stage, run_dir=own.folder, weights=weights, listeners=[events], callbacks=[*callbacks, stop]
+                )
+                if stop.requested and not is_last:
+                    raise StoppedBetweenStages(own.folder, run.steps)
+            steps, weights = steps + run.steps, run.weights
+            seconds += elapsed(own.log)
+        assert run is not None
+        before = steps - run.steps
+        _copy_weights(own, folder, before)
+        with suppress(OSError):
+            folder.checkpoints.rmdir()
+        result = replace(
+            run, run_dir=folder.folder, steps=steps, seconds=time.perf_counter() - began, log=folder.log,
+            weights=folder.folder / run.weights.name,
+            weights_step=None if run.weights_step is None else run.weights_step + before,
+        )  # fmt: skip
+        events.finish(result)
+    return result
+
+
+def _ended(own: RunDir, stage: TrainSpec, spec: TrainSpec, number: int) -> int | None:
+    """Return the number of steps of a finished stage; None if it is unfinished. Raises `InputError` if it was another.
+
+    A stage that ended may be continued by a greater length as long as no later one has begun.
+    """
+    done = done_event(own.folder)
+    if done is None or not own.spec.is_file() or not own.final_weights(restore_best=True).is_file():
+        return None
+    changed = check_unchanged(load_train(own.spec), stage, own)
+    decisive = [path for path in changed if path.split(".")[0] in MAY_NOT_CHANGE or path in MAY_NOT_CHANGE]
+    if decisive:
+        raise InputError(
+            Problem(
+                f"stage {number} has ended, so its settings cannot change: {listing(decisive)}",
+                spec.where("stages", number - 1), f"stages.{number - 1}",
+                expected="; ".join(f"{path}: {changed[path]}" for path in decisive),
+                hint="start a new run with --run-dir",
+            )
+        )  # fmt: skip
+    return int(done["steps"])
+
+
+class StoppedBetweenStages(Exception):
+    """The training was asked to stop during the last step of a stage that is not the last one."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.folder, self.step = folder, step
+
+
+class _StopRequest(Callback):
+    """Records whether a stage that reached its end was asked to stop."""
+
+    requested = False
+
+    def on_train_end(self, training: TrainingLoop) -> None:
+        self.requested = training.signals.stop is not None
+
+
+@contextmanager
+def _recorded(folder: RunDir, own: RunDir, number: int, log: Listener) -> Iterator[None]:
+    """Record in the log why a stage fails; discard a run whose first stage fails before its first step."""
+    try:
+        yield
+    except (NetspecError, OSError) as error:
+        folder.discarded = number == 1 and not own.folder.is_dir()
+        problems = [problem.as_json() for problem in error.problems] if isinstance(error, NetspecError) else []
+        status = error.exit_status if isinstance(error, NetspecError) else 1
+        with suppress(NetspecError, OSError):  # the error to report is the one that ended the stage
+            log({"event": "error", "stage": number, "problems": problems, "exit_status": status})
+        raise
+
+
+def _copy_weights(own: RunDir, folder: RunDir, before: int) -> None:
+    """Write the weights of the last stage to the run directory, with steps counted from the first stage on."""
+    for name in (WEIGHTS, BEST):
+        source = own.folder / name
+        if not source.is_file():
+            continue
+        stored = read_weights(source)
+        meta = stored.meta | ({"step": stored.meta["step"] + before} if "step" in stored.meta else {})
+
+        def write(temporary: Path, stored: Any = stored, meta: Any = meta) -> None:
+            write_weights(temporary, stored.arrays, net=stored.net, name=stored.name, **meta)
+
+        write_atomically(folder.folder / name, write)
+
+
+@dataclass
+class _StageEvents:
+    """Passes on the events of a stage, with its number and the steps counted from the first stage on."""
+
+    number: int
+    spec: TrainSpec
+    before: int
+    """Number of steps of the stages before."""
+    seconds: float
+    """Duration of the stages before."""
+    listeners: Sequence[Listener]
+
+    @property
+    def _stage(self) -> StageSpec:
+        return self.spec.stages[self.number - 1]
+
+    def _send(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(dict(event))
+
+    def announce(self, stage: TrainSpec) -> None:
+        """Send a note that the stage begins."""
+        name = f" ({self._stage.name})" if self._stage.name else ""
+        frozen = f", frozen: {listing(self._stage.freeze)}" if self._stage.freeze else ""
+        epochs, steps = stage.train.max_epochs, stage.train.max_steps
+        length = counted(epochs, "epoch") if epochs is not None else counted(steps or 0, "step")
+        self._send({
+            "event": "note", "stage": self.number,
+            "message": f"stage {self.number} of {len(self.spec.stages)}{name}: {length}{frozen}",
+        })  # fmt: skip
+
+    def __call__(self, event: Event) -> None:
+        """Pass on an event. The end of the stage is a note; that of the run is sent by `finish`."""
+        if event["event"] == "done":
+            self._last = event
+            if self.number < len(self.spec.stages):
+                text = format_event(event).removeprefix("done: ")
+                self._send({"event": "note", "stage": self.number, "message": f"stage {self.number} done: {text}"})
+            return
+        changed = {**event, "stage": self.number}
+        if event["event"] == "start" and not event["step"]:  # a step means a resume
+            self._send({**changed, "steps": event["steps"] + self.before})
+            return
+        for field, before in (("step", self.before), ("steps", self.before), ("elapsed", self.seconds)):
+            if isinstance(event.get(field), (int, float)):
+                changed[field] = event[field] + before
+        self._send(changed)
+
+    def finish(self, run: Run) -> None:
+        """Send the end of the run."""
+        self._send({
+            **self._last, "run_dir": str(run.run_dir), "steps": run.steps, "seconds": round(run.seconds, 3),
+            "weights": str(run.weights), "weights_step": run.weights_step, "log": str(run.log),
+        })  # fmt: skip
