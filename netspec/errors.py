@@ -315,7 +315,7 @@ def command(*words: object) -> str:
 
 
 def program() -> list[str]:
-    """How the command line was called: `netspec` where that is on the path, or where a program of Python runs."""
+    """Return the name of the command: `netspec`, `python -m netspec` or the path of a script."""
     executable = sys.argv[0]
     if Path(executable).parts[-2:] == ("netspec", "__main__.py"):
         return ["python", "-m", "netspec"]
@@ -334,7 +334,7 @@ _KINDS = {
 
 
 def kind_of_file(head: bytes) -> str:
-    """What a file that is not of the kind it should be holds, by its first bytes: an empty one, a text, others."""
+    """Describe the content of a file of an unexpected kind by its first bytes: empty, text, and others."""
     if not head:
         return "an empty file"
     if is_pickle(head):

@@ -88,6 +88,6 @@ def rounds_more(name: str) -> bool:
 
 
 def planning_caveat(name: str, gpu: str) -> str | None:
-    """Why the kernels of a backend are planned for an absent GPU without asking the library; None if it is asked."""
+    """Return why a backend plans for an absent GPU without asking its library; None if it asks the library."""
     caveat = getattr(package(name), "planning_caveat", None)
     return None if caveat is None else caveat(gpu)

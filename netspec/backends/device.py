@@ -74,7 +74,7 @@ class Device:
     no_fast_rounding: bool = False
     """Whether to exclude backends that round more than direct sums (`ROUNDS_MORE` of their packages)."""
     remark: str | None = None
-    """Why this device was chosen by `auto`; None if there is nothing to report."""
+    """Reason why this device was chosen by `auto`; None if there is nothing to report."""
     deterministic: bool = True
     """Whether to exclude kernels whose results are not bit-identical from call to call."""
 

@@ -193,7 +193,7 @@ class PlannedGpu(NullDevice):
         return [self.gpu.title]
 
     def descriptions(self) -> dict[str, str]:
-        """Nothing: the libraries may be absent."""
+        """Return nothing, because the libraries may be absent."""
         return {}
 
     def free_bytes(self) -> int:

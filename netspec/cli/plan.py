@@ -274,7 +274,7 @@ def _often(message: CollectiveMessage) -> str:
 
 
 def _begin(message: CollectiveMessage) -> str:
-    """When it is sent."""
+    """Return when a message is sent, as text."""
     if message.starts is None:
         return "between steps"
     share = round(100 * message.starts)

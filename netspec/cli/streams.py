@@ -16,7 +16,7 @@ class Output:
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.lost = None if stream is not None else "it is closed"
-        """Why what was printed is lost, if it is; a reader that ends before us has read enough, and loses nothing."""
+        """Reason why output was lost, if it was. A reader that ends first has read enough, so nothing is lost."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

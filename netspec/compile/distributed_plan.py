@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DistributedPlan:
-    """How the training steps of one process differ from those of a training without other workers."""
+    """Changes to the training steps of one process in a run with several workers."""
 
     workers: int = 1
     """Number of workers over whose samples each step averages."""

@@ -62,7 +62,7 @@ class FieldType(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """What a look at the headers and first samples of a source shows, in much less time than opening it takes."""
+    """Facts from the headers and first samples of a source, found in much less time than opening it takes."""
 
     fields: Mapping[str, FieldType] = field(default_factory=dict)
     """The types of the fields."""
@@ -75,7 +75,7 @@ class Survey:
     complete: bool = True
     """Whether the samples that were read are those of the split, so that the `learned` fields are certain as well."""
     read: str = ""
-    """What was read of the files, for messages, if not all: `the first 4,096 rows of train.csv`."""
+    """The part of the files that was read, for messages, if not all: `the first 4,096 rows of train.csv`."""
 
 
 class Dataset:
@@ -97,13 +97,13 @@ class Dataset:
     damaged: Sequence[str] = ()
     """Problems of the first few damaged samples, with their locations."""
     non_integer_labels: Mapping[str, Sequence[Problem]] = _NOTHING
-    """By label field: problems of the rows whose values are not integers, for nets that require integers."""
+    """Problems of rows whose values are not integers, by label field, for nets that require integers."""
     ragged_examples: Mapping[str, str] = _NOTHING
-    """By field whose samples differ in size: a description of two such samples."""
+    """Description of two samples that differ in size, by field."""
     column_ranges: Mapping[str, tuple[str, int, int]] = _NOTHING
     """For a table: the field of each column, and the range of its elements on the last axis of that field."""
     annotations: Mapping[str, Annotation] = _NOTHING
-    """By field that belongs to positions in an image (a mask, boxes): how it follows the transforms of the image."""
+    """Rules by which fields that belong to positions in an image (masks, boxes) follow its transforms, by field."""
     window: int | None = None
     """For a stream, the number of samples that it can hold. One thread reads a stream, window by window."""
     block: int = 1

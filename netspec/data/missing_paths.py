@@ -15,7 +15,7 @@ from netspec.schema.specs.spec import Spec, parts_of
 
 SCRIPTS = frozenset({".py", ".sh", ".ipynb"})
 MOST_FILES, MOST_BYTES = 50, 2**16
-"""How many files next to a spec are searched for the name of a missing one, and how much of each."""
+"""Number of files next to a spec that are searched for the name of a missing one, and bytes of each."""
 
 
 def missing_paths(spec: Spec, path: str) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""How each way to train with several workers changes the training step: implementations of `DistributedPlan`."""
+"""Implementations of `DistributedPlan`: the change to the training step for each strategy."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class TensorParallelPlan(DataParallelPlan):
     """Samples of a full batch, on all workers together."""
     choose: SplitChoice = field(kw_only=True)
     splits: Mapping[str, ParameterSplit] = field(init=False)
-    """How parameters are split, by their names."""
+    """Splits of parameters, by name."""
 
     def prepare(self, training: Training, net_of: Callable[[int], NetGraph]) -> None:
         """Choose the parameters that are split. Raises `SpecError` if one that is named can't be."""

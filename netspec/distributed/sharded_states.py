@@ -30,7 +30,7 @@ class ShardedState:
     holders: tuple[int, ...]
     """The workers that hold it or a piece of it, in the order of ranks."""
     piece: ShardSpec | None
-    """How it is cut, with the piece of worker 0; None: each holder has the full tensor."""
+    """Layout of the pieces, with the piece of worker 0; None: each holder has the full tensor."""
 
     def counts(self, workers: int) -> list[int]:
         """Return how many elements each worker contributes; the first holder contributes a state without pieces."""

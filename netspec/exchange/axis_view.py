@@ -1,4 +1,4 @@
-"""How a tensor of an imported model is stored in a tensor of the net."""
+"""Layout of an imported model's tensor within a tensor of the net."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What importers take and return: options, targets, and imported nets."""
+"""Arguments and results of importers: options, targets, and imported nets."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 Placed: TypeAlias = Callable[..., Location | None]
-"""Where a rule is written: `(pattern, key=True)` the pattern itself, `(pattern)` its new name, `()` all of them."""
+"""Returns the location of a rule: `(pattern, key=True)` of the pattern, `(pattern)` of its new name, `()` of all."""
 
 
 def nowhere(*path: str, key: bool = False) -> Location | None:

@@ -27,7 +27,7 @@ class DraftLayer:
     sources: tuple[str, ...] = ()
     """Names of the layers and inputs that it reads."""
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """By the name within the layer (`kernel`)."""
+    """Arrays by their name within the layer (`kernel`)."""
 
 
 @dataclass

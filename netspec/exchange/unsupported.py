@@ -16,7 +16,7 @@ class UnsupportedFeature(Exception):
         self.needs_constant = needs_constant
         """The computed tensor that would have to be a constant, if that is the reason."""
         self.hint = hint
-        """What the user can do."""
+        """Suggestion for the user."""
 
 
 class MixesSamples(UnsupportedFeature):

@@ -41,11 +41,11 @@ WAIT = 10
 
 @dataclass(frozen=True)
 class StoredArray:
-    """How a dataset is stored."""
+    """Storage of a dataset: shape, type, chunks and filters."""
 
     path: str
     shape: tuple[int, ...] | None
-    """None for a dataset without values."""
+    """Shape; None for a dataset without values."""
     dtype: str
     """NumPy's name with the byte order: `<f4`."""
     type: str
@@ -83,7 +83,7 @@ class Entry:
     kind: str
     """`group`, `dataset`, `other`, `loop` for a group that contains itself, `link` for a soft or external link."""
     array: StoredArray | None = None
-    """How a dataset is stored; None if that is damaged."""
+    """Return the storage of a dataset; None if it is damaged."""
     fault: str = ""
     """Description of the damage."""
 
@@ -193,7 +193,7 @@ class Hdf5File:
         return header, values
 
     def _ended(self, library: _Library, seconds: float) -> str:
-        """Why the process ended. The next file gets a new process; this file does not if it ran into the time limit."""
+        """Return why the process ended. The next file gets a new one; this file does not after a time limit."""
         _forget()
         assert isinstance(library, _Process)
         status = library.process.wait(WAIT)

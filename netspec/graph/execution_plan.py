@@ -72,7 +72,7 @@ class ExecutionPlan:
     recomputed: Sequence[Node] = ()
     """Nodes that recompute results for the gradients instead of keeping them."""
     recompute_saved_bytes: int = 0
-    """How much larger the arena would be without recomputation."""
+    """Bytes by which the arena would be larger without recomputation."""
 
 
 def layout_signature(node: Node, layouts: Mapping[Value, Layout]) -> LayoutSignature:

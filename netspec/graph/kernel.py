@@ -31,7 +31,7 @@ class Buffers:
 
     inputs: tuple[Any, ...]
     outputs: tuple[Any | None, ...]
-    """None for a result that is not read: the kernel need not compute it."""
+    """Arrays of results; None for a result that is not read, which the kernel need not compute."""
     layouts: LayoutSignature
     """Layouts of operands and results, as the kernel requested them."""
     workspace: Any | None = None
@@ -67,7 +67,7 @@ class Kernel:
         return f"{self.backend}:{type(self).__name__}"
 
     def unavailable_reason(self) -> str | None:
-        """Why it can run nothing on this machine, e.g. a CPU without certain instructions; None if it can."""
+        """Return why it can run nothing on this machine, e.g. a CPU without certain instructions; None if it can."""
         return None
 
     def samples(self) -> Sequence[Example]:
@@ -75,7 +75,7 @@ class Kernel:
         return ()
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
-        """Why this kernel cannot run the op with operands of these types; None if it can."""
+        """Return why this kernel cannot run the op with operands of these types; None if it can."""
         return None
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
@@ -262,7 +262,7 @@ class NoKernelError(Exception):
 def reject_reason(
     candidate: Kernel, op: Op, types: Sequence[TensorType], precision: Precision, *, deterministic: bool
 ) -> str | None:
-    """Why a kernel cannot run an op on operands of these types; None if it can.
+    """Return why a kernel cannot run an op on operands of these types; None if it can.
 
     Values may be rounded as `precision` allows. Unless `deterministic`, results may vary between calls by rounding.
     """

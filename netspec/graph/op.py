@@ -207,5 +207,5 @@ class NoGradient(Op):
     """Base of ops whose gradient is zero or undefined everywhere: comparisons, arg-max, random bits."""
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """None for each operand."""
+        """Return None for each operand."""
         return [None] * len(ys[0].inputs)

@@ -32,7 +32,7 @@ class Scope:
     location: Location | None = None
     phase: str = "forward"
     noun: str = "layer"
-    """How messages refer to it: layer, loss or metric."""
+    """Name of its kind in messages: layer, loss or metric."""
 
 
 NO_SCOPE = Scope()

@@ -218,7 +218,7 @@ class Builder:
         self.adapted.setdefault(self._full_name("").rstrip("/"), Adapted(names, tuple(results), totals))
 
     def penalize_activity(self, penalty: Penalty, *outputs: Value) -> None:
-        """In training, add the penalty on each output, divided by the number of samples."""
+        """Add the penalty on each output in training, divided by the number of samples."""
         if self.training:
             self.penalties += [penalty.penalty(self.floating(y)) * (1 / y.shape[0]) for y in outputs]
 
@@ -336,7 +336,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class StepStates:
-    """What a layer that reads a sequence step by step passes from one step to the next, per sample."""
+    """States that a layer which reads a sequence step by step passes from one step to the next, per sample."""
 
     replaced: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of states that each step replaces, by name; they begin with zeros."""
@@ -366,7 +366,7 @@ class LayerSpec(LayerFields):
 
     samples: ClassVar[tuple[Sample, ...]] = ()
     onnx_roundtrip_blocker: ClassVar[str | None] = None
-    """Why export to ONNX and import does not restore the layer as one layer; None if it does."""
+    """Reason why export to ONNX and import does not restore the layer as one layer; None if it does."""
     onnx_equivalents: ClassVar[tuple[str, ...]] = ()
     """Layers with the same ONNX form, any of which a round trip may restore."""
     shardable_parameter: ClassVar[str | None] = None

@@ -28,7 +28,7 @@ class ConstraintSpec(Spec):
         raise NotImplementedError  # subclasses implement it
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """Why a parameter of this shape cannot have the constraint; None if it can."""
+        """Return why a parameter of this shape cannot have the constraint; None if it can."""
         return None
 
 

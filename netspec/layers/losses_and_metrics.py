@@ -106,7 +106,7 @@ class LossSpec(LossFields):
 
     samples: ClassVar[tuple[Sample, ...]] = ()
     prediction_kind: ClassVar[PredictionKind | None] = None
-    """What the first input of the loss means, so that it can be turned into an answer; None: nothing in particular."""
+    """Meaning of the first input of the loss, so that it can be turned into an answer; None: nothing in particular."""
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> Value:
         """Build the scalar loss from prediction and target."""

@@ -18,7 +18,7 @@ class Initial(Protocol):
         ...
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """Why there are no initial values of this shape; None if there are."""
+        """Return why there are no initial values of this shape; None if there are."""
         return None
 
 
@@ -183,5 +183,5 @@ class Projection(Protocol):
         ...
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """Why a parameter of this shape cannot have the constraint; None if it can."""
+        """Return why a parameter of this shape cannot have the constraint; None if it can."""
         ...

@@ -121,7 +121,7 @@ class _Halves:
         return [self.candidates[index] for *_, index in sorted(ranked)]
 
     def independent(self, values: Sequence[Value]) -> list[Value]:
-        """Those of the values that can be recomputed independently, because none depends on another dropped one.
+        """Return the values that can be recomputed independently, because none depends on another dropped one.
 
         In a residual net, in which each sum reads the preceding one, this is every second sum.
         """

@@ -1,1 +1,1 @@
-"""What YAML may say: the reader, the spec classes, and every way in which a spec can be wrong."""
+"""The spec language: the YAML reader, the spec classes, and all errors in specs."""

@@ -38,7 +38,7 @@ LARGEST_SEED = 2**31 - 1
 
 
 class NetEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type information
-    """What both estimators share: parameters, training, and a state that can be pickled."""
+    """Base of both estimators: parameters, training, and a state that can be pickled."""
 
     _stratified = False
     """Whether held-out samples have the same shares of the target's values as the others."""

@@ -64,7 +64,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class CrossWorkerSums:
-    """How workers that update shards of the parameters sum over all of them."""
+    """Sums over all workers that update shards of the parameters."""
 
     names: Sequence[str]
     """Names of the parameters that the workers update together, in the same order on all workers."""

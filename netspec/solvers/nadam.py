@@ -70,7 +70,7 @@ class Nadam(MomentsSpec, ScalingSolver):
     type: Literal["Nadam"] = "Nadam"
     foreign_fields: ClassVar[dict[str, str]] = {"schedule_decay": "use `momentum_decay`"}
     momentum_decay: float = Field(default=1.0, ge=0)
-    """How fast the momentum μ rises to `beta_1`: 1 in Keras, 0.004 in PyTorch and in the paper."""
+    """Rate at which the momentum μ rises to `beta_1`: 1 in Keras, 0.004 in PyTorch and in the paper."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "momentum_decay": 0.004, "weight_decay": 0.01},

@@ -40,7 +40,7 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     """Parts that an export to the requested format would leave out."""
     data: str = ""
-    """What was read of the data, if not all: `the first 4,096 rows of train.csv`."""
+    """The part of the data that was read, if not all: `the first 4,096 rows of train.csv`."""
     warnings: tuple[Problem, ...] = ()
     """Valid settings that are probably mistakes: probabilities for a loss of logits, pixels without scaling, …"""
 

@@ -13,7 +13,7 @@ from netspec.schema.specs.train import TrainSpec
 
 @dataclass(frozen=True)
 class DataSurvey:
-    """What a look at the data of a training shows."""
+    """Facts from the headers and first samples of a training's data."""
 
     splits: Mapping[str, Survey] = field(default_factory=dict)
     """The survey of each split, by name, unless it failed."""
@@ -21,7 +21,7 @@ class DataSurvey:
 
     @property
     def read(self) -> str:
-        """What was read of the data, for messages; empty if nothing or all of it."""
+        """Return the part of the data that was read, for messages; empty if nothing or all of it."""
         return ", ".join(dict.fromkeys(survey.read for survey in self.splits.values() if survey.read))
 
 

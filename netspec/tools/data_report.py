@@ -91,7 +91,7 @@ class DataReport:
                 indices = np.delete(indices, list(error.rows))
 
     def rows(self, samples: int) -> list[dict[str, Any]]:
-        """Up to `samples` prepared samples, at most 8: a mapping of field to shortened value for each."""
+        """Return up to `samples` prepared samples, at most 8: a mapping of field to shortened value for each."""
         if not samples:
             return []
         indices, (_, prepared) = self.prepared(min(samples, MAX_ROWS), 1)

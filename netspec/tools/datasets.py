@@ -32,7 +32,7 @@ class DatasetInfo:
     download_bytes: int
     """Size of the archives to fetch."""
     folder: Path
-    """Where its files are, or would be stored."""
+    """Folder in which its files are, or would be stored."""
     complete: bool
     """Whether all files are in `folder`."""
     files: dict[str, int]

@@ -99,13 +99,13 @@ class DeployedModel:
     model: Model
     inputs: Mapping[str, DeployedInput]
     postprocessing: Mapping[str, Postprocessing]
-    """By output; outputs without one stay as they are."""
+    """Functions by output; other outputs are unchanged."""
     classes_by_output: Mapping[str, tuple[str, ...]]
     """Class names of each output that has them, by its name in the net."""
     samples: dict[str, Array]
     """Samples of the data, as the graph takes them, by input."""
     decoders: Mapping[str, Decoder]
-    """What `predict` makes of each output, by its name in the net."""
+    """Decoders that `predict` applies to outputs, by name in the net."""
     left_out: tuple[str, ...] = field(default=())
     """Parts of the preprocessing and postprocessing that the graph does not contain, a line each."""
 

@@ -20,11 +20,11 @@ class DeviceInfo:
     kernels: tuple[str, ...]
     """Kernel libraries of the device, the preferred one first; empty if the device is absent."""
     libraries: dict[str, str]
-    """By kernel library: software that runs it, with versions."""
+    """Software with versions that runs each kernel library, by library."""
     missing: dict[str, str]
-    """By kernel library: reason why it cannot be used."""
+    """Reason why a kernel library cannot be used, by library."""
     absent_reason: str | None
-    """Why the device is not on this machine; None if it is."""
+    """Reason why the device is not on this machine; None if it is."""
     is_default: bool
     """Whether `auto` selects it."""
     runs: bool
@@ -65,7 +65,7 @@ class DeviceReport:
 
     devices: tuple[DeviceInfo, ...]
     default_remark: str | None
-    """Why `auto` selects its device, if that needs an explanation."""
+    """Reason why `auto` selects its device, if that needs an explanation."""
     mpi: MpiInfo
     nccl: str | None
     """Version of NCCL, and what loads it; None if it is not installed."""

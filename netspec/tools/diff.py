@@ -52,7 +52,7 @@ class Difference:
     outputs: OutputComparison | None
     """Differences of outputs, by their names in the first net; None where they were not compared."""
     why_not: str = ""
-    """Why outputs were not compared."""
+    """Reason why outputs were not compared."""
     weighed: tuple[bool, bool] = (True, True)
     """Whether either side has weights of its own."""
     results: tuple[FigureComparison, ...] = ()

@@ -35,7 +35,7 @@ REPETITIONS = 3
 
 @dataclass(frozen=True)
 class PictureExplanation:
-    """How the probability of a class changes if parts of a picture are covered."""
+    """Changes of a class's probability if parts of an image are covered."""
 
     label: str
     """The class."""
@@ -47,7 +47,7 @@ class PictureExplanation:
 
 @dataclass(frozen=True)
 class ColumnImportance:
-    """How much the loss rises if the values of a column are exchanged between rows."""
+    """Increase of the loss if the values of a column are shuffled among rows."""
 
     column: str
     increase: float

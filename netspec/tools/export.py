@@ -81,7 +81,7 @@ class ExportResult:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What a model with preprocessing does not contain, each as a line."""
+        """Return the steps that a model with preprocessing does not contain, each as a line."""
         return () if self.deployed is None else self.deployed.left_out
 
 

@@ -28,13 +28,13 @@ Inputs: TypeAlias = "Mapping[str, DeployedInput | None]"
 
 @dataclass(frozen=True)
 class ScriptOutput:
-    """What the values of an output of an exported model mean."""
+    """Meaning of the values of an exported model's output."""
 
     name: str
     answer: Literal["class", "either", "classes", "value", "array"]
     """One class of several, one of two by a single value, all classes that apply, numbers, or something else."""
     values: str
-    """What the values are: `probability`, `score`, or `prediction`."""
+    """Kind of the values: `probability`, `score`, or `prediction`."""
     has_names: bool = False
     """Whether the metadata of the model name the classes."""
 

@@ -106,7 +106,7 @@ class Costs:
     states_bytes: dict[str, int]
     """Bytes that outlive a step, by role: `parameter`, `statistic`, `slot`, `gradient`."""
     programs: dict[str, ProgramCost]
-    """By program: `train`, `test`, `predict`."""
+    """Plans by program: `train`, `test`, `predict`."""
     kernels: dict[str, tuple[KernelUse, ...]]
     """For the purposes in `programs`, in the order of execution."""
     notes: dict[str, tuple[str, ...]]

@@ -54,7 +54,7 @@ class Prediction:
     unapplied_transforms: tuple[str, ...]
     """Transforms of the training that were not applied, each as a line."""
     remark: str | None
-    """Why the device is this one, if that needs an explanation."""
+    """Reason why the device is this one, if that needs an explanation."""
 
     @property
     def samples(self) -> int:
@@ -84,7 +84,7 @@ class PredictionStream:
     output_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of the outputs of a sample, from the first batch on."""
     non_finite: dict[str, list[int]] = field(default_factory=dict)
-    """By output: how many samples so far have NaN or infinite elements, and the index of the first one."""
+    """Number of samples so far with NaN or infinite elements, and the index of the first one, by output."""
 
     def __iter__(self) -> Iterator[AnsweredBatch]:
         for batch in self.batches:

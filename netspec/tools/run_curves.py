@@ -34,7 +34,7 @@ class RunLog:
 
     name: str
     events: Mapping[str, Mapping[int, Event]]
-    """By split and step; the last event of a step counts, if a resumed run repeated it."""
+    """Events by split and step; the last event of a step counts, if a resumed run repeated it."""
     steps_per_epoch: int | None
 
     def figures(self) -> list[str]:

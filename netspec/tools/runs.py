@@ -45,7 +45,7 @@ class RunSummary:
     state: str
     """`running`, `finished`, `failed`, `stopped` (on request or killed), or `damaged`."""
     problem: str | None = None
-    """Why it failed, or why it can't be read."""
+    """Reason why it failed, or why it can't be read."""
     started: str | None = None
     """Time of its first step, in UTC; None if the log does not contain it."""
     seconds: float | None = None

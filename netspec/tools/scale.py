@@ -59,7 +59,7 @@ class WorkerTimes:
     adding: float
     """Seconds per byte of adding up arrays."""
     origin: str
-    """Where the times come from, as text."""
+    """Origin of the times, as text."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ScalingReport:
     name: str
     """Name of the net."""
     origin: str
-    """Where the times of one worker come from."""
+    """Origin of the times of one worker."""
     job: TrainingJob
     """Work of one worker, the batch, and the settings of the strategies."""
     cluster: Cluster
@@ -77,7 +77,7 @@ class ScalingReport:
     workers: Sequence[int]
     """Numbers of workers, ascending."""
     predictions: Mapping[str, Sequence[StepPrediction | str]]
-    """By strategy: a prediction for each of `workers`, or the reason why there is none."""
+    """Predictions for each of `workers`, or the reason why there are none, by strategy."""
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain data; seconds and bytes are those of a step."""

@@ -40,7 +40,7 @@ class _Subject:
 
     @property
     def survey(self) -> Survey:
-        """What is known of the training data."""
+        """Return the known facts about the training data."""
         return self.data.splits.get("train", Survey())
 
     @cached_property

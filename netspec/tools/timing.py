@@ -70,7 +70,7 @@ class NodeTime(Cost):
     layer: str
     """The layer it stems from; of a node fused from several layers, the last; empty for what belongs to none."""
     phase: str
-    """One of `PHASES`; in `communication` are means over several workers."""
+    """One of `PHASES`; times in `communication` are means over workers."""
     kernel: str
     types: tuple[str, ...]
     """Element type in memory and shape of each result."""
@@ -103,7 +103,7 @@ class Timing:
     precision: str
     device: str
     remark: str | None
-    """Why the device is this one, if that needs an explanation."""
+    """Reason why the device is this one, if that needs an explanation."""
     solver: str | None
     compile_seconds: float
     """Seconds from the checked spec to a program that can run."""

@@ -26,7 +26,7 @@ class Curve:
     group: str = ""
     """Name of the curves that have the same color, if a chart compares several runs."""
     kind: str = ""
-    """What distinguishes the curves of a group: they are dashed differently."""
+    """Property that distinguishes the curves of a group: they are dashed differently."""
 
     def points(self, scale: AxisScale, across: AxisScale | None = None) -> list[tuple[float, float]]:
         """Positions of the points that a scale can show; `across` is the scale of x."""

@@ -55,7 +55,7 @@ class Decoder:
     classes: tuple[str, ...] = ()
     """Names of the classes, if the output is about classes with names."""
     postprocessing: Postprocessing | None = None
-    """How `decode` computes its values; None if it takes them from the output as they are."""
+    """Operation by which `decode` computes its values; None if it uses the output unchanged."""
     not_in_graph: str = ""
     """Step of `decode` that has no form in a graph."""
     probabilities: Callable[[Array], Array] | None = None

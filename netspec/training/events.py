@@ -34,7 +34,7 @@ WAITS = ("heartbeat", "stall")
 BUCKETS = ("bucket", "first_bucket")
 """Fields of strategies that are sizes in bytes."""
 MAX_LISTED_WORKERS = 4
-"""Up to this many workers the batch size of each is listed; for more workers, how often each size occurs."""
+"""Number of workers up to which the batch size of each is listed; for more workers, the number of each size."""
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 """Splits of the data by name, and their names in sentences."""
 

@@ -38,7 +38,7 @@ Both add up the same products in different orders in float32 or bfloat16; a laye
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn from the net's probabilities."""
+    """Settings for drawing the next token from the net's probabilities."""
 
     temperature: float = 1.0
     """Divisor of the logits; 0: always the most probable token."""

@@ -37,7 +37,7 @@ class Progress:
     loss_count: int = 0
     """Number of these losses."""
     worker_losses: list[tuple[float, int]] = field(default_factory=list)
-    """In a checkpoint, if each worker knows only the losses of its own samples: `loss_sum` and `loss_count` by rank."""
+    """`loss_sum` and `loss_count` by rank in a checkpoint, if each worker knows only the losses of its own samples."""
     part: PartialStep = field(default_factory=PartialStep)
     """Finished part of a step that reads several batches."""
     seen: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Progress:
     skipped_before: int = 0
     """Number of damaged samples left out in earlier epochs."""
     callbacks: dict[str, Any] = field(default_factory=dict)
-    """In a checkpoint, the states of the user's callbacks by name."""
+    """States of the user's callbacks in a checkpoint, by name."""
 
     def evaluated_step(self, split: str) -> int:
         """Return the number of steps done before the last evaluation on `validation` or `test`; -1 if there is none."""

@@ -74,7 +74,7 @@ class Run:
     weights_step: int | None = None
     """Number of steps after which the run had `weights`; None on parameter servers."""
     best: Mapping[str, Any] | None = None
-    """How `weights` were chosen, if they are the best: `split`, `monitor`, `mode`, `value`."""
+    """Choice of `weights`, if they are the best: `split`, `monitor`, `mode`, `value`."""
 
     @property
     def best_weights(self) -> Path | None:

@@ -66,7 +66,7 @@ class ShardedStateInfo(Protocol):
 
 @dataclass(frozen=True)
 class StateLayout:
-    """Which states each worker holds in full, and which are sharded. It is the same on all workers."""
+    """States that each worker holds in full, and states that are sharded. It is the same on all workers."""
 
     replicated: Sequence[str]
     """Names of the states that every worker holds in full."""

@@ -26,6 +26,7 @@ BANNED = {
     r"\bhand(?:s|ed|ing)?(?: \w+)? round\b": "distribute, broadcast",
     r"\b(?:comes?|came) to be\b": "is computed, is created",
     r"\bwish(?:es)?\b": "request, vote",
+    r"\bhere it is `": "use",
     r"\bof before\b|\bas ever\b": "the previous, as usual",
     r"\b(?:is|are|was|were) had\b": "is stored, is split",
 }

@@ -16,7 +16,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 Untraceable = Callable[[Op, Sequence[TensorType]], str | None]
-"""Why a backend cannot generate the scalar code of an op; None if it can."""
+"""Reason why a backend cannot generate the scalar code of an op; None if it can."""
 
 
 class ScratchMemory:
@@ -49,7 +49,7 @@ class ChannelNormKernel(Kernel):
 
 
 class OperandExtent(Enum):
-    """How an operand broadcasts to the normalized one."""
+    """Description of how an operand broadcasts to the normalized one."""
 
     WHOLE = "at"
     CHANNEL = "c"
@@ -58,7 +58,7 @@ class OperandExtent(Enum):
 
 
 def operand_extent(axis: int, x: TensorType, operand: TensorType) -> OperandExtent | None:
-    """How an operand broadcasts to `x`; None for any other way."""
+    """Return how an operand broadcasts to `x`; None if it does so in a different way."""
     padded = (1,) * (x.rank - operand.rank) + operand.shape
     if padded == x.shape:
         return OperandExtent.WHOLE
@@ -84,7 +84,7 @@ def operand_bytes(node: Node, signature: LayoutSignature) -> int:
 def fusion_reject_reason(
     base: type[ChannelwiseOp], op: Op, types: Sequence[TensorType], untraceable: Untraceable
 ) -> str | None:
-    """Why elementwise ops cannot be fused with a normalization of class `base`; None if they can."""
+    """Return why elementwise ops cannot be fused with a normalization of class `base`; None if they can."""
     if isinstance(op, EpilogueFused):
         if not isinstance(op.anchor, base):
             return f"the anchor is {op.anchor.name}"
@@ -99,7 +99,7 @@ def fusion_reject_reason(
 def _extras_reject_reason(
     op: ChannelwiseOp, x: TensorType, body: Fused, extras: Sequence[TensorType], untraceable: Untraceable
 ) -> str | None:
-    """Why elementwise ops on `extras`, and possibly on a value like `x`, cannot be fused."""
+    """Return why elementwise ops on `extras`, and possibly on a value like `x`, cannot be fused."""
     for extra in extras:
         if operand_extent(op.axis, x, extra) is None:
             return f"an operand of shape {list(extra.shape)} does not match {list(x.shape)}"

@@ -39,7 +39,7 @@ class CellArithmetic(Protocol):
     """Elementwise arithmetic of a backend."""
 
     def why_untraceable(self, op: Op, types: Sequence[TensorType]) -> str | None:
-        """Why an op has no scalar code; None if it has."""
+        """Return why an op has no scalar code; None if it has."""
         ...
 
     def scalar_code(self, op: Op, *dtypes: DType) -> Code:

@@ -355,7 +355,7 @@ def trace_code(writer: CodeWriter, op: Op, *dtypes: DType) -> Code:
 
 
 def why_untraceable(writer: CodeWriter, op: Op, types: Sequence[TensorType]) -> str | None:
-    """Why `trace_code` fails, or None."""
+    """Return why `trace_code` fails, or None."""
     try:
         trace_code(writer, op, *(type_.dtype for type_ in types))
     except Untraceable as reason:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def unavailable_reason() -> str | None:
-    """Why this backend cannot be used; None if it can."""
+    """Return why this backend cannot be used; None if it can."""
     try:
         import cupy  # noqa: F401  # only a device that is opened asks
     except ImportError:

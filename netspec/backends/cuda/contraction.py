@@ -66,7 +66,7 @@ class ContractionKernel(Kernel):
     """Whether the library writes 16-bit results unrounded, so that the epilogue rounds them."""
 
     def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
-        """Why the library cannot compute the contraction; None if it can."""
+        """Return why the library cannot compute the contraction; None if it can."""
         raise NotImplementedError  # abstract
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:

@@ -122,11 +122,11 @@ def _first_line(error: Exception) -> str:
 
 
 NO_GPU = ""
-"""There is no GPU, and nothing to report."""
+"""Reason for the CPU on a machine without a GPU, which is not reported."""
 
 
 def gpu_reject_reason(why: str | None = None) -> str | None:
-    """Why `auto` is the CPU, possibly an empty string; None if it is a GPU. `why` is a reason of the caller.
+    """Return why `auto` is the CPU, possibly an empty string; None if it is a GPU. `why` is a reason of the caller.
 
     All workers call this and get the same answer: a reason of one worker holds for all. Raises `InputError` if there is
     a GPU and something about it is broken.

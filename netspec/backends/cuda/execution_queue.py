@@ -147,7 +147,7 @@ class PendingRun:
         return self._value
 
     def _wait(self) -> None:
-        """With several workers, wait so that the watchdog notices if another worker's GPU never answers."""
+        """Wait; with several workers, in a way that lets the watchdog notice if another worker's GPU never answers."""
         if world().size > 1:
             world().wait_until(partial(is_complete, self._done))
         self._done.synchronize()

@@ -26,11 +26,11 @@ class GpuLinks:
     """Connections of a GPU, by the names of `distributed/cost_model/networks.py`, which has the figures."""
 
     within: str
-    """Between GPUs of a host."""
+    """Link between GPUs of a host."""
     host: str
-    """Between a GPU and the CPU."""
+    """Link between a GPU and the CPU."""
     between: str = "ib-hdr"
-    """Between hosts; a guess except for hosts that NVIDIA builds."""
+    """Link between hosts; an assumption except for hosts that NVIDIA builds."""
 
 
 DGX_A100, DGX_H100 = GpuLinks("nvlink", "pcie4", "ib-hdr"), GpuLinks("nvlink4", "pcie5", "ib-ndr")

@@ -88,7 +88,7 @@ class CupyEngine:
         return cupy.asarray(host)
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:
-        """On CuPy's current stream."""
+        """Run on CuPy's current stream."""
         from cupy.cuda import get_current_stream
 
         return lambda: call(get_current_stream().ptr)

@@ -81,4 +81,4 @@ WRITER = CudaWriter()
 scalar_code = partial(trace_code, WRITER)
 """Lines that compute one element, from an op and the types of its operands."""
 why_untraceable = partial(trace.why_untraceable, WRITER)
-"""Why an op has no scalar code; None if it has."""
+"""Reason why an op has no scalar code; None if it has."""

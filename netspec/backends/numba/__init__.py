@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 
 def unavailable_reason() -> str | None:
-    """Why this backend cannot be used; None if it can."""
+    """Return why this backend cannot be used; None if it can."""
     for package in ("numba", "llvmlite"):
         if find_spec(package) is None:
             return f"the package {package} is not installed"

@@ -131,7 +131,7 @@ def products_per_second(signature: LayoutSignature) -> float:
 
 
 def slow_reason(make: Callable[[], PrimitiveDesc]) -> str | None:
-    """Why a computation is not worth running: it is unsupported, or supported only by generic code."""
+    """Return why a computation is not worth running: it is unsupported, or supported only by generic code."""
     try:
         name = make().implementation
     except OneDnnError as error:
@@ -154,7 +154,7 @@ class OneDnnKernel(Kernel):
         return f"oneDNN kernels compute in float32, not {wrong}" if wrong else self.declines(op, types)
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
-        """Why this kernel cannot run the op, apart from element types."""
+        """Return why this kernel cannot run the op, apart from element types."""
         return None
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:

@@ -82,7 +82,7 @@ def open_library() -> OneDnnLibrary | None:
 
 
 def unavailable_reason() -> str:
-    """Why `open_library` returns None, for the user; empty if it returns a library."""
+    """Return why `open_library` returns None, for the user; empty if it returns a library."""
     library = _search(os.environ.get(SETTING, ""))
     return library if isinstance(library, str) else ""
 
@@ -118,7 +118,7 @@ def _first(paths: Iterator[Path]) -> OneDnnLibrary | str:
 
 
 def wheel_paths() -> list[Path]:
-    """Where pip installs the wheel's library: the data folder of each kind of installation."""
+    """Yield the paths where pip installs the wheel's library: the data folder of each kind of installation."""
     import sysconfig
 
     roots = [Path(sys.prefix), Path(sysconfig.get_path("data"))]

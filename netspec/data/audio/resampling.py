@@ -15,7 +15,7 @@ from netspec.data.base import Array
 
 ZEROS, BETA = 10, 5.0
 LONGER, WIDEST = 256, 2**18
-"""How many times longer a sound may become, and how large the two numbers of the ratio may be: a few damaged bytes of a
+"""Largest factor by which a sound may become longer, and largest numbers of the ratio: a few damaged bytes of a
 header must not ask for gigabytes."""
 
 

@@ -23,7 +23,7 @@ class Draw:
     """The random numbers of one sample."""
 
     numbers: Sequence[float]
-    """As many as the transform `draws`, in [0, 1)."""
+    """Random numbers in [0, 1), as many as the transform `draws`."""
     keys: SampleKeys
     row: int
 

@@ -129,7 +129,7 @@ def inverted(image: Array, span: tuple[float, float]) -> Array:
 
 
 def posterized(image: Array, bits: int, span: tuple[float, float]) -> Array:
-    """Only the upper `bits` bits of what the values are in 0 … 255."""
+    """Return the image with only the upper `bits` bits of its values, on the scale 0 … 255."""
     mask = np.uint8(256 - (1 << (8 - bits)))
     if image.dtype == np.uint8:
         return image & mask

@@ -38,7 +38,7 @@ _REACH = {"nearest": 0, "bilinear": 1, "bicubic": 2}
 
 @lru_cache(maxsize=4096)
 def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
-    """Which of `size` pixels stand at `start`, … in a line that goes on beyond them in this way."""
+    """Return the indices of the pixels at `count` positions from `start` on, in a line continued by `fill_mode`."""
     positions = np.arange(start, start + count)
     if fill_mode == "wrap":
         return positions % size

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 REACH = {"box": 0.5, "bilinear": 1.0}
-"""How many pixels of the result a filter reaches, to either side. Those that have weights below 0 do not fit."""
+"""Number of pixels of the result that a filter reaches on either side. Filters with negative weights are excluded."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

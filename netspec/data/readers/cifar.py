@@ -19,7 +19,7 @@ from netspec.errors import InputError, Problem, counted, kind_of_file
 IMAGE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
 _HEADS = (b"\x1f\x8b", b"\x80\x02", b"\x80\x04", b"PK")
-"""How the same sets begin as an archive or as Python's pickle, which are often taken for these files."""
+"""First bytes of the same datasets as an archive or as Python's pickle, which are often mistaken for these files."""
 
 
 def open_cifar(paths: Sequence[Path], classes: Mapping[str, tuple[str, ...]]) -> Dataset:

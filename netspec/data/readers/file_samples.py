@@ -24,7 +24,7 @@ class FileKind(NamedTuple):
     """Kind of file: its name in messages and its suffixes."""
 
     name: str
-    """As messages call one: `image`."""
+    """Name of one file in messages: `image`."""
     suffixes: frozenset[str]
 
 

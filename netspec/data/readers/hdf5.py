@@ -92,7 +92,7 @@ def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[
 
 
 def _usable(name: str, path: Path, entry: Entry) -> StoredArray:
-    """How an array is stored. Raises InputError if it is damaged, not numeric, or compressed by an unknown filter."""
+    """Return how an array is stored. Raises InputError if it is damaged, not numeric, or uses an unknown filter."""
     array = entry.array
     if array is None:
         raise InputError(f"array `{name}` of {path} is damaged", expected="numbers", got=entry.fault)

@@ -19,7 +19,7 @@ from netspec.data.readers.records import file_fingerprint
 from netspec.errors import InputError, Problem, kind_of_file, near_path
 
 LOOKED_AT, MOST_PROBLEMS = 1000, 5
-"""If damaged Datums are left out: how many to search for an intact one, and how many to report if none is."""
+"""Number of Datums to search for an intact one if damaged ones are left out, and number to report if none is."""
 _LEVELDB = ("CURRENT", "LOG")
 
 

@@ -43,7 +43,7 @@ class ImageFileSource(FileSource):
     channels: Literal[1, 3] = 3
     """3: color (red, green, blue); 1: gray. Transparency is dropped."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
-    """How images are resized."""
+    """Interpolation for resizing images."""
 
     def file_kind(self) -> FileKind:
         """Return the kind of image files."""

@@ -37,7 +37,7 @@ class Lmdb(Source):
     order: Literal["rgb", "bgr"] = "rgb"
     """Order of the colors of encoded images. `bgr`: blue, green, red, as Caffe reads them."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
-    """How encoded images are resized."""
+    """Interpolation for resizing encoded images."""
 
     samples: ClassVar = ({"path": "train_lmdb"}, {"path": "ilsvrc12_train_lmdb", "size": [256, 256], "order": "bgr"})
 

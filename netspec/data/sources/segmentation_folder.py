@@ -55,7 +55,7 @@ class SegmentationFolder(ImageFileSource):
     masks: str = "masks"
     """The folder of the masks in `path`, with the same subfolders; may be the same folder if `mask_suffix` is set."""
     mask_suffix: str = ""
-    """What the name of a mask has after the name of its image: `_mask` for `a.jpg` and `a_mask.png`."""
+    """Text between the name of the image and the suffix of its mask: `_mask` for `a.jpg` and `a_mask.png`."""
     split: Annotated[str | HoldOut | None, StoredPart(str | None)] = None
     """A part of the data: the images that `SPLIT.txt` in `path` lists, else the folder `SPLIT` in `path` (with the
     folders of images and masks), else the folders `SPLIT` in those of images and masks. Or, in `train`, which images

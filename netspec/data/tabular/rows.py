@@ -1,4 +1,4 @@
-"""Which rows of a table belong to a split whose source is divided."""
+"""Rows of a table that belong to each part of a divided source."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netspec.data.text.tokenizers.subwords import BytePairs
 
 PADDING = "\0"
-"""How padding is written in the vocabulary: as what no text holds."""
+"""Entry of the vocabulary for padding, which no text contains."""
 
 PART = 2**15
 """Characters of a long text that are encoded by themselves: enough of them to keep all CPUs busy."""

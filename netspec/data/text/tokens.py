@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from netspec.data.text.tokenizers.vocabulary import Characters, VocabularySpec, Words
 
 _CODES = 0x110000
-"""How many code points Unicode has."""
+"""Number of code points in Unicode."""
 _WORD = r"\w+(?:['’]\w+)*"
 _PATTERNS = {"apart": re.compile(rf"{_WORD}|[^\w\s]"), "drop": re.compile(_WORD), "keep": re.compile(r"\S+")}
 _MOST_NAMED = 5

@@ -59,7 +59,7 @@ class _Affine(_Warp):
     """Base of affine transforms, which keep lines parallel."""
 
     fill_mode: FillMode = "reflect"
-    """How an image continues beyond its edges: mirrored (`reflect`), repeated (`wrap`), with its `nearest` pixel, or
+    """Continuation of an image beyond its edges: mirrored (`reflect`), repeated (`wrap`), with its `nearest` pixel, or
     with `fill_value` (`constant`)."""
 
     @property

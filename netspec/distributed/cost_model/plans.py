@@ -95,7 +95,7 @@ class TrainingJob:
     smallest: int = SMALLEST
     """Gradients with fewer elements are sent unencoded by `one_bit` and `top_k`."""
     ways: Mapping[str, str] = field(default_factory=dict)
-    """How `model` splits dense layers, by name: `columns`, `rows`, or `whole`; for other layers the cheapest way."""
+    """Ways in which `model` splits dense layers, by name: `columns`, `rows`, or `whole`; by default the cheapest."""
     servers: int | None = None
     """Number of server ranks of `parameter_server`; default: a quarter, at least one."""
     micro_batches: int | None = None

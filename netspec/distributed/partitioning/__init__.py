@@ -1,1 +1,1 @@
-"""How one training step is divided over workers: the graph transformations."""
+"""Graph transformations that divide a training step among workers."""

@@ -26,7 +26,7 @@ CUT_ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class ShardingConfig:
-    """How to divide the update among workers."""
+    """Division of the update among workers."""
 
     rank: int
     """Rank of this worker."""

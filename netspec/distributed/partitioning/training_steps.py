@@ -27,7 +27,7 @@ class PiecewiseTraining(Training):
     """Training by workers that have, or update, pieces of the parameters."""
 
     sharding: OptimizerSharding | None = None
-    """Which pieces this worker updates, if the update is divided among the workers."""
+    """The pieces that this worker updates, if the update is divided among the workers."""
 
     @classmethod
     def of(cls, training: Training, **more: object) -> Self:
@@ -57,7 +57,7 @@ class DataParallelTraining(PiecewiseTraining):
     """Training by the mean of all workers' gradients."""
 
     comm_encoding: Callable[[tuple[int, ...]], CommEncoding] = uncompressed
-    """How gradients are sent, by their shapes."""
+    """Encoding of gradients in messages, by their shapes."""
     factoring: SufficientFactorPlan | None = None
     """Gradients of which factors are sent instead."""
 

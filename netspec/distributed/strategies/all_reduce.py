@@ -27,9 +27,9 @@ class AllReduce(SynchronousStrategy):
     """Element type in which gradients are sent: 16 bits take half the bytes. They are added in float32 and rounded
     twice, before they are sent and after they are summed; values above 65504 overflow in float16."""
     hierarchical: Literal["auto"] | bool = "auto"
-    """With several hosts and several workers on each: sum within each host first, then among hosts, and distribute the
-    sums within each host. `reduce_in` then applies between hosts only. `auto`: if all hosts have the same number of
-    workers and the total is not a power of two (otherwise MPI is as fast)."""
+    """Sums within each host first, then among hosts, and distributes the sums within each host, if there are several
+    hosts with several workers each. `reduce_in` then applies between hosts only. `auto`: if all hosts have the same
+    number of workers and the total is not a power of two (otherwise MPI is as fast)."""
     deterministic: bool = False
     """Bit-identical weights on any number of workers up to `shards`: a batch is computed in `shards` parts, whose
     gradients are added in the order of a fixed tree. Steps take longer, and batch normalization computes statistics of

@@ -60,7 +60,7 @@ class Strategy(Spec):
     """Small configurations for the registry-wide tests."""
 
     strategy: str
-    """How the workers train together."""
+    """Strategy by which workers train together."""
     heartbeat: Annotated[float, Field(ge=3, le=MAX_WAIT)] = 20.0
     """Seconds without an answer after which a worker counts as failed (it was stopped, or its host is down), and the
     training ends."""

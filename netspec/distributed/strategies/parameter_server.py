@@ -42,7 +42,7 @@ class ParameterServer(Strategy):
 
     strategy: Literal["parameter_server"] = "parameter_server"
     mode: Literal["synchronous", "asynchronous", "stale_synchronous"] = "synchronous"
-    """When gradients update the parameters, and which workers wait."""
+    """Synchronization of workers: time at which gradients update the parameters, and workers that wait."""
     servers: PositiveInt | None = None
     """Number of ranks that are servers: the last ones; default: a quarter of them, at least one."""
     backup_workers: Count = 0

@@ -32,7 +32,7 @@ class TensorParallel(SynchronousStrategy):
 
     strategy: Literal["model"] = "model"
     layers: dict[str, Way] = Field(default_factory=dict)
-    """How dense layers are split, by name: `columns` (units), `rows` (inputs), or `whole` on each worker. For other
+    """Splits of dense layers, by name: `columns` (units), `rows` (inputs), or `whole` on each worker. For other
     layers, the choice that sends the fewest bytes."""
 
     foreign_fields: ClassVar = {

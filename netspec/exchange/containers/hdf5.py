@@ -80,7 +80,7 @@ class Hdf5Reader:
         return self._datasets
 
     def stored(self, path: str) -> StoredArray:
-        """How a dataset is stored."""
+        """Storage of a dataset: shape, type, chunks and filters."""
         entry = self._walked()[path]
         if entry.array is None:
             self.refuse(f"{path!r} is damaged: {entry.fault}")

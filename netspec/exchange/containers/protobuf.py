@@ -77,7 +77,7 @@ class _Skimmer:
         self.file, self.known = file, known
 
     def message(self, kind: MessageType, end: int, depth: int) -> Counter[int]:
-        """How often each field occurs up to the byte `end`. Raises `_Mismatch`."""
+        """Count the occurrences of each field up to the byte `end`. Raises `_Mismatch`."""
         seen: Counter[int] = Counter()
         for number, wire in self.tags(end):
             field = kind.by_number.get(number)

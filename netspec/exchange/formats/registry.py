@@ -75,7 +75,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Lost:
-    """What a format cannot express of a net and its training, known before there are weights."""
+    """Parts of a net and its training that a format cannot express, known before there are weights."""
 
     problems: Sequence[Problem] = ()
     """Problems that prevent the export."""
@@ -235,7 +235,7 @@ FORMATS: tuple[Format, ...] = (
         refuse="pytorch.pickles:refuse_pytorch",
     ),
 )  # fmt: skip
-"""In the order in which they are tried: the strictest structures first."""
+"""Formats in the order in which they are tried: the strictest structures first."""
 
 
 def format_of(path: str | Path) -> Format:

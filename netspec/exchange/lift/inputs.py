@@ -62,7 +62,7 @@ class Feeds:
     batch: int = OPEN_BATCH
     problems: list[Problem] = field(default_factory=list)
     mixed: list[Problem] = field(default_factory=list)
-    """Why there is no batch: reasons that do not count for the whole model as a sample."""
+    """Reason why there is no batch: reasons that do not count for the whole model as a sample."""
     missing: list[Problem] = field(default_factory=list)
     """Sizes that the user has to give."""
     remarks: list[str] = field(default_factory=list)
@@ -298,7 +298,7 @@ def _batch_axis(model_input: GraphInput, shared: str) -> int | None:
 
 
 def _missing(model_input: GraphInput, batch: int | None) -> Problem:
-    """That sizes of an input are left open, with what to write."""
+    """Return the problem of an input with dynamic sizes, with the option that sets them."""
     dims, names = model_input.dims or (), model_input.names or ("",) * len(model_input.dims or ())
     open_ = {axis: name for axis, name in enumerate(names) if not dims[axis] and axis != batch}
     sizes = ["…" if axis in open_ else str(size) for axis, size in enumerate(dims) if axis != batch]

@@ -41,7 +41,7 @@ class LiftedLayer:
     sources: tuple[str, ...] = ()
     """Names of the layers and inputs that it reads, once layers have names."""
     outputs: tuple[tuple[str, str], ...] = ()
-    """Of a layer with several outputs: the tensor of each output, the first included, and the output's name."""
+    """Tensor and name of each output, including the first, of layers with several outputs."""
     renamed: bool = False
     """Whether an output of the model is the first output of such a layer, and takes its tensor's name."""
 

@@ -156,7 +156,7 @@ class NodeLifter:
             ctx.layers.add_elementwise(node, "Cast", [result], {"dtype": str(dtype)})
 
     def _hint_of_values(self, tensor: str) -> str | None:
-        """How to make a tensor constant that is computed from small inputs; None if it is not."""
+        """Return how to make a tensor constant that is computed from small inputs; None for other tensors."""
         if not tensor:
             return None
         inner = needed(self._ctx.model.nodes, [tensor])

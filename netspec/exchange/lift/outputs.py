@@ -1,4 +1,4 @@
-"""From lifted layers to a draft: outputs of the model, names of the layers, and notes for the user."""
+"""The draft of a net from lifted layers: outputs of the model, names of the layers, and notes for the user."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Tensors:
         return tuple((axis,) for axis in range(self.axis_offset, rank + self.axis_offset))
 
     def view(self, tensor: str) -> AxisView:
-        """How a computed tensor is stored in the net."""
+        """Return the layout of a computed tensor in the net."""
         if tensor in self.views:
             return self.views[tensor]
         rank = len(self.values[self.resolve(tensor)].shape) - self.axis_offset

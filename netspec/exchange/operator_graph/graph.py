@@ -134,7 +134,7 @@ class ImportedGraph(OperatorGraph):
     """The metadata that the exporting program wrote."""
 
     def reads(self) -> Counter[str]:
-        """How often each tensor is read, counting outputs of the model."""
+        """Return the number of readers of each tensor, including outputs of the model."""
         return reads(self.nodes) + Counter(self.outputs)
 
 
@@ -153,7 +153,7 @@ class LoweredGraph(OperatorGraph):
 
 
 def reads(nodes: Iterable[OperatorNode]) -> Counter[str]:
-    """How often the nodes read each tensor."""
+    """Return the number of nodes that read each tensor."""
     return Counter(name for node in nodes for name in (*node.inputs, *node.captured))
 
 

@@ -40,7 +40,7 @@ UsesFactors: TypeAlias = Callable[[str, Sequence[FactorPair]], bool]
 
 @dataclass(frozen=True)
 class SufficientFactorPlan:
-    """Which gradients the workers compute from gathered factors."""
+    """Selection of gradients that workers compute from gathered factors."""
 
     workers: int
     max_samples: int

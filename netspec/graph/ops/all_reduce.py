@@ -25,7 +25,7 @@ ORDER_TOKEN = TensorType((), DType.BOOL)
 
 @dataclass(frozen=True)
 class CommEncoding:
-    """How workers encode a value that they sum."""
+    """Encoding of a value that workers sum."""
 
     encoding: str = ""
     split: Op | None = None

@@ -19,7 +19,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
 ScatterReduction: TypeAlias = Literal["none", "add", "mul", "min", "max"]
-"""How an update is combined with the element that it is written to: "none" replaces it (the last update wins)."""
+"""Operation that combines an update with the old element: "none" replaces it (the last update wins)."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ REACH = {"nearest": 1, "linear": 1, "cubic": 2}
 
 @dataclass(frozen=True)
 class Sampling:
-    """How elements of the result are interpolated; the names and defaults are ONNX's."""
+    """Interpolation of the elements of a result; the names and defaults are ONNX's."""
 
     mode: Mode = "nearest"
     transformation: Transformation = "half_pixel"

@@ -517,7 +517,7 @@ class _AxisRanges:
 
 
 def _double_ranges(table: Value, axis: int, length: int) -> Value:
-    """From the maxima of `length` adjacent elements along an axis, those of twice as many; zeros beyond the end."""
+    """Return the maxima of 2 · `length` adjacent elements along an axis from those of `length`, with zeros beyond."""
     size = table.shape[axis]
     left, right = (Slice(axis, start, size - length + start)(table) for start in (0, length))
     return PadAxis(axis, 0, length)(Maximum()(left, right))

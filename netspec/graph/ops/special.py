@@ -25,7 +25,7 @@ S = (
 )  # fmt: skip
 ERF_SPLIT = 0.46875
 ERF_SATURATION = 28.0
-"""From here on e^(-x²) is 0 and erf is 1, in float64 too."""
+"""Value of x from which on e^(-x²) is 0 and erf is 1, in float64 too."""
 
 
 class Erf(Unary):

@@ -34,7 +34,7 @@ class OverAxis(ActivationSpec):
     """Base of functions of all elements along an axis."""
 
     verb: ClassVar[str] = "to normalize over"
-    """What the function does along its axis; used in messages."""
+    """Verb for the effect of the function along its axis, used in messages."""
 
     axis: int | None = None
     """The axis; default: the axis of the features, which is 1 for the output of a convolution and the last

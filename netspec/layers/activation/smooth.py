@@ -52,7 +52,7 @@ class Selu(ActivationSpec):
     type: Literal["selu"] = "selu"
 
     def apply(self, x: Value) -> Value:
-        """With the paper's constants in full."""
+        """Compute SELU with the paper's constants in full precision."""
         return ops.Elu(_SELU_ALPHA)(x) * _SELU_SCALE
 
 

@@ -181,7 +181,7 @@ class HeadsSpec(LayerSpec):
         return x.shape[-1]
 
     def _attended(self, batch: int, at: StepPosition) -> Value:
-        """Which cached steps, and the step itself, are attended to: (N, 1, steps + 1) of bool."""
+        """Return the mask of cached steps, and of the step itself, that are attended to: (N, 1, steps + 1) of bool."""
         import numpy as np
 
         cached = constant(np.arange(at.steps, dtype=np.int32)[None, None])
@@ -365,7 +365,7 @@ class MultiHeadAttention(HeadsSpec):
 
 @LAYERS.register
 class GroupQueryAttention(HeadsSpec):
-    """As MultiHeadAttention, but groups of heads share keys and values, which saves computation and memory.
+    """MultiHeadAttention with keys and values shared by groups of heads, which saves computation and memory.
 
     Inputs query (N, T, …), value (N, S, …), key (N, S, …) and mask (N, T, S); an omitted input is the previous one.
     Output (N, T, …) with as many features as the query. Masks are applied as in MultiHeadAttention. Ainslie et al.

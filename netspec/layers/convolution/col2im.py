@@ -54,7 +54,7 @@ class Col2Im(LayerSpec):
     strides: SizePerAxis = (1,)
     """Step from one window to the next."""
     padding: PadPerAxis = (0,)
-    """How far windows extend beyond the image: for each axis, or before each and then after each."""
+    """Padding of the image: for each axis, or before each axis and then after each."""
     dilation_rate: SizePerAxis = (1,)
     """Step from one element of a window to the next."""
 

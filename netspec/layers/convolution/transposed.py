@@ -41,7 +41,7 @@ class TransposedConvolution(GroupedConvolution):
     """First values of `kernel` (channels, filters / groups, sizes of the kernel)."""
 
     def resolved_fields(self, *inputs: Value) -> dict[str, Any]:
-        """Nothing: of this padding the size of the result depends too."""
+        """Return nothing, because the size of the result also depends on this padding."""
         return {}
 
     @model_validator(mode="after")

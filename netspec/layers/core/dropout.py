@@ -19,7 +19,7 @@ SELU_LEAST = -1.0507009873554805 * 1.6732632423543772
 
 
 def apply_dropout(builder: Builder, x: Value, rate: float, shape: tuple[int, ...] | None = None) -> Value:
-    """In training, set a fraction `rate` of the elements of `x` to 0 and scale the others up; else return `x`.
+    """Set a fraction `rate` of the elements of `x` to 0 and scale the others up in training; else return `x`.
 
     Elements are dropped independently, or together along axes for which `shape`, which broadcasts to that of `x`, has
     size 1.
@@ -47,7 +47,7 @@ class NoiseLayer(LayerSpec):
         return self.apply_noise(builder, x, mask_shape) if builder.training and self.strength() else x
 
     def strength(self) -> float:
-        """How much is changed: with 0, nothing."""
+        """Strength of the change; 0 changes nothing."""
         raise NotImplementedError  # subclasses implement it
 
     def mask_shape(self, x: Value) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class ShapedDropout(DropoutBase):
 
 @LAYERS.register
 class Dropout(ShapedDropout):
-    """In training, set each element to 0 with probability `rate`, and scale the others by 1 / (1 - rate).
+    """Sets each element to 0 with probability `rate` in training, and scales the others by 1 / (1 - rate).
 
     Input (N, …), output the same; nothing changes in inference. The zeros depend only on the run's seed, the step, the
     layer's name and the element's index in the global batch. Srivastava et al. 2014, JMLR 15.
@@ -127,7 +127,7 @@ class SpatialDropout(DropoutBase):
 
 @LAYERS.register
 class SpatialDropout1D(SpatialDropout):
-    """As Dropout, but whole channels of a sequence at once.
+    """Dropout of complete channels of a sequence.
 
     Input (N, C, L), output the same; in inference nothing changes. Tompson et al. 2015, arXiv:1411.4280.
     """
@@ -141,7 +141,7 @@ class SpatialDropout1D(SpatialDropout):
 
 @LAYERS.register
 class SpatialDropout2D(SpatialDropout):
-    """As Dropout, but drops whole channels of an image, since adjacent pixels are correlated.
+    """Dropout of complete channels of an image, since adjacent pixels are correlated.
 
     Input (N, C, H, W), output the same; nothing changes in inference. Tompson et al. 2015, arXiv:1411.4280.
     """
@@ -155,7 +155,7 @@ class SpatialDropout2D(SpatialDropout):
 
 @LAYERS.register
 class SpatialDropout3D(SpatialDropout):
-    """As Dropout, but whole channels of a volume at once.
+    """Dropout of complete channels of a volume.
 
     Input (N, C, D, H, W), output the same; in inference nothing changes. Tompson et al. 2015, arXiv:1411.4280.
     """
@@ -191,7 +191,7 @@ class AlphaDropout(ShapedDropout):
 
 @LAYERS.register
 class GaussianDropout(DropoutBase):
-    """In training, multiply each element by normal noise of mean 1 and variance rate / (1 - rate).
+    """Multiplies each element by normal noise of mean 1 and variance rate / (1 - rate) in training.
 
     Input (N, …), output the same; nothing changes in inference. The factors have the mean and variance of Dropout's.
     Srivastava et al. 2014, JMLR 15, section 10.
@@ -208,7 +208,7 @@ class GaussianDropout(DropoutBase):
 
 @LAYERS.register
 class GaussianNoise(NoiseLayer):
-    """In training, add a normal random number of mean 0 to each element.
+    """Adds a normal random number of mean 0 to each element in training.
 
     Input (N, …), output the same; nothing changes in inference. The noise depends only on the run's seed, the step, the
     layer's name and the element's index in the global batch.

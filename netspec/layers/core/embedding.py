@@ -78,7 +78,7 @@ class Embedding(EmbeddingBase):
 
 @LAYERS.register
 class ReversibleEmbedding(EmbeddingBase):
-    """As Embedding, and its reverse: with `reverse`, a score of each integer for each vector.
+    """Embedding and its reverse: with `reverse`, a score of each integer for each vector.
 
     Input (N, …) integers, output (N, …, output_dim); with `reverse` input (N, …, output_dim), output (N, …, input_dim)
     by the same table, transposed. A language model has it twice: `{name: words, …}` at its start, and `{type:
@@ -128,5 +128,5 @@ class ReversibleEmbedding(EmbeddingBase):
         return y if cap is None else Tanh()(y * (1 / cap)) * cap
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
-        """As Embedding's; the way back stops masks."""
+        """Return the mask of Embedding; the reverse drops masks."""
         return None if self.reverse else super().mask(builder, *inputs)

@@ -60,7 +60,7 @@ class InitializerSpec(Spec):
         raise NotImplementedError  # subclasses implement it
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """Why the initializer has no values of this shape; None if it has."""
+        """Return why the initializer has no values of this shape; None if it has."""
         return None
 
 
@@ -79,7 +79,7 @@ class MatrixInitial:
         return self.initial.sample(seed, name, self.matrix, dtype).reshape(shape)
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """As of the matrix."""
+        """Return the reason of the initializer of the matrix."""
         return self.initial.reject_reason(self.matrix)
 
 

@@ -74,7 +74,7 @@ class Bilinear(InitializerSpec):
     type: Literal["Bilinear"] = "Bilinear"
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """There must be a window."""
+        """Return a reason if the parameter is not the kernel of a convolution."""
         return None if len(shape) >= 3 else "`Bilinear` needs the kernel of a convolution"
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:

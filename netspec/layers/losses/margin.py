@@ -31,7 +31,7 @@ class MarginRanking(LossSpec):
 
     type: Literal["MarginRanking"] = "MarginRanking"
     margin: float = Field(default=0.0, ge=0)
-    """By how much the greater score should exceed the other."""
+    """Margin by which the greater score should exceed the other."""
 
     samples: ClassVar = (
         Sample.of((4, 1), (4, 1), (4,), dtypes=SIGNS, low=-1, high=2),
@@ -81,7 +81,7 @@ class MultiMargin(ClassWeighted, PairLoss):
     p: Literal[1, 2] = 1
     """Exponent: 1 or 2."""
     margin: float = 1.0
-    """By how much the score of the true class should exceed the others."""
+    """Margin by which the score of the true class should exceed the others."""
 
     samples: ClassVar = (
         Sample.of((4, 4), (4,), dtypes=("float32", "int32")),

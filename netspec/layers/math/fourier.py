@@ -90,7 +90,7 @@ class DFT(LayerSpec):
     inverse: bool = False
     """`true`: the inverse transform, divided by the length."""
     onesided: bool = False
-    """Only the frequencies 0 … ⌊n / 2⌋, which determine the rest for real input; the result of the inverse is real."""
+    """Limits the result to frequencies 0 … ⌊n / 2⌋, which determine the rest for real input. The inverse is real."""
 
     samples: ClassVar = (
         Sample.of((2, 5, 1)),
@@ -151,7 +151,7 @@ class STFT(LayerSpec):
     frame_step: PositiveInt
     """Step from one frame to the next."""
     onesided: bool = True
-    """Only the frequencies 0 … ⌊frame_length / 2⌋, which determine the rest for real input."""
+    """Limits the result to the frequencies 0 … ⌊frame_length / 2⌋, which determine the rest for real input."""
 
     samples: ClassVar = (
         Sample.of((2, 7, 1), frame_length=4, frame_step=2),

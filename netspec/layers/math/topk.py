@@ -34,7 +34,7 @@ class ArgExtremum(LayerSpec):
     keepdims: bool = False
     """Keep the axis, with size 1; with `top_k` of 2 or more it is always kept."""
     select_last_index: bool = False
-    """Of equal elements use the last, not the first."""
+    """Selects the last of equal elements, not the first."""
 
     def build(self, builder: Builder, x: Value) -> Value | tuple[Value, ...]:
         """x: (N, …) → (N, …), int64."""
@@ -149,7 +149,7 @@ class TopK(LayerSpec):
     )
 
     def output_names(self) -> tuple[str, ...]:
-        """As ONNX calls them."""
+        """Return ONNX's names of the outputs."""
         return ("values", "indices")
 
     def build(self, builder: Builder, x: Value) -> tuple[Value, ...]:

@@ -168,7 +168,7 @@ def _equation(value: Any) -> Any:
 
 
 Equation = Annotated[str, AfterValidator(_equation)]
-"""As NumPy's einsum has it, with the output said."""
+"""Equation of NumPy's einsum with an explicit output."""
 
 
 @LAYERS.register

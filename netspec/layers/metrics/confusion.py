@@ -137,7 +137,7 @@ class PrecisionRecallBase(ClassIdField, MetricSpec):
     """Elements greater than this are positive; one threshold, or several, each with its own result. Default: 0.5, or
     none with `top_k`. For scores before the sigmoid: 0."""
     top_k: PositiveInt | None = None
-    """Only this many greatest scores along the last axis can be positive; default: all."""
+    """Number of greatest scores along the last axis that can be positive; default: all."""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         ANSWERS,

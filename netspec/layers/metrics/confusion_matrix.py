@@ -1,4 +1,4 @@
-"""Which class was taken for which: the matrix itself, a report of the classes, and intersections over unions."""
+"""Metrics of the confusion matrix: the matrix itself, a report of the classes, and intersections over unions."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class R2Score(MetricSpec):
     type: Literal["R2Score"] = "R2Score"
     monitor_mode: ClassVar[Literal["max"]] = "max"
     class_aggregation: Literal["uniform_average", "variance_weighted_average"] | None = "uniform_average"
-    """How the scores of the outputs are averaged; null for all of them."""
+    """Average over the scores of the outputs; null for all scores."""
     num_regressors: int = Field(default=0, ge=0)
     """Number of regressors, for the adjusted score; 0 for no adjustment."""
 

@@ -114,7 +114,7 @@ class Counts:
 
     @classmethod
     def of(cls, total: Any) -> Counts:
-        """From the sum of what `positives` returns."""
+        """Build counts from the sum of the results of `positives`."""
         from_above = total[..., ::-1].cumsum(-1)[..., ::-1]
         over, all_ = from_above[..., 1:], from_above[..., :1]
         (fp, tp), (no, yes) = (over[:, 0], over[:, 1]), (all_[:, 0], all_[:, 1])

@@ -37,8 +37,8 @@ class AUC(MetricSpec):
     curve: Literal["ROC", "PR", "PRGAIN"] = "ROC"
     """ROC: recall over the rate of false positives; PR: precision over recall; PRGAIN: gains of both."""
     summation_method: Literal["interpolation", "minoring", "majoring"] = "interpolation"
-    """Between two thresholds: the curve's trapezoid (for PR that of Davis and Goadrich 2006), or a rectangle with the
-    lower or the upper of both heights."""
+    """Area between two thresholds: the curve's trapezoid (for PR that of Davis and Goadrich 2006), or a rectangle with
+    the lower or the upper of both heights."""
     thresholds: Thresholds | None = None
     """Thresholds in addition to 0 and 1; default: `num_thresholds` evenly."""
     multi_label: bool = False

@@ -136,7 +136,7 @@ class BatchNormalization(MovingAverageFields):
     result for a
     sample then depends on the other samples of its batch."""
     synchronized: bool = False
-    """With several workers, compute mean and variance over the whole batch; else each worker uses its part."""
+    """Computes mean and variance over the full batch if there are several workers; else each worker uses its part."""
 
     samples: ClassVar = (
         Sample.of((4, 3, 2, 3)),

@@ -68,7 +68,7 @@ class GroupNormalization(GroupNormalizationBase):
     )
 
     def count(self, channels: int) -> int:
-        """As many as the field says."""
+        """Return the number of groups."""
         groups = channels if self.groups == -1 else self.groups
         require(
             channels % groups == 0, f"{channels} channels cannot be split into {groups} equal groups",
@@ -99,7 +99,7 @@ class InstanceNormalization(GroupNormalizationBase, MovingAverageFields):
     and use them
     in inference. (PyTorch's name)."""
     momentum: Annotated[float, Field(ge=0, le=1)] | None = 0.9
-    """With `track_running_stats`, share of the old value in the new moving average: moving · momentum + batch ·
+    """Share of the old value in the new moving average with `track_running_stats`: moving · momentum + batch ·
     (1 - momentum). PyTorch's `momentum=0.1` is 0.9 here. `null`: the mean over all batches so far, whose number is kept
     in `num_batches_tracked` (PyTorch's InstanceNorm does not update the averages in this case)."""
 

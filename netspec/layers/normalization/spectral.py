@@ -76,7 +76,7 @@ class SpectralNormalization(WrapperSpec):
         return outputs
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | tuple[Value | None, ...] | None:
-        """That of the layer inside."""
+        """Return the mask of the inner layer."""
         assert isinstance(self.layer, LayerSpec)
         return self.layer.mask(builder, *inputs)
 

@@ -229,7 +229,7 @@ def _levels(value: Any) -> Any:
 
 
 Levels = Annotated[int | tuple[int, ...], BeforeValidator(_levels, json_schema_input_type=int | list[int])]
-"""How many levels, of 1, 2, 4, 8 … bins along each axis; or the bins of each."""
+"""Number of levels, of 1, 2, 4, 8 … bins along each axis; or the bins of each level."""
 
 
 @LAYERS.register

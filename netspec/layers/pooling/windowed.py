@@ -264,7 +264,7 @@ LEAST_SUM = 1.1754943508222875e-38
 
 @LAYERS.register
 class StochasticPooling2D(Pooling2D):
-    """In training, one element per window, drawn with probability proportional to its value; else a weighted mean.
+    """Draws one element per window in training, with probability proportional to its value; else a weighted mean.
 
     Input (N, C, H, W) of elements that are not negative, as after ReLU; output (N, C, OH, OW). In inference each
     element is weighted by itself: Σx² / Σx. The drawn element gets the gradient.

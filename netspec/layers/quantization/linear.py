@@ -26,7 +26,7 @@ class QuantizationBase(LayerSpec):
     axis: int | None = None
     """One scale for each element along this axis (the batch is axis 0); null: a single scale."""
     block_size: int = Field(default=0, ge=0)
-    """If not 0: number of elements along `axis` that share one scale; the last block may be smaller."""
+    """Number of elements along `axis` that share one scale, if not 0; the last block may be smaller."""
     scale_initializer: Initializer = Ones()
     """First values of `scale`."""
     zero_point_initializer: Initializer = Zeros()

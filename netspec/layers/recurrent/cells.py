@@ -47,7 +47,7 @@ class CellSpec(Spec):
         raise NotImplementedError  # subclasses implement it
 
     def description(self) -> int:
-        """Which of the states is the output."""
+        """Return the index of the state that is the output."""
         return 0
 
     def run(
@@ -139,7 +139,7 @@ class UnitsFields(WeightFields):
     def run(
         self, builder: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool
     ) -> tuple[Value, ...]:
-        """As every cell's."""
+        """Run the cell over all steps."""
         op = self.op(
             activation=self.activation, use_bias=self.use_bias, reverse=reverse, has_initial_state=bool(initial),
             has_dropout=builder.training and self.recurrent_dropout > 0, has_mask=mask is not None,

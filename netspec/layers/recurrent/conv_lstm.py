@@ -47,7 +47,7 @@ class ConvLSTM(ForgetGateFields, RecurrentLayer):
         return self
 
     def step_states(self, steps: int) -> None:
-        """None: the sizes of the states depend on the input."""
+        """Return None, because the sizes of the states depend on the input."""
 
     def build(self, builder: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:
         """x: (N, T, C, …), first states, both or none: (N, filters, …) → (N, filters, …), or (N, T, filters, …)."""

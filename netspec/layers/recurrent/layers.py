@@ -46,7 +46,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
     """`true`: with `return_sequences` the output is 0 at steps that a mask leaves out; false: that of the
     step before."""
     stateful: bool = False
-    """Not available: to continue a sequence, use `return_state` and pass initial states in `from`."""
+    """Not available; to continue a sequence, use `return_state` and pass initial states in `from`."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -63,7 +63,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
         return self
 
     def output_names(self) -> tuple[str, ...]:
-        """With `return_state`, the final states follow the output."""
+        """Return the names of the output and, with `return_state`, of the final states."""
         return ("output", *self.state_names()) if self.return_state else ()
 
     def build(self, builder: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:

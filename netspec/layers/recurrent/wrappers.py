@@ -83,7 +83,7 @@ class Bidirectional(WrapperSpec):
     """The recurrent layer that reads from the start: `{type: LSTM, units: 8}`. Its parameters are called
     `forward_lstm/kernel` and so on."""
     merge_mode: Literal["concat", "sum", "mul", "ave"] | None = "concat"
-    """How both outputs are combined; null: there are two outputs, `NAME.forward` and `NAME.backward`."""
+    """Combination of both outputs; null: there are two outputs, `NAME.forward` and `NAME.backward`."""
     backward_layer: AnyLayer | None = None
     """The recurrent layer that reads from the end, with `go_backwards: true`; default: one like `layer`."""
 
@@ -223,6 +223,6 @@ class TimeDistributed(WrapperSpec):
         return sequences if isinstance(outputs, tuple) else sequences[0]
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
-        """That of the steps."""
+        """Return the mask of the steps."""
         mask = builder.mask()
         return mask if mask is not None and len(mask.shape) == 2 else None

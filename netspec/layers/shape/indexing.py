@@ -198,8 +198,8 @@ class ScatterElements(ElementwiseIndexing):
 
     type: Literal["ScatterElements"] = "ScatterElements"
     reduction: Joined = "none"
-    """How updates combine with the old element and with each other: replace it, or the sum, product, minimum or
-    maximum."""
+    """Operation that combines updates with the old element and with each other: replace it, or the sum, product,
+    minimum or maximum."""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), (2, 1, 3), (2, 1, 3), dtypes=("float32", "int32", "float32")),
@@ -268,8 +268,8 @@ class ScatterND(LayerSpec):
 
     type: Literal["ScatterND"] = "ScatterND"
     reduction: Joined = "none"
-    """How updates combine with the old elements and with each other: replace them, or the sum, product, minimum or
-    maximum."""
+    """Operation that combines updates with old elements and with each other: replace them, or the sum, product,
+    minimum or maximum."""
 
     samples: ClassVar = (
         Sample.of((2, 4, 3), (2, 1, 1), (2, 1, 3), dtypes=("float32", "int64", "float32")),

@@ -36,7 +36,7 @@ def _sections(value: Any) -> Any:
 
 
 Sections = Annotated[int | tuple[int, ...], BeforeValidator(_sections, json_schema_input_type=int | list[int])]
-"""How many equal parts, or the size of each."""
+"""Number of equal parts, or the size of each."""
 
 
 @LAYERS.register

@@ -26,7 +26,7 @@ MAX_LOG_SIZE = 6.0
 
 @dataclass(frozen=True)
 class CellPredictions:
-    """What each cell of a grid predicts; G cells in all, in the order of rows."""
+    """Predictions of each cell of a grid; G cells in total, in the order of rows."""
 
     boxes: Value
     """(N, G, 4): left, top, right, bottom in fractions of the image."""

@@ -49,18 +49,18 @@ class Resize(LayerSpec):
     last elements are aligned; `asymmetric`: element i is at i; `tf_crop_and_resize`: as `align_corners`, within the
     part `roi`."""
     nearest_mode: Rounding = "round_prefer_floor"
-    """Which element is the nearest: round ties down or up, or always round down or up."""
+    """Choice of the nearest element: round ties down or up, or always round down or up."""
     cubic_coeff_a: float = Field(default=-0.75, allow_inf_nan=False)
     """Steepness of the cubic kernel: -0.75 as in PyTorch, -0.5 as in TensorFlow."""
     antialias: bool = False
-    """If the result is smaller, average all elements that it covers."""
+    """Averages all elements that a smaller result covers."""
     exclude_outside: bool = False
     """Elements beyond the border are left out, instead of repeating the border's element."""
     keep_aspect_ratio_policy: Literal["stretch", "not_larger", "not_smaller"] = "stretch"
     """`sizes` are exact; or all axes have one scale, the largest at which no axis is larger, or the smallest at which
     none is smaller, than in `sizes`."""
     roi: tuple[float, ...] | None = Field(default=None, strict=False)
-    """Where the part begins along each of `axes`, then where it ends; 0 is the first element and 1 the last."""
+    """Start of the part along each of `axes`, then its end; 0 is the first element and 1 the last."""
     extrapolation_value: float = Field(default=0.0, allow_inf_nan=False)
     """Value of elements outside of the input, with `roi`."""
 
@@ -263,7 +263,7 @@ class UpSampling1D(Upsampling):
 
     type: Literal["UpSampling1D"] = "UpSampling1D"
     size: Size1D = (2,)
-    """How many times."""
+    """Factor along the axis."""
 
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 2, 3), size=3))
 
@@ -291,7 +291,7 @@ class UpSampling2D(Upsampling):
     )
 
     def between(self) -> str:
-        """As `interpolation` says."""
+        """Return the interpolation between elements."""
         return self.interpolation
 
 
@@ -329,7 +329,7 @@ class Resizing(LayerSpec):
     """`bilinear`: weight the four pixels around by their nearness; `nearest`: take the nearest; the others: weight more
     pixels around, some below 0, which keeps edges sharper."""
     antialias: bool = False
-    """If the output is smaller, average all pixels that it covers, so that none is skipped; has no effect with
+    """Averages all pixels that a smaller output covers, so that none is skipped; has no effect with
     `nearest`."""
     crop_to_aspect_ratio: bool = False
     """Crop two opposite sides equally first, to keep the aspect ratio."""

@@ -1,1 +1,1 @@
-"""What a spec is written with: expressions, blocks, repetition, include, overrides."""
+"""Parts of the spec language: expressions, blocks, repetition, include, overrides."""

@@ -45,7 +45,7 @@ class _Context:
 
 @dataclass
 class _Turn:
-    """What differs between the turns of a repeated entry."""
+    """Values that differ between the turns of a repeated entry."""
 
     suffix: str = ""
     """Suffix of its name."""

@@ -134,7 +134,7 @@ class Expression(Formula):
         return result
 
     def choice(self, node: ast.IfExp, test: Value, body: Callable[[], Value], orelse: Callable[[], Value]) -> Value:
-        """One of both; the other is not computed."""
+        """Return one of both values; the other is not computed."""
         return body() if self._plain(node.test, test) else orelse()
 
     def arithmetic(self, node: ast.BinOp, sign: str, left: Value, right: Value) -> Plain:

@@ -54,11 +54,11 @@ class Formula(ABC):
 
     functions: ClassVar[Mapping[str, Function]]
     example: ClassVar[str]
-    """What to write, for messages."""
+    """Example of a formula, for messages."""
     grammar: ClassVar[str]
-    """What may be written, for messages; the functions are added."""
+    """Description of the grammar, for messages; the functions are added."""
     too_deep: ClassVar[str | None] = None
-    """What to do about a formula that is nested too deeply."""
+    """Advice for a formula that is nested too deeply."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -86,7 +86,7 @@ class Formula(ABC):
         return {node.id for node in names}
 
     def walk(self, scope: Mapping[str, Any]) -> Any:
-        """What the formula means where `scope` gives the meaning of names."""
+        """Evaluate the formula with the values of names in `scope`."""
         return self._walk(self.node, scope, 0)
 
     def _walk(self, node: ast.expr, scope: Mapping[str, Any], depth: int) -> Any:

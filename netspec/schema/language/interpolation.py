@@ -217,7 +217,7 @@ def _texts(value: Any) -> Iterator[tuple[str, Location]]:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Where the `}` is that ends the expression starting at `start`; quotes may hold others."""
+    """Return the position of the `}` that ends the expression starting at `start`; quotes may contain others."""
     quote = ""
     for index in range(start, len(text)):
         char = text[index]

@@ -85,7 +85,7 @@ class SplitFields(Spec):
     split: Annotated[HoldOut | str | None, BeforeValidator(no_stored_part, json_schema_input_type=HoldOut | None)] = (
         None
     )
-    """Which samples of the source are held out from training, for validation and test, as in `{validation: 0.15, test:
+    """Samples of the source to hold out from training, for validation and test, as in `{validation: 0.15, test:
     0.15, stratify: label}`. Only in `train`. By default none."""
 
     sampler: Literal["balanced"] | None = None
@@ -102,7 +102,7 @@ class SplitFields(Spec):
 
     @property
     def hold_out(self) -> HoldOut | None:
-        """How the source is divided; None if all its samples belong to this split."""
+        """Return how the source is divided; None if all its samples belong to this split."""
         return self.split if isinstance(self.split, HoldOut) else None
 
     def stored_part(self, default: str | None = None) -> str | None:

@@ -40,7 +40,7 @@ class HoldOut(Spec):
     folds: Annotated[int, Field(ge=2)] | None = None
     """Number of equal parts for k-fold cross-validation: one of them, `fold`, is the validation data."""
     fold: NonNegativeInt | None = None
-    """Which of the `folds` is the validation data, from 0."""
+    """Index of the fold with the validation data, from 0."""
     stratify: str | None = None
     """A field of the source, or a column of a table, whose values are equally frequent in all parts; mostly `label`."""
     group: str | None = None

@@ -47,5 +47,5 @@ class InitFromSpec(Spec):
         Literal["all", "some"] | tuple[str, ...],
         BeforeValidator(_require, json_schema_input_type=str | list[str]),
     ] = "all"
-    """What must match: `all` parameters and statistics of the net and all arrays of the file; `some` of them; or those
-    of the net that match patterns (`[backbone/*]`). The rest of the net is initialized as usual."""
+    """Arrays that must match: `all` parameters and statistics of the net and all arrays of the file; `some` of them; or
+    those of the net that match patterns (`[backbone/*]`). The rest of the net is initialized as usual."""

@@ -90,7 +90,7 @@ def set_modes(parts: Iterable[Spec], net: NetSpec) -> None:
 
 
 class EarlyStoppingFields(Spec):
-    """When a training ends before its last step."""
+    """Conditions that end a run before its last step."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "restore_best_weights": "`restore_best` belongs under `train`",

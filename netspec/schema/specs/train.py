@@ -111,7 +111,7 @@ class LoopSpec(Monitor):
     checkpoint_every: Count | None = None
     """Number of steps between two checkpoints; 0: only at the end. By default once per epoch."""
     early_stopping: EarlyStoppingFields | None = None
-    """When to end the training before its last step: if evaluations no longer improve `monitor`. By default never."""
+    """Condition that ends the run before its last step: evaluations no longer improve `monitor`. By default none."""
     restore_best: bool = True
     """Whether the run ends with the weights of its best evaluation, by `monitor`, or with those of its last step."""
     keep_checkpoints: PositiveInt = 2

@@ -36,9 +36,9 @@ class OneCycle(ScheduleSpec):
     anneal_strategy: Literal["cos", "linear"] = "cos"
     """Interpolation between the rates: along a cosine, or linear."""
     div_factor: float = Field(default=25.0, ge=1)
-    """Without `initial`, the initial rate is `peak` divided by this."""
+    """Divisor of `peak` for the initial rate, if `initial` is not set."""
     final_div_factor: float = Field(default=1e4, ge=1)
-    """Without `end`, the last rate is the initial rate divided by this."""
+    """Divisor of the initial rate for the last rate, if `end` is not set."""
     three_phase: bool = False
     """Whether the rate first falls to the initial rate as fast as it rose, and then to the last rate."""
     samples: ClassVar = (
@@ -114,7 +114,7 @@ class CyclicLR(InitialSchedule):
     mode: Literal["triangular", "triangular2", "exp_range"] = "triangular"
     """Height of the cycles: constant, halved in each cycle, or multiplied by `gamma` in each step."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """With `exp_range`, the factor on the height in each step."""
+    """Factor on the height in each step with `exp_range`."""
     samples: ClassVar = (
         {"initial": 0.01, "peak": 0.1, "step_size_up": 3},
         {"initial": 0.01, "peak": 0.1, "step_size_up": 2, "step_size_down": 4, "mode": "triangular2"},

@@ -36,7 +36,7 @@ class ReduceLROnPlateau(Monitor, ScheduleSpec):
     relative: bool = False
     """Whether `threshold` is relative to the best value, as with `threshold_mode: rel` in PyTorch."""
     cooldown: int = Field(default=0, ge=0)
-    """Which evaluation after a reduction is the first that counts again; 0 and 1: the next."""
+    """Number of the first evaluation after a reduction that counts again; 0 and 1: the next."""
     min: float = Field(default=0.0, ge=0)
     """Lower bound of a reduced rate."""
     samples: ClassVar = (

@@ -54,28 +54,28 @@ class Callback:
     after the same step. It is stored in checkpoints. See also `TrainingLoop.request_stop`."""
 
     def on_train_start(self, training: TrainingLoop) -> None:
-        """Before the first step, after the states have their first values or those of a checkpoint."""
+        """Called before the first step, after the states are initialized or loaded from a checkpoint."""
 
     def on_step_end(self, training: TrainingLoop) -> None:
-        """After each step: `training.step` is the number of steps done."""
+        """Called after each step: `training.step` is the number of steps done."""
 
     def on_epoch_end(self, training: TrainingLoop) -> None:
-        """After the last step of an epoch, after `on_step_end` of all callbacks."""
+        """Called after the last step of an epoch, after `on_step_end` of all callbacks."""
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
-        """After each evaluation on the test data."""
+        """Called after each evaluation on the test data."""
 
     def on_checkpoint(self, training: TrainingLoop, path: Path) -> None:
-        """After a checkpoint was written to `path`."""
+        """Called after a checkpoint was written to `path`."""
 
     def on_event(self, training: TrainingLoop, event: Event) -> None:
-        """For each event of the log: a mapping with the key `event`."""
+        """Called for each event of the log: a mapping with the key `event`."""
 
     def on_train_end(self, training: TrainingLoop) -> None:
-        """After the last step and its evaluation. A training that is stopped before its end is not evaluated."""
+        """Called after the last step and its evaluation. A run that is stopped before its end is not evaluated."""
 
     def on_exception(self, training: TrainingLoop, error: Exception) -> None:
-        """After the training failed. Errors that this hook raises are ignored."""
+        """Called after the training failed. Errors that this hook raises are ignored."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what checkpoints store of this callback: data that JSON can hold."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def unavailable_reason() -> str | None:
-    """Why this backend cannot be used; None if it can."""
+    """Return why this backend cannot be used; None if it can."""
     from netspec.backends.cuda.cublaslt.library import unavailable_reason as reason
 
     return reason()

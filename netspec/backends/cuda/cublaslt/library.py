@@ -38,7 +38,7 @@ def open_library() -> CublasLtLibrary:
 
 
 def unavailable_reason() -> str | None:
-    """Why no library can be used, for the user; None if one can."""
+    """Return why no library can be used, for the user; None if one can."""
     library = _search(os.environ.get(SETTING, ""))
     return library if isinstance(library, str) else None
 

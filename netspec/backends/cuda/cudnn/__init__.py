@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def unavailable_reason() -> str | None:
-    """Why this backend cannot be used; None if it can."""
+    """Return why this backend cannot be used; None if it can."""
     from netspec.backends.cuda.cudnn.library import unavailable_reason as reason
 
     return reason()
@@ -22,7 +22,7 @@ def description() -> str:
 
 
 def planning_caveat(gpu: str) -> str | None:
-    """Why its kernels are planned for a GPU, one of `GPUS`, without asking the library; None if it is asked."""
+    """Return why its kernels are planned for a GPU, one of `GPUS`, without asking the library; None if it is asked."""
     from netspec.backends.cuda.cudnn.library import planning_caveat
 
     return planning_caveat(gpu)

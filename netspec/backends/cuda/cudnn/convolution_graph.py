@@ -12,7 +12,7 @@ from netspec.graph.types import DType
 
 
 class ConvolutionKind(Enum):
-    """Which of result, input gradient and weight gradient is computed."""
+    """The computed tensor: result, input gradient or weight gradient."""
 
     FORWARD = "forward"
     INPUT = "input"

@@ -21,7 +21,7 @@ FRONTENDS = (1, 19), (1, 24)
 
 
 def unavailable_reason() -> str | None:
-    """Why it cannot be used, for the user; None if it can."""
+    """Return why it cannot be used, for the user; None if it can."""
     if os.environ.get(SETTING) == "off":
         return f"{SETTING}=off"
     return _missing_reason()
@@ -103,7 +103,7 @@ def _deviceless(module: Any, name: str) -> dict[str, Any]:
 
 
 def planning_caveat(name: str) -> str | None:
-    """Why the library cannot plan for an absent GPU, for the user; None if it can."""
+    """Return why the library cannot plan for an absent GPU, for the user; None if it can."""
     if os.environ.get(SETTING) == "off":
         return f"{SETTING}=off"
     if name not in CHIPS:

@@ -219,7 +219,7 @@ def _unsupported_reason(operation: Operation, cudnn: Any, gpu: str | None) -> st
 
 
 def unsupported_reason(operation: Operation) -> str | None:
-    """Why the library supports no plan; None if it does. Nothing is compiled."""
+    """Return why the library supports no plan; None if it does. Nothing is compiled."""
     gpu = target()
     if gpu is not None and library.planning_caveat(gpu) is not None:
         return None

@@ -14,7 +14,7 @@ from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split
 TILE = 32
 """Rows and columns of a tile that a block transposes: it reads rows and writes columns, both coalesced."""
 LEAST = 8
-"""With fewer rows or columns most threads of a block would be idle."""
+"""Smallest number of rows and columns; with fewer, most threads of a block would be idle."""
 # Rows of the tile in shared memory are padded, so that reading a column has no bank conflicts.
 TURN = """
 __shared__ VALUE tile[TILE][TILE + 1];

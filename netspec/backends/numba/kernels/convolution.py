@@ -120,7 +120,7 @@ _X, _W, _Y = (TensorType(shape, DType.FLOAT32) for shape in ((SAMPLES, 4, 5, 4),
 
 
 def reject_reason(conv: Conv, x: TensorType, w: TensorType) -> str | None:
-    """Why these kernels cannot run a convolution and its gradients; one answer for all three, which share a layout."""
+    """Return why these kernels cannot run a convolution and its gradients, which share a layout."""
     window = conv.window
     if len(window.size) != 2 or conv.groups != 1:
         return "only for images, without groups"

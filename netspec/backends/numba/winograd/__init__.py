@@ -12,7 +12,7 @@ ROUNDS_MORE = True
 
 
 def unavailable_reason() -> str | None:
-    """Why this backend cannot be used; None if it can."""
+    """Return why this backend cannot be used; None if it can."""
     return numba.unavailable_reason()
 
 

@@ -37,7 +37,7 @@ CHANNELS_LAST = Layout.channels_last(4)
 
 
 def reject_reason(conv: Conv, x: TensorType, w: TensorType, results: TensorType) -> str | None:
-    """Why these kernels cannot run a convolution or gradient; tiles are of x, or of dx if that is the result."""
+    """Return why these kernels cannot run a convolution or gradient; tiles are of x, or of dx if that is the result."""
     window = conv.window
     if len(window.size) != 2 or conv.groups != 1:
         return "only for images, without groups"

@@ -1,4 +1,4 @@
-"""Which tiles a convolution is cut into, and where that gains nothing: by an estimate of the work.
+"""Selection of tiles for a convolution, from an estimate of the work; None if tiles gain nothing.
 
 Costs are cycles of a core that multiplies and adds a vector of 16 elements per cycle, fitted to layers of the nets in
 `benchmarks/nets`. Where the estimate is 1.4 times the speed of a direct convolution, 1.05 to 1.3 times were measured

@@ -46,7 +46,7 @@ class ColumnSetting:
     learned: Mapping[str, Any] | None
     """Values that the training split learned for the column; None in the training split itself."""
     alone: Callable[[str], str | None] | None = None
-    """If it is the only column of the table: a hint for cells that look like several."""
+    """Hint for cells that look like several columns, if this is the only column of the table."""
 
 
 class ColumnSpec(Spec):

@@ -25,7 +25,7 @@ NEAR = 1.05
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """How a step is divided into stages, each of which is computed by one worker."""
+    """Division of a step into stages, each of which is computed by one worker."""
 
     stages: int
     stage: int

@@ -111,7 +111,7 @@ class CaffeImporter:
     wired: CaffeGraph
     inputs: Mapping[str, KnownInput]
     weights: Weights | None
-    """None if there is no file of weights."""
+    """Weights; None if there is no file of weights."""
     trained: bool
     """Whether the net has losses, so that fields for training are imported."""
     weights_file: str = ""

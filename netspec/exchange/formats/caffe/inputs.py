@@ -135,7 +135,7 @@ def _integer_inputs(wired: CaffeGraph) -> dict[str, bool]:
             readers.setdefault(ref, []).append((node, index))
 
     def uses(ref: ValueRef, depth: int = 0) -> set[str]:
-        """How a value is used by its readers, and by those of its parts: as a class, or as a number."""
+        """Return how a value is used by its readers and the readers of its parts: as a class, or as a number."""
         kinds: set[str] = set()
         for node, index in readers.get(ref, ()):
             if index in CLASSES.get(node.type, ()):

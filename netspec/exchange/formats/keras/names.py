@@ -225,7 +225,7 @@ def to_keras(array: NDArray[Any], variable: KerasVariable) -> NDArray[Any]:
 
 
 Form = Literal["class", "function", "text"]
-"""How a file refers to a loss or metric: by a class, by a function, or by the string that `compile` was given."""
+"""Form of a reference to a loss or metric in a file: a class, a function, or the string passed to `compile`."""
 
 LOSSES = frozenset(
     (

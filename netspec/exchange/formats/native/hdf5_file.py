@@ -323,7 +323,7 @@ class _Reader:
         return array
 
     def _stored(self, path: str, entry: Entry | None) -> StoredArray:
-        """How the dataset at a path is stored; each part of the path must be a group of the file itself."""
+        """Return the storage of the dataset at a path; each part of the path must be a group of the file itself."""
         if entry is None:
             self._refuse(f"there is no {path!r} in it")
         if entry.kind == "link":

@@ -35,7 +35,7 @@ Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 Run: TypeAlias = "Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]"
 
 KEPT = 8
-"""How many specialisations of a model stay compiled."""
+"""Number of specializations of a model that stay compiled."""
 ORIGIN = "the model"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Weights = Mapping[str, NDArray[Any]]
 
 ALIGNMENT = 4096
-"""Where each array begins, a multiple of it: readers map pages of the file into memory."""
+"""Alignment of each array in bytes: readers map pages of the file into memory."""
 LEAST_BYTES = 1024
 """Smaller arrays stay in the model itself."""
 

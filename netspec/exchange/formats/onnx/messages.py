@@ -24,7 +24,7 @@ LOWEST_OPSET = 11
 PROVIDER = "CPUExecutionProvider"
 """onnxruntime's execution provider for the CPU."""
 STILL = 2**31 - 1
-"""How onnxruntime writes that its code is for the newest form that it knows: for the one that it begins with."""
+"""Opset that onnxruntime writes for code of the newest form that it knows."""
 Dims = tuple[int | str | None, ...]
 """Sizes of a tensor: a number, a symbol, or unknown."""
 

@@ -120,7 +120,7 @@ def _negated(op_type: str) -> Rewrite:
 
 
 def _layer_normalization(older: _Older, node: OperatorNode) -> list[OperatorNode]:
-    """By its formula: (x - mean) / sqrt(variance + epsilon) · scale + bias, over the axes from `axis` on."""
+    """Write the formula: (x - mean) / sqrt(variance + epsilon) · scale + bias, over the axes from `axis` on."""
     x, scale, *bias = node.inputs
     kind, axis = older.graph.types.get(x), node.attributes.get("axis", -1)
     if len(node.outputs) > 1 or (axis >= 0 and kind is None):

@@ -87,7 +87,7 @@ RULES: Mapping[str, OptimizerRule] = {
         ("ASGD",), {"average": "ax"}, {}, {name: (name,) for name in ("lambd", "alpha", "t0", "weight_decay")}
     ),
 }  # fmt: skip
-"""By the class of the optimizer."""
+"""Update rules by the class of the optimizer."""
 
 
 def is_training(path: Path) -> bool:

@@ -33,7 +33,7 @@ class Chains:
 
     def __init__(self, draft: Draft, shapes: dict[str, tuple[int, ...]]) -> None:
         self.shapes = shapes
-        """With the batch, of whatever size; a rule that gives a layer another shape says so here."""
+        """Shapes with a batch of any size; a rule that changes the shape of a layer updates its entry."""
         self.ranks = {name: len(shape) for name, shape in self.shapes.items()}
         self.layers = {layer.name: layer for layer in draft.layers}
         self._readers = {name: layer for layer in draft.layers for name in layer.sources}

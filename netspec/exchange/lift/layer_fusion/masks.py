@@ -13,7 +13,7 @@ from netspec.exchange.lift.layer_fusion.fusion import Chains
 from netspec.exchange.net_yaml_writer import DraftLayer
 
 FORBIDDEN = -1e4
-"""Where a mask adds as little as this or less, softmax gives nothing."""
+"""A mask value up to which softmax gives 0."""
 LETTERS = "xyzw"
 """The operands of an Expression."""
 

@@ -70,7 +70,7 @@ class Match:
         return replace(self, numbers={**self.numbers, name: value})
 
     def over(self, name: str, axes: tuple[int, ...]) -> Match:
-        """With axes that something is reduced over: all that are called so, since -1 may be the same as 2."""
+        """Add the axes of a reduction under a name, which keeps all of them because -1 may equal 2."""
         return replace(self, numbers={**self.numbers, name: self.numbers.get(name, frozenset()) | {axes}})
 
     def tensor(self, name: str, tensor: str) -> Match | None:
@@ -80,7 +80,7 @@ class Match:
         return replace(self, tensors={**self.tensors, name: tensor})
 
     def through(self, node: OperatorNode) -> Match:
-        """With a node."""
+        """Add a node to the match."""
         return replace(self, used=self.used | {node.outputs[0]})
 
 

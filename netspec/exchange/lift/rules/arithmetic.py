@@ -34,7 +34,7 @@ def _computes_floats(ctx: LiftContext, node: OperatorNode) -> bool:
 
 @rule("Div")
 def divide(ctx: LiftContext, node: OperatorNode) -> None:
-    """By a constant → Power or Scale; a constant number by x → a power of -1; of two → one times that."""
+    """Divide by a constant → Power or Scale; a constant by x → a power of -1; two tensors → a product with that."""
     first, second = node.inputs
     if not _computes_floats(ctx, node):
         formula(ctx, node, "quotient({0}, {1})")

@@ -104,7 +104,7 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
-    """As opset 8 has it, over a batch of whole sequences: one of opset 9 for each of them."""
+    """Import Scan of opset 8, over a batch of sequences, as one Scan of opset 9 for each sequence."""
     lengths, *sequences = node.inputs
     if not ctx.tensors.single_sample:
         raise MixesSamples("what is within it is of one sample, without a batch")

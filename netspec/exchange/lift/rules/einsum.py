@@ -13,7 +13,7 @@ from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
 @rule("Einsum")
 def einsum(ctx: LiftContext, node: OperatorNode) -> None:
-    """In batches the first letter of all operands is the batch; a whole model gets a letter more for it."""
+    """Import Einsum. All operands begin with the letter of the batch; a model of a single sample gets such a letter."""
     terms, output = _spelled(ctx, node, *_equation(node))
     if not ctx.tensors.single_sample and _dense(ctx, node, terms, output):
         return

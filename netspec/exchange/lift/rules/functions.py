@@ -86,7 +86,7 @@ def where(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("IsInf")
 def is_infinite(ctx: LiftContext, node: OperatorNode) -> None:
-    """To the sides that its attributes say."""
+    """Import IsInf for the signs that its attributes select."""
     sides = {(1, 1): "isinf({0})", (0, 1): "isinf({0}) and {0} > 0", (1, 0): "isinf({0}) and {0} < 0"}
     signs = bool(node.attributes["detect_negative"]), bool(node.attributes["detect_positive"])
     formula(ctx, node, sides.get(signs, "{0} < {0}"), truth=True)
@@ -94,7 +94,7 @@ def is_infinite(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Mod")
 def modulo(ctx: LiftContext, node: OperatorNode) -> None:
-    """With the sign of the divisor, or with that of what is divided."""
+    """Import Mod, with the sign of the divisor or of the dividend."""
     formula(ctx, node, "fmod({0}, {1})" if node.attributes.get("fmod") else "{0} % {1}")
 
 

@@ -10,7 +10,7 @@ from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""As opset 16 calls them."""
+"""Interpolation modes by their names in opset 16."""
 
 
 @rule("GridSample")

@@ -135,7 +135,7 @@ def lp_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("MeanVarianceNormalization")
 def mean_variance_normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """By the operators that ONNX says that it is made of."""
+    """Import MeanVarianceNormalization by ONNX's own decomposition."""
     steps, x, axes = Expansion(ctx, node), node.inputs[0], node.attributes.get("axes", [0, 2, 3])
 
     def mean(of: str) -> str:

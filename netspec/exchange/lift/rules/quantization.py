@@ -136,7 +136,7 @@ def dynamic(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("MatMulInteger")
 def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
-    """By a constant matrix, which is the layer's, or a computed one."""
+    """Import an integer product with a constant matrix, which becomes a parameter, or with a computed one."""
     x, other = node.inputs[:2]
     kernel, sources, fields = _matrix(ctx, node, x, other)
     zero, of_kernel = (node.operand(index) for index in (2, 3))
@@ -151,7 +151,7 @@ def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("QLinearMatMul")
 def qlinear_matmul(ctx: LiftContext, node: OperatorNode) -> None:
-    """By a constant matrix, which is the layer's, or a computed one; scales and zero points are constants."""
+    """Import a quantized product with a constant or computed matrix; scales and zero points must be constants."""
     x, other = node.inputs[0], node.inputs[3]
     kernel, sources, fields = _matrix(ctx, node, x, other)
     arrays = {"kernel": kernel} if kernel is not None else {}
@@ -173,7 +173,7 @@ def _matrix(
 
 @rule("ConvInteger")
 def conv_integer(ctx: LiftContext, node: OperatorNode) -> None:
-    """With a constant kernel."""
+    """Import an integer convolution with a constant kernel."""
     x, kernel = node.inputs[0], ctx.tensors.constant(node.inputs[1], "kernel")
     zero = node.operand(2)
     if zero and zero not in ctx.tensors.constants and ctx.tensors.single_sample and ctx.tensors.shape(x)[0] > 1:
@@ -203,7 +203,7 @@ def _each_sample(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("QLinearConv")
 def qlinear_conv(ctx: LiftContext, node: OperatorNode) -> None:
-    """With constant kernel, bias, scales and zero points."""
+    """Import a quantized convolution with constant kernel, bias, scales and zero points."""
     x, kernel = node.inputs[0], ctx.tensors.constant(node.inputs[3], "kernel")
     fields, arrays = _kernel(ctx, node, x, kernel), {"kernel": kernel}
     _requantized(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])

@@ -47,7 +47,7 @@ class _Recurrent:
 
     @property
     def steps(self) -> int:
-        """How many steps the sequence has."""
+        """Return the number of steps of the sequence."""
         return self.ctx.tensors.shape(self.node.inputs[0])[1 - self.batch_axis]
 
     def read(self, index: int) -> str:

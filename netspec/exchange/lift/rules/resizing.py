@@ -32,7 +32,7 @@ class Resized:
 
 @rule("Resize", "Upsample", keeps_type=True)
 def resize(ctx: LiftContext, node: OperatorNode) -> None:
-    """By a whole factor → UpSampling2D (or 1D, 3D), of an image to any size → Resizing; by other rules → Resize."""
+    """Resize by an integer factor → UpSampling; an image to any size → Resizing; by other rules → Resize."""
     shape = ctx.tensors.shape(node.inputs[0])
     by_axis = {axis: resized for axis, resized in _axes(ctx, node, shape).items() if resized.changes}
     if 0 in by_axis and not ctx.tensors.single_sample:

@@ -20,7 +20,7 @@ from netspec.schema.specs.net import InputDType
 
 @rule("Reshape")
 def reshape(ctx: LiftContext, node: OperatorNode) -> None:
-    """To a constant shape that keeps the samples apart → Flatten or Reshape."""
+    """Reshape to a constant shape that keeps samples separate → Flatten or Reshape."""
     target = ctx.tensors.constant(node.inputs[1], "target shape").tolist()
     _to(ctx, node, lambda shape: target_shape(target, shape, bool(node.attributes.get("allowzero"))))
 
@@ -96,7 +96,7 @@ def expand(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Transpose")
 def transpose(ctx: LiftContext, node: OperatorNode) -> None:
-    """Taken up by what follows, if that knows how."""
+    """Import Transpose, which the next layers absorb if they can."""
     source = node.inputs[0]
     reverse = tuple(range(ctx.tensors.rank(source)))[::-1]
     ctx.reshaping.transpose(node, source, node.as_op(Transpose).permutation if node.attributes.get("perm") else reverse)
@@ -130,7 +130,7 @@ def bit_cast(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("CastLike")
 def cast_like(ctx: LiftContext, node: OperatorNode) -> None:
-    """As Cast, to the element type of the second operand, of which nothing else is used."""
+    """Import as a Cast to the element type of the second operand."""
     like = node.inputs[1]
     _cast(
         ctx,

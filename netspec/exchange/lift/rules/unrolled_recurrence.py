@@ -14,7 +14,7 @@ from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
 MOST_STEPS = 1024
-"""In both directions together: each becomes a dozen layers."""
+"""Largest number of steps in both directions together: each step becomes a dozen layers."""
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 PLAIN = ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
 OF_ALPHA = {"Elu": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0}

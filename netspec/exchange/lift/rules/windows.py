@@ -195,7 +195,7 @@ def pool(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _max_indices(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, Any]) -> None:
-    """Where the maxima are: ONNX counts through the whole tensor, a net in each channel, which MaxUnpool takes too."""
+    """Import indices of maxima: ONNX counts through the full tensor, a net within each channel, as MaxUnpool does."""
     (indices,), (x, *_), by_column = node.outputs, node.inputs, bool(node.attributes.get("storage_order"))
     readers = {node.op_type for node in ctx.model.nodes if indices in (*node.inputs, *node.captured)}
     if (

@@ -65,7 +65,7 @@ RESULT = POINTS.infer(IMAGE, SQUARE)
 
 
 def point_reject_reason(conv: Conv) -> str | None:
-    """Why a convolution is not a product of two matrices; None if it is."""
+    """Return why a convolution is not a product of two matrices; None if it is."""
     window = conv.window
     if {*window.size, *window.strides} != {1} or any(map(any, window.pads)) or conv.groups != 1:
         return "it is not a 1x1 convolution without groups"

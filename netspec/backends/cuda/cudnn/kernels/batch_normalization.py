@@ -145,7 +145,7 @@ def _last(x: TensorType) -> Layout:
 
 
 def _uneven(x: TensorType, stored: DType) -> str | None:
-    """Why the library does not support this number of channels; None if it does."""
+    """Return why the library does not support this number of channels; None if it does."""
     multiple = AT_ONCE // stored.itemsize
     return f"{x.shape[1]} channels; cuDNN needs a multiple of {multiple} in {stored}" if x.shape[1] % multiple else None
 

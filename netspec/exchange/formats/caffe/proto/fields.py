@@ -32,7 +32,7 @@ class MessageField:
     packed: bool
     """Written as one block of values; read in either form."""
     default: Scalar | None
-    """None for repeated fields and messages."""
+    """Default value; None for repeated fields and messages."""
 
     @property
     def is_message(self) -> bool:

@@ -397,7 +397,7 @@ def clip(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> A
 
 @operator("Where", elements=True)
 def where(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """Where."""
+    """Write ONNX's Where: elements of `a` if the condition is true, else of `b`."""
     condition, a, b = operands
     if isinstance(condition, np.ndarray) and condition.size == 1:
         return a if condition.item() else b

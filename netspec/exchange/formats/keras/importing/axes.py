@@ -28,7 +28,7 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SampleIndices:
-    """How a tensor combines all samples of a batch. Layers of netspec cannot read such a tensor."""
+    """A tensor that combines all samples of a batch, which layers of netspec cannot read."""
 
     rows_per_sample: int = 0
     """Number of rows per sample, if axis 0 in Keras has the rows of all samples (axis 1 in the net), else 0."""

@@ -206,7 +206,7 @@ def embedding(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 
 @rule("SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 def recurrent(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
-    """In Keras 3, a layer with initial states ignores the mask."""
+    """Import a recurrent layer. In Keras 3, a layer with initial states ignores the mask."""
     first, *states = operands(importer, call)
     view = importer.get(first)
     extra = {"reset_after": True} if call.layer.class_name == "CuDNNGRU" else {}

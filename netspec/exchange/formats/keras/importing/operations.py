@@ -113,7 +113,7 @@ class OperationArguments(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of a dict."""
+        """Return an item or `default`, and record the name as read."""
         self.read.add(name)
         return super().get(name, default)
 
