@@ -20,6 +20,7 @@ app = command_app()
         "netspec init photos/",
         "netspec init table.csv --target price --output houses",
         "netspec init reviews/ --task text",
+        "netspec init demand.csv --target demand --task forecast",
         "netspec init photos/ --trunk trunk",
     ),
 )
@@ -27,7 +28,9 @@ def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder or table (CSV, Parquet).")],
     *,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.")] = None,
-    task: Annotated[str | None, typer.Option(metavar="NAME", help="Choose classification, regression or text.")] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Choose classification, regression, text or forecast.")
+    ] = None,
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].")
     ] = None,

@@ -10,7 +10,7 @@ from netspec.errors import InputError, listing, near_path
 from netspec.exchange.files import write_atomically
 from netspec.tools.init.files import Files
 
-TASKS = ("classification", "regression", "text")
+TASKS = ("classification", "regression", "text", "forecast")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class InitResult:
     """The files that `netspec.init` wrote, and what it found in the data."""
 
     task: str
-    """The task: `image classification`, `table classification`, `table regression` or `text classification`."""
+    """The task: `image classification`, `table classification`, `table regression`, `text classification` or
+    `forecast`."""
     net: Path
     """The net file."""
     train: Path
@@ -48,8 +49,9 @@ def init(
     """Write net.yaml and train.yaml for data: a folder of images or texts, or a table (CSV, Parquet).
 
     `target` is the column to predict, by default one named `label`, `target`, `class` or `y`. `task` is chosen by the
-    data unless given; `text` reads texts from a folder or from a table's column. The files are written next to the data
-    or to the folder `output`; `force` overwrites them. At most some seconds and 64 MB of the data are read.
+    data unless given; `text` reads texts from a folder or from a table's column, and `forecast` predicts the next rows
+    of a table. The files are written next to the data or to the folder `output`; `force` overwrites them. At most some
+    seconds and 64 MB of the data are read.
 
     `trunk` is a trained model on which the net for images is built, with a new head: the folder of an import, as it is;
     or a run or model file, which is imported without its last layer with parameters to the folder `trunk` next to the

@@ -123,10 +123,7 @@ def _is_date(cell: str) -> bool:
 
 def survey(path: Path) -> TableSurvey:
     """Look at the first rows of a table. Raises `InputError` for another kind of file."""
-    if path.suffix.lower() in (".parquet", ".pq"):
-        source, names, rows = _parquet(path)
-    else:
-        source, names, rows = _text(path)
+    source, names, rows = _opened(path)
     result = TableSurvey(source, [ColumnSurvey(name) for name in names])
     ends, seen, number = time.monotonic() + MOST_SECONDS, set[int](), 0
     for number, row in enumerate(rows):
@@ -146,6 +143,17 @@ def survey(path: Path) -> TableSurvey:
     for column in result.columns:
         column.settle()
     return result
+
+
+def rows_of(path: Path) -> Iterator[list[str]]:
+    """Yield the rows of a table that have a cell for each column."""
+    _, names, rows = _opened(path)
+    return (row for row in rows if len(row) == len(names))
+
+
+def _opened(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
+    """Return the fields of the source of a table, the names of its columns, and its rows."""
+    return _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _text(path)
 
 
 def _parquet(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
@@ -241,6 +249,10 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
     """Return the files for a table."""
     table_survey = survey(path)
     label = _target(table_survey, path, target)
+    if task == "forecast":
+        from netspec.tools.init.series import series_files
+
+        return series_files(path, folder, net, table_survey, label)
     regression = task == "regression" or (
         task is None and label.is_numeric and (len(label.counts) > MOST_CLASSES or label.whole < label.known)
     )
@@ -250,7 +262,7 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
         )
     if len(label.counts) < 2:
         raise InputError(f"column {label.name!r} has one value only", expected="two classes or more, or numbers")
-    columns = _Columns(table_survey, label, regression=regression, text=task == "text")
+    columns = TableColumns(table_survey, label, regression=regression, text=task == "text")
     kind = "text classification" if task == "text" else "table regression" if regression else "table classification"
     files = Files(kind, "", "", *_findings(table_survey, label, columns, regression=regression))
     files.net = _net(name_of(path), table_survey, label, columns, regression=regression)
@@ -258,10 +270,19 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
     return files
 
 
-class _Columns:
+class TableColumns:
     """The declaration of each column that is used, and the reasons for those that are not."""
 
-    def __init__(self, table_survey: TableSurvey, label: ColumnSurvey, *, regression: bool, text: bool) -> None:
+    def __init__(
+        self,
+        table_survey: TableSurvey,
+        label: ColumnSurvey,
+        *,
+        regression: bool,
+        text: bool,
+        date_parts: Sequence[str] = ("timestamp", "month", "weekday"),
+    ) -> None:
+        self._date_parts = date_parts
         self.used: list[tuple[str, dict[str, Any], str]] = []
         self.left_out: list[tuple[str, str]] = []
         self.width = 0
@@ -289,7 +310,10 @@ class _Columns:
         elif column.is_numeric:
             self._numeric(column)
         elif column.is_date and not column.missing:
-            parts = ["timestamp", "month", "weekday"]
+            parts = list(self._date_parts)
+            if not parts:
+                self.left_out.append((column.name, "its dates tell nothing about rows to come"))
+                return
             self.width += len(parts)
             self.used.append((column.name, {"type": "date", "parts": parts, "normalization": "standard"}, ""))
         else:
@@ -338,7 +362,7 @@ def _classes(label: ColumnSurvey) -> list[str]:
 
 
 def _findings(
-    table_survey: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool
+    table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool
 ) -> tuple[list[str], list[str]]:
     kinds = Counter(declared["type"] for name, declared, _ in columns.used if name != label.name)
     described = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -377,7 +401,7 @@ def _hidden(rows: int) -> tuple[list[int], float, str]:
     return [128, 64], 0.2, f"two layers for {rows:,} rows"
 
 
-def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: _Columns, *, regression: bool) -> str:
+def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool) -> str:
     outputs = 1 if regression else len(label.counts)
     if columns.text is not None:
         from netspec.tools.init.texts import text_layers
@@ -431,7 +455,7 @@ def _train(
     net: str,
     table_survey: TableSurvey,
     label: ColumnSurvey,
-    columns: _Columns,
+    columns: TableColumns,
     *,
     regression: bool,
 ) -> str:
@@ -452,7 +476,7 @@ def _train(
     name: Any = label.name
     lines += [*entry("label", name, "", 4), "    columns:"]
     for key, declared, why in used:
-        lines += entry(_key(key), declared, why, 6)
+        lines += entry(column_key(key), declared, why, 6)
     if columns.left_out:
         lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in columns.left_out), 4)
     if table_survey.ragged:
@@ -466,7 +490,8 @@ def _train(
     return document([*lines, *training(monitor=monitor, epochs=epochs, patience=12)])
 
 
-def _key(name: str) -> str:
+def column_key(name: str) -> str:
+    """Return the name of a column as a key in YAML."""
     from netspec.schema.yaml.flow_style import plain
 
     return plain(name)
