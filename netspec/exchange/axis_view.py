@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.operator_graph.graph import OperatorNode
 
 Axes: TypeAlias = tuple[tuple[int, ...], ...]
 """For each axis of the model's tensor, the axes of the net's tensor that it consists of.

@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netspec.errors import InputError, listing
+from netspec.exchange.net_yaml_writer import Draft
 from netspec.exchange.notes import Note
-
-if TYPE_CHECKING:
-    from netspec.exchange.net_yaml_writer import Draft
-    from netspec.graph.types import TensorType
-    from netspec.schema.specs.net import NetSpec
+from netspec.graph.types import TensorType
+from netspec.schema.specs.net import NetSpec
 
 
 def sizes_shown(sizes: Sequence[int | None], names: Sequence[str | None] = ()) -> str:

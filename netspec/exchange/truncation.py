@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from netspec.errors import InputError, Problem, SpecError, counted, did_you_mean, listing, nearest
 from netspec.exchange.interface import Imported, ImportOptions
+from netspec.exchange.net_yaml_writer import Draft
 from netspec.exchange.notes import Note
 from netspec.exchange.reachability import needed_steps
 from netspec.graph.types import DType, TensorType
@@ -21,12 +22,9 @@ from netspec.layers.core.identity import Parameter
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_net
 from netspec.schema.specs.links import LayerLink, Links, LossLink, MetricLink, resolve_names
+from netspec.schema.specs.net import NetSpec
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.schema.yaml.tree import Map
-
-if TYPE_CHECKING:
-    from netspec.exchange.net_yaml_writer import Draft
-    from netspec.schema.specs.net import NetSpec
 
 T = TypeVar("T")
 MOST_NAMED = 10

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -29,17 +29,13 @@ from netspec.exchange.formats.native.hdf5_file import is_own
 from netspec.exchange.formats.native.npz import is_npz
 from netspec.exchange.formats.native.safetensors import is_safetensors
 from netspec.exchange.formats.pytorch.pickles import is_pytorch
-from netspec.exchange.interface import CUT
+from netspec.exchange.interface import CUT, Imported, ImportOptions, Target
 from netspec.exchange.names import check_names
 from netspec.files.damage import refuse_damage
 from netspec.files.hdf5 import SIGNATURE, Hdf5File
-
-if TYPE_CHECKING:
-    from netspec.exchange.interface import Imported, ImportOptions, Target
-    from netspec.graph.graph import Graph
-    from netspec.schema.specs.net import NetSpec
-    from netspec.schema.specs.train import TrainSpec
-
+from netspec.graph.graph import Graph
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
 
 Container = Literal["binary", "text", "zip", "hdf5", ""]
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from netspec.exchange.operator_graph.arrays import Arrays, text
 from netspec.exchange.operator_graph.graph import OperatorNode, Subgraph
+from netspec.graph.types import TensorType
 
 if TYPE_CHECKING:
     import onnx
 
-    from netspec.graph.types import TensorType
 
 DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 from pydantic import ValidationError
@@ -40,10 +40,6 @@ from netspec.graph.value import ShapeMismatch, Value, in_scope
 from netspec.layers.base import Builder
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import Registry
-
-if TYPE_CHECKING:
-    from netspec.exchange.formats.caffe.wiring import CaffeNode
-
 
 Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import CheckpointFile, read_checkpoint, read_weights, write_weights
+from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.interface import Imported, ImportOptions, Target, WithoutNet
 from netspec.schema.language.provenance import canonical_yaml, resolved_yaml
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.schema.yaml.tree import Map
-
-if TYPE_CHECKING:
-    from netspec.exchange.formats.registry import Exportable
 
 OF_THE_DATA = ("transforms", "learned")
 """Keys of the preprocessing, in the metadata of weights and the progress of checkpoints."""

@@ -8,20 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from io import BufferedReader
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import reading, sniff, write_atomically
-
-if TYPE_CHECKING:
-    from io import BufferedReader
-
 
 WHAT = "a safetensors file (.safetensors)"
 MAX_HEADER = 100_000_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,12 @@ from netspec.errors import InputError, Problem, command
 from netspec.exchange.formats.native.npz import NET, holds, read_npz, write_npz
 from netspec.exchange.formats.native.safetensors import read_safetensors, write_safetensors
 from netspec.exchange.formats.pytorch.state_dicts import OPTIMIZER_STATE, collisions, from_state_dict, to_state_dict
-from netspec.exchange.formats.registry import Lost
+from netspec.exchange.formats.registry import Exportable, ExportOptions, Lost
 from netspec.exchange.interface import Imported, ImportOptions, Target, WithoutNet
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.plain_json import json_text
 from netspec.schema.specs.links import resolve_names
-
-if TYPE_CHECKING:
-    from netspec.exchange.formats.registry import Exportable, ExportOptions
-    from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.net import NetSpec
 
 NET_KEY, SHAPES_KEY = "netspec_net", "netspec_shapes"
 """Metadata of a safetensors file that netspec wrote: the net's YAML, and the shapes of its states as JSON."""

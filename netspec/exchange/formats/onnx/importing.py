@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import onnx
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import reading, sniff
@@ -16,9 +17,6 @@ from netspec.exchange.lift.model import lift_model
 from netspec.exchange.operator_graph.arrays import Arrays, text
 from netspec.exchange.operator_graph.graph import GraphInput, ImportedGraph
 from netspec.exchange.operator_graph.onnx_protos import DOMAINS, Nodes, twice
-
-if TYPE_CHECKING:
-    import onnx
 
 
 def import_onnx(path: str | Path, options: ImportOptions | None = None) -> Imported:
@@ -52,8 +50,6 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
 
     Raises `InputError` with all problems.
     """
-    import onnx
-
     graph = proto.graph
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
@@ -104,8 +100,6 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
 
 def _unchanged(graph: onnx.GraphProto, opset: int) -> bool:
     """Whether all operators of a graph have the same meaning in an opset as in the oldest supported one."""
-    import onnx
-
     inner = any(attribute.HasField("g") for node in graph.node for attribute in node.attribute)
     plain = not inner and all(text(node.domain) in DOMAINS for node in graph.node)
     try:
@@ -139,8 +133,6 @@ def _collect(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]
 
 
 def _parse(path: str | Path) -> onnx.ModelProto:
-    import onnx
-
     with reading(path, WHAT) as (file, size):
         if size > MAX_BYTES:
             raise InputError(f"{path} is too large for an ONNX file", expected=f"at most {MAX_BYTES:,} bytes")
@@ -153,8 +145,6 @@ def _parse(path: str | Path) -> onnx.ModelProto:
 
 
 def _input(info: onnx.ValueInfoProto) -> GraphInput:
-    import onnx
-
     kind = info.type.tensor_type
     if info.type.WhichOneof("value") != "tensor_type":
         raise ValueError(f"the input `{info.name}` is not a tensor")
@@ -170,8 +160,6 @@ def _input(info: onnx.ValueInfoProto) -> GraphInput:
 
 def _element_types(outputs: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     """NumPy's names of the element types of outputs that declare one."""
-    import onnx
-
     kinds = {text(output.name): output.type.tensor_type.elem_type for output in outputs}
     return {name: str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))) for name, kind in kinds.items() if kind}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from netspec.exchange.formats.caffe.rules.weighted import window_fields
 from netspec.exchange.formats.caffe.writing.writer import HINTS, CaffeWriter, Weight, writes
 from netspec.exchange.unsupported import UnsupportedFeature, require
 from netspec.graph.ops.window import Window
-
-if TYPE_CHECKING:
-    from netspec.schema.specs.links import LayerLink
+from netspec.schema.specs.links import LayerLink
 
 MAX_FLOAT32 = 3.4028234663852886e38
 """The limit of a Clip that has none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,7 @@ from netspec.exchange.axis_view import AxisView
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer, LayerCall, ModelGraph, is_operation
 from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, layer_type
 from netspec.exchange.reachability import needed_steps
-
-if TYPE_CHECKING:
-    from netspec.graph.value import Value
-
+from netspec.graph.value import Value
 
 Order = tuple[int, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +44,6 @@ from netspec.graph.value import ShapeMismatch, Value, in_scope
 from netspec.layers.activation.base import OverAxis
 from netspec.layers.base import Builder, LayerSpec
 from netspec.schema.specs.kinds import ACTIVATIONS, LAYERS, LayerFields
-
-if TYPE_CHECKING:
-    from netspec.graph.value import Value
-
 
 MAX_NAME_LENGTH = 180
 """Largest length of a name, without the suffix that makes it unique."""
