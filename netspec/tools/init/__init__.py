@@ -18,8 +18,8 @@ class InitResult:
     """The files that `netspec.init` wrote, and what it found in the data."""
 
     task: str
-    """The task: `image classification`, `table classification`, `table regression`, `text classification` or
-    `forecast`."""
+    """The task: `image classification`, `semantic segmentation`, `table classification`, `table regression`, `text
+    classification` or `forecast`."""
     net: Path
     """The net file."""
     train: Path
@@ -82,6 +82,7 @@ def init(
 def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None) -> Files:
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
     from netspec.tools.init.images import has_images, image_files
+    from netspec.tools.init.masks import mask_files, mask_folders
     from netspec.tools.init.tables import table_files
     from netspec.tools.init.texts import has_texts, text_files
     from netspec.tools.init.trunk import trunk_in
@@ -92,13 +93,15 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         return table_files(path, folder, net, target, task)
     if target is not None:
         raise InputError("--target names a column of a table", expected="a table", got=f"the folder {path}")
+    if task != "text" and trunk is None and (folders := mask_folders(path)) is not None:
+        return mask_files(path, folder, net, folders)
     if task != "text" and has_images(path):
         return image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
     if has_texts(path):
         return text_files(path, folder, net)
     raise InputError(
         f"{path} has no data that is recognized",
-        expected="a folder for each class, with images (JPEG, PNG, WebP, BMP) or texts (.txt); or a table (CSV, "
-        "Parquet)",
+        expected="a folder for each class, with images (JPEG, PNG, WebP, BMP) or texts (.txt); the folders `images` "
+        "and `masks`; or a table (CSV, Parquet)",
         hint="name the table itself if there is one in the folder",
     )

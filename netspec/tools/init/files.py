@@ -80,14 +80,16 @@ def name_of(path: Path) -> str:
 
 
 def hold_out(
-    samples: int, *, stratify: str, parts: Sequence[str] = ("validation", "test")
+    samples: int, *, stratify: str | None = None, parts: Sequence[str] = ("validation", "test")
 ) -> tuple[dict[str, Any], str]:
     """Return the division of N samples, and the reason for it."""
     share = 0.1 if samples >= 50_000 else 0.15 if samples >= 2_000 else 0.2
     purposes = {"validation": "to watch during the training", "test": "for one honest test at the end"}
-    split = {**dict.fromkeys(parts, share), "stratify": stratify}
+    split: dict[str, Any] = dict.fromkeys(parts, share)
     why = " and ".join(f"{share:.0%} {purposes[part]}" for part in parts)
-    return split, f"{why}; `{stratify}` is distributed alike in all parts"
+    if stratify is None:
+        return split, why
+    return {**split, "stratify": stratify}, f"{why}; `{stratify}` is distributed alike in all parts"
 
 
 def class_folders(root: Path) -> list[Path]:

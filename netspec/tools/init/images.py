@@ -65,10 +65,11 @@ class ImageSurvey:
 def has_images(folder: Path) -> bool:
     """Return whether a folder has class folders with images, or `train` with such folders."""
     root = folder / "train" if (folder / "train").is_dir() else folder
-    return any(next(_images(child), None) is not None for child in class_folders(root))
+    return any(next(images_below(child), None) is not None for child in class_folders(root))
 
 
-def _images(folder: Path) -> Iterator[Path]:
+def images_below(folder: Path) -> Iterator[Path]:
+    """Yield the image files below a folder, sorted by path."""
     for path, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -78,7 +79,7 @@ def _images(folder: Path) -> Iterator[Path]:
 
 def survey(root: Path) -> ImageSurvey:
     """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
-    files = {child.name: list(_images(child)) for child in class_folders(root)}
+    files = {child.name: list(images_below(child)) for child in class_folders(root)}
     files = {name: class_files for name, class_files in files.items() if class_files}
     if len(files) < 2:
         raise InputError(

@@ -1,0 +1,338 @@
+"""Folders of images and masks: a survey of the pairs, and a small U-Net that finds the class of each pixel."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from netspec.data.readers.mask_pairs import listed_names
+from netspec.errors import InputError, counted, listing
+from netspec.tools.init.files import (
+    Files,
+    comment,
+    data_location,
+    document,
+    entry,
+    hold_out,
+    items,
+    name_of,
+    patient_epochs,
+    relative,
+    training,
+)
+from netspec.tools.init.images import MOST_SECONDS, PARTS, images_below
+
+IMAGES, MASKS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
+"""Names of the folders."""
+MASK_SUFFIXES = frozenset({".png", ".bmp"})
+MOST_LOOKED_AT = 500
+"""Number of pairs that are opened at most."""
+MOST_CLASSES = 64
+"""Pixels with more values than this are not class indices."""
+IGNORED = 255
+SIDES = (32, 64, 96, 128)
+"""Sides to which images are resized; the net halves them up to four times."""
+WIDTHS = (16, 32, 64, 96, 96)
+"""Number of channels at each resolution of the net, from the full one on."""
+
+
+class MaskFolders(NamedTuple):
+    """Where images and masks are."""
+
+    root: Path
+    images: str
+    masks: str
+
+
+@dataclass
+class MaskSurvey:
+    """Findings about the pairs of a folder."""
+
+    pairs: list[tuple[Path, Path]]
+    suffix: str
+    """What the name of a mask has after that of its image."""
+    alone: int
+    """Number of images without a mask."""
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Height and width of each image of the sample."""
+    gray: bool = True
+    pixels: Counter[int] = field(default_factory=Counter)
+    """Number of pixels of each value in the masks of the sample."""
+    unreadable: list[str] = field(default_factory=list)
+    looked_at: int = 0
+    names: tuple[str, ...] = ()
+    """The lines of `classes.txt`, if there is one."""
+
+    @property
+    def values(self) -> list[int]:
+        """The pixel values of the classes, in order."""
+        values = sorted(self.pixels)
+        return values if values == [0, IGNORED] else [value for value in values if value != IGNORED]
+
+    @property
+    def count(self) -> int:
+        """Number of classes: that of the names, or all indices up to the largest one of the sample."""
+        return len(self.names) or (len(self.values) if self.mapped else max(self.values) + 1)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether pixel values must be mapped to class indices: black and white masks, or values far apart."""
+        far_apart = not self.names and max(self.values) >= 2 * len(self.values) + 8
+        return self.values == [0, IGNORED] or far_apart
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, or placeholders."""
+        placeholders = (
+            ["background", "object"] if self.count == 2 else [f"class_{index}" for index in range(self.count)]
+        )
+        return list(self.names or placeholders)
+
+
+def mask_folders(path: Path) -> MaskFolders | None:
+    """Return the folders of images and masks in `path`, or in `train` in it; None if there are none."""
+    root = path / "train" if (path / "train").is_dir() else path
+    images, masks = (next((name for name in names if (root / name).is_dir()), None) for names in (IMAGES, MASKS))
+    if images is None or masks is None or next(_masks_below(root / masks), None) is None:
+        return None
+    return MaskFolders(root, images, masks)
+
+
+def _masks_below(folder: Path) -> Any:
+    return (file for file in images_below(folder) if file.suffix.lower() in MASK_SUFFIXES)
+
+
+def survey(folders: MaskFolders) -> MaskSurvey:
+    """Pair images and masks, and open some of the pairs. Raises `InputError` if there are none."""
+    root, images, masks = folders
+    files = {_name(file, root / images): file for file in images_below(root / images)}
+    by_name = {_name(file, root / masks): file for file in _masks_below(root / masks)}
+    suffix = _suffix(files, by_name)
+    pairs = [(file, by_name[name + suffix]) for name, file in files.items() if name + suffix in by_name]
+    if not pairs:
+        raise InputError(
+            f"no image in {root / images} has a mask in {root / masks}",
+            expected="a mask of the same name, or with a suffix, for each image",
+            got=f"{counted(len(files), 'image')}, {counted(len(by_name), 'mask')}",
+        )
+    classes = root / "classes.txt"
+    names = tuple(listed_names(classes)) if classes.is_file() else ()
+    result = MaskSurvey(pairs, suffix, len(files) - len(pairs), names=names)
+    _look_at(pairs, result)
+    if not result.pixels:
+        raise InputError(f"no mask in {root / masks} can be read", got=listing(result.unreadable, 3))
+    if len(result.values) > MOST_CLASSES:
+        raise InputError(
+            f"the pixels of masks in {root / masks} are not class indices",
+            expected=f"at most {MOST_CLASSES} values, 0, 1, 2, …", got=f"{len(result.values)} values",
+        )  # fmt: skip
+    return result
+
+
+def _name(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).with_suffix("").as_posix()
+
+
+def _suffix(images: dict[str, Path], masks: dict[str, Path]) -> str:
+    """Return what the names of most masks have after the names of their images."""
+    suffixes = Counter[str]()
+    for name in list(images)[:20]:
+        suffixes.update(mask[len(name) :] for mask in masks if mask.startswith(name))
+    return max(suffixes, key=lambda suffix: (suffixes[suffix], -len(suffix)), default="")
+
+
+def _look_at(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
+    import numpy as np
+    from PIL import Image
+
+    from netspec.data.readers.decode import read_mask
+
+    ends = time.monotonic() + MOST_SECONDS
+    sample = sorted(pairs, key=lambda pair: sha256(pair[0].name.encode()).digest())[:MOST_LOOKED_AT]
+    for image, mask in sample:
+        if result.looked_at > 1 and time.monotonic() > ends:
+            break
+        result.looked_at += 1
+        try:
+            with Image.open(image) as picture:
+                result.sizes.append((picture.height, picture.width))
+                result.gray &= picture.mode in ("L", "1", "I;16", "LA")
+            values, counts = np.unique(read_mask(mask, str(mask)), return_counts=True)
+        except Exception as error:  # Pillow raises any class for a damaged file
+            result.unreadable.append(str(error).split("\n")[0].removeprefix("error: "))
+            continue
+        result.pixels.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+
+def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders) -> Files:
+    """Return the files for a folder of images and masks."""
+    found = survey(folders)
+    same = len(set(found.sizes)) == 1
+    side = min(SIDES, key=lambda side: abs(side - median(min(size) for size in found.sizes)))
+    fits = same and max(found.sizes[0]) <= max(SIDES) and not any(length % 8 for length in found.sizes[0])
+    size = found.sizes[0] if fits else (side, side)
+    files = Files("semantic segmentation", "", "", *_findings(found))
+    files.net = _net(name_of(path), size, found)
+    files.train = _train(path, folder, net, folders, size, found)
+    return files
+
+
+def _findings(found: MaskSurvey) -> tuple[list[str], list[str]]:
+    total = sum(count for value, count in found.pixels.items() if value in found.values)
+    shares = {
+        found.values.index(value) if found.mapped else value: found.pixels[value] / total for value in found.values
+    }
+    named = ", ".join(f"{found.classes[index]} {share:.1%}" for index, share in list(shares.items())[:10])
+    heights, widths = ([size[axis] for size in found.sizes] for axis in (0, 1))
+    kind = "gray" if found.gray else "color"
+    spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}"
+    findings = [
+        f"{len(found.pairs):,} images with masks of {found.count} classes; pixels: {named}",
+        f"{kind} images, {spans} pixels (height × width), in a sample of {found.looked_at:,}",
+    ]
+    warnings = []
+    if not found.names:
+        warnings.append("the names of the classes are unknown: write them into `classes` in train.yaml")
+    if found.alone:
+        warnings.append(f"{counted(found.alone, 'image')} without a mask are left out")
+    if found.unreadable:
+        warnings.append(
+            f"{len(found.unreadable):,} of {found.looked_at:,} pairs cannot be read and are left out: "
+            f"{listing(found.unreadable, 3)}"
+        )
+    rare = [found.classes[index] for index, share in shares.items() if share < 0.01]
+    if rare:
+        warnings.append(
+            f"classes of less than 1% of the pixels: {listing(rare, 5)}; `class_weight: balanced` in the loss may help"
+        )
+    return findings, warnings
+
+
+def _net(name: str, size: tuple[int, int], found: MaskSurvey) -> str:
+    depth = next(depth for depth in (4, 3) if not any(length % 2**depth for length in size) or depth == 3)
+    depth = min(depth, 3 if min(size) < 64 else 4)
+    lines = [
+        *comment(
+            f"A small U-Net for {found.count} classes of pixels: it halves the resolution {depth} times, then doubles "
+            "it as often, and joins features of the same resolution."
+        ),
+        "netspec: 1",
+        f"name: {name}",
+        "inputs:",
+        *entry("image", {"shape": [1 if found.gray else 3, *size]}, "channels, height, width", 2),
+        *entry("mask", {"shape": list(size), "dtype": "int32"}, f"the class of each pixel; {IGNORED}: none", 2),
+        "blocks:",
+        "  convolutions:   # two convolutions, each with normalization",
+        "    params: {filters}",
+        "    layers:",
+        *items([(layer, "") for layer in 2 * _CONVOLUTION], 6),
+        "layers:",
+    ]
+    for level, filters in enumerate(WIDTHS[:depth], 1):
+        why = f"1/{2 ** (level - 1)} of the resolution" if level > 1 else "the full resolution"
+        layers: list[tuple[dict[str, Any], str]] = [
+            ({"name": f"down{level}", "type": "convolutions", "filters": filters}, why),
+            ({"type": "MaxPooling2D", "pool_size": 2}, ""),
+        ]
+        lines += items(layers, 2)
+    lines += items([({"type": "convolutions", "filters": WIDTHS[depth]}, f"1/{2**depth} of the resolution")], 2)
+    for level in range(depth, 0, -1):
+        filters = WIDTHS[level - 1]
+        up = {"name": f"up{level}", "type": "Conv2DTranspose", "filters": filters, "kernel_size": 2, "strides": 2}
+        join = {"type": "Concatenate", "from": [f"up{level}", f"down{level}"], "axis": 1}
+        lines += items([(up, ""), (join, ""), ({"type": "convolutions", "filters": filters}, "")], 2)
+    pair, pixels = ["logits", "mask"], {"axis": 1, "ignore_class": IGNORED}
+    loss = {"type": "SparseCategoricalCrossentropy", "from": pair, "from_logits": True, **pixels}
+    iou = {
+        "type": "MeanIoU",
+        "name": "mean_iou",
+        "from": pair,
+        "num_classes": found.count,
+        "sparse_y_pred": False,
+        **pixels,
+    }
+    accuracy = {"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": pair, **pixels}
+    logits = {"name": "logits", "type": "Conv2D", "filters": found.count, "kernel_size": 1}
+    lines += items([(logits, "a score for each class and pixel")], 2)
+    lines += [
+        "losses:",
+        *items([(loss, "")], 2),
+        "metrics:",
+        *items([(iou, "of all classes alike"), (accuracy, "")], 2),
+    ]
+    return document(lines)
+
+
+_CONVOLUTION: list[dict[str, Any]] = [
+    {"type": "Conv2D", "filters": "${filters}", "kernel_size": 3, "padding": "same", "use_bias": False},
+    {"type": "BatchNormalization", "momentum": 0.9},
+    {"type": "ReLU"},
+]
+
+
+def _train(path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], found: MaskSurvey) -> str:
+    root = folders.root
+    fields = _fields(folders, size, found)
+    declared = {
+        part: next((root.parent / name for name in names if root != path and (path / name).is_dir()), None)
+        for part, names in PARTS.items()
+    }
+    lines = [
+        *comment(f"Trains the net in {net} on the images and masks in {data_location(path, folder)}."),
+        "netspec: 1", f"net: {net}", "data:", "  train:",
+        *entry("source", "segmentation_folder", "", 4),
+        *entry("path", relative(root, folder), f"with the folders {folders.images} and {folders.masks}", 4),
+    ]  # fmt: skip
+    for key, value, why in fields:
+        lines += entry(key, value, why, 4)
+    missing = [part for part, file in declared.items() if file is None]
+    if missing:
+        lines += entry("split", *hold_out(len(found.pairs), parts=missing), 4)
+    transforms: Sequence[tuple[dict[str, Any], str]] = [
+        ({"type": "RandomFlip", "mode": "horizontal"}, "the mask moves along; remove it if left and right matter"),
+        ({"type": "RandomRotation", "factor": 0.03, "fill_mode": "constant"}, f"up to 11°; new corners are {IGNORED}"),
+        ({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255"),
+    ]
+    batch = 16 if len(found.pairs) > 500 else 8
+    lines += [
+        *entry("batch_size", batch, "", 4),
+        *entry("shuffle", True, "", 4),
+        "    transforms:",
+        *items(transforms, 6),
+    ]
+    for part, file in declared.items():
+        if file is not None:
+            lines += [f"  {part}:", *entry("source", "segmentation_folder", "", 4)]
+            lines += entry("path", relative(file, folder), "", 4)
+            lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
+            lines += [*entry("batch_size", batch, "", 4), "    transforms:", *items([(transforms[-1][0], "")], 6)]
+    epochs = 30 if len(found.pairs) > 5_000 else 60 if len(found.pairs) > 500 else 120
+    patience = patient_epochs(len(found.pairs), batch, 8)
+    return document([*lines, *training(monitor="mean_iou", epochs=epochs, patience=patience)])
+
+
+def _fields(folders: MaskFolders, size: tuple[int, int], found: MaskSurvey) -> list[tuple[str, Any, str]]:
+    """Return the fields of the source that all parts share, each with its reason."""
+    fields: list[tuple[str, Any, str]] = []
+    if folders.images != "images":
+        fields.append(("images", folders.images, ""))
+    if folders.masks != "masks":
+        fields.append(("masks", folders.masks, ""))
+    if found.suffix:
+        fields.append(("mask_suffix", found.suffix, "what follows the name of the image"))
+    if found.mapped:
+        fields.append(("mask_values", found.values, "the pixel values of the classes"))
+    fields.append(("classes", found.classes, "in the order of their indices"))
+    same = set(found.sizes) == {size}
+    fields.append(("size", list(size), "that of all images" if same else "larger is slower, and finds finer shapes"))
+    if found.gray:
+        fields.append(("channels", 1, "all images of the sample are gray"))
+    if found.alone or found.unreadable:
+        fields.append(("on_error", "skip", "some pairs are incomplete: they are left out, and counted in the log"))
+    return fields
