@@ -25,11 +25,11 @@ class RowWindows(Spec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "sequence_length": "here it is `length`",
-        "window_size": "here it is `length`",
-        "lookback": "here it is `length`",
-        "sequence_stride": "here it is `stride`",
-        "steps": "here it is `horizon`",
+        "sequence_length": "use `length`",
+        "window_size": "use `length`",
+        "lookback": "use `length`",
+        "sequence_stride": "use `stride`",
+        "steps": "use `horizon`",
     }
 
     length: PositiveInt

@@ -41,10 +41,10 @@ class StageSpec(Spec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "epochs": "here it is `max_epochs`",
-        "steps": "here it is `max_steps`",
-        "trainable": "here it is `freeze`, with the layers that are not trained",
-        "lr": "here it is `learning_rate`",
+        "epochs": "use `max_epochs`",
+        "steps": "use `max_steps`",
+        "trainable": "use `freeze`, with the layers that are not trained",
+        "lr": "use `learning_rate`",
         "solver": "all stages have the solver of the file: set `learning_rate` and `learning_rate_multipliers`",
     }
 
