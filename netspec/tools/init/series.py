@@ -29,7 +29,7 @@ DAY, YEAR = 86_400, 365 * 86_400
 
 
 @dataclass(frozen=True)
-class Order:
+class RowOrder:
     """How the rows of a table follow each other."""
 
     time: str
@@ -79,7 +79,7 @@ def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label:
     return files
 
 
-def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> Order:
+def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
     """Find the column of the time, and that of the series if there are several."""
     columns = [column for column in survey.columns if column is not label and not column.is_text]
     times = [column for column in columns if column.is_date and not column.missing]
@@ -95,7 +95,7 @@ def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> Order:
             if series is not None:
                 steps = [later - earlier for values in series for earlier, later in pairwise(values)]
                 step = median(steps) if time.is_date else 0.0
-                return Order(time.name, group, max(map(len, series)), *_season(step), step)
+                return RowOrder(time.name, group, max(map(len, series)), *_season(step), step)
     raise InputError(
         f"the rows of {path} are not in the order of time",
         expected="a column of dates or numbers that increase from row to row; or several series one after another, "
@@ -171,7 +171,7 @@ def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int) 
 
 
 def _train(
-    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, order: Order,
+    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, order: RowOrder,
     length: int, horizon: int,
 ) -> str:  # fmt: skip
     lines = [
