@@ -29,35 +29,16 @@ if TYPE_CHECKING:
     from netspec.graph.value import ShapeMismatch as ShapeMismatch
     from netspec.graph.value import Value as Value
 
-_MODULES = {
-    "DType": "netspec.graph.types",
-    "Decomposed": "netspec.graph.onnx_map",
-    "NoGradient": "netspec.graph.op",
-    "NoOnnxForm": "netspec.graph.onnx_map",
-    "OnnxExpansion": "netspec.graph.onnx_map",
-    "OnnxMap": "netspec.graph.onnx_map",
-    "Op": "netspec.graph.op",
-    "ShapeMismatch": "netspec.graph.value",
-    "TensorType": "netspec.graph.types",
-    "Traits": "netspec.graph.op",
-    "Value": "netspec.graph.value",
-    "broadcast_shapes": "netspec.graph.types",
+_NAMES = {
+    "netspec.graph.onnx_map": "Decomposed NoOnnxForm OnnxExpansion OnnxMap",
+    "netspec.graph.op": "NoGradient Op Traits",
+    "netspec.graph.types": "DType TensorType broadcast_shapes",
+    "netspec.graph.value": "ShapeMismatch Value",
 }
-"""The module of each name, except ops."""
-__all__ = [
-    "DType",
-    "Decomposed",
-    "NoGradient",
-    "NoOnnxForm",
-    "OnnxExpansion",
-    "OnnxMap",
-    "Op",
-    "ShapeMismatch",
-    "TensorType",
-    "Traits",
-    "Value",
-    "broadcast_shapes",
-]
+"""Names by the module that defines them, which is imported when one of them is first used."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+if not TYPE_CHECKING:
+    __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
@@ -74,4 +55,4 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     from netspec.graph.ops import op_classes
 
-    return [*__all__, *op_classes()]
+    return [*_MODULES, *op_classes()]
