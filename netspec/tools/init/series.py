@@ -171,8 +171,8 @@ def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int) 
 
 
 def _train(
-    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, order: RowOrder,
-    length: int, horizon: int,
+    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, columns: TableColumns,
+    order: RowOrder, length: int, horizon: int,
 ) -> str:  # fmt: skip
     lines = [
         *comment(f"Trains the net in {net} to forecast `{label.name}` of {relative(path, folder)}."),
