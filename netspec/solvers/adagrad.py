@@ -12,7 +12,7 @@ from netspec.graph.value import Value
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import ScalingSolver, average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, ParamSlots, ParamUpdate, Step, UpdateTransform
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,9 @@ class ScaleByAdagrad(UpdateTransform):
     def init(self, param: Param) -> DeclaredSlots:
         return {"accumulator": self.initial}
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            accumulator = slots["accumulator"] + update * update
-            return update / root(accumulator, self.epsilon, inside=self.inside), {"accumulator": accumulator}
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        accumulator = slots["accumulator"] + update * update
+        return update / root(accumulator, self.epsilon, inside=self.inside), {"accumulator": accumulator}
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,11 @@ class ScaleByAdadelta(UpdateTransform):
     def init(self, param: Param) -> DeclaredSlots:
         return {"accumulator": 0.0, "delta_accumulator": 0.0}
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            gradients = average(slots["accumulator"], update * update, self.rho)
-            delta = Sqrt()(slots["delta_accumulator"] + self.epsilon) * update / Sqrt()(gradients + self.epsilon)
-            deltas = average(slots["delta_accumulator"], delta * delta, self.rho)
-            return delta, {"accumulator": gradients, "delta_accumulator": deltas}
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        gradients = average(slots["accumulator"], update * update, self.rho)
+        delta = Sqrt()(slots["delta_accumulator"] + self.epsilon) * update / Sqrt()(gradients + self.epsilon)
+        deltas = average(slots["delta_accumulator"], delta * delta, self.rho)
+        return delta, {"accumulator": gradients, "delta_accumulator": deltas}
 
 
 @SOLVERS.register

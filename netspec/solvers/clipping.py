@@ -15,7 +15,7 @@ from netspec.graph.ops.elementwise import Maximum, Minimum, cast, scalar
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value, in_scope
-from netspec.solvers.transform import Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import Param, ParamSlots, ParamUpdate, Slots, Step, Updates, UpdateTransform, for_each
 
 
 def shrink(limit: float, squares: Value) -> Value:
@@ -35,11 +35,8 @@ class ClipByNorm(UpdateTransform):
 
     limit: float
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            return update * shrink(self.limit, sum_of_squares(update)), slots
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        return update * shrink(self.limit, sum_of_squares(update)), slots
 
 
 @dataclass(frozen=True)
@@ -75,9 +72,6 @@ class ClipByValue(UpdateTransform):
 
     limit: float
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            low, high = scalar(-self.limit, update.dtype), scalar(self.limit, update.dtype)
-            return Minimum()(Maximum()(update, low), high), slots
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        low, high = scalar(-self.limit, update.dtype), scalar(self.limit, update.dtype)
+        return Minimum()(Maximum()(update, low), high), slots

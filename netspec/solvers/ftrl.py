@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.schema.specs.spec import problem
 from netspec.solvers.rules import DecayingSolver, power
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, ParamSlots, ParamUpdate, Step, UpdateTransform
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,16 @@ class FollowRegularizedLeader(UpdateTransform):
     def init(self, param: Param) -> DeclaredSlots:
         return {"accumulator": self.initial, "linear": 0.0}
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            weight, rate, dtype = param.value, step.rate(param), update.dtype
-            accumulator = slots["accumulator"] + update * update
-            before, after = (power(squares, self.exponent) / rate for squares in (slots["accumulator"], accumulator))
-            gradient = update + 2 * self.shrinkage * weight if self.shrinkage else update
-            linear = slots["linear"] + gradient - (after - before) * weight
-            bound = scalar(self.l1, dtype)
-            numerator = Minimum()(Maximum()(linear, -bound), bound) - linear if self.l1 else -linear
-            quadratic = after + 2 * self.l2 + self.beta / rate if self.beta else after + 2 * self.l2
-            return numerator / quadratic - weight, {"accumulator": accumulator, "linear": linear}
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        weight, rate, dtype = param.value, step.rate(param), update.dtype
+        accumulator = slots["accumulator"] + update * update
+        before, after = (power(squares, self.exponent) / rate for squares in (slots["accumulator"], accumulator))
+        gradient = update + 2 * self.shrinkage * weight if self.shrinkage else update
+        linear = slots["linear"] + gradient - (after - before) * weight
+        bound = scalar(self.l1, dtype)
+        numerator = Minimum()(Maximum()(linear, -bound), bound) - linear if self.l1 else -linear
+        quadratic = after + 2 * self.l2 + self.beta / rate if self.beta else after + 2 * self.l2
+        return numerator / quadratic - weight, {"accumulator": accumulator, "linear": linear}
 
 
 @SOLVERS.register

@@ -22,7 +22,17 @@ from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Coefficient, Constant, Schedule
 from netspec.solvers.sgd import Momentum, refuse_nesterov_alone
-from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import (
+    DeclaredSlots,
+    Param,
+    ParamSlots,
+    ParamUpdate,
+    Slots,
+    Step,
+    Updates,
+    UpdateTransform,
+    for_each,
+)
 
 
 def ratio(numerator: Value, denominator: Value) -> Value:
@@ -48,18 +58,15 @@ class ScaleByTrust(UpdateTransform):
     decay: float = 0.0
     excluded: Names = ()
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            decay = param.decay(self.decay)
-            decayed = update + decay * param.value if decay else update
-            if matches(self.excluded, param.name):
-                return decayed, slots
-            weight_norm = norm(param.value)
-            update_norm = norm(update) + decay * weight_norm if decay else norm(update)
-            factor = ratio(self.trust * weight_norm if self.trust != 1 else weight_norm, update_norm)
-            return factor * decayed, slots
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        decay = param.decay(self.decay)
+        decayed = update + decay * param.value if decay else update
+        if matches(self.excluded, param.name):
+            return decayed, slots
+        weight_norm = norm(param.value)
+        update_norm = norm(update) + decay * weight_norm if decay else norm(update)
+        factor = ratio(self.trust * weight_norm if self.trust != 1 else weight_norm, update_norm)
+        return factor * decayed, slots
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import DecoupledSolver, average
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, ParamSlots, ParamUpdate, Step, UpdateTransform
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,10 @@ class SignOfMomentum(UpdateTransform):
     def init(self, param: Param) -> DeclaredSlots:
         return {"first_moment": 0.0}
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            first = slots["first_moment"]
-            mixed = self.beta_1 * first + (1 - self.beta_1) * update
-            return Sign()(mixed), {"first_moment": average(first, update, self.beta_2)}
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        first = slots["first_moment"]
+        mixed = self.beta_1 * first + (1 - self.beta_1) * update
+        return Sign()(mixed), {"first_moment": average(first, update, self.beta_2)}
 
 
 @SOLVERS.register

@@ -24,12 +24,11 @@ from netspec.solvers.transform import (
     Chain,
     DeclaredSlots,
     Param,
+    ParamSlots,
+    ParamUpdate,
     Partition,
-    Slots,
     Step,
-    Updates,
     UpdateTransform,
-    for_each,
 )
 
 LEAST_NORM = 1e-7
@@ -53,15 +52,12 @@ class Orthogonalize(UpdateTransform):
     def init(self, param: Param) -> DeclaredSlots:
         return {"momentum": 0.0}
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            momentum = self.momentum * slots["momentum"] + update
-            direction = update + self.momentum * momentum if self.nesterov else momentum
-            matrix = reshape_to(direction, (direction.shape[0], direction.type.size // direction.shape[0]))
-            scale = 1.0 if self.rms_rate is None else self.rms_rate * sqrt(max(matrix.shape))
-            return reshape_to(self._orthogonal(matrix) * scale, update.shape), {"momentum": momentum}
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        momentum = self.momentum * slots["momentum"] + update
+        direction = update + self.momentum * momentum if self.nesterov else momentum
+        matrix = reshape_to(direction, (direction.shape[0], direction.type.size // direction.shape[0]))
+        scale = 1.0 if self.rms_rate is None else self.rms_rate * sqrt(max(matrix.shape))
+        return reshape_to(self._orthogonal(matrix) * scale, update.shape), {"momentum": momentum}
 
     def _orthogonal(self, x: Value) -> Value:
         a, b, c = self.coefficients

@@ -13,7 +13,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.sgd import Momentum, MomentumSolver, descend_with
-from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, ParamSlots, ParamUpdate, Step, UpdateTransform
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,14 @@ class ScaleByRMS(UpdateTransform):
     def init(self, param: Param) -> DeclaredSlots:
         return {"second_moment": 0.0, "first_moment": 0.0} if self.centered else {"second_moment": 0.0}
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            second = average(slots["second_moment"], update * update, self.rho)
-            following = {"second_moment": second}
-            if self.centered:
-                first = average(slots["first_moment"], update, self.rho)
-                following["first_moment"] = first
-                second = second - first * first
-            return update / root(second, self.epsilon, inside=self.inside), following
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        second = average(slots["second_moment"], update * update, self.rho)
+        following = {"second_moment": second}
+        if self.centered:
+            first = average(slots["first_moment"], update, self.rho)
+            following["first_moment"] = first
+            second = second - first * first
+        return update / root(second, self.epsilon, inside=self.inside), following
 
 
 @SOLVERS.register

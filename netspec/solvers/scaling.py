@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from netspec.graph.ops.unary import Sign
 from netspec.graph.value import Value
-from netspec.solvers.transform import Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import Param, ParamSlots, ParamUpdate, Step, UpdateTransform
 
 
 @dataclass(frozen=True)
@@ -19,25 +19,19 @@ class AddDecayedWeights(UpdateTransform):
     decay: float
     signs: bool = False
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            decay = param.decay(self.decay)
-            if not decay:
-                return update, slots
-            return update + decay * (Sign()(param.value) if self.signs else param.value), slots
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        decay = param.decay(self.decay)
+        if not decay:
+            return update, slots
+        return update + decay * (Sign()(param.value) if self.signs else param.value), slots
 
 
 @dataclass(frozen=True)
 class Descend(UpdateTransform):
     """u ← -lr · u, with the rate and multiplier of the parameter: converts a gradient to a step"""
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            return -step.rate(param) * update, slots
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        return -step.rate(param) * update, slots
 
 
 @dataclass(frozen=True)
@@ -46,8 +40,5 @@ class Scale(UpdateTransform):
 
     factor: float
 
-    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            return (update if self.factor == 1 else self.factor * update), slots
-
-        return for_each(updates, slots, step, rule)
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        return (update if self.factor == 1 else self.factor * update), slots

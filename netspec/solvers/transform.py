@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 from netspec.graph.ops.elementwise import cast
@@ -99,7 +100,11 @@ Updates: TypeAlias = Sequence[Value]
 """One for each parameter, of its type."""
 Slots: TypeAlias = Sequence[dict[str, Value]]
 """One mapping from slot name to value for each parameter."""
-Rule: TypeAlias = Callable[[Param, Value, dict[str, Value]], tuple[Value, dict[str, Value]]]
+ParamSlots: TypeAlias = dict[str, Value]
+"""The slots of one parameter by name."""
+ParamUpdate: TypeAlias = tuple[Value, ParamSlots]
+"""The new update of one parameter, and the next values of its slots."""
+Rule: TypeAlias = Callable[[Param, Value, ParamSlots], ParamUpdate]
 """The update of one parameter: (parameter, update, slots) → (new update, next values of the slots)."""
 
 
@@ -115,7 +120,11 @@ class UpdateTransform:
         return None
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        """Return the new updates, and the next value of every slot that `init` declared."""
+        """Return the new updates, and the next value of every slot that `init` declared; by default by `update_one`."""
+        return for_each(updates, slots, step, partial(self.update_one, step))
+
+    def update_one(self, step: Step, param: Param, update: Value, slots: ParamSlots) -> ParamUpdate:
+        """Return the new update of a parameter, and the next value of its slots, if they depend on nothing else."""
         raise NotImplementedError
 
 
