@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 app = command_app()
 REDRAW_EVERY = 0.5
 """Seconds between two updates of the progress."""
+BOX_DIGITS = {"score": 3, "x1": 1, "y1": 1, "x2": 1, "y2": 1}
+"""Number of decimals of the columns of a table of boxes."""
 MAX_ITEMS = 8
 """Number of items of a list that a table shows."""
 
@@ -57,7 +59,11 @@ def predict(
     ],
     output_file: Annotated[
         str | None,
-        typer.Option("--output", metavar="PATH", help="Write .csv, .jsonl, .parquet, .npz, or masks to a folder."),
+        typer.Option(
+            "--output",
+            metavar="PATH",
+            help="Write .csv, .jsonl, .parquet, .npz; .json (COCO); or pictures to a folder.",
+        ),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", help="Name the N most probable classes.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Add the input table's columns to the output.")] = False,
@@ -69,7 +75,7 @@ def predict(
     autotune: Autotune = None,
     threads: Threads = None,
 ) -> None:
-    """Predict classes, values, texts or masks for files.
+    """Predict classes, values, texts, masks or boxes for files.
 
     Without --output, prints a table. Images, audio, texts and tables are transformed as in the training that the run
     directory or training file describes. An .npz file as input contains an array of samples for each input of the net,
@@ -152,15 +158,19 @@ def _print(stream: PredictionStream, *, as_json: bool) -> None:
         if as_json:
             print("\n".join(map(answer_json, batch.rows())), flush=True)
             continue
-        names = list(batch.columns)
-        right = [index for index, name in enumerate(names) if isinstance(batch.columns[name][0], (int, float))]
-        rows = [[_text(name, value) for name, value in row.items()] for row in batch.rows()]
-        table(names if not number else [""] * len(names), rows, right=right)
+        columns = batch.table()
+        names = list(columns)
+        right = [index for index, name in enumerate(names) if isinstance(next(iter(columns[name]), 0), (int, float))]
+        rows = [[*map(_text, names, values)] for values in zip(*columns.values(), strict=True)]
+        if rows or not number:
+            table(names if not number else [""] * len(names), rows, right=right)
 
 
 def _text(name: str, value: Any) -> str:
     """Return an answer as a table shows it: probabilities in percent, long lists shortened."""
     if isinstance(value, float):
+        if name in BOX_DIGITS:
+            return f"{value:.{BOX_DIGITS[name]}f}"
         return f"{value:.1%}" if name.rpartition(".")[2].startswith("probability") else f"{value:.6g}"
     if isinstance(value, list):
         items = [_text(name, item) for item in value[:MAX_ITEMS]]

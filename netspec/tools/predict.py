@@ -20,7 +20,7 @@ from netspec.tools.evaluation_files import write_evaluation
 from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.prediction_files import AnsweredBatch, write_answers
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, precision_of, rounding_of
-from netspec.training.decoding import Column, Decoder, decoders_of
+from netspec.training.decoding import Column, Decoder, boxes_in_picture, decoders_of
 from netspec.training.evaluation import Evaluation
 from netspec.training.evaluation import test as evaluate_weights
 from netspec.training.model import Model
@@ -125,7 +125,8 @@ def predict(
 
     `top` is the number of classes to name for each sample. `keep` adds the columns of a table to the answers. `output`
     names a file to write the answers to, in the format of its suffix: `.csv`, `.jsonl`, `.parquet`; or `.npz` for the
-    outputs as arrays; or a folder for masks as PNG files. `predict_stream` does the same in constant memory.
+    outputs as arrays; `.json` for boxes as COCO results; or a folder for masks, or pictures with boxes, as PNG files.
+    `predict_stream` does the same in constant memory.
 
     Raises `InputError` if the samples do not fit the net.
 
@@ -299,10 +300,16 @@ def _answered(
         for name, values in columns.items():
             if batch.sizes is not None and name.rpartition(".")[2] == "mask":
                 columns[name] = [_resized(mask, size) for mask, size in zip(values, batch.sizes, strict=True)]
+            if batch.windows is not None and name.rpartition(".")[2] == "boxes":
+                columns[name] = [
+                    boxes if window is None else boxes_in_picture(boxes, window)
+                    for boxes, window in zip(values, batch.windows, strict=True)
+                ]
         if rows is not None:
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
-        classes = next((decoder.classes for decoder in decoders.values() if decoder.classes), ())
-        yield AnsweredBatch(columns, batch.outputs, classes)
+        named = next((decoder for decoder in decoders.values() if decoder.classes), None)
+        classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
+        yield AnsweredBatch(columns, batch.outputs, classes, ids)
 
 
 def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Files of predictions, by suffix: CSV, JSON lines and Parquet with answers, .npz with the outputs as arrays.
+"""Files of predictions, by suffix: CSV, JSON lines and Parquet with answers, .npz with the outputs as arrays, …
 
 All but .npz are written batch by batch, so that their memory does not grow with the number of samples.
 """
@@ -6,7 +6,7 @@ All but .npz are written batch by batch, so that their memory does not grow with
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,11 @@ from netspec.errors import InputError, listing
 from netspec.exchange.files import write_atomically
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.plain_json import json_text
-from netspec.training.decoding import Column
+from netspec.training.decoding import BOX_EDGES, Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from PIL.Image import Image as Picture
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class AnsweredBatch:
     """Arrays (N, …) by the names of the outputs."""
     classes: tuple[str, ...] = ()
     """Names of the classes, if the answers are about classes with names."""
+    category_ids: tuple[int, ...] = ()
+    """Ids of the classes in the annotations of the data, if they have any."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -42,15 +45,23 @@ class AnsweredBatch:
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
+    def table(self) -> dict[str, Column]:
+        """Return the columns of a table: with a row for each box of a detector, for each sample otherwise."""
+        if "boxes" not in self.columns:
+            return self.columns
+        others = [name for name in self.columns if name != "boxes"]
+        rows = [{**{name: row[name] for name in others}, **box} for row in self.rows() for box in row["boxes"]]
+        return {name: [row[name] for row in rows] for name in (*others, "class", "score", *BOX_EDGES)}
+
 
 def write_answers(path: Path, batches: Iterable[AnsweredBatch]) -> None:
-    """Write predictions to a file in the format of its suffix, or masks as PNG files to a folder.
+    """Write predictions to a file in the format of its suffix, or masks or boxes as PNG files to a folder.
 
     Raises `InputError` for an unknown suffix.
     """
     check_output(path)
     if is_folder(path):
-        _write_masks(path, batches)
+        _write_pictures(path, batches)
     elif path.suffix.lower() == ".npz":
         write_npz(path, _joined(batches))
     else:
@@ -67,7 +78,7 @@ def check_output(path: Path) -> None:
     if not is_folder(path) and path.suffix.lower() not in (*WRITERS, ".npz"):
         raise InputError(
             f"predictions cannot be written as {path.suffix}",
-            expected=f"a file name that ends in {listing([*WRITERS, '.npz'])}, or a folder for masks",
+            expected=f"a file name that ends in {listing([*WRITERS, '.npz'])}, or a folder for masks and boxes",
             got=str(path),
         )
 
@@ -81,9 +92,10 @@ def _write_csv(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         for number, batch in enumerate(batches):
+            columns = batch.table()
             if not number:
-                writer.writerow(batch.columns)
-            writer.writerows(zip(*(map(_cell, values) for values in batch.columns.values()), strict=True))
+                writer.writerow(columns)
+            writer.writerows(zip(*(map(_cell, values) for values in columns.values()), strict=True))
 
 
 def _cell(value: Any) -> Any:
@@ -109,55 +121,120 @@ def answer_json(row: Mapping[str, Any]) -> str:
 def _write_parquet(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     from netspec.data.tabular.parquet import write_parquet
 
-    write_parquet(path, ({name: [*map(_plain, values)] for name, values in batch.columns.items()} for batch in batches))
+    write_parquet(path, _tables(batches))
 
 
-def _write_masks(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
-    """Write each mask as a PNG with a palette, whose pixels are class indices, and the classes to `classes.txt`.
+def _tables(batches: Iterable[AnsweredBatch]) -> Iterator[dict[str, Column]]:
+    """Yield the tables of batches that have rows, or one table without rows."""
+    empty: dict[str, Column] | None = None
+    for batch in batches:
+        table = {name: [*map(_plain, values)] for name, values in batch.table().items()}
+        if any(table.values()):
+            empty = None
+            yield table
+        elif empty is None:
+            empty = table
+    if empty is not None:
+        yield empty
 
-    A mask has the name of its picture, `FOLDER/NAME.png`. Raises `InputError` if two have the same.
+
+def _write_coco_results(path: Path, batches: Iterable[AnsweredBatch]) -> None:
+    """Write boxes as a list of COCO results, which pycocotools reads. https://cocodataset.org/#format-results
+
+    The id of an image is the number that is the name of its file, or else the name. That of a class is the one in the
+    annotations of the training data, or else its number, from 1.
+    """
+    with path.open("w", encoding="utf-8") as file:
+        separator = "["
+        for batch in batches:
+            _column("COCO results contain boxes only", batch, "boxes")
+            ids = dict(zip(batch.classes, batch.category_ids or range(1, len(batch.classes) + 1), strict=True))
+            for row in batch.rows():
+                for box in row["boxes"]:
+                    file.write(f"{separator}\n{json_text(_coco_result(row, box, ids))}")
+                    separator = ","
+        file.write("\n]\n" if separator == "," else "[]\n")
+
+
+def _coco_result(row: Mapping[str, Any], box: Mapping[str, Any], ids: Mapping[str, int]) -> dict[str, Any]:
+    left, top, right, bottom = (box[edge] for edge in BOX_EDGES)
+    name = Path(row["file"]).stem if "file" in row else str(row["row"])
+    return {
+        "image_id": int(name) if name.isascii() and name.isdigit() else name,
+        "category_id": ids.get(box["class"], box["class"]),
+        "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)],
+        "score": box["score"],
+    }
+
+
+def _column(problem: str, batch: AnsweredBatch, *names: str) -> str:
+    """Return the first of these columns that the answers have. Raises `InputError` if they have none of them."""
+    found = next((name for name in names if name in batch.columns), None)
+    if found is None:
+        others = [suffix for suffix in (*WRITERS, ".npz") if suffix != ".json"]
+        raise InputError(
+            problem, expected=f"a file name that ends in {listing(others)}",
+            got=f"predictions with the columns {listing(list(batch.columns))}",
+        )  # fmt: skip
+    return found
+
+
+def _write_pictures(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
+    """Write a PNG for each sample: a mask with a palette, whose pixels are class indices, or the picture with boxes.
+
+    It has the name of the sample's file, `FOLDER/NAME.png`; `classes.txt` names the classes of masks. Raises
+    `InputError` if two have the same name.
     """
     written: dict[str, str] = {}
     for batch in batches:
-        masks = batch.columns.get("mask")
-        if masks is None:
-            raise InputError(
-                f"{folder} is a folder, which only masks are written to",
-                expected=f"a file name that ends in {listing([*WRITERS, '.npz'])}",
-                got=f"predictions with the columns {listing(list(batch.columns))}",
-            )
+        column = _column(f"{folder} is a folder, which only masks and boxes are written to", batch, "mask", "boxes")
         folder.mkdir(parents=True, exist_ok=True)
-        if batch.classes and not written:
+        if batch.classes and column == "mask" and not written:
             names_file = "".join(f"{name}\n" for name in batch.classes)
             write_atomically(folder / "classes.txt", lambda path, text=names_file: _write_text(path, text))  # type: ignore[misc]  # mypy infers no type of a lambda's default
         names = batch.columns.get("file") or batch.columns["row"]
-        for name, mask in zip(map(str, names), masks, strict=True):
+        for name, answer in zip(map(str, names), batch.columns[column], strict=True):
             file = f"{Path(name).stem}.png"
             if file in written:
                 raise InputError(
-                    f"two masks would be written to {folder / file}", expected="pictures with different names",
+                    f"two pictures would be written to {folder / file}", expected="pictures with different names",
                     got=f"{written[file]} and {name}",
                 )  # fmt: skip
             written[file] = name
-            write_atomically(folder / file, _mask_writer(mask))
+            picture = _mask_picture(answer) if column == "mask" else _picture_with_boxes(name, answer, batch.classes)
+            write_atomically(folder / file, lambda path, picture=picture: picture.save(path, format="PNG"))  # type: ignore[misc]  # likewise
 
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _mask_writer(mask: NDArray[Any]) -> Callable[[Path], None]:
+def _mask_picture(mask: NDArray[Any]) -> Picture:
     from PIL import Image
 
     from netspec.data.imaging.palette import class_colors
 
     image = Image.fromarray(mask.astype(np.uint8), mode="P")
     image.putpalette(class_colors().ravel().tolist())
-    return lambda path: image.save(path, format="PNG")
+    return image
+
+
+def _picture_with_boxes(name: str, boxes: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Picture:
+    """Return the picture in a file with its boxes, each labelled with its class and score."""
+    if not Path(name).is_file():
+        raise InputError("boxes are drawn on the pictures in files", expected="files as --input", got=name)
+    from netspec.data.imaging.box_drawing import with_boxes
+    from netspec.data.readers.decode import ImageDecoder
+
+    picture = ImageDecoder(3, None, "bilinear").picture(Path(name), name).pillow()
+    labels = [f"{box['class']} {box['score']:.0%}" for box in boxes]
+    numbers = [classes.index(box["class"]) if box["class"] in classes else int(box["class"]) for box in boxes]
+    return with_boxes(picture, [tuple(box[edge] for edge in BOX_EDGES) for box in boxes], numbers, labels)
 
 
 WRITERS: dict[str, Callable[[Path, Iterable[AnsweredBatch]], None]] = {
     ".csv": _write_csv,
+    ".json": _write_coco_results,
     ".jsonl": _write_json_lines,
     ".parquet": _write_parquet,
 }

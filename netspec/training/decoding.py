@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from netspec.data.base import Transform
+from netspec.data.readers.boxes.annotated import CATEGORY_IDS
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.layers.losses_and_metrics import LossSpec, PredictionKind
+from netspec.layers.vision.boxes import BoxSelection
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 Column = list[Any]
 """A value for each sample: a number, a text, a list, or an array."""
+BOX_EDGES = ("x1", "y1", "x2", "y2")
+"""Names of the edges of a box in answers: left, top, right, bottom."""
 MAX_COLUMNS = 1000
 """Number of elements of an output up to which each has its own column."""
 
@@ -58,6 +62,8 @@ class Decoder:
     """Operation by which `decode` computes its values; None if it uses the output unchanged."""
     not_in_graph: str = ""
     """Step of `decode` that has no form in a graph."""
+    category_ids: tuple[int, ...] = ()
+    """Ids of the classes in the annotations of the data (COCO), if they have any."""
     probabilities: Callable[[Array], Array] | None = None
     """Returns the probabilities of the classes (N, C) for an output (N, …); None if the output does not have them."""
 
@@ -77,6 +83,8 @@ def decoders_of(spec: NetSpec | TrainSpec, preprocessing: PreprocessingRecord) -
 def _decoder(output: str, links: Links, labels: _Labels) -> Decoder:
     layers = {name: layer for layer in links.layers for name in layer.outputs}
     activation = None
+    if output in layers and (selection := box_selection(layers[output])) is not None:
+        return _box_decoder(layers[output], selection, links, labels)
     for name in _upstream(output, layers):
         loss = next((loss for loss in links.losses if loss.sources[:1] == (name,)), None)
         if loss is not None and _kind(loss) is not None:
@@ -139,6 +147,46 @@ def _for_loss(loss: LossLink, labels: _Labels, *, activated: bool) -> Decoder:
     )
 
 
+def box_selection(layer: LayerLink) -> BoxSelection | None:
+    """Return how boxes are selected from the output of a detector's layer; None for other layers."""
+    fields: Any = layer.fields
+    return fields if isinstance(fields, BoxSelection) else None
+
+
+def _box_decoder(layer: LayerLink, selection: BoxSelection, links: Links, labels: _Labels) -> Decoder:
+    """Boxes of a detector's layer, with the classes of the labels that the loss of its input reads."""
+    targets = [loss.sources[2] for loss in links.losses if _kind(loss) == "boxes" and loss.sources[0] in layer.sources]
+    classes = labels.classes(targets[0]) if targets else ()
+
+    def decode(output: Array, top: int) -> dict[str, Column]:
+        selected = [selection.select(sample).tolist() for sample in output]
+        return {"boxes": [[_box_answer(row, classes) for row in rows] for rows in selected]}
+
+    ids = labels.category_ids() if targets else ()
+    return Decoder(decode, classes, not_in_graph="non-maximum suppression", category_ids=ids)
+
+
+def _box_answer(row: Sequence[float], classes: Sequence[str]) -> dict[str, Any]:
+    """Return a detection as plain data; its edges are fractions of the image."""
+    *edges, score, label = row
+    return {"class": _named(classes, int(label)), "score": round(score, 6), **dict(zip(BOX_EDGES, edges, strict=True))}
+
+
+def boxes_in_picture(boxes: Sequence[dict[str, Any]], window: Sequence[float]) -> list[dict[str, Any]]:
+    """Return boxes in pixels of a picture, of which the net sees a window: left, top, right and bottom edge."""
+    left, top, right, bottom = window
+    scale = {
+        "x1": (left, right - left),
+        "y1": (top, bottom - top),
+        "x2": (left, right - left),
+        "y2": (top, bottom - top),
+    }
+    return [
+        {**box, **{edge: round(start + box[edge] * length, 2) for edge, (start, length) in scale.items()}}
+        for box in boxes
+    ]
+
+
 class _Labels:
     """Facts known in training about the net's inputs that losses read as targets."""
 
@@ -159,6 +207,11 @@ class _Labels:
         """Return the class names of an output that no loss reads, and the function that gives probabilities."""
         known = self._record.outputs.get(output, {})
         return tuple(known.get("classes", ())), str(known.get("function", ""))
+
+    def category_ids(self) -> tuple[int, ...]:
+        """Return the ids that the data's annotation file has for the classes of boxes, if it has any."""
+        ids = None if self._learned is None else self._learned.source.get(CATEGORY_IDS)
+        return tuple(ids) if isinstance(ids, list) else ()
 
     def text(self, target: str) -> Callable[[Sequence[int]], str] | None:
         """Return the function that decodes tokens of a target, if its values are tokens of a text."""

@@ -23,10 +23,11 @@ from netspec.layers.losses_and_metrics import LossSpec, MetricSpec, TableRow
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.specs.data import SplitFields
 from netspec.schema.specs.kinds import METRICS, MetricFields
-from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.links import Links, resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.class_weights import with_class_weights
+from netspec.training.decoding import box_selection
 from netspec.training.events import MAX_EXAMPLES, SPLITS
 from netspec.training.inputs import input_ranges
 from netspec.training.model import load_weights
@@ -200,9 +201,13 @@ def test(
 
 
 def with_class_reports(net: NetSpec) -> NetSpec:
-    """Return a net with a confusion matrix and a report of the classes for each loss over class indices."""
-    metrics: list[MetricFields] = []
-    for loss in resolve_names(net).losses:
+    """Return a net with a confusion matrix and a report of the classes for each loss over class indices.
+
+    A detector gets a report of the average precisions of its classes.
+    """
+    links = resolve_names(net)
+    metrics: list[MetricFields] = _detection_reports(links)
+    for loss in links.losses:
         target = net.inputs.get(loss.sources[1]) if len(loss.sources) > 1 else None
         assert isinstance(loss.fields, LossSpec)
         if loss.fields.prediction_kind != "classes" or target is None or target.dtype.startswith("float"):
@@ -216,6 +221,17 @@ def with_class_reports(net: NetSpec) -> NetSpec:
             METRICS.parse({"type": "ConfusionMatrix", **fields}),
         ]
     return net.model_copy(update={"metrics": [*net.metrics, *metrics]})
+
+
+def _detection_reports(links: Links) -> list[MetricFields]:
+    """Return a report for each detector: for its layer of boxes, and the targets of the loss of that layer's input."""
+    return [
+        METRICS.parse({"type": "DetectionReport", "from": [layer.name, *loss.sources[1:]]})
+        for layer in links.layers
+        if box_selection(layer) is not None
+        for loss in links.losses
+        if loss.sources[0] == layer.sources[0]
+    ]
 
 
 def with_split(source: Source, split: str = "test", overrides: Overrides = ()) -> TrainSpec:

@@ -22,10 +22,12 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import learned_of, wanted_inputs
 from netspec.training.model import DEFAULT_BATCH, Model
+from netspec.training.picture_windows import Window, moving_transforms, picture_window
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from netspec.data.imaging.base import ImageTransform
     from netspec.data.tabular.table_file import TableFile
 
 
@@ -39,6 +41,8 @@ class PredictedBatch:
     """Arrays (N, …) by the names of the outputs."""
     sizes: Sequence[tuple[int, int]] | None = None
     """Height and width of each sample's picture in its file, if the net sees all of it; None for other samples."""
+    windows: Sequence[Window | None] | None = None
+    """The part of each sample's picture that the net sees, in pixels of the file; None for other samples."""
 
 
 def predict_files(
@@ -53,7 +57,9 @@ def predict_files(
     preparation = FilePreparation(model, spec)
     for identities, batch in preparation.batches(paths, batch_size, split):
         outputs = model.predict(batch.inputs, len(batch))
-        yield PredictedBatch(identities, outputs, preparation.picture_sizes(identities))
+        yield PredictedBatch(
+            identities, outputs, preparation.picture_sizes(identities), preparation.picture_windows(identities)
+        )
 
 
 class FilePreparation:
@@ -68,6 +74,9 @@ class FilePreparation:
         self._seed = spec.train.seed
         self._shows_whole_pictures = False
         """Whether the samples of the current source are pictures that are at most resized."""
+        self._moves: list[ImageTransform] | None = None
+        """The transforms that move positions in the pictures of the current source, if it has pictures."""
+        self._read_size: tuple[int, int] | None = None
 
     def batches(
         self, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None
@@ -85,6 +94,9 @@ class FilePreparation:
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
                     for _, transform in loader.transforms
                 )
+                if isinstance(source, ImageFileSource):
+                    self._moves = moving_transforms([transform for _, transform in loader.transforms])
+                    self._read_size = source.size
                 for batch in loader.one_pass():
                     origins = [loader.identify(index) for index in batch.indices.tolist()]
                     ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
@@ -93,11 +105,20 @@ class FilePreparation:
 
     def picture_sizes(self, ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]] | None:
         """Return height and width of the pictures of a batch of `batches`; None if the net does not see all of them."""
-        if not self._shows_whole_pictures:
-            return None
-        from netspec.data.readers.decode import upright_size
+        return _sizes(ids) if self._shows_whole_pictures else None
 
-        return [upright_size(Path(str(file)), str(file)) for file in ids["file"]]
+    def picture_windows(self, ids: Mapping[str, Sequence[str | int]]) -> list[Window | None] | None:
+        """Return the part of each picture of a batch that the net sees; None if samples are not files of pictures."""
+        if self._moves is None:
+            return None
+        return [picture_window(self._moves, size, self._read_size) for size in _sizes(ids)]
+
+
+def _sizes(ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]]:
+    """Return height and width of the pictures in files."""
+    from netspec.data.readers.decode import upright_size
+
+    return [upright_size(Path(str(file)), str(file)) for file in ids["file"]]
 
 
 def input_arrays(model: Model, spec: TrainSpec, path: Path) -> dict[str, NDArray[Any]]:

@@ -124,7 +124,7 @@ def test_an_unknown_suffix_is_an_error_before_anything_runs(netspec, trained):
     result = netspec(*words)
     assert result.status == 2
     assert "predictions cannot be written as .pdf" in result.err
-    assert ".csv, .jsonl, .npz, .parquet, or a folder for masks" in result.err
+    assert ".csv, .json, .jsonl, .npz, .parquet, or a folder for masks and boxes" in result.err
 
 
 def test_unneeded_inputs_are_accepted(netspec, trained):
@@ -247,11 +247,11 @@ def test_masks_are_written_as_pictures(netspec, tmp_path, monkeypatch):
             np.testing.assert_array_equal(np.asarray(mask), expected)
 
 
-def test_a_folder_is_for_masks_only(netspec, trained):
+def test_a_folder_is_for_masks_and_boxes_only(netspec, trained):
     np.savez("in.npz", features=np.zeros((5, 3), np.float32))
     result = netspec("predict", "run", "--input", "in.npz", "--output", "masks")
     assert result.status == 2
-    assert "only masks are written to" in result.err
+    assert "only masks and boxes are written to" in result.err
     assert not Path("masks").exists()
 
 

@@ -110,8 +110,9 @@ class DetectionFolder(ImageFileSource):
             trained = None if learned is None else learned.get(CLASSES)
             listing, arrays = boxed_images(annotations, findings, self.classes, trained, self.max_boxes, skip=skip)
             return BoxedImages(
-                listing, arrays, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
-            )
+                listing, arrays, annotations.category_ids, size=self.size, channels=self.channels,
+                interpolation=self.interpolation, skip=skip,
+            )  # fmt: skip
 
     def _annotations(self, findings: Findings) -> AnnotationSet:
         """Read the annotations in their format."""

@@ -14,6 +14,8 @@ from netspec.data.base import Array
 from netspec.data.readers.decode import upright_size
 from netspec.errors import InputError, Problem, and_more, did_you_mean, listing
 
+CATEGORY_IDS = "category_ids"
+"""Key of the ids of the classes that the training split learns from COCO's annotations."""
 EXAMPLES = 10
 """Number of locations that a message names; the others are counted."""
 TOLERANCE = 1.0
@@ -52,6 +54,8 @@ class AnnotationSet:
     pictures: list[AnnotatedPicture]
     classes: tuple[str, ...] | None = None
     """The classes that the files declare, in their order; None if they only occur with boxes."""
+    category_ids: Mapping[str, int] = field(default_factory=dict)
+    """Ids of the classes in the files, by name, if they have any."""
     relative: bool = False
     """Whether coordinates are fractions of the picture's size; otherwise pixels."""
 

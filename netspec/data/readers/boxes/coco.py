@@ -36,7 +36,8 @@ def read_coco(path: Path, pictures: Path, findings: Findings) -> AnnotationSet:
     for index, entry in enumerate(document["annotations"]):
         _add_box(path, index, entry, by_id, names, findings)
     found = [picture for _, picture in by_id.values()]
-    return AnnotationSet(found, tuple(names[key] for key in sorted(names)))
+    ids = {names[key]: key for key in sorted(names)}
+    return AnnotationSet(found, tuple(ids), ids)
 
 
 def _document(path: Path) -> dict[str, list[Any]]:

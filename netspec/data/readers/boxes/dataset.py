@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -11,7 +11,14 @@ from netspec.data.base import Array, FieldType
 from netspec.data.files import fingerprint
 from netspec.data.imaging.annotations import BoxAnnotation
 from netspec.data.imaging.arrays import Picture
-from netspec.data.readers.boxes.annotated import AnnotationSet, BoxArrays, Findings, box_arrays, class_names
+from netspec.data.readers.boxes.annotated import (
+    CATEGORY_IDS,
+    AnnotationSet,
+    BoxArrays,
+    Findings,
+    box_arrays,
+    class_names,
+)
 from netspec.data.readers.file_samples import Listing
 from netspec.data.readers.images import IMAGES, ImageFiles
 from netspec.data.readers.list_labels import CLASSES
@@ -24,8 +31,8 @@ class BoxedImages(ImageFiles):
     """Images with boxes: `image` (channels, H, W), `boxes` (max_boxes, 4), `labels` and `crowd` (max_boxes)."""
 
     def __init__(
-        self, listing: Listing, arrays: BoxArrays, *, size: tuple[int, int] | None, channels: int, interpolation: str,
-        skip: bool,
+        self, listing: Listing, arrays: BoxArrays, category_ids: Mapping[str, int], *, size: tuple[int, int] | None,
+        channels: int, interpolation: str, skip: bool,
     ) -> None:  # fmt: skip
         super().__init__(listing, size=size, channels=channels, interpolation=interpolation, skip=skip)
         self._arrays = {"boxes": arrays.boxes, "labels": arrays.labels, "crowd": arrays.crowd}
@@ -35,7 +42,8 @@ class BoxedImages(ImageFiles):
         }
         self.classes = {"labels": listing.classes}
         self.annotations = {"boxes": BoxAnnotation("image", {"labels": -1, "crowd": 0})}
-        self.learned = {CLASSES: list(listing.classes)}
+        ids = [category_ids.get(name, 0) for name in listing.classes] if category_ids else []
+        self.learned = {CLASSES: list(listing.classes), **({CATEGORY_IDS: ids} if ids else {})}
         self.digest = fingerprint(self.digest, *(array.tobytes() for array in self._arrays.values()))
 
     def samples_at(self, indices: Array, batch_of: Callable[[list[Picture]], Batch]) -> dict[str, Batch | Array]:

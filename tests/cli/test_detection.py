@@ -1,0 +1,180 @@
+"""Detection on the command line: inspect, train, evaluate and predict images with boxes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import Netspec
+
+NET = """\
+netspec: 1
+name: cells
+inputs: {image: {shape: [3, 16, 16]}, boxes: {shape: [4, 4]}, labels: {shape: [4], dtype: int32}}
+layers:
+  - {type: AveragePooling2D, pool_size: 8, from: image}
+  - {name: head, type: Conv2D, filters: 6, kernel_size: 1, kernel_initializer: zeros}
+  - {name: detections, type: AnchorFreeBoxes}
+losses: [{type: AnchorFreeDetection, from: [head, boxes, labels], radius: 0.5}]
+metrics: [{type: MeanAveragePrecision, name: mAP, from: [detections, boxes, labels]}]
+"""
+TRAIN = """\
+netspec: 1
+net: net.yaml
+data:
+  train:
+    source: detection_folder
+    path: photos
+    annotations: boxes.json
+    split: {validation: 0.25}
+    max_boxes: 4
+    batch_size: 6
+    shuffle: true
+    transforms: [STEPS, {type: RandomFlip}, {type: Rescaling, scale: 0.00390625}]
+solver: {type: Adam, learning_rate: 0.5}
+train: {max_steps: 300, seed: 1}
+"""
+COLORS = {"red": (220, 20, 20), "green": (20, 220, 20)}
+COLUMNS = ["file", "class", "score", "x1", "y1", "x2", "y2"]
+HEIGHT, WIDTH = 32, 64
+"""Size of the pictures, which have 2 × 2 fields."""
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve pictures of four fields, some of them red or green; the ids of their classes are 7 and 3."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    random, annotations, images = np.random.default_rng(3), list[dict[str, Any]](), list[dict[str, Any]]()
+    for number in range(12):
+        picture = Image.new("RGB", (WIDTH, HEIGHT), (20, 20, 20))
+        for field, kind in enumerate(random.choice(["", "red", "green"], 4)):
+            if kind:
+                corner = field % 2 * WIDTH // 2, field // 2 * HEIGHT // 2
+                picture.paste(COLORS[kind], (*corner, corner[0] + WIDTH // 2, corner[1] + HEIGHT // 2))
+                entry = {"id": len(annotations), "image_id": number, "category_id": {"red": 7, "green": 3}[kind]}
+                annotations.append({**entry, "bbox": [*corner, WIDTH // 2, HEIGHT // 2]})
+        picture.save(f"photos/{number:03d}.png")
+        images.append({"id": number, "file_name": f"{number:03d}.png"})
+    categories = [{"id": 7, "name": "red"}, {"id": 3, "name": "green"}]
+    document = {"images": images, "annotations": annotations, "categories": categories}
+    Path("boxes.json").write_text(json.dumps(document))
+    Path("net.yaml").write_text(NET)
+    Path("train.yaml").write_text(TRAIN.replace("STEPS", "{type: Resizing, height: 16, width: 16}"))
+    return tmp_path
+
+
+def boxes_of(number: int) -> list[tuple[str, float, float, float, float]]:
+    """Class and edges of the boxes of a picture."""
+    document = json.loads(Path("boxes.json").read_text())
+    names = {category["id"]: category["name"] for category in document["categories"]}
+    boxes = [
+        (names[entry["category_id"]], *entry["bbox"])
+        for entry in document["annotations"]
+        if entry["image_id"] == number
+    ]
+    return sorted((name, x, y, x + width, y + height) for name, x, y, width, height in boxes)
+
+
+def found_boxes(rows: list[dict[str, Any]]) -> list[tuple[str, float, float, float, float]]:
+    """Class and edges of predicted boxes, in whole pixels."""
+    return sorted((row["class"], *(round(float(row[edge])) for edge in ("x1", "y1", "x2", "y2"))) for row in rows)
+
+
+def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
+    assert netspec("check", "train.yaml").status == 0
+    trained = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")
+    assert trained.status == 0
+    report = netspec("test", "run", "--split", "validation", "--report", "--output", "report").out
+    assert "AP50" in report
+    rows = list(csv.DictReader(Path("report/detection_report.csv").read_text().splitlines()))
+    assert [row[""] for row in rows] == ["green", "red", "mean"]
+    assert float(rows[2]["AP"]) > 0.9
+
+    header, *lines = netspec("predict", "run", "--input", "photos").out.splitlines()
+    assert header.split() == COLUMNS
+    assert len(lines) == sum(len(boxes_of(number)) for number in range(12))
+    assert netspec("predict", "run", "--input", "photos", "--output", "boxes.csv").status == 0
+    found = list(csv.DictReader(Path("boxes.csv").read_text().splitlines()))
+    for number in range(12):
+        rows = [row for row in found if row["file"] == f"photos/{number:03d}.png"]
+        assert found_boxes(rows) == boxes_of(number)
+
+    answers = [json.loads(line) for line in netspec("predict", "run", "--input", "photos", "--json").out.splitlines()]
+    assert [found_boxes(answer["boxes"]) for answer in answers] == [boxes_of(number) for number in range(12)]
+    assert netspec("predict", "run", "--input", "photos", "--output", "results.json").status == 0
+    results = json.loads(Path("results.json").read_text())
+    assert {result["category_id"] for result in results} == {3, 7}
+    expected = json.loads(Path("boxes.json").read_text())["annotations"]
+    assert {(result["image_id"], result["category_id"], *map(round, result["bbox"])) for result in results} == {
+        (entry["image_id"], entry["category_id"], *entry["bbox"]) for entry in expected
+    }
+
+
+def test_boxes_are_drawn_on_pictures(netspec: Netspec, photos: Path) -> None:
+    settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0")
+    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
+    assert netspec("predict", "run", "--input", "photos", "--output", "drawn").status == 0
+    for number in range(12):
+        with Image.open(f"drawn/{number:03d}.png") as drawn, Image.open(f"photos/{number:03d}.png") as picture:
+            assert drawn.size == (WIDTH * 6, HEIGHT * 6)  # small pictures are enlarged
+            assert np.asarray(drawn.resize(picture.size, Image.Resampling.NEAREST)).shape == np.asarray(picture).shape
+            assert len(drawn.getcolors(2**20) or []) > len(picture.getcolors(2**20) or [])
+    Path("more").mkdir()
+    Path("photos/000.png").rename("more/001.png")
+    result = netspec("predict", "run", "--input", "photos", "more", "--output", "again")
+    assert result.status == 2
+    assert "two pictures would be written to again/001.png" in result.err
+
+
+@pytest.mark.parametrize(
+    ("steps", "shift"),
+    [
+        ("{type: Resizing, height: 16, width: 16, pad_to_aspect_ratio: true}", 0),
+        ("{type: CenterCrop, height: 32, width: 32}, {type: Resizing, height: 16, width: 16}", 16),
+    ],
+)
+def test_boxes_are_placed_in_pictures_that_are_padded_or_cropped(netspec, photos, steps: str, shift: int) -> None:
+    """Every cell of the grid predicts its own area: the padding above and below, or the middle of the picture."""
+    Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))
+    settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0", "solver.learning_rate=1e-9")
+    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
+    line = netspec("predict", "run", "--input", "photos/000.png", "--json").out
+    edges = {(box["x1"], box["y1"], box["x2"], box["y2"]) for box in json.loads(line)["boxes"]}
+    if shift:  # 32 × 32 pixels in the middle, of which each cell has a quarter
+        assert edges == {(x, y, x + 16, y + 16) for x in (16, 32) for y in (0, 16)}
+    else:  # 64 × 64 pixels, of which the picture is the rows 16 to 48
+        assert edges == {(x, y, x + 32, y + 32) for x in (0, 32) for y in (-16, 16)}
+
+
+def test_arrays_give_fractions(netspec: Netspec, photos: Path) -> None:
+    settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0", "solver.learning_rate=1e-9")
+    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
+    np.savez("images.npz", image=np.zeros((1, 3, 16, 16), np.float32))
+    line = netspec("predict", "run", "--input", "images.npz", "--json").out
+    edges = {(box["x1"], box["y1"], box["x2"], box["y2"]) for box in json.loads(line)["boxes"]}
+    assert edges == {(x, y, x + 0.5, y + 0.5) for x in (0, 0.5) for y in (0, 0.5)}
+
+
+def test_nothing_found_is_an_empty_table(netspec: Netspec, photos: Path) -> None:
+    settings = ("train.max_steps=1", "net.layers.detections.score_threshold=1")
+    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
+    assert netspec("predict", "run", "--input", "photos").out.split() == COLUMNS
+    assert netspec("predict", "run", "--input", "photos", "--output", "boxes.csv").status == 0
+    assert Path("boxes.csv").read_text() == "file,class,score,x1,y1,x2,y2\n"
+    assert netspec("predict", "run", "--input", "photos", "--output", "boxes.json").status == 0
+    assert json.loads(Path("boxes.json").read_text()) == []
+
+
+def test_only_boxes_are_written_as_coco_results(netspec: Netspec, photos: Path) -> None:
+    Path("net.yaml").write_text(f"{NET}outputs: [head]\n")
+    assert netspec("train", "train.yaml", "train.max_steps=1", "--run-dir", "run", "--device", "reference").status == 0
+    result = netspec("predict", "run", "--input", "photos", "--output", "boxes.json")
+    assert result.status == 2
+    assert "COCO results contain boxes only" in result.err
