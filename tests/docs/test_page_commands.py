@@ -1,0 +1,42 @@
+"""The commands of the task pages run as they are shown, on a small slice of the data where the page has much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page_commands import run_pages
+
+pytestmark = pytest.mark.slow
+
+DIGITS = """python - <<'END'
+from pathlib import Path
+import numpy as np
+from PIL import Image
+random = np.random.default_rng(0)
+for split in ("train", "test"):
+    for name in range(10):
+        for number in range(4):
+            path = Path("digits") / split / str(name) / f"{number:04}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(random.integers(0, 256, (28, 28)).astype(np.uint8)).save(path)
+END"""
+"""Writes noise in place of MNIST's 70,000 images."""
+TEXT = "python -c \"print((''.join(map(chr, range(33, 97))) + chr(10)) * 60)\" > tinyshakespeare.txt #"
+"""Writes 65 characters again and again in place of Shakespeare's works."""
+TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
+    "images": (["images.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
+    "table": (["tables.md"], {}),
+    "text": (["text.md"], {"curl -L -o tinyshakespeare.txt": TEXT, "--prompt 'ROMEO:'": "--prompt 'ABC' --tokens 5"}),
+    "time series": (["time_series.md"], {"netspec train train.yaml": "netspec train train.yaml train.max_epochs=5"}),
+    "python": (["python.md"], {}),
+}
+"""Pages of each task, and replacements in their commands."""
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_commands_of_a_task_run(task: str, tmp_path: Path) -> None:
+    pages, slices = TASKS[task]
+    run_pages(pages, tmp_path, slices)
