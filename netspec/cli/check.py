@@ -44,7 +44,7 @@ def check(
         typer.Argument(metavar="SPEC... [KEY=VALUE|~KEY]...", help="Check these files, each with these changes."),
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
-    run: Annotated[bool, typer.Option("--run", help="Also run some steps, and check `expect`.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Also run training steps, and check `expect`.")] = False,
     no_data: Annotated[bool, typer.Option("--no-data", help="Do not check the data.")] = False,
     device: Device = "auto",
     export: Annotated[
@@ -124,7 +124,10 @@ def _check_expectations(file: str, overrides: Sequence[str], device: str, *, qui
     """Print a line for each expectation of a training file; yield the problems."""
     from netspec.tools.check import check_expectations
 
-    for result in check_expectations(file, overrides=overrides, device=device):
+    results = list(check_expectations(file, overrides=overrides, device=device))
+    if not results and not quiet:
+        print(f"{file}: no step is run: a net file has no data to train on")
+    for result in results:
         if not quiet:
             print(f"{file}: {result.summary}")
         if result.problem is not None:

@@ -69,6 +69,7 @@ def evaluate(
         return
     loss = [] if evaluation.loss is None else [["loss", f"{evaluation.loss:.6f}"]]
     metrics = [[name, f"{value:.6f}"] for name, value in evaluation.metrics.items()]
+    metrics += [[f"{name} in the target's unit", f"{value:.6g}"] for name, value in evaluation.in_units.items()]
     left_out = [["left out", count(evaluation.skipped)]] if evaluation.skipped else []
     rows = [["samples", count(evaluation.samples)], *left_out, *loss, *metrics]
     table(["", ""], rows, right=(1,))

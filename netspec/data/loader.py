@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -212,6 +213,29 @@ class Loader:
         inputs = {binding.field: binding.name for binding in self._bindings if binding.field != "label"}
         ranges = self._pipeline.column_ranges.items()
         return {column: (inputs[field], start, stop) for column, (field, start, stop) in ranges if field in inputs}
+
+    @property
+    def unit_scales(self) -> dict[str, float]:
+        """By input that is a single number in other units than those of the data: the factor that converts back."""
+        scales: dict[str, float] = {}
+        label = getattr(self._split, "label", None)
+        column = self.learned.source.get(str(label)) if label is not None else None
+        for binding in self._bindings:
+            if prod(binding.shape) != 1:
+                continue
+            steps = [step for name, step in self.transforms if name == binding.name]
+            ends = np.array([0.0, 1.0]).reshape(2, *binding.shape)
+            try:
+                for step in reversed(steps):
+                    ends = step.restore(ends)
+            except NotImplementedError:
+                continue
+            scale = float(ends[1].item() - ends[0].item())
+            if binding.field == LABEL and isinstance(column, Mapping) and "scale" in column:
+                scale *= float(np.asarray(column["scale"]).flat[0])
+            if scale != 1.0:
+                scales[binding.name] = abs(scale)
+        return scales
 
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""

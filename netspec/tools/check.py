@@ -118,7 +118,8 @@ def check_expectations(
 ) -> Iterator[ExpectationResult]:
     """Run some steps of a training, and yield the result of each expectation that its `expect` declares.
 
-    A net file, or a training file without `expect`, yields nothing. Raises `InputError` if the spec is wrong.
+    Without expectations of a training, one step is run. A net file yields nothing. Raises `InputError` if the spec is
+    wrong.
 
         >>> all(result.problem is None for result in netspec.check_expectations("train.yaml"))
     """

@@ -51,6 +51,8 @@ class Evaluation:
     """Scalar metrics, by name."""
     tables: dict[str, TableRow | Mapping[str, TableRow]] = field(default_factory=dict)
     """The other metrics, by name: values by name, or tables with named rows and columns."""
+    in_units: dict[str, float] = field(default_factory=dict)
+    """Metrics of a target that the net learned in other units, in the units of the data, by name."""
     skipped: int = 0
     """Number of damaged samples that `on_error: skip` left out."""
     damaged: tuple[str, ...] = ()
@@ -72,7 +74,8 @@ class Evaluation:
         bad = self.non_finite
         data = {"samples": self.samples, "loss": self.loss, "metrics": dict(self.metrics)}
         skipped = {"skipped": self.skipped} if self.skipped else {}
-        return {**data, **skipped, **({"non_finite": bad} if bad else {})}
+        in_units = {"in_units": dict(self.in_units)} if self.in_units else {}
+        return {**data, **in_units, **skipped, **({"non_finite": bad} if bad else {})}
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data, with `tables` if it has tables."""
@@ -84,7 +87,7 @@ class Evaluation:
         bad, metrics, tables = data.get("non_finite", ()), data["metrics"], data.get("tables", {})
         loss = nan if data["loss"] is None and "loss" in bad else data["loss"]
         metrics = {name: nan if value is None else value for name, value in metrics.items()}
-        return cls(data["samples"], loss, metrics, tables, data.get("skipped", 0))
+        return cls(data["samples"], loss, metrics, tables, data.get("in_units", {}), data.get("skipped", 0))
 
 
 def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Evaluation:
@@ -121,7 +124,20 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
             evaluation.tables[name] = result
         else:
             evaluation.metrics[name] = result
+    evaluation.in_units.update(_in_units(compiler.spec, loader, evaluation.metrics))
     return evaluation
+
+
+def _in_units(net: NetSpec, loader: Loader, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that have a unit in that of the data, if the net learned their target in another one."""
+    scales, converted = loader.unit_scales, dict[str, float]()
+    for metric in resolve_names(net).metrics:
+        scale = next((scales[source] for source in metric.sources[1:2] if source in scales), None)
+        assert isinstance(metric.fields, MetricFields)
+        power = metric.fields.unit_power
+        if scale is not None and power and metric.name in metrics:
+            converted[metric.name] = metrics[metric.name] * scale**power
+    return converted
 
 
 def class_names(net: NetSpec, loader: Loader) -> dict[str, Sequence[str]]:

@@ -252,7 +252,8 @@ def _format_split(parts: Sequence[int]) -> str:
 def format_evaluation(test: Event) -> str:
     """Return loss, metrics and sample count of an evaluation as text."""
     loss = [] if test["loss"] is None else [f"loss {test['loss']:.5f}"]
-    metrics = [f"{name} {value:.5f}" for name, value in test["metrics"].items()]
+    in_units = {name: f" ({value:.5g} in the target's unit)" for name, value in test.get("in_units", {}).items()}
+    metrics = [f"{name} {value:.5f}{in_units.get(name, '')}" for name, value in test["metrics"].items()]
     samples = f"over {counted(test['samples'], 'sample')}"
     skipped = f", {test['skipped']:,} left out" if test.get("skipped") else ""
     return " ".join([*loss, *metrics, samples]) + skipped + (" (not finite)" if test.get("non_finite") else "")

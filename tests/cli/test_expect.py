@@ -82,3 +82,26 @@ def test_a_loss_that_is_not_finite_is_as_large_as_can_be(folder, capsys):
     found = problems(capsys, "train.yaml", "--run", "solver.learning_rate=1e30", "solver.momentum=0")
     assert list(found) == ["expect.overfits"]
     assert found["expect.overfits"][1].startswith("inf")
+
+
+def test_one_step_is_run_without_expectations(folder, capsys):
+    text = (folder / "train.yaml").read_text()
+    (folder / "train.yaml").write_text(text[: text.index("expect:")])
+    assert main(["check", "train.yaml", "--run", "--device", "reference"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.startswith("train.yaml: one training step with a batch of 4 samples: loss ")
+    assert line.endswith("; an untrained net has about 0.6931 (ln 2)")
+
+
+def test_a_first_step_without_a_finite_loss_is_an_error(folder, capsys):
+    text = (folder / "train.yaml").read_text()
+    (folder / "train.yaml").write_text(text[: text.index("expect:")])
+    arrays = dict(np.load(folder / "blobs.npz"))
+    np.savez(folder / "blobs.npz", features=np.full_like(arrays["features"], 3e38), label=arrays["label"])
+    assert main(["check", "train.yaml", "--run", "--device", "reference"]) == 2
+    assert "the loss of the first step is not finite" in capsys.readouterr().err
+
+
+def test_a_net_file_runs_no_step(folder, capsys):
+    assert main(["check", "net.yaml", "--run"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "net.yaml: no step is run: a net file has no data to train on"

@@ -43,6 +43,7 @@ class MeanSquaredErrorMetric(LossMetric):
 
     type: Literal["MeanSquaredError"] = "MeanSquaredError"
     loss: ClassVar = regression.MeanSquaredError
+    unit_power: ClassVar[int] = 2
     samples: ClassVar = (*regression.SAMPLES, WEIGHTED)
 
 
@@ -55,6 +56,7 @@ class RootMeanSquaredErrorMetric(LossMetric):
 
     type: Literal["RootMeanSquaredError"] = "RootMeanSquaredError"
     loss: ClassVar = regression.MeanSquaredError
+    unit_power: ClassVar[int] = 1
     samples: ClassVar = (WEIGHTED,)
 
     def result(self, *totals: Any) -> MetricResult:
@@ -71,6 +73,7 @@ class MeanAbsoluteErrorMetric(LossMetric):
 
     type: Literal["MeanAbsoluteError"] = "MeanAbsoluteError"
     loss: ClassVar = regression.MeanAbsoluteError
+    unit_power: ClassVar[int] = 1
     samples: ClassVar = regression.SAMPLES
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from netspec.errors import InputError, listing, near_path
+from netspec.errors import InputError, Problem, listing, near_path
 from netspec.exchange.files import write_atomically
 from netspec.tools.init.files import Files
 
@@ -66,17 +67,26 @@ def init(
         raise InputError("--task: there is no such task", expected=f"one of {listing(TASKS)}", got=task)
     folder = Path(output) if output is not None else path if path.is_dir() else path.parent
     net, train = folder / "net.yaml", folder / "train.yaml"
-    existing = [str(file) for file in (net, train) if file.exists()]
-    if existing and not force:
-        raise InputError(
-            f"{' and '.join(existing)} exist already", hint="overwrite with --force, or write to another folder "
-            "with --output",
-        )  # fmt: skip
-    files = _files(path, folder, net.name, target, task, None if trunk is None else Path(trunk))
+    problems = _existing((net, train)) if not force else []
+    if problems and trunk is not None:  # whose import writes files
+        raise InputError(problems)
+    try:
+        files = _files(path, folder, net.name, target, task, None if trunk is None else Path(trunk))
+    except InputError as error:
+        raise InputError([*error.problems, *problems]) from None
+    if problems:
+        raise InputError(problems)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in ((net, files.net), (train, files.train)):
         write_atomically(file, partial(Path.write_text, data=text, encoding="utf-8"))
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
+
+
+def _existing(files: Sequence[Path]) -> list[Problem]:
+    """Return a problem if some of the files to write exist."""
+    existing = [str(file) for file in files if file.exists()]
+    hint = "overwrite with --force, or write to another folder with --output"
+    return [Problem(f"{' and '.join(existing)} exist already", hint=hint)] if existing else []
 
 
 def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None) -> Files:

@@ -433,7 +433,7 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
         pair = {"from": ["value", "label"]}
         lines += entry("losses", [{"type": "MeanSquaredError", **pair}])
         lines += ["metrics:", *items([
-            ({"type": "MeanAbsoluteError", "name": "mae", **pair}, "in standard deviations of the target"),
+            ({"type": "MeanAbsoluteError", "name": "mae", **pair}, "results have it in the target's unit as well"),
             ({"type": "R2Score", "name": "r2", **pair}, "1: perfect, 0: no better than the mean"),
         ], 2)]  # fmt: skip
     else:

@@ -211,3 +211,36 @@ def test_wrong_arguments_are_told(
     with pytest.raises(InputError, match=message):
         init(**words)  # type: ignore[arg-type]  # all are texts
     assert not (table.parent / "train.yaml").exists()
+
+
+def test_a_wrong_target_is_reported_before_files_that_exist(tmp_path: Path) -> None:
+    rows = "\n".join(f"{index % 7},{index % 2}" for index in range(60))
+    (tmp_path / "t.csv").write_text(f"size,label\n{rows}", encoding="utf-8")
+    init(tmp_path / "t.csv")
+    with pytest.raises(InputError) as caught:
+        init(tmp_path / "t.csv", target="labels")
+    messages = [problem.message for problem in caught.value.problems]
+    assert "has no column 'labels'" in messages[0]
+    assert messages[1].endswith("exist already")
+
+
+@pytest.mark.parametrize("normalization", ["column", "transforms"])
+def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, normalization: str) -> None:
+    values = np.arange(200) % 23
+    rows = "\n".join(f"{value},{1000 + 50 * value}.5" for value in values)
+    (tmp_path / "t.csv").write_text(f"size,price\n{rows}", encoding="utf-8")
+    result = init(tmp_path / "t.csv", target="price")
+    options: dict[str, object] = {"train.max_epochs": 1}
+    if normalization == "transforms":
+        options |= {"data.train.columns.price.normalization": "none"}
+        options |= {"data.train.transforms": [{"type": "Rescaling", "scale": 0.002, "apply_to": "label"}]}
+    run = netspec.train(str(result.train), run_dir=tmp_path / "run", device="reference", **options)
+    assert run.test is not None
+    assert list(run.test.in_units) == ["mae"]  # R² has no unit
+    scale = run.test.in_units["mae"] / run.test.metrics["mae"]
+    if normalization == "transforms":
+        assert scale == pytest.approx(500)
+    else:
+        assert scale == pytest.approx(np.std(50 * values), rel=0.1)  # of the training split
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert f"({run.test.in_units['mae']:.5g} in the target's unit)" in log
