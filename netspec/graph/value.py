@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partialmethod
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -126,29 +127,15 @@ class Value:
     def __repr__(self) -> str:
         return f"{self.node!r}.{self.index}: {self.type}"
 
-    def __add__(self, other: Operand) -> Value:
-        return _binary("Add", self, other)
+    def _binary(self, name: str, other: Operand, swapped: bool = False) -> Value:
+        from netspec.graph.ops import elementwise
 
-    def __radd__(self, other: Operand) -> Value:
-        return _binary("Add", other, self)
+        return elementwise.binary(name, other, self) if swapped else elementwise.binary(name, self, other)
 
-    def __sub__(self, other: Operand) -> Value:
-        return _binary("Sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return _binary("Sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return _binary("Mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return _binary("Mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return _binary("Div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return _binary("Div", other, self)
+    __add__, __radd__ = partialmethod(_binary, "Add"), partialmethod(_binary, "Add", swapped=True)
+    __sub__, __rsub__ = partialmethod(_binary, "Sub"), partialmethod(_binary, "Sub", swapped=True)
+    __mul__, __rmul__ = partialmethod(_binary, "Mul"), partialmethod(_binary, "Mul", swapped=True)
+    __truediv__, __rtruediv__ = partialmethod(_binary, "Div"), partialmethod(_binary, "Div", swapped=True)
 
     def __neg__(self) -> Value:
         from netspec.graph.ops import elementwise
@@ -157,12 +144,6 @@ class Value:
 
 
 Operand: TypeAlias = Value | float
-
-
-def _binary(name: str, left: Operand, right: Operand) -> Value:
-    from netspec.graph.ops import elementwise
-
-    return elementwise.binary(name, left, right)
 
 
 MAX_TENSOR_BYTES = 2**40

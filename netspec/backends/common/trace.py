@@ -8,7 +8,7 @@ the language of a backend.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partialmethod
 from typing import Any, Protocol
 
 from netspec.graph.fused import Fused
@@ -117,29 +117,10 @@ class Symbol:
     def _compare(self, sign: str, other: Operand) -> Symbol:
         return self.trace.assign(DType.BOOL, f"{self.name} {sign} {self.like(other).name}")
 
-    def __add__(self, other: Operand) -> Symbol:
-        return self._binary("+", other)
-
-    def __radd__(self, other: Operand) -> Symbol:
-        return self._binary("+", other, swapped=True)
-
-    def __sub__(self, other: Operand) -> Symbol:
-        return self._binary("-", other)
-
-    def __rsub__(self, other: Operand) -> Symbol:
-        return self._binary("-", other, swapped=True)
-
-    def __mul__(self, other: Operand) -> Symbol:
-        return self._binary("*", other)
-
-    def __rmul__(self, other: Operand) -> Symbol:
-        return self._binary("*", other, swapped=True)
-
-    def __truediv__(self, other: Operand) -> Symbol:
-        return self._binary("/", other)
-
-    def __rtruediv__(self, other: Operand) -> Symbol:
-        return self._binary("/", other, swapped=True)
+    __add__, __radd__ = partialmethod(_binary, "+"), partialmethod(_binary, "+", swapped=True)
+    __sub__, __rsub__ = partialmethod(_binary, "-"), partialmethod(_binary, "-", swapped=True)
+    __mul__, __rmul__ = partialmethod(_binary, "*"), partialmethod(_binary, "*", swapped=True)
+    __truediv__, __rtruediv__ = partialmethod(_binary, "/"), partialmethod(_binary, "/", swapped=True)
 
     def __pow__(self, exponent: float) -> Symbol:
         return power(self, exponent)
@@ -147,17 +128,8 @@ class Symbol:
     def __neg__(self) -> Symbol:
         return self.trace.assign(self.kind, self.trace.writer.negative(self.kind, self.name))
 
-    def __lt__(self, other: Operand) -> Symbol:
-        return self._compare("<", other)
-
-    def __le__(self, other: Operand) -> Symbol:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Operand) -> Symbol:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Operand) -> Symbol:
-        return self._compare(">=", other)
+    __lt__, __le__ = partialmethod(_compare, "<"), partialmethod(_compare, "<=")
+    __gt__, __ge__ = partialmethod(_compare, ">"), partialmethod(_compare, ">=")
 
     def __eq__(self, other: object) -> Any:
         return self._compare("==", other)
@@ -170,20 +142,8 @@ class Symbol:
             raise Untraceable(f"it uses {sign} on {self.kind}")
         return self.trace.assign(self.kind, self.trace.writer.binary(sign, self.kind, self.name, self.like(other).name))
 
-    def __and__(self, other: Operand) -> Symbol:
-        return self._of_bits("&", other)
-
-    def __or__(self, other: Operand) -> Symbol:
-        return self._of_bits("|", other)
-
-    def __xor__(self, other: Operand) -> Symbol:
-        return self._of_bits("^", other)
-
-    def __lshift__(self, other: Operand) -> Symbol:
-        return self._of_bits("<<", other)
-
-    def __rshift__(self, other: Operand) -> Symbol:
-        return self._of_bits(">>", other)
+    __and__, __or__, __xor__ = partialmethod(_of_bits, "&"), partialmethod(_of_bits, "|"), partialmethod(_of_bits, "^")
+    __lshift__, __rshift__ = partialmethod(_of_bits, "<<"), partialmethod(_of_bits, ">>")
 
     def __invert__(self) -> Symbol:
         return self ^ self.like(-1)

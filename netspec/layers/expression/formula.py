@@ -72,41 +72,25 @@ def _activations() -> dict[str, Function]:
     return functions
 
 
+_UNARY: dict[str, Op] = {
+    "abs": ops.Abs(), "exp": ops.Exp(), "expm1": ops.Expm1(), "log": ops.Log(), "sqrt": ops.Sqrt(), "sign": ops.Sign(),
+    "floor": Floor(), "ceil": Ceil(), "round": Round(), "sin": Sin(), "cos": Cos(), "asin": Asin(), "acos": Acos(),
+    "atan": Atan(), "sinh": Sinh(), "cosh": Cosh(), "asinh": Asinh(), "acosh": Acosh(), "atanh": Atanh(), "erf": Erf(),
+    "isnan": IsNaN(), "isinf": IsInf(),
+}  # fmt: skip
+_INTEGER_BINARY: dict[str, Op] = {
+    "quotient": TruncDiv(), "bit_and": BitAnd(), "bit_or": BitOr(), "bit_xor": BitXor(), "shift_left": ShiftLeft(),
+    "shift_right": ShiftRight(),
+}  # fmt: skip
 INTEGER_FUNCTIONS: dict[str, Function] = {
-    "quotient": Function(TruncDiv(), 2, 2),
-    "bit_and": Function(BitAnd(), 2, 2),
-    "bit_or": Function(BitOr(), 2, 2),
-    "bit_xor": Function(BitXor(), 2, 2),
+    **{name: Function(op, 2, 2) for name, op in _INTEGER_BINARY.items()},
     "bit_not": Function(BitNot(), 1, 1),
-    "shift_left": Function(ShiftLeft(), 2, 2),
-    "shift_right": Function(ShiftRight(), 2, 2),
 }
 """Functions of integers only, which stay integers."""
 FUNCTIONS: dict[str, Function] = {
-    "abs": Function(ops.Abs(), 1, 1),
-    "exp": Function(ops.Exp(), 1, 1),
-    "expm1": Function(ops.Expm1(), 1, 1),
-    "log": Function(ops.Log(), 1, 1),
-    "sqrt": Function(ops.Sqrt(), 1, 1),
-    "sign": Function(ops.Sign(), 1, 1),
-    "floor": Function(Floor(), 1, 1),
-    "ceil": Function(Ceil(), 1, 1),
-    "round": Function(Round(), 1, 1),
-    "sin": Function(Sin(), 1, 1),
-    "cos": Function(Cos(), 1, 1),
+    **{name: Function(op, 1, 1) for name, op in _UNARY.items()},
     "tan": Function(tan, 1, 1),
-    "asin": Function(Asin(), 1, 1),
-    "acos": Function(Acos(), 1, 1),
-    "atan": Function(Atan(), 1, 1),
-    "sinh": Function(Sinh(), 1, 1),
-    "cosh": Function(Cosh(), 1, 1),
-    "asinh": Function(Asinh(), 1, 1),
-    "acosh": Function(Acosh(), 1, 1),
-    "atanh": Function(Atanh(), 1, 1),
-    "erf": Function(Erf(), 1, 1),
     "fmod": Function(trunc_mod, 2, 2),
-    "isnan": Function(IsNaN(), 1, 1),
-    "isinf": Function(IsInf(), 1, 1),
     "xor": Function(Xor(), 2, 2),
     **INTEGER_FUNCTIONS,
     "min": Function(lambda *values: reduce(Minimum(), values), 2, None),
