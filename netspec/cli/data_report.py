@@ -77,7 +77,7 @@ def _lines(name: str, stage: str, figures: FieldStatistics) -> list[list[str]]:
 
 
 def _print_classes(name: str, figures: FieldStatistics) -> None:
-    """Print each class with its number of samples, or pixels of masks, and a bar."""
+    """Print each class with its number of samples, pixels of masks or boxes, and a bar."""
     classes = list(figures.classes().items())
     most = max((number for _, number in classes), default=0)
     print()
@@ -88,7 +88,7 @@ def _print_classes(name: str, figures: FieldStatistics) -> None:
     ]
     if len(classes) > MOST_CLASSES:
         lines.append([f"{len(classes) - MOST_CLASSES} more classes", "", "", ""])
-    table([name, "pixels" if figures.is_mask else "samples", "share", ""], lines, right=(1, 2))
+    table([name, figures.labelled, "share", ""], lines, right=(1, 2))
 
 
 def _print_learned(learned: Learned) -> None:

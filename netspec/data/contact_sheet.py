@@ -54,6 +54,21 @@ def overlaid(pixels: Array, mask: Array) -> Array:
     return mixed
 
 
+def outlined(pixels: Array, boxes: Array, classes: Array) -> Array:
+    """Draw boxes (K, 4), in fractions of an image (H, W, 3), in the colors of their classes (K)."""
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    draw = ImageDraw.Draw(image)
+    scale = np.array([image.width, image.height] * 2)
+    for box, number in zip(np.rint(boxes * scale).astype(int).tolist(), classes.tolist(), strict=True):
+        left, top, right, bottom = box
+        color = tuple(class_colors()[(number + 1) % 256].tolist())
+        draw.rectangle(
+            (left, top, max(left, right - 1), max(top, bottom - 1)), outline=color, width=max(1, image.width // 150)
+        )
+    drawn: Array = np.asarray(image)
+    return drawn
+
+
 def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
     """Draw all strips below the title, as many in a row as fit. The first image of each has a frame."""
     font = ImageFont.load_default(TEXT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,10 +32,10 @@ class FieldStatistics:
     """Number of values that are not finite."""
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Smallest and largest size of each axis."""
-    is_mask: bool = False
-    """Whether the field holds a class index for each pixel."""
+    labelled: Literal["samples", "pixels", "boxes"] = "samples"
+    """What class indices in the field belong to: pixels in a mask, boxes of a detection (negative for padding)."""
     counts: Counter[int] | None = None
-    """Number of samples per class, for masks of pixels; None if the field does not hold classes."""
+    """Number of samples, pixels or boxes per class; None if the field does not hold classes."""
     low: Any = None
     high: Any = None
     _number: Any = 0
@@ -43,7 +43,7 @@ class FieldStatistics:
     _squares: Any = 0.0
 
     def __post_init__(self) -> None:
-        if self.is_mask or (not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub"):
+        if self.labelled != "samples" or (not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub"):
             self.counts = Counter()
 
     @property
@@ -81,7 +81,8 @@ class FieldStatistics:
         self.samples += len(samples)
         if self.counts is not None:
             for part in parts:
-                classes, counts = np.unique(part, return_counts=True)
+                used = part[part >= 0] if self.labelled == "boxes" else part
+                classes, counts = np.unique(used, return_counts=True)
                 self.counts.update(dict(zip(classes.tolist(), counts.tolist(), strict=True)))
             if len(self.counts) > max(MOST_CLASSES, len(self.names)):
                 self.counts = None
@@ -147,15 +148,29 @@ class ScanResult:
     """Problems of the samples that were left out."""
 
 
+def _labelled(dataset: Dataset) -> dict[str, Literal["samples", "pixels", "boxes"]]:
+    """Return what the class indices in fields of annotations belong to."""
+    labelled: dict[str, Literal["samples", "pixels", "boxes"]] = {}
+    for name, annotation in dataset.annotations.items():
+        if isinstance(annotation, MaskAnnotation):
+            labelled[name] = "pixels"
+        else:
+            labelled |= dict.fromkeys(set(annotation.dependents(name)) & dataset.classes.keys(), "boxes")
+    return labelled
+
+
 def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most: int) -> ScanResult:
     """Compute statistics over at most `most` samples, spread over the set, or the first ones of a stream; 0: all.
 
     Raises `DamagedSamples` if samples are damaged and the split does not skip them.
     """
     names = {name: tuple(classes) for name, classes in dataset.classes.items()}
-    masks = {name for name, annotation in dataset.annotations.items() if isinstance(annotation, MaskAnnotation)}
+    labelled = _labelled(dataset)
     raw, prepared = (
-        {name: FieldStatistics(kind, names.get(name, ()), is_mask=name in masks) for name, kind in fields.items()}
+        {
+            name: FieldStatistics(kind, names.get(name, ()), labelled=labelled.get(name, "samples"))
+            for name, kind in fields.items()
+        }
         for fields in (dataset.fields, pipeline.fields)
     )
     result = ScanResult(raw, prepared)

@@ -124,6 +124,8 @@ class DataReport:
             figures = self.scanned.raw.get(name)
             if value.ndim == 0:
                 labels.append(f"{short_text(self._label(name, value))}")
+            elif figures is not None and figures.labelled == "boxes":
+                labels.append(", ".join(figures.class_name(number) for number in value.tolist() if number >= 0))
             elif value.ndim == 1 and figures is not None and figures.counts is not None:
                 most = np.argsort(-value, kind="stable")[:2]
                 shares = [(value[index], figures.class_name(int(index))) for index in most if value[index] >= MIN_SHARE]
@@ -162,12 +164,16 @@ class DataReport:
         return True
 
     def _overlaid(self, pixels: Array, batch: dict[str, Any], row: int) -> Array:
-        """Return a picture with the mask of its sample drawn over it, if it has one."""
-        from netspec.data.contact_sheet import overlaid
+        """Return a picture with the mask or the boxes of its sample drawn over it, if it has any."""
+        from netspec.data.contact_sheet import outlined, overlaid
 
         for name, annotation in self.dataset.annotations.items():
-            if isinstance(annotation, MaskAnnotation) and annotation.image == self.image and name in batch:
+            if annotation.image != self.image or name not in batch:
+                continue
+            if isinstance(annotation, MaskAnnotation):
                 return overlaid(pixels, np.asarray(batch[name][row]))
+            boxes, labels = np.asarray(batch[name][row]), np.asarray(batch["labels"][row])
+            return outlined(pixels, boxes[labels >= 0], labels[labels >= 0])
         return pixels
 
     def as_json(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from netspec.data.imaging.palette import class_colors
 from tests.cli.conftest import Netspec
 
 NET = """\
@@ -178,3 +179,16 @@ def test_only_boxes_are_written_as_coco_results(netspec: Netspec, photos: Path) 
     result = netspec("predict", "run", "--input", "photos", "--output", "boxes.json")
     assert result.status == 2
     assert "COCO results contain boxes only" in result.err
+
+
+def test_data_show_counts_and_draws_boxes(netspec: Netspec, photos: Path) -> None:
+    shown = netspec("data", "show", "train.yaml", "--seconds", "0").out
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["labels", "boxes", "share"] in rows
+    counts = {row[0]: int(row[1]) for row in rows if row[:1] in (["red"], ["green"])}
+    held_out = sum(len(boxes_of(number)) for number in range(12)) - sum(counts.values())
+    assert set(counts) == set(COLORS)
+    assert 0 < held_out < sum(counts.values())
+    with Image.open("data_train.png") as sheet:
+        drawn = {color for _, color in sheet.convert("RGB").getcolors(2**20) or []}
+    assert tuple(class_colors()[1].tolist()) in drawn  # the outline of a box of the first class
