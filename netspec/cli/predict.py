@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netspec.cli import DONE, FAILED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import (
     Autotune,
@@ -74,12 +75,13 @@ def predict(
     device: Device = "auto",
     autotune: Autotune = None,
     threads: Threads = None,
-) -> None:
+) -> int:
     """Predict classes, values, texts, masks or boxes for files.
 
     Without --output, prints a table. Images, audio, texts and tables are transformed as in the training that the run
     directory or training file describes. An .npz file as input contains an array of samples for each input of the net,
-    which is not transformed. An .npz file as output contains the raw outputs of the net.
+    which is not transformed. An .npz file as output contains the raw outputs of the net. If some of the pictures,
+    sounds or texts cannot be read, the others are predicted, and the exit status is 1.
     """
     check_batch(batch_size)
     check_batch(top, "--top")
@@ -97,7 +99,7 @@ def predict(
         spec, weights = find_weights(spec, weights)
     stream = predict_stream(
         spec, _source_of([*inputs, *more_inputs]), weights=weights, top=top, keep=keep, overrides=changes,
-        batch_size=batch_size, device=device, autotune=autotune,
+        batch_size=batch_size, device=device, autotune=autotune, on_error="skip",
     )  # fmt: skip
     if stream.remark is not None:
         print(f"note: {stream.remark}", file=sys.stderr)
@@ -109,6 +111,18 @@ def predict(
     for name, (number, first) in stream.non_finite.items():
         samples = f"{count(number)} of {count(stream.samples)} samples, the first at index {first}"
         print(f"warning: `{name}` is not finite (nan or inf) in {samples}", file=sys.stderr)
+    if stream.unreadable:
+        files = f"{count(stream.unreadable)} of {counted(stream.samples + stream.unreadable, 'file')}"
+        print(f"error: {files} could not be read, and are not among the predictions", file=sys.stderr)
+    return FAILED if stream.unreadable else DONE
+
+
+def _reported(stream: PredictionStream) -> Iterator[AnsweredBatch]:
+    """Yield the batches, and print the problems of files that were left out."""
+    for batch in stream:
+        for problem in batch.unreadable:
+            print(problem.render(), file=sys.stderr, flush=True)
+        yield batch
 
 
 def _source_of(inputs: list[str]) -> Any:
@@ -138,7 +152,7 @@ def _progress(stream: PredictionStream) -> Iterator[Iterator[AnsweredBatch]]:
 
     def shown() -> Iterator[AnsweredBatch]:
         drawn = began
-        for batch in stream:
+        for batch in _reported(stream):
             yield batch
             now = time.perf_counter()
             if sys.stderr.isatty() and now - drawn > REDRAW_EVERY:
@@ -154,7 +168,7 @@ def _progress(stream: PredictionStream) -> Iterator[Iterator[AnsweredBatch]]:
 def _print(stream: PredictionStream, *, as_json: bool) -> None:
     from netspec.tools.prediction_files import answer_json
 
-    for number, batch in enumerate(stream):
+    for number, batch in enumerate(_reported(stream)):
         if as_json:
             print("\n".join(map(answer_json, batch.rows())), flush=True)
             continue

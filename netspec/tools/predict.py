@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
@@ -85,6 +85,8 @@ class PredictionStream:
     """Shapes of the outputs of a sample, from the first batch on."""
     non_finite: dict[str, list[int]] = field(default_factory=dict)
     """Number of samples so far with NaN or infinite elements, and the index of the first one, by output."""
+    unreadable: int = 0
+    """Number of files so far that were left out, since they could not be read."""
 
     def __iter__(self) -> Iterator[AnsweredBatch]:
         for batch in self.batches:
@@ -96,6 +98,7 @@ class PredictionStream:
                     number, first = self.non_finite.get(name, [0, self.samples + int(bad[0])])
                     self.non_finite[name] = [number + len(bad), first]
             self.samples += len(batch)
+            self.unreadable += len(batch.unreadable)
             yield batch
 
 
@@ -157,18 +160,20 @@ def predict_stream(
     batch_size: int | None = None,
     device: str = "auto",
     autotune: str | None = None,
+    on_error: Literal["error", "skip"] = "error",
 ) -> PredictionStream:
     """Return the predictions of `predict` batch by batch, so that any number of samples fits into memory.
 
     The arguments are those of `predict`. Samples are read and computed during the iteration, which raises the errors of
-    later samples.
+    later samples. With `on_error="skip"`, pictures, sounds and texts in files of their own that cannot be read are left
+    out, and reported as `unreadable` by the batch.
 
         >>> for batch in netspec.predict_stream("runs/adult", "new.csv"):
         ...     print(batch.columns["class"])
     """
     spec, model = spec_and_model(source, weights, overrides, device, autotune)
     decoders = decoders_of(spec, model.preprocessing)
-    predicted, transformed = _predicted(model, spec, inputs, batch_size)
+    predicted, transformed = _predicted(model, spec, inputs, batch_size, skip=on_error == "skip")
     rows = _rows_to_keep(spec, inputs) if keep else None
     unapplied = () if transformed else unapplied_transforms(model, model.preprocessing.or_declared_in(spec))
     return PredictionStream(_answered(predicted, decoders, top, rows), tuple(unapplied), model.compiler.device.remark)
@@ -184,7 +189,7 @@ def _rows_to_keep(spec: NetSpec | TrainSpec, inputs: Inputs) -> TableRows:
 
 
 def _predicted(
-    model: Model, spec: NetSpec | TrainSpec, inputs: Inputs, batch_size: int | None
+    model: Model, spec: NetSpec | TrainSpec, inputs: Inputs, batch_size: int | None, *, skip: bool
 ) -> tuple[Iterator[PredictedBatch], bool]:
     """Return the predictions for any inputs, and whether these pass through the transforms of the training."""
     if isinstance(inputs, Mapping):
@@ -195,7 +200,7 @@ def _predicted(
         return _predict_raw(model, spec, inputs, batch_size), True
     paths = _input_paths(inputs)
     if isinstance(spec, TrainSpec) and not _is_arrays(paths):
-        return predict_files(model, spec, paths, batch_size), True
+        return predict_files(model, spec, paths, batch_size, skip=skip), True
     return _predict_arrays(model, _read_arrays(paths), batch_size), False
 
 
@@ -309,7 +314,7 @@ def _answered(
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
         classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
-        yield AnsweredBatch(columns, batch.outputs, classes, ids)
+        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.unreadable)
 
 
 def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, Problem, listing
 from netspec.exchange.files import write_atomically
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.plain_json import json_text
@@ -36,6 +36,8 @@ class AnsweredBatch:
     """Names of the classes, if the answers are about classes with names."""
     category_ids: tuple[int, ...] = ()
     """Ids of the classes in the annotations of the data, if they have any."""
+    unreadable: tuple[Problem, ...] = ()
+    """Problems of files around these samples that were left out, one for each."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

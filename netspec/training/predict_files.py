@@ -14,10 +14,11 @@ from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
 from netspec.data.loader import open_loader
+from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.source import TableSource
 from netspec.data.transforms.resizing import Resizing
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, Problem, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import learned_of, wanted_inputs
@@ -43,23 +44,33 @@ class PredictedBatch:
     """Height and width of each sample's picture in its file, if the net sees all of it; None for other samples."""
     windows: Sequence[Window | None] | None = None
     """The part of each sample's picture that the net sees, in pixels of the file; None for other samples."""
+    unreadable: tuple[Problem, ...] = ()
+    """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
 
 def predict_files(
-    model: Model, spec: TrainSpec, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None
+    model: Model,
+    spec: TrainSpec,
+    paths: Sequence[Path],
+    batch_size: int | None = None,
+    split: Source | None = None,
+    *,
+    skip: bool = False,
 ) -> Iterator[PredictedBatch]:
     """Yield the net's outputs for every sample of files in the format of the test data, or of the training data.
 
     The transforms of that data are applied, with the values learned in training. The files do not need fields that
-    only the loss reads. `split` describes the format of the files if it is another one. Raises `InputError` if the data
-    has no such format, or with all problems of a file.
+    only the loss reads. `split` describes the format of the files if it is another one. With `skip`, pictures, sounds
+    and texts that cannot be read are left out. Raises `InputError` if the data has no such format, or with all problems
+    of a file.
     """
     preparation = FilePreparation(model, spec)
-    for identities, batch in preparation.batches(paths, batch_size, split):
+    for identities, batch in preparation.batches(paths, batch_size, split, skip=skip):
         outputs = model.predict(batch.inputs, len(batch))
         yield PredictedBatch(
-            identities, outputs, preparation.picture_sizes(identities), preparation.picture_windows(identities)
-        )
+            identities, outputs, preparation.picture_sizes(identities), preparation.picture_windows(identities),
+            tuple(sample.problems[0] for sample in batch.skipped),
+        )  # fmt: skip
 
 
 class FilePreparation:
@@ -79,14 +90,17 @@ class FilePreparation:
         self._read_size: tuple[int, int] | None = None
 
     def batches(
-        self, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None
+        self, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None, *, skip: bool = False
     ) -> Iterator[tuple[dict[str, list[str | int]], Batch]]:
         """Yield the samples of files in batches, with what tells them apart.
 
-        `split` describes the format of the files, by default that of the data of the training.
+        `split` describes the format of the files, by default that of the data of the training. With `skip`, files that
+        are samples are left out if they cannot be read, unless all of them are.
         """
         for path, source in _sources(split or self.split, paths, list(self._inputs)):
             source = source.model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
+            if skip and isinstance(source, FileSource) and not (len(paths) == 1 and paths[0].is_file()):
+                source = source.model_copy(update={"on_error": "skip"})
             with open_loader(
                 source, seed=self._seed, wanted=self._inputs, known=self._known, learned=self.learned
             ) as loader:

@@ -279,3 +279,49 @@ def test_a_report_has_class_names_and_files(netspec, tmp_path, monkeypatch):
     assert [row.split(",")[0] for row in rows] == ["ant", "bee"]
     with Image.open("results/confusion_matrix.png") as picture:
         assert picture.width > 88  # two cells of 44 pixels and the names
+
+
+@pytest.fixture
+def gray_photos(netspec, tmp_path, monkeypatch):
+    """A run that classifies gray pictures, and seven pictures of which two cannot be read."""
+    monkeypatch.chdir(tmp_path)
+    for index in range(7):
+        Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 6), index, np.uint8)).save(f"photos/{index % 2}/{index}.png")
+    Path("train.yaml").write_text(IMAGES.replace("SOURCE", FOLDER))
+    assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
+    Path("photos/0/2.png").write_text("no picture")
+    Path("photos/1/5.png").write_bytes(Path("photos/1/5.png").read_bytes()[:50])
+    return tmp_path
+
+
+@pytest.mark.parametrize("given", [["photos"], ["photos/*/*.png"], ["photos/0", "photos/1"]])
+def test_pictures_that_cannot_be_read_are_reported_and_the_others_predicted(netspec, gray_photos, given):
+    result = netspec("predict", "run", "--input", *given, "--output", "out.csv", "--batch-size", "2")
+    assert result.status == 1
+    files = [Path(line.split(",")[0]).name for line in Path("out.csv").read_text().splitlines()[1:]]
+    assert sorted(files) == ["0.png", "1.png", "3.png", "4.png", "6.png"]
+    assert "2.png cannot be read" in result.err
+    assert "got: a file of another kind, or a damaged one" in result.err
+    assert "5.png cannot be read" in result.err
+    assert "error: 2 of 7 files could not be read, and are not among the predictions" in result.err
+    printed = netspec("predict", "run", "--input", *given, "--json")
+    assert (printed.status, len(printed.out.splitlines())) == (1, 5)
+
+
+def test_a_single_picture_that_cannot_be_read_is_a_wrong_input(netspec, gray_photos):
+    result = netspec("predict", "run", "--input", "photos/0/2.png")
+    assert result.status == 2
+    assert "2.png cannot be read" in result.err
+
+
+def test_python_raises_for_pictures_that_cannot_be_read_unless_told_to_skip(gray_photos):
+    import netspec
+    from netspec.errors import InputError
+
+    with pytest.raises(InputError, match=r"2\.png cannot be read"):
+        netspec.predict("run", "photos")
+    stream = netspec.predict_stream("run", "photos", on_error="skip")
+    unreadable = [problem.message for batch in stream for problem in batch.unreadable]
+    assert len(unreadable) == stream.unreadable == 2
+    assert stream.samples == 5
