@@ -26,7 +26,7 @@ def refuse_other_options(options: Mapping[str, object]) -> None:
     given = [name for name, value in options.items() if value]
     if given:
         raise InputError(
-            f"--find-lr and {given[0]} exclude each other", hint="the test writes no run and needs one worker"
+            f"--find-lr and {given[0]} cannot be combined", hint="the test writes no run and needs one worker"
         )
 
 

@@ -14,7 +14,7 @@ from netspec.graph.types import DType, TensorType
 from tests.backends.numba.run import by_numba
 from tests.compile.nets import net
 
-WHOLE = [one for one in DType if not one.is_float and one != DType.BOOL]
+WHOLE = [dtype for dtype in DType if not dtype.is_float and dtype != DType.BOOL]
 
 MOVED = """\
 netspec: 1
@@ -37,13 +37,13 @@ def test_integer_net_moves_and_casts(tmp_path: Path, dtype: DType) -> None:
     x = np.arange(24).reshape(2, 3, 4).astype(str(dtype))
     x[0, 0, :2] = limits.min, limits.max
     expected = np.swapaxes(x, 1, 2)[:, [3, 0, 0]]
-    made = compiler.program(ProgramKind.PREDICT, 2)({"x": x})
-    assert made["places"].dtype == str(dtype)
-    np.testing.assert_array_equal(made["places"], expected)
-    np.testing.assert_array_equal(made["float"], expected.astype(np.float32))
+    compiled = compiler.program(ProgramKind.PREDICT, 2)({"x": x})
+    assert compiled["places"].dtype == str(dtype)
+    np.testing.assert_array_equal(compiled["places"], expected)
+    np.testing.assert_array_equal(compiled["float"], expected.astype(np.float32))
     small = np.abs(expected.astype(np.float64)) < 2**23  # beyond, float32 has no place for each whole number
     assert small.mean() > 0.8
-    np.testing.assert_array_equal(made["back"][small], expected[small])
+    np.testing.assert_array_equal(compiled["back"][small], expected[small])
 
 
 def test_kernels_decline_arithmetic_that_their_code_is_not_written_for() -> None:

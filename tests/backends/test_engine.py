@@ -38,8 +38,8 @@ def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: 
 def bitwise_the_same(path: Path, batch: int, rate: float, dtype: DType) -> None:
     """From run to run, where several threads share the work."""
     with using_threads(2):
-        first, again = (losses(path, batch, 3, rate, "cpu", dtype) for _ in range(2))
-    assert first == again
+        first, repeated = (losses(path, batch, 3, rate, "cpu", dtype) for _ in range(2))
+    assert first == repeated
 
 
 @cache

@@ -32,7 +32,7 @@ def test_a_folded_net_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         if len(shape) == 1:  # means, variances, factors and offsets, that each does something
             compiler.states.assign(state, random.uniform(0.5, 1.5, shape))
     folded = compiler.program(ProgramKind.PREDICT, batch)
-    monkeypatch.setattr(planning, "PASSES", tuple(one for one in PASSES if not isinstance(one, FoldIntoWeights)))
+    monkeypatch.setattr(planning, "PASSES", tuple(pass_ for pass_ in PASSES if not isinstance(pass_, FoldIntoWeights)))
     other = Compiler(load_net(NET))
     for state in compiler.states:
         other.states.assign(state, compiler.states[state])

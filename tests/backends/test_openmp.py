@@ -13,14 +13,14 @@ from netspec.backends.openmp import openmp, set_threads, thread_count, using_thr
 @pytest.mark.skipif(openmp() is None, reason="no libgomp")
 def test_threads_are_set_for_the_calling_thread() -> None:
     before = thread_count()
-    seen: list[int] = []
+    counts: list[int] = []
     with using_threads(3):
         assert thread_count() == 3
-        other = threading.Thread(target=lambda: seen.append(thread_count()))
+        other = threading.Thread(target=lambda: counts.append(thread_count()))
         other.start()
         other.join()
     assert thread_count() == before
-    assert seen != [3] or os.cpu_count() == 3
+    assert counts != [3] or os.cpu_count() == 3
 
 
 def test_there_is_at_least_one_thread() -> None:

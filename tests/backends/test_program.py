@@ -386,11 +386,11 @@ def test_only_array_code_runs_inside_of_what_holds_its_library(
 def test_non_finite_value_is_attributed_inside_a_fused_node(value: float, layer: str) -> None:
     x = Input("x", typed((4,)))()
     with in_scope(Scope("double", "A")):
-        twice = x + x
+        doubled = x + x
     with in_scope(Scope("square", "B")):
-        result = twice * twice
+        result = doubled * doubled
     with in_scope(Scope("both", "C")):
         node = fuse_between([x], [result]).call_multi(x)[0].node
-    assert [one.layer for one in node_scopes(node)] == ["double", "square"]
+    assert [node_scope.layer for node_scope in node_scopes(node)] == ["double", "square"]
     # Where the reference finds nothing, it is the node itself.
     assert first_inside(node, [np.full(4, value, np.float32)]).scope.layer == layer

@@ -97,9 +97,9 @@ def test_all_kernels_train_equally_with_masks_and_states(name: str, monkeypatch:
     actual = {}
     for kernels in ("reference", "numba", "numba,onednn"):
         monkeypatch.setenv("NETSPEC_KERNELS", kernels)
-        made = compiler(*layers, mask_zero=True)
-        actual[kernels] = losses(made)
-        choices = made.plan(ProgramKind.TRAIN, BATCH).choices
+        compiled = compiler(*layers, mask_zero=True)
+        actual[kernels] = losses(compiled)
+        choices = compiled.plan(ProgramKind.TRAIN, BATCH).choices
         recurrent = [choice for node, choice in choices.items() if node.op.name.startswith("Recurrence")]
         assert len(recurrent) == 2 * len(layers)
         assert {choice.kernel.backend for choice in recurrent} == {kernels.rpartition(",")[2]}
@@ -111,14 +111,14 @@ def test_all_kernels_train_equally_with_masks_and_states(name: str, monkeypatch:
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_are_those_of_the_graph_before_the_passes(name: str) -> None:
     """The embedding's among them, which come by way of products that the passes move before the look-up."""
-    made = compiler({"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]})
+    compiled = compiler({"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]})
     random = np.random.default_rng(3)
-    feeds: dict[str, Any] = {one: random.integers(0, VOCABULARY, (BATCH, STEPS)) for one in ("text", "next")}
+    feeds: dict[str, Any] = {name: random.integers(0, VOCABULARY, (BATCH, STEPS)) for name in ("text", "next")}
     feeds = {one: array.astype(np.int32) for one, array in feeds.items()}
-    program = made.program(ProgramKind.GRADIENTS, BATCH)
+    program = compiled.program(ProgramKind.GRADIENTS, BATCH)
     actual = program(feeds)
-    states = {one: made.states[one] for one in made.names("parameter")}
-    expected, _ = run(made.graph(ProgramKind.GRADIENTS, BATCH), feeds, states)
+    states = {name: compiled.states[name] for name in compiled.names("parameter")}
+    expected, _ = run(compiled.graph(ProgramKind.GRADIENTS, BATCH), feeds, states)
     assert actual.keys() == expected.keys()
     for one, array in expected.items():
         assert np.any(array)

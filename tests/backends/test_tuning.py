@@ -146,8 +146,8 @@ def test_kernels_race_on_real_layouts_with_a_time_per_variant() -> None:
     for signature in (PLAIN, last, narrow):
         SEEN.clear()
         offers = [
-            KernelOption(one, LayoutSignature((signature,), (signature,)), 1.0)
-            for one in device.candidates(node).kernels
+            KernelOption(kernel, LayoutSignature((signature,), (signature,)), 1.0)
+            for kernel in device.candidates(node).kernels
         ]
         times = device.measured_seconds(node, offers)
         assert times is not None

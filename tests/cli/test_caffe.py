@@ -33,11 +33,11 @@ BEFORE, STEPS = 3, 6
 
 
 def fields_of(type_: str) -> dict[str, object]:
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "base_lr": 0.1, "lr_policy": "inv", "gamma": 0.1, "power": 0.75, "weight_decay": 0.01, "type": type_,
     }  # fmt: skip
     words = RULES[type_].split()
-    return found | {name[:-1]: float(value) for name, value in zip(words[2::2], words[3::2], strict=True)}
+    return fields | {name[:-1]: float(value) for name, value in zip(words[2::2], words[3::2], strict=True)}
 
 
 @pytest.fixture
@@ -85,17 +85,17 @@ def test_a_training_of_caffe_resumes(netspec, files, type_):
             file[f"history/{index}"] = array.astype(np.float32)
     (folder / "solver.prototxt").write_text(f'net: "net.prototxt"\n{RATE}{RULES[type_]}')
 
-    made = netspec("import", "solver.prototxt", "--weights", "line_iter_3.solverstate.h5", "--output", "line")
-    assert made.status == 0, made.err
-    assert "train line/train.yaml --resume line/checkpoint.h5" in made.out
+    result = netspec("import", "solver.prototxt", "--weights", "line_iter_3.solverstate.h5", "--output", "line")
+    assert result.status == 0, result.err
+    assert "train line/train.yaml --resume line/checkpoint.h5" in result.out
     run = netspec("train", "line/train.yaml", "--resume", "line/checkpoint.h5", "--run-dir", "run")
     assert run.status == 0, run.err
     for _ in range(BEFORE, STEPS):
         weights = step(weights)
-    found = read_weights("run/weights.h5").arrays
+    arrays = read_weights("run/weights.h5").arrays
     # Three steps in float32, on numbers near 1.
-    np.testing.assert_allclose(found["fc/kernel"].T, weights["fc/0"], atol=2e-6)
-    np.testing.assert_allclose(found["fc/bias"], weights["fc/1"], atol=2e-6)
+    np.testing.assert_allclose(arrays["fc/kernel"].T, weights["fc/0"], atol=2e-6)
+    np.testing.assert_allclose(arrays["fc/bias"], weights["fc/1"], atol=2e-6)
 
 
 def test_a_trained_net_is_written_and_read_again(netspec, files):
@@ -104,10 +104,10 @@ def test_a_trained_net_is_written_and_read_again(netspec, files):
     assert netspec("import", "solver.prototxt", "--output", "line").status == 0
     assert netspec("train", "line/train.yaml", "--run-dir", "run").status == 0
     words = ("line/train.yaml", "--weights", "run/weights.h5", "--output", "line.caffemodel")
-    made = netspec("export", *words)
-    assert made.status == 0, made.err
-    assert "the file, read back, gives the same results" in made.out
-    assert {"line.caffemodel", "line.prototxt"} <= {one.name for one in folder.iterdir()}
+    result = netspec("export", *words)
+    assert result.status == 0, result.err
+    assert "the file, read back, gives the same results" in result.out
+    assert {"line.caffemodel", "line.prototxt"} <= {path.name for path in folder.iterdir()}
     assert netspec("import", "line.prototxt", "--weights", "line.caffemodel", "--output", "again").status == 0
     before, after = (read_weights(name).arrays for name in ("run/weights.h5", "again/weights.h5"))
     assert before.keys() == after.keys()

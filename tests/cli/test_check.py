@@ -38,8 +38,8 @@ def test_a_mistake_is_reported_once_with_layers_only_in_training(netspec, work):
     result = netspec("check", "train.yaml", "--json")
     text = (work / "net.yaml").read_text()
     assert len(result.json) == text.count("[logits, label]") > 0
-    for one in result.json:
-        assert any(note.startswith("came from: features [1, 3] → ") for note in one["notes"])
+    for problem in result.json:
+        assert any(note.startswith("came from: features [1, 3] → ") for note in problem["notes"])
     train = work / "train.yaml"
     result = netspec("train", train)
     assert result.status == 2
@@ -53,7 +53,7 @@ def test_export_problems_are_known_before_training(netspec, work):
     change(work / "net.yaml", "losses:", f"  - {most % 'one'}  - {most % 'two'}outputs: [logits, one, two]\nlosses:")
     result = netspec("check", "train.yaml", "--export", "onnx", "--opset", "11", "--json")
     assert result.status == 2
-    assert [(one["line"], one["path"]) for one in result.json] == [
+    assert [(problem["line"], problem["path"]) for problem in result.json] == [
         (place(work / "net.yaml", "{name: one")[0], "layers.one"),
         (place(work / "net.yaml", "{name: two")[0], "layers.two"),
     ]
@@ -101,8 +101,8 @@ def test_all_mistakes_of_all_files_at_once(netspec, work):
     change(work / "train.yaml", "momentum: 0.9", "momentum: [1]")
     result = netspec("check", "train.yaml", "missing.yaml", "--json")
     assert result.status == 2
-    places = [(one["file"], one["line"], one["column"]) for one in result.json]
-    assert places == [
+    locations = [(problem["file"], problem["line"], problem["column"]) for problem in result.json]
+    assert locations == [
         ("net.yaml", *place(work / "net.yaml", "activaton")),
         ("net.yaml", *place(work / "net.yaml", "two")),
         ("train.yaml", *place(work / "train.yaml", "[1]")),
@@ -135,7 +135,7 @@ def test_a_training_needs_a_loss(netspec, work):
 
 def test_a_split_must_feed_inputs_that_exist(netspec, work):
     result = netspec("check", "train.yaml", "data.train.inputs={lable: label}", "data.test.inputs={x: y}", "--json")
-    assert [one["path"] for one in result.json] == ["data.train.inputs.lable", "data.test.inputs.x"]
+    assert [problem["path"] for problem in result.json] == ["data.train.inputs.lable", "data.test.inputs.x"]
     assert result.json[0]["hint"] == "did you mean `label`?"
 
 
@@ -153,8 +153,8 @@ LENET = zoo_root() / "lenet_mnist" / "train.yaml"
 def test_data_that_is_known_beforehand_is_compared_with_the_net(netspec, change, path, message):
     result = netspec("check", LENET, change, "--json")
     assert result.status == 2
-    assert path in {one["path"] for one in result.json}
-    assert message in {one["got"] for one in result.json}
+    assert path in {problem["path"] for problem in result.json}
+    assert message in {problem["got"] for problem in result.json}
 
 
 def test_data_that_does_not_exist_is_an_error(netspec, work):

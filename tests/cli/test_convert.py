@@ -31,9 +31,9 @@ def test_a_checkpoint_and_a_spec_with_weights(netspec, trained):
     (checkpoint,) = list(Path("run/checkpoints").glob("*.h5"))[-1:]
     assert netspec("convert", checkpoint, "one.npz").status == 0
     assert netspec("convert", "train.yaml", "two.npz", "--weights", checkpoint).status == 0
-    with np.load("one.npz") as one, np.load("two.npz") as two:
-        assert set(one.files) == set(two.files)
-        assert all(np.array_equal(one[name], two[name]) for name in one.files if name != "netspec.net")
+    with np.load("one.npz") as first, np.load("two.npz") as two:
+        assert set(first.files) == set(two.files)
+        assert all(np.array_equal(first[name], two[name]) for name in first.files if name != "netspec.net")
 
 
 def test_a_training_goes_to_keras_and_goes_on_when_it_comes_back(netspec, trained):
@@ -52,7 +52,7 @@ def test_a_model_that_reads_back_differently_is_not_written(netspec, trained, mo
     Path("model.npz").write_text("what was there")
 
     other = OutputComparison({"logits": Gap(2, 3.0, 3.0)})
-    monkeypatch.setattr(export, "compare_models", lambda one, two: (other, ""))
+    monkeypatch.setattr(export, "compare_models", lambda value, two: (other, ""))
     result = netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.npz")
     assert result.status == 1
     assert "its results differ from the net's" in result.err
@@ -69,5 +69,5 @@ def test_weights_must_be_known(netspec, trained):
 
 @pytest.mark.parametrize("command", ["export", "convert"])
 def test_help_names_every_suffix_that_is_written(netspec, command):
-    told = " ".join(netspec(command, "--help").out.split())
-    assert all(suffix in told for one in FORMATS if one.write for suffix in one.suffixes)
+    output = " ".join(netspec(command, "--help").out.split())
+    assert all(suffix in output for file_format in FORMATS if file_format.write for suffix in file_format.suffixes)

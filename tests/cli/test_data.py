@@ -110,8 +110,8 @@ def test_fewer_samples_are_spread_over_the_set(netspec, photos):
     result = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", "--json", *QUICK).json
     assert (result["samples"], result["read"]) == (10, 5)
     assert result["fields"]["label"]["classes"] == {"cat": 2, "dog": 3}
-    told = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", *QUICK).out
-    assert told.startswith("train: 10 samples of `image_folder`; statistics of 5 of them\n")
+    output = netspec("data", "show", "photos_train.yaml", "--read", "5", "--samples", "0", *QUICK).out
+    assert output.startswith("train: 10 samples of `image_folder`; statistics of 5 of them\n")
 
 
 def test_the_rate_of_the_loader_is_measured(netspec, photos):
@@ -204,6 +204,6 @@ def test_mixed_samples_are_shown_with_the_shares_of_their_classes(work, photos):
     for row in range(len(indices)):
         share = prepared["label"][row][0]
         shares = ((share, "cat"), (1 - share, "dog"))
-        said = [f"{100 * part:.0f} % {name}" for part, name in shares if part >= 0.005]
-        assert sorted(report.label(prepared, row).split(" + ")) == sorted(said)
+        shares_text = [f"{100 * part:.0f} % {name}" for part, name in shares if part >= 0.005]
+        assert sorted(report.label(prepared, row).split(" + ")) == sorted(shares_text)
     assert any("+" in report.label(prepared, row) for row in range(len(indices)))

@@ -26,7 +26,7 @@ def test_nothing_differs_between_a_run_and_its_weights(netspec, trained):
 def test_a_model_that_came_back_computes_the_same(netspec, trained):
     assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.onnx").status == 0
     result = netspec(*RUN, "model.onnx", "--json").json
-    assert all(one["loadable"] for one in result["weights"])
+    assert all(weight["loadable"] for weight in result["weights"])
     assert max(result["outputs"].values()) < 1e-4  # float32 through a few products
 
 
@@ -85,7 +85,7 @@ def test_layers_without_names(netspec, tmp_path, monkeypatch):
     Path("two.yaml").write_text(net.replace("UNITS", "4"))
     assert netspec("diff", "one.yaml", "one.yaml", "--exit-code").status == 0
     result = netspec("diff", "one.yaml", "two.yaml", "--json").json
-    assert [(one["before"], one["after"]) for one in result["layers"]] == [("dense", "dense")]
+    assert [(layer["before"], layer["after"]) for layer in result["layers"]] == [("dense", "dense")]
 
 
 IMAGES = """

@@ -50,7 +50,7 @@ def test_a_training_in_bfloat16_is_exported_in_float32(netspec, trained):
     words = ("train.yaml", "train.precision=bfloat16", *WEIGHTS)
     result = netspec("export", *words, "--output", "model.onnx", "--json").json
     assert result["max_abs_difference"]["logits"] < 1e-4
-    assert {one.data_type for one in onnx.load("model.onnx").graph.initializer} <= {
+    assert {tensor.data_type for tensor in onnx.load("model.onnx").graph.initializer} <= {
         onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
     }  # fmt: skip
 
@@ -79,8 +79,8 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     result = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
     assert result.status == 0
     assert result.err.startswith("note: transforms are not applied here")
-    told = {one.key: one.value for one in onnx.load("model.onnx").metadata_props}
-    first, second = json.loads(told["netspec_transforms"])
+    metadata = {entry.key: entry.value for entry in onnx.load("model.onnx").metadata_props}
+    first, second = json.loads(metadata["netspec_transforms"])
     assert first == {"input": "features", "type": "Rescaling", "scale": 0.5, "offset": 0.0}
     assert (second["input"], second["type"], len(second["mean"]), len(second["variance"])) == (
         "features", "Normalization", 3, 3,
@@ -124,13 +124,13 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
     assert result.status == 0
     assert result.err == "note: the random masks of Dropout are left out of the comparison\n"
     assert "features [N, 3], label [N] → logits [N, 2], loss [], " in result.out
-    told = {one.key: one.value for one in onnx.load("norm.onnx").metadata_props}
-    assert told["netspec_form"] == "training"
-    assert json.loads(told["netspec_trainable"]) == [
+    metadata = {entry.key: entry.value for entry in onnx.load("norm.onnx").metadata_props}
+    assert metadata["netspec_form"] == "training"
+    assert json.loads(metadata["netspec_trainable"]) == [
         "hidden/kernel", "hidden/bias", "norm/gamma", "norm/beta", "logits/kernel", "logits/bias",
     ]  # fmt: skip
-    assert json.loads(told["netspec_updates"]) == {
-        f"norm/moving_{one}": f"norm/moving_{one}/new" for one in ("mean", "variance")
+    assert json.loads(metadata["netspec_updates"]) == {
+        f"norm/moving_{name}": f"norm/moving_{name}/new" for name in ("mean", "variance")
     }
     result = netspec(*words[:-1], "other")
     assert (result.status, "--form is unknown" in result.err) == (2, True)
@@ -162,7 +162,7 @@ def test_an_imported_net_computes_the_same(netspec, exported, file):
 
 
 @pytest.mark.parametrize(
-    ("file", "words", "says"),
+    ("file", "words", "message"),
     [
         ("model.onnx", ("--phase", "train", "--level", "2"),
          "is an ONNX model (.onnx), which takes no --level, --phase\n  expected: --drop-head, --shape, "),
@@ -170,10 +170,10 @@ def test_an_imported_net_computes_the_same(netspec, exported, file):
         ("run/weights.h5", ("--shape", "x=3", "--net", "net.yaml"), "is read for a net (--net), which takes no"),
     ],
 )  # fmt: skip
-def test_options_of_other_formats_are_refused(netspec, exported, file, words, says):
+def test_options_of_other_formats_are_refused(netspec, exported, file, words, message):
     result = netspec("import", file, "--output", "new", *words)
     assert result.status == 2
-    assert result.err.startswith(f"error: {file} {says}")
+    assert result.err.startswith(f"error: {file} {message}")
 
 
 def test_operators_without_a_layer_are_reported(netspec, exported):
@@ -221,11 +221,11 @@ def test_weights_of_another_program_are_laid_onto_a_net(netspec, trained):
     result = netspec("import", "theirs.safetensors", "--net", "net.yaml", "--output", "mine")
     assert result.status == 2
     assert "is missing" in result.err
-    told = ("--map", f"model.old=model.{first[0]}", "--map", "model.extra=")
-    result = netspec("import", "theirs.safetensors", "--net", "net.yaml", *told, "--output", "mine")
+    mapping = ("--map", f"model.old=model.{first[0]}", "--map", "model.extra=")
+    result = netspec("import", "theirs.safetensors", "--net", "net.yaml", *mapping, "--output", "mine")
     assert (result.status, result.err) == (0, "")
-    again = load("mine/net.yaml", "mine/weights.h5").parameters
-    assert all((again[name] == array).all() for name, array in arrays.items())
+    reloaded = load("mine/net.yaml", "mine/weights.h5").parameters
+    assert all((reloaded[name] == array).all() for name, array in arrays.items())
 
 
 def test_a_map_must_fit_something(netspec, trained):
@@ -323,16 +323,16 @@ def test_batch_normalization_is_folded_on_request(netspec, tmp_path, monkeypatch
 def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     """Three steps were taken there: the fourth, on the same samples, leaves the same weights as there."""
     result = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
-    again = "netspec train taken/train.yaml --resume taken/checkpoint.h5"
-    assert result.out.endswith(f"after replacing `source: python` in taken/train.yaml with your data:\n  {again}\n")
+    command = "netspec train taken/train.yaml --resume taken/checkpoint.h5"
+    assert result.out.endswith(f"after replacing `source: python` in taken/train.yaml with your data:\n  {command}\n")
     refused = netspec("train", "taken/train.yaml", "--resume", "taken/checkpoint.h5")
     assert refused.status == 2
     assert "python" in refused.err
     images, classes = batch(3)
     np.savez("samples.npz", image=np.moveaxis(images, -1, 1), target=classes)
     spec = Path("taken/train.yaml")
-    said = "{source: npz, path: ../samples.npz, batch_size: 4}"
-    spec.write_text(re.sub(r"\{source: python.*\}", said, spec.read_text()))
+    source = "{source: npz, path: ../samples.npz, batch_size: 4}"
+    spec.write_text(re.sub(r"\{source: python.*\}", source, spec.read_text()))
     went = netspec("train", spec, "--resume", "taken/checkpoint.h5", "train.max_steps=4", "--json")
     assert went.status == 0, went.err
     expected = load_answers("keras/trained_adam")["after_classes/bias"]
@@ -386,12 +386,12 @@ def test_a_part_of_a_net_of_netspec(netspec, trained, words):
     assert "note: the net is cut at hidden; dropped: logits\n" in result.out
     assert "note: 2 losses and metrics are left out, since their inputs are dropped: `" in result.out
     part = load("part/net.yaml", "part/weights.h5")
-    whole = load("net.yaml", "run/weights.h5")
+    model = load("net.yaml", "run/weights.h5")
     assert list(part.parameters) == ["hidden/kernel", "hidden/bias"]
     for name in part.parameters:
-        np.testing.assert_array_equal(part.parameters[name], whole.parameters[name])
+        np.testing.assert_array_equal(part.parameters[name], model.parameters[name])
     if "--net" not in words:  # which lays arrays alone onto a net
-        assert part.preprocessing == whole.preprocessing
+        assert part.preprocessing == model.preprocessing
     assert netspec("check", "part/net.yaml").status == 0
 
 
@@ -413,9 +413,9 @@ def test_notes_of_one_kind_are_one_line_and_json_has_all(netspec, tmp_path, monk
     Path("net.yaml").write_text(f"netspec: 1\ninputs: {{{inputs}}}\nlayers:\n{layers}outputs: [{outputs}]\n")
     load("net.yaml").save_weights("w.h5")
     export = ("export", "net.yaml", "--weights", "w.h5", "--output", "net.keras")
-    said = netspec(*export).err
-    assert "note: 12 layers have other names in Keras: `b.0/c` → `b_0_c`, " in said
-    assert said.count("note: ") == 2
+    errors = netspec(*export).err
+    assert "note: 12 layers have other names in Keras: `b.0/c` → `b_0_c`, " in errors
+    assert errors.count("note: ") == 2
     assert len(netspec(*export, "--json").json["notes"]) == 24
     assert netspec("check", "net.yaml", "--export", "keras").err.count("other names") == 1
     words = ("import", "net.keras", "--output")

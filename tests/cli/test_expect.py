@@ -45,25 +45,27 @@ def folder(tmp_path, monkeypatch):
 
 def test_met_expectations_are_reported(folder, capsys):
     assert main(["check", "train.yaml", "--run"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "OK: train.yaml (2 layers, 50 parameters)"
-    assert said[1].startswith("train.yaml: the first loss is 0.")
-    assert said[2].startswith("train.yaml: 6 samples in 60 steps reach a loss of ")
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "OK: train.yaml (2 layers, 50 parameters)"
+    assert output[1].startswith("train.yaml: the first loss is 0.")
+    assert output[2].startswith("train.yaml: 6 samples in 60 steps reach a loss of ")
     assert {path.name for path in Path().iterdir()} == {"blobs.npz", "net.yaml", "train.yaml"}  # nothing is written
 
 
 def problems(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
     """Path → (expected, got) of what `netspec check` finds."""
     assert main(["check", *arguments, "--json"]) == 2
-    found = json.loads(capsys.readouterr().out)
-    return {each["path"]: (each["expected"], each["got"]) for each in found if each["severity"] == "error"}
+    reported = json.loads(capsys.readouterr().out)
+    return {each["path"]: (each["expected"], each["got"]) for each in reported if each["severity"] == "error"}
 
 
 def test_unmet_expectations_of_a_net_are_reported_without_running(folder, capsys):
-    found = problems(capsys, "net.yaml", "expect.parameters=51", "expect.max_flops=10", "expect.outputs.logits=[2, 2]")
-    assert found["expect.parameters"] == ("51", "50")
-    assert found["expect.outputs.logits"] == ("[2, 2]", "[2]")
-    expected, flops = found["expect.max_flops"]
+    reported = problems(
+        capsys, "net.yaml", "expect.parameters=51", "expect.max_flops=10", "expect.outputs.logits=[2, 2]"
+    )
+    assert reported["expect.parameters"] == ("51", "50")
+    assert reported["expect.outputs.logits"] == ("[2, 2]", "[2]")
+    expected, flops = reported["expect.max_flops"]
     # two products of matrices, each multiplication with its addition, and what stands beside them
     assert expected == "at most 10"
     assert 2 * (3 * 8 + 8 * 2) <= int(flops) <= 2 * (3 * 8 + 8 * 2) + 2 * (8 + 2)
@@ -73,15 +75,16 @@ def test_unmet_expectations_of_a_training_are_reported_after_running(folder, cap
     changes = ("expect.first_loss.value=9", "expect.overfits.loss=-1")
     assert main(["check", "train.yaml", *changes]) == 0
     capsys.readouterr()
-    found = problems(capsys, "train.yaml", *changes, "--run")
-    assert found["expect.first_loss"][0] == "9 ± 0.6"
-    assert found["expect.overfits"][0] == "a loss of -1 or less"
+    reported = problems(capsys, "train.yaml", *changes, "--run")
+    assert reported["expect.first_loss"][0] == "9 ± 0.6"
+    assert reported["expect.overfits"][0] == "a loss of -1 or less"
 
 
 def test_a_loss_that_is_not_finite_is_as_large_as_can_be(folder, capsys):
-    found = problems(capsys, "train.yaml", "--run", "solver.learning_rate=1e30", "solver.momentum=0")
-    assert list(found) == ["expect.overfits"]
-    assert found["expect.overfits"][1].startswith("inf")
+    reported = problems(capsys, "train.yaml", "--run", "solver.learning_rate=1e30", "solver.momentum=0")
+    assert list(reported) == ["expect.overfits"]
+    assert reported["expect.overfits"][1].startswith("inf")
+
 
 
 def test_one_step_is_run_without_expectations(folder, capsys):

@@ -43,10 +43,10 @@ def test_a_killed_process_leaves_nothing_half(name, netspec, trained):
         target.write_bytes(b"what was there")
     ended = subprocess.run([sys.executable, "-c", KILLED, moment, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    seen = [one for one in folder.iterdir() if not one.name.startswith(".")]
-    assert seen == ([target] if target.suffix else [])
-    assert all(one.read_bytes() == b"what was there" for one in seen)
-    (left,) = (one for one in folder.iterdir() if one.name.startswith("."))
+    files = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    assert files == ([target] if target.suffix else [])
+    assert all(one.read_bytes() == b"what was there" for one in files)
+    (left,) = (path for path in folder.iterdir() if path.name.startswith("."))
 
     assert netspec(*words).status == 0
     assert left.exists()  # somebody may be writing it still
@@ -55,4 +55,4 @@ def test_a_killed_process_leaves_nothing_half(name, netspec, trained):
     if not target.suffix:
         target.rename("to/first")
     assert netspec(*words).status == 0
-    assert not [one for one in folder.iterdir() if one.name.startswith(".")]
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]

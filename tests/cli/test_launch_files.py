@@ -43,8 +43,8 @@ def started(file: str) -> list[str]:
 
 def arguments(file: str, run: str) -> list[list[str]]:
     """What `netspec train` gets at the first start, and at those after, with the folder of the run filled in."""
-    again, first = (shlex.split(words) for words in re.findall(r"set -- (.*)$", SCRIPTS[file], re.MULTILINE))
-    return [[word.replace("$run", run) for word in words] for words in (first, again)]
+    second, first = (shlex.split(words) for words in re.findall(r"set -- (.*)$", SCRIPTS[file], re.MULTILINE))
+    return [[word.replace("$run", run) for word in words] for words in (first, second)]
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
@@ -64,17 +64,17 @@ def test_launch_files_start_trainings_that_can_run(file: str, work: Path, capsys
 
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_a_second_start_goes_on(file: str, work: Path):
-    first, again = arguments(file, "runs/blobs")
+    first, second = arguments(file, "runs/blobs")
     assert main(["train", *first, "train.max_steps=2"]) == 0
-    assert main(["train", *again, "train.max_steps=3"]) == 0
+    assert main(["train", *second, "train.max_steps=3"]) == 0
     assert len(list((work / "runs").iterdir())) == 1
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_the_command_that_checks_a_file_is_for_its_workers(file: str):
     text = SBATCH if file == "train.sbatch" else MPIJOB
-    (said,) = re.findall(r"^# +(netspec train .*)$", text, re.MULTILINE)
-    assert shlex.split(said) == ["netspec", "train", "train.yaml", "--workers", str(workers(file)), "--dry-run"]
+    (command,) = re.findall(r"^# +(netspec train .*)$", text, re.MULTILINE)
+    assert shlex.split(command) == ["netspec", "train", "train.yaml", "--workers", str(workers(file)), "--dry-run"]
 
 
 def test_threads_and_signals_of_the_batch_file():

@@ -225,8 +225,8 @@ def test_ctrl_c_during_imports_prints_no_traceback():
         "from netspec.cli import main\n"
         "sys.exit(main(['check', 'net.yaml']))"
     )
-    done = python("-c", code)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    process = python("-c", code)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
@@ -251,8 +251,8 @@ def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_as_a_process(work):
-    done = python("-m", "netspec", "check", "train.yaml")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = python("-m", "netspec", "check", "train.yaml")
+    assert (process.returncode, process.stderr) == (0, "")
     wrong = python("-m", "netspec", "check", "train.yaml", "net.layers.hidden.unit=1")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("<command line>:1:1: error: ")
@@ -267,8 +267,8 @@ def test_a_closed_pipe_is_not_reported_as_an_error(work):
 
 def test_a_terminal_without_unicode_gets_escapes(work):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = python("-m", "netspec", "check", "naïve.yaml", env=environment)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: no such file: na\\xefve.yaml")
+    process = python("-m", "netspec", "check", "naïve.yaml", env=environment)
+    assert (process.returncode, process.stderr.splitlines()[0]) == (2, "error: no such file: na\\xefve.yaml")
 
 
 def test_help_loads_nothing_that_takes_long():

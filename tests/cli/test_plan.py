@@ -73,8 +73,8 @@ def test_a_memory_budget_is_kept_and_its_recomputation_reported(netspec, tmp_pat
         f"netspec: 1\nnet: {net}\ndata: {{train: {{source: mnist, split: train, batch_size: 16}}}}\n"
         "solver: {type: SGD, learning_rate: 0.1}\ntrain: {max_steps: 1}\n"
     )
-    whole = netspec("plan", file)
-    assert "a second time" not in whole.out
+    unlimited = netspec("plan", file)
+    assert "a second time" not in unlimited.out
     before = netspec("plan", file, "--json").json
     states = sum(before["states_bytes"].values())
     budget = states + 3 * before["programs"]["train"]["arena_bytes"] // 4
@@ -181,22 +181,22 @@ def test_messages_of_workers(netspec, work):
     def sent(*words: str) -> Any:
         return netspec("plan", "train.yaml", "--workers", "4", "--json", *words).json["sent"]
 
-    found = sent()
-    assert (found["strategy"], found["workers"], found["workers_per_host"]) == ("all_reduce", 4, 1)
-    first, second, wish = found["messages"]
+    messages = sent()
+    assert (messages["strategy"], messages["workers"], messages["workers_per_host"]) == ("all_reduce", 4, 1)
+    first, second, wish = messages["messages"]
     assert first["holds"] == ["samples", "loss"]
     parameters = ["hidden/bias", "hidden/kernel", "logits/bias", "logits/kernel"]
     assert sorted(second["holds"]) == [*parameters, "loss/sparse_categorical_crossentropy"]
     assert (first["starts"], second["starts"], wish["starts"], wish["bytes"]) == (0, 1, 0, VOTES)
-    whole = first["bytes"] + second["bytes"] + VOTES
-    assert found["sent_bytes"] == {"worker": 1.5 * whole}  # 2 (p - 1)/p of what each has
-    assert (found["total_bytes"], found["between_hosts_bytes"]) == (4 * 1.5 * whole, 4 * 1.5 * whole)
+    total = first["bytes"] + second["bytes"] + VOTES
+    assert messages["sent_bytes"] == {"worker": 1.5 * total}  # 2 (p - 1)/p of what each has
+    assert (messages["total_bytes"], messages["between_hosts_bytes"]) == (4 * 1.5 * total, 4 * 1.5 * total)
     assert sent("--workers-per-host", "4")["between_hosts_bytes"] == 0
-    assert sent("--workers-per-host", "2")["between_hosts_bytes"] == 2 * 1.5 * whole
-    kept = 2  # weights, and the solver's momentum
+    assert sent("--workers-per-host", "2")["between_hosts_bytes"] == 2 * 1.5 * total
+    states_per_weight = 2  # weights, and the solver's momentum
     alike = 26 // 4 + 1  # of 26 numbers each of four workers adds up as many, zeros among them
     for way, nbytes in (
-        ("{strategy: local_sgd, every: 4}", 1.5 * (kept * 104 + VOTES) / 4),
+        ("{strategy: local_sgd, every: 4}", 1.5 * (states_per_weight * 104 + VOTES) / 4),
         ("{strategy: elastic_averaging, every: 4}", 1.5 * (4 * alike * 4 + VOTES) / 4),
         ("{strategy: all_reduce, reduce_in: float16}", 1.5 * (first["bytes"] + 4 + 4 * alike * 2 + VOTES)),
     ):
@@ -204,9 +204,9 @@ def test_messages_of_workers(netspec, work):
     assert [message["times"] for message in sent("train.accumulate=3")["messages"]] == [3, 3, 1, 3]
     _, averaged = sent("parallel={strategy: local_sgd, every: 4}")["messages"]
     assert (set(parameters) < set(averaged["holds"]), len(averaged["holds"])) == (True, 8)  # and the momentum
-    assert (averaged["bytes"], averaged["times"], averaged["every"]) == (kept * 104, 1, 4)
+    assert (averaged["bytes"], averaged["times"], averaged["every"]) == (states_per_weight * 104, 1, 4)
     net = netspec("plan", "net.yaml", "--workers", "4", "--batch-size", "8", "--json").json["sent"]
-    assert net["sent_bytes"] == found["sent_bytes"]
+    assert net["sent_bytes"] == messages["sent_bytes"]
 
 
 def test_messages_of_workers_are_printed(netspec, work):
@@ -218,7 +218,7 @@ def test_messages_of_workers_are_printed(netspec, work):
     starts = [row[-1].strip() for row in rows]
     assert (starts[0], starts[-1]) == ("before backward", "after backward")
     assert len(rows) == 3 + 4  # how many samples, the loss, its only term, each parameter
-    assert any("% of backward done" in one for one in starts)
+    assert any("% of backward done" in start for start in starts)
     alone = netspec("plan", "train.yaml", "--workers", "1").out
     assert "in total 0 B per step" in alone
     wrong = netspec("plan", "train.yaml", "--workers", "9")
@@ -257,18 +257,18 @@ def test_workers_of_one_host(netspec, work):
 def test_hierarchical_sums_that_are_impossible_are_reported(netspec, work, workers, per_host, why):
     words = "--workers", str(workers), "--workers-per-host", str(per_host), "--json"
     remark = netspec("plan", "train.yaml", "parallel={strategy: all_reduce, hierarchical: true}", *words).json["sent"]
-    told = "all_reduce: `hierarchical: true` has no effect: it needs several hosts with several workers each, but "
-    assert remark["remark"] == (told + why if why else None)
+    expected = "all_reduce: `hierarchical: true` has no effect: it needs several hosts with several workers each, but "
+    assert remark["remark"] == (expected + why if why else None)
 
 
 def test_memory_of_a_worker(netspec, work):
     """With sharded_optimizer it has a fourth of what the solver remembers."""
     words = "plan", "train.yaml", "net.vars.width=1024", "--workers", "4"
     result = netspec(*words, "--json", "parallel={strategy: sharded_optimizer}").json
-    kept, worker = result["states_bytes"], result["worker"]
-    assert (worker["samples"], worker["states_bytes"]["parameter"]) == (2, kept["parameter"])
+    state_bytes, worker = result["states_bytes"], result["worker"]
+    assert (worker["samples"], worker["states_bytes"]["parameter"]) == (2, state_bytes["parameter"])
     pieces = 4  # of as many parameters, each of which is rounded up to whole lines
-    assert worker["states_bytes"]["slot"] == pytest.approx(kept["slot"] / 4, abs=pieces * 64)
+    assert worker["states_bytes"]["slot"] == pytest.approx(state_bytes["slot"] / 4, abs=pieces * 64)
     assert worker["bytes"] == worker["programs_bytes"] + sum(worker["states_bytes"].values())
     out = netspec(*words, "parallel={strategy: model, layers: {hidden: columns}}").out
     assert "a worker has 2 samples of a batch and allocates" in out

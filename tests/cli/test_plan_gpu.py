@@ -28,19 +28,19 @@ def test_kernels_are_those_of_the_gpu_and_no_library_is_asked_for(
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it fails
     result = netspec("plan", "train.yaml", "--device", "h200", "--json", "--kernels")
     assert result.status == 0, result.err
-    told = loads(result.out)
-    used = {use["kernel"].partition(":")[0] for uses in told["kernels"].values() for use in uses}
+    planned = loads(result.out)
+    used = {use["kernel"].partition(":")[0] for uses in planned["kernels"].values() for use in uses}
     assert "cuda" in used
     assert used <= set(open_device("h200").backends)
-    gpu = told["gpu"]
+    gpu = planned["gpu"]
     assert (gpu["name"], gpu["memory_bytes"]) == ("h200", 141 * 10**9)
     for one in gpu["least"].values():
         assert one["seconds"] == pytest.approx(one["arithmetic"] + one["memory"] + one["launches"])
-    kept = sum(told["states_bytes"].values())
+    states_bytes = sum(planned["states_bytes"].values())
     parts = ("arena_bytes", "constant_bytes", "steady_bytes", "staged_bytes")
-    whole = [sum(one[part] for part in parts) for one in told["programs"].values()]
-    assert "one CUDA graph" in told["notes"]["train"]
-    assert gpu["needed_bytes"] == kept + max(whole)
+    totals = [sum(program[part] for part in parts) for program in planned["programs"].values()]
+    assert "one CUDA graph" in planned["notes"]["train"]
+    assert gpu["needed_bytes"] == states_bytes + max(totals)
 
 
 @pytest.mark.parametrize("name", ["cifar10_quick", "char_shakespeare"])
@@ -50,10 +50,10 @@ def test_nets_of_the_zoo_are_planned(name: str) -> None:
     assert isinstance(spec.solver, SolverSpec)
     net, loop = spec.net, spec.train
     planned = {
-        one: costs(net, 64, dtype=precision_of(spec), solver=spec.solver, loop=loop, device=one)
-        for one in ("h200", "t4")
+        name: costs(net, 64, dtype=precision_of(spec), solver=spec.solver, loop=loop, device=name)
+        for name in ("h200", "t4")
     }
-    large, small = (planned[one].gpu for one in ("h200", "t4"))
+    large, small = (planned[name].gpu for name in ("h200", "t4"))
     assert large is not None
     assert small is not None
     assert large.least["train"].seconds < small.least["train"].seconds
@@ -66,17 +66,17 @@ def test_communication_of_several_gpus_follows_the_cost_model(netspec: Netspec, 
     """Buckets go round a ring of NVLink 4; of two hosts, over InfiniBand at 400 Gbit/s."""
     words = ("plan", "train.yaml", "--device", "h200", "--workers", "4")
     for more, alpha, beta in (((), 5.7e-6, 1 / 450e9), (("--workers-per-host", "2"), 1e-6, 8 * 4122 / 4096 / 400e9)):
-        told = loads(netspec(*words, *more, "--json").out)
-        gpus, sent = told["gpus"], told["sent"]["messages"]
+        planned = loads(netspec(*words, *more, "--json").out)
+        gpus, sent = planned["gpus"], planned["sent"]["messages"]
         assert sent.pop()["name"] == "stop vote"  # under way during the step, by the CPUs
         assert gpus["exchange"] == pytest.approx(sum(6 * (alpha + message["bytes"] / 4 * beta) for message in sent))
         assert gpus["step"] == pytest.approx(gpus["compute"] + gpus["exposed"])
         assert 0 < gpus["exposed"] <= gpus["exchange"]
-        assert (gpus["samples"], gpus["hosted"]) == (told["batch_size"] // 4, 0)
+        assert (gpus["samples"], gpus["hosted"]) == (planned["batch_size"] // 4, 0)
     large = loads(netspec(*words, "--batch-size", "40000", "--json").out)
     assert large["gpus"]["needed_bytes"] < large["gpu"]["needed_bytes"], "a worker has a part of the batch"
-    alone = loads(netspec(*words[:-1], "1", "--json").out)["gpus"]
-    assert (alone["exchange"], alone["exposed"]) == (0, 0)
+    single = loads(netspec(*words[:-1], "1", "--json").out)["gpus"]
+    assert (single["exchange"], single["exposed"]) == (0, 0)
 
 
 @pytest.mark.parametrize("precision", Precision)
@@ -87,8 +87,8 @@ def test_workers_are_planned_in_each_precision(
     more = (f"train.precision={precision}", f"parallel={strategy}", "--json")
     result = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", *more)
     assert result.status == 0, result.err
-    told = loads(result.out)
-    assert told["worker"]["bytes"] == told["gpus"]["needed_bytes"]
+    planned = loads(result.out)
+    assert planned["worker"]["bytes"] == planned["gpus"]["needed_bytes"]
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "parameter_server", "local_sgd"])
@@ -109,9 +109,9 @@ def test_the_largest_batch_is_the_largest() -> None:
         return 1000 + 7 * samples + samples // 10
 
     for memory in (1006, 1007, 5000, 123_456):
-        found = largest_batch(needs, memory, 64)
-        exact = max((one for one in range(1, 20_000) if needs(one) <= memory), default=None)
-        assert found == exact
+        largest = largest_batch(needs, memory, 64)
+        exact = max((size for size in range(1, 20_000) if needs(size) <= memory), default=None)
+        assert largest == exact
 
 
 def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

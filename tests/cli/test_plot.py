@@ -59,7 +59,7 @@ def test_a_scheduled_momentum_has_a_chart_of_its_own(netspec, work):
     assert (curve["name"], curve["y"][0], curve["y"][-1]) == ("momentum", 0.95, 0.9)
     assert netspec("train", "train.yaml", momentum, "train.log_every=1", "--run-dir", "run").status == 0
     logged = netspec("plot", "run", "--schedule", "--json").json
-    assert [one["title"] for one in logged] == ["learning rate", "momentum"]
+    assert [event["title"] for event in logged] == ["learning rate", "momentum"]
     assert logged[1]["curves"][0]["y"] == curve["y"]
 
 
@@ -139,8 +139,8 @@ def test_values_without_a_logarithm_are_left_out():
 
 
 def test_text_in_a_picture_is_escaped():
-    made = as_svg([Chart("a < b & c", "step", [Curve("<x>", [1, 2], [1.0, 1.0])])])
-    assert "a < b & c" in [text.text for text in ET.fromstring(made).iter(f"{SVG}text")]
+    picture = as_svg([Chart("a < b & c", "step", [Curve("<x>", [1, 2], [1.0, 1.0])])])
+    assert "a < b & c" in [text.text for text in ET.fromstring(picture).iter(f"{SVG}text")]
 
 
 def test_numbers_of_axes_are_round():

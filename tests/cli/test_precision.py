@@ -36,8 +36,8 @@ def test_a_training_in_float16_skips_steps_that_overflow_and_goes_on_to_the_bit(
     logged = [line for line in lines if line["event"] == "log"]
     skipped = logged[-1]["skipped_steps"]
     assert 0 < skipped < len(logged)
-    assert min(one["loss_scale"] for one in logged) < 3e6
-    assert np.isfinite([one["loss"] for one in logged]).all()
+    assert min(event["loss_scale"] for event in logged) < 3e6
+    assert np.isfinite([event["loss"] for event in logged]).all()
     assert netspec(*words, "train.max_steps=5", "--run-dir", "parts").status == 0
     assert netspec(*words, "--run-dir", "parts", "--resume").status == 0
     one, other = (read_weights(work / name / "weights.h5").arrays for name in ("whole", "parts"))

@@ -16,9 +16,9 @@ from netspec.training.model import load
 
 
 def predict(
-    netspec: Any, *words: str, spec: str = "net.yaml", given: str = "in.npz", weights: str | Path = "run/weights.h5"
+    netspec: Any, *words: str, spec: str = "net.yaml", samples: str = "in.npz", weights: str | Path = "run/weights.h5"
 ) -> Any:
-    return netspec("predict", spec, "--weights", weights, "--input", given, "--output", "out.npz", *words)
+    return netspec("predict", spec, "--weights", weights, "--input", samples, "--output", "out.npz", *words)
 
 
 @pytest.mark.parametrize("spec", ["net.yaml", "train.yaml", "run/spec.yaml"])
@@ -76,8 +76,8 @@ def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, 
     expected = load("run/spec.yaml", "run/weights.h5").predict({"image": inputs})["logits"]
     with np.load("out.npz") as written:
         np.testing.assert_array_equal(written["logits"], expected)
-    one = netspec("predict", "run", "--input", "photos/0/2.png", "--output", "one.npz")
-    assert (one.status, one.out) == (0, "1 sample: logits [1, 2] in one.npz\n")
+    single = netspec("predict", "run", "--input", "photos/0/2.png", "--output", "one.npz")
+    assert (single.status, single.out) == (0, "1 sample: logits [1, 2] in one.npz\n")
     Path("empty").mkdir()
     assert "empty holds no images" in netspec("predict", "run", "--input", "empty", "--output", "no.npz").err
     assert "there is no file" in netspec("predict", "run", "--input", "no.png", "--output", "no.npz").err
@@ -99,15 +99,15 @@ def test_transforms_that_are_not_applied_are_listed(netspec, trained):
     rescaled(trained, netspec)
     np.savez("in.npz", features=np.zeros((5, 3), np.float32))
     assert predict(netspec).err == ""  # a training without transforms
-    told = f"{NOTE}  `features`: Rescaling, scale 0.5, offset 0.0\n"
+    expected = f"{NOTE}  `features`: Rescaling, scale 0.5, offset 0.0\n"
     newest = max((trained / "run2" / "checkpoints").iterdir())
     for weights in ("run2/weights.h5", newest):  # the weights know, with a net file too
-        assert predict(netspec, weights=weights).err == told
+        assert predict(netspec, weights=weights).err == expected
     # Weights of no training say nothing: then the training file does, as far as it knows.
     load("net.yaml").save_weights("fresh.h5")
     assert predict(netspec, weights="fresh.h5").err == ""
     result = predict(netspec, spec="scaled.yaml", weights="fresh.h5")
-    assert result.err == told.replace("`features`", "the first input that is not a label")
+    assert result.err == expected.replace("`features`", "the first input that is not a label")
 
 
 def test_results_that_are_not_finite_are_reported(netspec, trained):
@@ -128,7 +128,7 @@ def test_an_unknown_suffix_is_an_error_before_anything_runs(netspec, trained):
 
 
 def test_unneeded_inputs_are_accepted(netspec, trained):
-    assert predict(netspec, given="blobs.npz").status == 0
+    assert predict(netspec, samples="blobs.npz").status == 0
 
 
 def test_all_that_does_not_fit_is_listed(netspec, trained):
@@ -215,8 +215,8 @@ def test_patterns_files_and_standard_input_are_read(netspec, tmp_path, monkeypat
     assert "no file matches photos/*.gif" in netspec("predict", "run", "--input", "photos/*.gif").err
     two = netspec("predict", "run", "--input", "-", "photos/0/0.png")
     assert (two.status, "--input - reads standard input" in two.err) == (2, True)
-    kept = netspec("predict", "run", "--input", "photos/0/0.png", "--keep")
-    assert (kept.status, "only the rows of a table have columns to keep" in kept.err) == (2, True)
+    result = netspec("predict", "run", "--input", "photos/0/0.png", "--keep")
+    assert (result.status, "only the rows of a table have columns to keep" in result.err) == (2, True)
 
 
 SEGMENTS = """

@@ -28,15 +28,15 @@ def test_memory_is_that_of_the_strategy(netspec, work):
         words = "net.vars.width=4096", f"parallel={way}", "--workers", "2", "--dry-run", "--json"
         return int(netspec("train", "train.yaml", *words).json["worker_bytes"])
 
-    whole, slots = memory("{strategy: all_reduce}"), 4 * (4096 * (3 + 1 + 2) + 2)
-    assert memory("{strategy: sharded_optimizer}") < whole - slots / 2 + 4096
+    full, slots = memory("{strategy: all_reduce}"), 4 * (4096 * (3 + 1 + 2) + 2)
+    assert memory("{strategy: sharded_optimizer}") < full - slots / 2 + 4096
     result = netspec("train", "train.yaml", "parallel={strategy: pipeline}", "--workers", "2", "--dry-run").out
     assert result.startswith("blobs: 2 workers, a batch of 8\n")
-    assert memory("{strategy: pipeline}") < whole
+    assert memory("{strategy: pipeline}") < full
 
 
 @pytest.mark.parametrize(
-    ("workers", "way", "message"),
+    ("workers", "strategy", "message"),
     [
         ("3", "{strategy: model, layers: {hidden: columns}}", "equal parts on 3 workers"),
         ("2", "{strategy: model, layers: {hidden: rows}}", "equal parts on 2 workers"),
@@ -44,11 +44,11 @@ def test_memory_is_that_of_the_strategy(netspec, work):
         ("2", "{strategy: sufficient_factors, layers: [act]}", "act: the gradient is not a product over samples"),
     ],
 )
-def test_strategies_that_the_net_excludes_are_reported(netspec, work, workers, way, message):
+def test_strategies_that_the_net_excludes_are_reported(netspec, work, workers, strategy, message):
     net = (work / "net.yaml").read_text().replace("  - {name: logits", "  - {name: act, type: ReLU}\n  - {name: logits")
     (work / "net.yaml").write_text(net)
     train = (work / "train.yaml").read_text()
-    (work / "train.yaml").write_text(f"{train}parallel: {way}\n")
+    (work / "train.yaml").write_text(f"{train}parallel: {strategy}\n")
     result = netspec("train", "train.yaml", "--workers", workers, "--dry-run")
     assert result.status == 2
     assert "train.yaml:8:" in result.err
@@ -86,9 +86,9 @@ def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
         .replace("layers:", "layers:\n  - {type: BatchNormalization, synchronized: true}")
     )
     words = "train", "train.yaml", "--workers", "2", "--dry-run", "parallel={strategy: all_reduce, deterministic: true}"
-    told = netspec(*words).err
-    assert "cannot be synchronized: `deterministic` steps compute a batch in parts" in told
-    assert "expected: `synchronized: false`, or `deterministic: false`" in told
+    errors = netspec(*words).err
+    assert "cannot be synchronized: `deterministic` steps compute a batch in parts" in errors
+    assert "expected: `synchronized: false`, or `deterministic: false`" in errors
 
 
 @pytest.mark.parametrize(

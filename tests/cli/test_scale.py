@@ -13,9 +13,9 @@ from netspec.tools import roofline, scale, timing
 GIVEN = "--step-time", "80ms", "--network", "ethernet-10g"
 
 
-def by_name(found: Any, strategy: str) -> dict[int, Any]:
+def by_name(result: Any, strategy: str) -> dict[int, Any]:
     return {
-        prediction["workers"]: prediction for prediction in found["predictions"] if prediction["strategy"] == strategy
+        prediction["workers"]: prediction for prediction in result["predictions"] if prediction["strategy"] == strategy
     }
 
 
@@ -34,8 +34,8 @@ def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
             )
             assert prediction["efficiency"] == pytest.approx(prediction["speedup"] / prediction["workers"])
             assert prediction["samples_per_second"] == pytest.approx(prediction["samples"] / prediction["step_seconds"])
-    alone = by_name(result, "all_reduce")[1]
-    assert (alone["step_seconds"], alone["speedup"]) == (pytest.approx(0.08), pytest.approx(1))
+    single = by_name(result, "all_reduce")[1]
+    assert (single["step_seconds"], single["speedup"]) == (pytest.approx(0.08), pytest.approx(1))
     assert by_name(result, "all_reduce")[2]["compute_seconds"] == pytest.approx(0.04)
     assert by_name(result, "all_reduce")[2]["sent_bytes"] == {"worker": result["gradient_bytes"]}
     assert "hierarchical" not in [
@@ -47,9 +47,9 @@ def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
 
 def test_a_batch_for_each_worker_keeps_its_time(netspec, work):
     words = "scale", "train.yaml", *GIVEN, "--workers", "4,64", "--batch-size", "16/worker", "--strategy", "all_reduce"
-    found = by_name(netspec(*words, "--json").json, "all_reduce")
-    assert [prediction["samples"] for prediction in found.values()] == [64, 1024]
-    assert [prediction["compute_seconds"] for prediction in found.values()] == [pytest.approx(0.08)] * 2
+    predictions = by_name(netspec(*words, "--json").json, "all_reduce")
+    assert [prediction["samples"] for prediction in predictions.values()] == [64, 1024]
+    assert [prediction["compute_seconds"] for prediction in predictions.values()] == [pytest.approx(0.08)] * 2
     faster = netspec(*words, "--compute-scale", "4", "--json").json
     assert by_name(faster, "all_reduce")[4]["compute_seconds"] == pytest.approx(0.02)
     waiting = by_name(netspec(*words, "--jitter", "5%", "--json").json, "all_reduce")
@@ -61,7 +61,10 @@ def test_settings_reach_their_strategies(netspec, work):
     words = (small, *GIVEN, "--workers", "8", "--workers-per-host", "4", "--within", "alpha=1us,beta=0.1ns")
     settings = "--servers", "2", "--every", "4", "--density", "50%", "--micro-batches", "4", "--algorithm", "tree"
     plain, changed = (
-        {one["strategy"]: one for one in netspec("scale", "train.yaml", *words, *more, "--json").json["predictions"]}
+        {
+            prediction["strategy"]: prediction
+            for prediction in netspec("scale", "train.yaml", *words, *more, "--json").json["predictions"]
+        }
         for more in ((), settings)
     )
     assert changed["parameter_server"]["sent_bytes"] == plain["parameter_server"]["sent_bytes"]  # 2 is a quarter of 8
@@ -83,8 +86,8 @@ def test_a_step_is_measured_if_its_time_is_not_passed(netspec, work, monkeypatch
     assert [step["samples"] for step in steps] == [1, 2, 8]
     assert all(step["seconds"] > 0 for step in steps)
     assert result["one_worker"]["adding_seconds_per_byte"] > 0
-    alone = by_name(result, "all_reduce")[1]
-    assert alone["compute_seconds"] == pytest.approx(steps[-1]["seconds"])
+    single = by_name(result, "all_reduce")[1]
+    assert single["compute_seconds"] == pytest.approx(steps[-1]["seconds"])
     assert result["one_worker"]["from"].startswith("measured on ")
 
 
@@ -102,13 +105,13 @@ def test_communication_settings_come_from_the_training_file(netspec, work):
     plain = by_name(netspec(*words, "solver={type: SGD, learning_rate: 0.1}").json, "local_sgd")[8]["sent_bytes"]
     assert moments["worker"] == pytest.approx(3 * plain["worker"]), "what the solver remembers is averaged too"
     planned = netspec("plan", "train.yaml", "parallel={strategy: local_sgd}", "--workers", "8", "--json").json["sent"]
-    (states,) = (one["sent_bytes"]["worker"] for one in planned["messages"] if one["holds"])
+    (states,) = (message["sent_bytes"]["worker"] for message in planned["messages"] if message["holds"])
     assert sent == pytest.approx(states), "as the plan of the training says, which counts wishes to stop too"
     small = by_name(netspec(*words, "parallel={strategy: all_reduce, bucket: 8, first_bucket: 8}").json, "all_reduce")[
         8
     ]
-    whole = by_name(netspec(*words).json, "all_reduce")[8]
-    assert small["communication_seconds"] > whole["communication_seconds"], "more messages, each with its latency"
+    all_reduce = by_name(netspec(*words).json, "all_reduce")[8]
+    assert small["communication_seconds"] > all_reduce["communication_seconds"], "more messages, each with its latency"
 
 
 def test_by_default_there_are_as_many_workers_as_samples(netspec, work):

@@ -28,9 +28,9 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
             while not (lines and lines[-1].startswith("serving ")):
                 lines.append(process.stderr.readline())
                 assert lines[-1], "".join(lines)
-            found = re.fullmatch(r"serving run at http://127\.0\.0\.1:(\d+)\n", lines[-1])
-            assert found is not None, lines
-            yield process, int(found[1])
+            match = re.fullmatch(r"serving run at http://127\.0\.0\.1:(\d+)\n", lines[-1])
+            assert match is not None, lines
+            yield process, int(match[1])
         finally:
             process.kill()
 
@@ -75,8 +75,8 @@ def accepts(port: int) -> bool:
 
 
 def test_an_address_in_use_is_reported_before_the_model_is_loaded(netspec, trained):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         result = netspec("serve", "run", "--port", port)
     assert result.status == 1
     assert f"error: cannot listen on 127.0.0.1:{port}: address already in use\n" in result.err

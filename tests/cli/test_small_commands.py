@@ -53,13 +53,13 @@ def test_devices_print_the_nccl_without_a_gpu(netspec, monkeypatch):
     assert netspec("devices", "--json").json["nccl"] == "2.28.9 of nvidia-nccl-cu12, which no CuPy loads"
     install(monkeypatch, Machine(0))
     assert netspec("devices", "--json").json["nccl"] == "2.27.7, which CuPy loads"
-    (line,) = (one for one in netspec("devices").out.splitlines() if one.startswith("NCCL"))
+    (line,) = (line for line in netspec("devices").out.splitlines() if line.startswith("NCCL"))
     assert line.split(maxsplit=1)[1] == "2.27.7, which CuPy loads"
 
 
 def test_unavailable_kernels_are_listed_with_the_reason(netspec, monkeypatch):
     monkeypatch.setenv("NETSPEC_ONEDNN", "off")
-    (cpu,) = (one for one in netspec("devices", "--json").json["devices"] if one["name"] == "cpu")
+    (cpu,) = (device for device in netspec("devices", "--json").json["devices"] if device["name"] == "cpu")
     assert cpu["missing"] == {"onednn": "NETSPEC_ONEDNN=off"}
     assert "onednn" not in cpu["kernels"]
     assert "onednn     missing: NETSPEC_ONEDNN=off" in netspec("devices").out

@@ -42,16 +42,16 @@ def test_a_full_output_is_reported_without_buffers(work, name):
 
 def assert_full_output_is_reported(name: str, unbuffered: str = "") -> None:
     with Path("/dev/full").open("wb") as full:
-        done = run(COMMANDS[name], stdout=full, unbuffered=unbuffered)
-    assert done.stderr == b"error: cannot write to the standard output: no space left on device\n"
-    assert done.returncode == 1
+        process = run(COMMANDS[name], stdout=full, unbuffered=unbuffered)
+    assert process.stderr == b"error: cannot write to the standard output: no space left on device\n"
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize("name", ONE_PER_CAUSE)
 def test_a_closed_output_is_reported_in_one_line(work, name):
-    done = run(COMMANDS[name], preexec_fn=lambda: os.close(1))
-    assert done.stderr == b"error: cannot write to the standard output: it is closed\n"
-    assert done.returncode == 1
+    process = run(COMMANDS[name], preexec_fn=lambda: os.close(1))
+    assert process.stderr == b"error: cannot write to the standard output: it is closed\n"
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize("name", ONE_PER_CAUSE)
@@ -59,10 +59,10 @@ def test_a_closed_reader_sets_the_exit_status_without_an_error_message(work, nam
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = run(COMMANDS[name], stdout=writing)
+        process = run(COMMANDS[name], stdout=writing)
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert (process.returncode, process.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize(("words", "status"), [(["check", "train.yaml"], 0), (["check", "nothing.yaml"], 2)])
@@ -76,6 +76,6 @@ def test_a_closed_error_stream_changes_no_status(work, words, status):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the platform has no device that is always full")
 def test_a_training_whose_output_is_lost_writes_its_weights(work):
     with Path("/dev/full").open("wb") as full:
-        done = run(["train", "train.yaml", "--json", "--run-dir", "run"], stdout=full)
-    assert done.stderr == b"error: cannot write to the standard output: no space left on device\n"
-    assert done.returncode == 1
+        process = run(["train", "train.yaml", "--json", "--run-dir", "run"], stdout=full)
+    assert process.stderr == b"error: cannot write to the standard output: no space left on device\n"
+    assert process.returncode == 1

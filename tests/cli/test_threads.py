@@ -17,5 +17,5 @@ def test_a_training_runs_with_as_many_threads_as_asked_for(work, count):
 
 
 def test_no_threads_at_all_is_refused(netspec, work):
-    done = netspec("train", "train.yaml", "--threads", "0")
-    assert (done.status, done.err) == (2, "error: --threads must be 1 or more\n  got: 0\n")
+    result = netspec("train", "train.yaml", "--threads", "0")
+    assert (result.status, result.err) == (2, "error: --threads must be 1 or more\n  got: 0\n")

@@ -44,11 +44,13 @@ def test_json_adds_up(netspec, work):
 def test_flops_and_nodes_are_those_of_the_plan(netspec, work):
     program = netspec("plan", "train.yaml", "--json", "--kernels").json
     result = netspec("time", "train.yaml", "--steps", "1", "--json").json
-    copies = [one for one in result["nodes"] if one["op"] == "copies of states"]
+    copies = [node for node in result["nodes"] if node["op"] == "copies of states"]
     assert len(result["nodes"]) - len(copies) == program["programs"]["train"]["nodes"]
     assert result["flops"] == program["programs"]["train"]["flops"]
     planned = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in program["kernels"]["train"]]
-    timed = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in result["nodes"] if one not in copies]
+    timed = [
+        (node["op"], node["layer"], node["phase"], node["kernel"]) for node in result["nodes"] if node not in copies
+    ]
     assert timed == planned
 
 
@@ -57,7 +59,7 @@ def test_the_timed_program_of_a_net_file(netspec, work):
     assert (training["purpose"], training["solver"], training["batch_size"]) == ("train", "SGD", 3)
     prediction = netspec("time", "net.yaml", "--steps", "1", "--inference", "--json").json
     assert (prediction["purpose"], prediction["solver"], prediction["batch_size"]) == ("predict", None, 1)
-    assert {one["phase"] for one in prediction["nodes"]} == {"forward"}
+    assert {node["phase"] for node in prediction["nodes"]} == {"forward"}
     assert prediction["flops"] < training["flops"]
     (work / "net.yaml").write_text("netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: 4}]\n")
     assert netspec("time", "net.yaml", "--steps", "1", "--json").json["purpose"] == "predict"
@@ -86,7 +88,7 @@ def test_text(netspec, work):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--batch-size", "0"), "--batch-size must be 1 or more"),
         (("--steps", "0"), "--steps must be 1 or more"),
@@ -94,10 +96,10 @@ def test_text(netspec, work):
         (("--device", "tpu"), "unknown device 'tpu'"),
     ],
 )
-def test_mistakes(netspec, work, words, said):
+def test_mistakes(netspec, work, words, message):
     result = netspec("time", "train.yaml", *words)
     assert result.status == 2
-    assert said in result.err
+    assert message in result.err
 
 
 def test_a_timed_run_is_a_run(work):
@@ -112,14 +114,14 @@ def test_a_timed_run_is_a_run(work):
         STEP: np.array(1.0),
         RNG_INPUT: np.array([0, 0, 0]),
     }
-    made = []
+    created = []
     for call in ("run", "timed"):
         compiler = Compiler(spec.net, solver=spec.solver)
         program = compiler.program(ProgramKind.TRAIN, 8)
         program.write(inputs)
         getattr(program, call)()
-        made.append({**program.read(), **compiler.states})
-    ran, timed = made
+        created.append({**program.read(), **compiler.states})
+    ran, timed = created
     assert all(np.array_equal(ran[name], timed[name]) for name in ran)
     assert not np.array_equal(ran["hidden/kernel"], Compiler(spec.net).states["hidden/kernel"])
 
@@ -127,9 +129,9 @@ def test_a_timed_run_is_a_run(work):
 def test_roofline():
     from netspec.backends.device_registry import open_device
 
-    found = measure_roofline(open_device())
-    assert found.flops_per_second > 0
-    assert found.bytes_per_second > 0
+    roofline = measure_roofline(open_device())
+    assert roofline.flops_per_second > 0
+    assert roofline.bytes_per_second > 0
     roof = Roofline(flops_per_second=10.0, bytes_per_second=2.0)
     assert roof.seconds(flops=100, nbytes=2) == 10.0  # bound by arithmetic
     assert roof.seconds(flops=10, nbytes=20) == 10.0  # bound by memory

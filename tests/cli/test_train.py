@@ -29,15 +29,15 @@ def test_json_lines_end_in_done(netspec, work):
     assert (result.status, result.err) == (0, "")
     events = result.lines
     assert events[0]["event"] == "start"
-    assert "progress" not in {one["event"] for one in events}
-    steps = [one["step"] for one in events if one["event"] == "log"]
+    assert "progress" not in {event["event"] for event in events}
+    steps = [event["step"] for event in events if event["event"] == "log"]
     assert steps == [1, 4, 8, 12]
     assert all(a < b for a, b in pairwise(steps))
-    done = events[-1]
-    assert (done["event"], done["run_dir"], done["steps"]) == ("done", "run", 12)
-    assert done["seconds"] > 0
-    assert done["test"]["samples"] == 42
-    assert set(done["test"]["metrics"]) == {"accuracy"}
+    last_event = events[-1]
+    assert (last_event["event"], last_event["run_dir"], last_event["steps"]) == ("done", "run", 12)
+    assert last_event["seconds"] > 0
+    assert last_event["test"]["samples"] == 42
+    assert set(last_event["test"]["metrics"]) == {"accuracy"}
 
 
 def test_the_end_prints_paths_and_next_commands(netspec, work):
@@ -82,8 +82,11 @@ def test_resume_goes_on(netspec, work):
     assert result.status == 0
     assert next(line for line in result.lines if line["event"] == "start")["step"] == 6
     assert netspec("train", "train.yaml", "--run-dir", "whole").status == 0
-    resumed, whole = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "whole/weights.h5").parameters
-    assert all(np.array_equal(resumed[name], whole[name]) for name in whole)
+    resumed, uninterrupted = (
+        load("net.yaml", "run/weights.h5").parameters,
+        load("net.yaml", "whole/weights.h5").parameters,
+    )
+    assert all(np.array_equal(resumed[name], uninterrupted[name]) for name in uninterrupted)
 
 
 def test_a_run_is_not_overwritten(netspec, trained):
@@ -115,11 +118,11 @@ def test_ctrl_c_saves_and_prints_the_resume_command(netspec, work):
     assert "Traceback" not in err
     saving, stopped = err.splitlines()
     assert saving == "finishing this step, then saving; Ctrl-C again stops now"
-    told, _, again = stopped.partition("; to continue: ")
-    assert told.startswith("stopped after step ")
+    message, _, again = stopped.partition("; to continue: ")
+    assert message.startswith("stopped after step ")
     words = shlex.split(again)
     assert words == ["python", "-m", "netspec", "train", "run/spec.yaml", "--resume"]
-    step = int(told.split()[3].replace(",", ""))
+    step = int(message.split()[3].replace(",", ""))
     result = netspec(*words[3:], f"train.max_steps={step + 2}", "--json")
     assert result.status == 0
     assert result.lines[-1]["steps"] == step + 2
@@ -144,10 +147,10 @@ def test_a_second_ctrl_c_prints_the_resume_command_in_one_line(netspec, work, mo
 
 
 def test_resuming_a_finished_run_reports_it(netspec, trained):
-    done = netspec("train", "run/spec.yaml", "--resume")
-    assert (done.status, done.err) == (0, "")
-    assert "note: nothing to do: the run is complete after 12 steps\n" in done.out
-    assert "done: 12 steps" in done.out
+    result = netspec("train", "run/spec.yaml", "--resume")
+    assert (result.status, result.err) == (0, "")
+    assert "note: nothing to do: the run is complete after 12 steps\n" in result.out
+    assert "done: 12 steps" in result.out
 
 
 def test_test_counts_each_sample_once(netspec, trained):
@@ -171,9 +174,9 @@ def test_a_loss_without_a_value_is_null_in_json(netspec, trained):
     model = load("net.yaml", "run/weights.h5")
     model.parameters["logits/bias"] = np.array([np.nan, 0.0], np.float32)
     model.save_weights("nan.h5")
-    done = netspec("test", "train.yaml", "--weights", "nan.h5", "--json")
-    assert (done.status, done.json["loss"], done.json["non_finite"]) == (0, None, ["loss"])
-    assert done.err == "warning: not finite (nan or infinite) on the test data: loss\n"
+    result = netspec("test", "train.yaml", "--weights", "nan.h5", "--json")
+    assert (result.status, result.json["loss"], result.json["non_finite"]) == (0, None, ["loss"])
+    assert result.err == "warning: not finite (nan or infinite) on the test data: loss\n"
 
 
 EVENTS: list[Event] = [
@@ -279,8 +282,8 @@ def test_learning_rates_are_tested_without_a_run(netspec, work):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--find-lr", "--resume"), "--find-lr and --resume exclude each other"),
-        (("--find-lr", "--run-dir", "run"), "--find-lr and --run-dir exclude each other"),
+        (("--find-lr", "--resume"), "--find-lr and --resume cannot be combined"),
+        (("--find-lr", "--run-dir", "run"), "--find-lr and --run-dir cannot be combined"),
         (("--find-lr", "--out", "rates.pdf"), "pictures are written as SVG or PNG"),
         (("--out", "rates.svg"), "--out needs --find-lr"),
         (

@@ -99,10 +99,10 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
     assert os.access(tmp_path / "b", os.R_OK | os.X_OK)
 
 
-@pytest.mark.parametrize("what", ["file", "folder", "link"])
-def test_a_new_folder_refuses_an_existing_path(tmp_path, what):
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_new_folder_refuses_an_existing_path(tmp_path, kind):
     target = tmp_path / "a"
-    match what:
+    match kind:
         case "file":
             target.touch()
         case "folder":

@@ -87,7 +87,7 @@ def test_mask_shows_the_object_where_the_moved_image_shows_it(cls, sample):
 def test_moved_boxes_enclose_the_moved_mask(cls, sample):
     constant = {"fill_mode": "constant"} if "fill_mode" in cls.model_fields else {}
     result = moved_together(build(cls, {**sample, **constant}))
-    masks, seen, mask_area = result["mask"], 0, picture()[1].sum()
+    masks, count, mask_area = result["mask"], 0, picture()[1].sum()
     for mask, boxes, kinds in zip(masks, result["boxes"], result["kind"], strict=True):
         assert boxes.dtype == np.float32
         assert not boxes[kinds == -1].any()
@@ -107,8 +107,8 @@ def test_moved_boxes_enclose_the_moved_mask(cls, sample):
         if cls.__name__ == "RandAugment" or (cut and cls.__name__ in TURNING):
             continue  # RandAugment mirrors beyond the edges; the box around a turned object exceeds what is left of it
         np.testing.assert_allclose(box, around, atol=1.6)  # a sharp corner may cover no pixel
-        seen += 1
-    assert seen or cls.__name__ in ("RandAugment", "CenterCrop")
+        count += 1
+    assert count or cls.__name__ in ("RandAugment", "CenterCrop")
 
 
 def test_every_image_transform_says_what_happens_to_positions():

@@ -48,9 +48,9 @@ def test_frequent_samples_change_with_the_epoch() -> None:
 
 
 def test_an_epoch_keeps_its_length_and_resumes_exactly(tmp_path: Path) -> None:
-    with loader(tmp_path) as whole, loader(tmp_path) as resumed:
-        assert whole.steps_per_epoch == 15
-        batches = list(itertools.islice(whole, 30))
+    with loader(tmp_path) as uninterrupted, loader(tmp_path) as resumed:
+        assert uninterrupted.steps_per_epoch == 15
+        batches = list(itertools.islice(uninterrupted, 30))
         assert [len(batch) for batch in batches] == ([7] * 14 + [2]) * 2
         list(itertools.islice(resumed, 11))
         state = resumed.state()

@@ -154,14 +154,14 @@ def test_parts_of_every_source_are_disjoint_and_complete(source: Callable[[Path]
     parts = opened(tmp_path, fields, validation=0.25, test=0.15, stratify="label")
     assert {name: loader.samples for name, loader in parts.items()} == {"train": 24, "validation": 10, "test": 6}
     assert len({origin for loader in parts.values() for origin in described(loader)}) == COUNT
-    ones = sum(sum(labels(loader)) for loader in parts.values())
+    class_ones = sum(sum(labels(loader)) for loader in parts.values())
     for loader in parts.values():
-        assert sum(labels(loader)) == pytest.approx(loader.samples * ones / COUNT, abs=1)
-    again = opened(tmp_path, fields, validation=0.25, test=0.15, stratify="label")
+        assert sum(labels(loader)) == pytest.approx(loader.samples * class_ones / COUNT, abs=1)
+    reopened = opened(tmp_path, fields, validation=0.25, test=0.15, stratify="label")
     other = opened(tmp_path, fields, validation=0.25, test=0.15, stratify="label", seed=2)
     for name, loader in parts.items():
-        assert described(loader) == described(again[name])
-        assert loader.state()["data"] == again[name].state()["data"]
+        assert described(loader) == described(reopened[name])
+        assert loader.state()["data"] == reopened[name].state()["data"]
         assert described(loader) != described(other[name])
         assert loader.state()["data"] != other[name].state()["data"]
 
@@ -220,8 +220,8 @@ def test_the_last_in_time_are_held_out(tmp_path: Path, form: str) -> None:
     )
     fields = {"source": "csv", "path": "a.csv", "header": True, "columns": ["x"]}
     parts = opened(tmp_path, fields, validation=0.2, test=0.1, time="day")
-    seen = {name: sorted(days[row - 1] for row in origins(loader)) for name, loader in parts.items()}
-    assert seen == {"train": [*range(14)], "validation": [14, 15, 16, 17], "test": [18, 19]}
+    days_by_part = {name: sorted(days[row - 1] for row in origins(loader)) for name, loader in parts.items()}
+    assert days_by_part == {"train": [*range(14)], "validation": [14, 15, 16, 17], "test": [18, 19]}
 
 
 def test_parquet_files_are_divided_by_their_dates(tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ def test_pixel_values_are_mapped_to_classes(tmp_path):
     np.testing.assert_array_equal(mask[0], black_and_white // 255)
     with pytest.raises(InputError) as error:
         source(tmp_path, classes=["background", "cat"]).open()
-    told = problems_of(error, tmp_path)
-    assert "masks in ./masks hold only the values 0, 255" in told
-    assert "set `mask_values: [0, 255]`" in told
+    problems = problems_of(error, tmp_path)
+    assert "masks in ./masks hold only the values 0, 255" in problems
+    assert "set `mask_values: [0, 255]`" in problems
 
 
 def test_a_mask_saved_in_three_equal_channels_is_read(folder):
@@ -210,8 +210,8 @@ def test_resumed_loader_continues_with_the_same_images_and_masks(folder):
         split = source(folder, classes=CLASSES, shuffle=True, transforms=[{"type": "RandomRotation", "factor": 0.2}])
         return Loader(split.open(), split, seed=4)
 
-    with loader() as whole:
-        batches = [batch for _, batch in zip(range(5), whole, strict=False)]
+    with loader() as uninterrupted:
+        batches = [batch for _, batch in zip(range(5), uninterrupted, strict=False)]
     with loader() as first:
         _ = [batch for _, batch in zip(range(2), first, strict=False)]
         state = first.state()

@@ -35,7 +35,7 @@ def test_workers_test_the_best_weights_and_keep_the_last(jobs, spec, tmp_path: P
     training = spec(test_every=4, max_steps=20, monitor="accuracy", mode="min")
     training["data"]["validation"] = training["data"]["test"]
     runs = {name: training | {"parallel": strategy} for name, strategy in STRATEGIES.items()}
-    listed = [{"spec": one, "run_dir": str(tmp_path / name)} for name, one in runs.items()]
+    listed = [{"spec": run, "run_dir": str(tmp_path / name)} for name, run in runs.items()]
     assert trainings(jobs, 3, listed, tmp_path) == {}
     for name in runs:
         folder = tmp_path / name
@@ -44,8 +44,8 @@ def test_workers_test_the_best_weights_and_keep_the_last(jobs, spec, tmp_path: P
         assert (test["split"], test["step"], test["metrics"]) == ("test", lowest["step"], lowest["metrics"]), name
         assert test["loss"] == pytest.approx(lowest["loss"], rel=1e-6)
         assert read_weights(folder / "best.h5").meta["step"] == lowest["step"]
-        again = netspec.test(folder)
-        assert again.loss == pytest.approx(test["loss"], rel=1e-5)
+        resumed = netspec.test(folder)
+        assert resumed.loss == pytest.approx(test["loss"], rel=1e-5)
         # The last checkpoint and weights.h5 are of the last step.
         last = read_checkpoint(folder / "checkpoints" / "step-00000020.h5").learned()
         for state, array in read_weights(folder / "weights.h5").arrays.items():

@@ -95,11 +95,11 @@ def test_a_value_in_two_places_is_copied_to_one_of_them() -> None:
     graph = Graph({"a": sums[0], "b": sums[1], "c": sums[2], "plain": shared + cast(x, DType.FLOAT32)})
     device = open_device("cpu")
     plan = make_plan(graph, device, passes=[BucketGradients()])
-    found = Program(plan, device, States({}, device))({"x": np.arange(5, dtype=np.float32)})
+    results = Program(plan, device, States({}, device))({"x": np.arange(5, dtype=np.float32)})
     y = np.tanh(np.arange(5, dtype=np.float32))
     expected = {"a": y, "b": 2 * y, "c": y, "plain": y + np.arange(5)}
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6)  # a few roundings of float32
+        np.testing.assert_allclose(results[name], value, rtol=1e-6)  # a few roundings of float32
 
 
 def test_graph_without_sums_is_unchanged() -> None:

@@ -17,16 +17,16 @@ def test_workers_agree(jobs, workers: int, by: str) -> None:
 
 
 def test_a_worker_alone_agrees_with_itself() -> None:
-    alone = Communicator()
-    assert (alone.rank, alone.size, alone.is_first) == (0, 1, True)
-    assert alone.all_gather_objects({"a": 1}) == [{"a": 1}]
-    assert alone.broadcast_object([1]) == [1]
-    assert alone.split(3).size == 1
+    single = Communicator()
+    assert (single.rank, single.size, single.is_first) == (0, 1, True)
+    assert single.all_gather_objects({"a": 1}) == [{"a": 1}]
+    assert single.broadcast_object([1]) == [1]
+    assert single.split(3).size == 1
     array = np.ones(3)
-    alone.start_send(array, 0, 1).wait()
-    alone.start_receive(array, 0, 1).wait()
+    single.start_send(array, 0, 1).wait()
+    single.start_receive(array, 0, 1).wait()
     assert not array.any()
-    memory = alone.share_memory(24)
-    assert (memory.nbytes, alone.on_one_host) == (24, True)
+    memory = single.share_memory(24)
+    assert (memory.nbytes, single.on_one_host) == (24, True)
     memory[:] = 1
-    assert not alone.share_memory(24).any()
+    assert not single.share_memory(24).any()

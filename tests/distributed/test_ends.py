@@ -103,13 +103,13 @@ def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "message"),
+    ("started", "message"),
     [(False, "error: no such folder"), (True, "rank 0 (h1): error: no such folder\n  hint: to continue: x")],
 )
-def test_worker_0_reports_for_all_until_training_starts(begun: bool, message: str) -> None:
+def test_worker_0_reports_for_all_until_training_starts(started: bool, message: str) -> None:
     words = FailureReports(3)
     words.add(FailureReport(0, "h1", 2, "error: no such folder"))
-    assert words.summarize("to continue: x", started=begun) == ("", message, 2)
+    assert words.summarize("to continue: x", started=started) == ("", message, 2)
 
 
 def test_the_signal_of_a_crashed_worker_is_reported() -> None:
@@ -187,8 +187,8 @@ def test_the_first_request_to_stop_ends_the_step_on_all(jobs, name: str) -> None
     job.process.send_signal(getattr(signal, name))
     assert job.end() == 130
     assert job.out == "saved\n"
-    again = "Ctrl-C" if name == "SIGINT" else name
-    assert job.err == f"finishing this step, then saving; {again} again stops now\n"
+    resumed = "Ctrl-C" if name == "SIGINT" else name
+    assert job.err == f"finishing this step, then saving; {resumed} again stops now\n"
 
 
 @pytest.mark.slow

@@ -103,8 +103,8 @@ def test_all_sizes_of_a_batch_send_the_same(samples: int) -> None:
 
 def test_accumulated_batches_send_factors_and_the_update_does_not() -> None:
     compiler = compiled(given({"layers": "all"}, accumulate=3))
-    alone = rows(compiled(given({"layers": "all"})).plan(ProgramKind.TRAIN, 3))
-    assert sorted(rows(compiler.plan(ProgramKind.ACCUMULATE, 3))) == sorted(alone)
+    single = rows(compiled(given({"layers": "all"})).plan(ProgramKind.TRAIN, 3))
+    assert sorted(rows(compiler.plan(ProgramKind.ACCUMULATE, 3))) == sorted(single)
     update = compiler.plan(ProgramKind.UPDATE, 1)
     assert rows(update) == []
     sums = [content for node in update.order if isinstance(node.op, StartAllReduce) for content in node.op.contents]

@@ -65,17 +65,17 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
         "learns": learns,
         "unfit": learns | {"solver": {"type": "ScheduleFreeAdamW"}},
     }
-    listed = [{"spec": one, "run_dir": str(tmp_path / name)} for name, one in runs.items()]
+    listed = [{"spec": run, "run_dir": str(tmp_path / name)} for name, run in runs.items()]
     errors = trainings(jobs, 3, listed, tmp_path)
     assert list(errors) == ["unfit"]
     assert "ScheduleFreeAdamW computes the weights from other states" in errors["unfit"]
 
     # The updates of all, in whatever order, lead to where one worker comes: 60 of a third of the rate, of which a race
     # may lose one or two. In the last step of an epoch, which has one sample, two of the workers rest.
-    alone = netspec.train(
+    single = netspec.train(
         straight(tmp_path, train={**runs["straight"]["train"], "max_steps": 20}), run_dir=tmp_path / "a"
     )
-    end, start = read_weights(alone.weights).arrays, training_compiler(load_train(runs["straight"]), "cpu").states
+    end, start = read_weights(single.weights).arrays, training_compiler(load_train(runs["straight"]), "cpu").states
     actual = read_weights(tmp_path / "straight" / "weights.h5").arrays
     for name, array in end.items():
         np.testing.assert_allclose(actual[name] - start[name], array - start[name], rtol=0.1)
@@ -83,8 +83,10 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
 
     first, *_, last = log(tmp_path / "learns", "log")
     assert last["loss"] < 0.5 * first["loss"]
-    (done,), (note,) = log(tmp_path / "learns", "done"), log(tmp_path / "learns", "note")
-    assert done["bytes_per_step"] == dict.fromkeys(("expected", "measured"), pytest.approx(2 * 8 * 2 / 3 / 7, abs=0.6))
+    (last_event,), (note,) = log(tmp_path / "learns", "done"), log(tmp_path / "learns", "note")
+    assert last_event["bytes_per_step"] == dict.fromkeys(
+        ("expected", "measured"), pytest.approx(2 * 8 * 2 / 3 / 7, abs=0.6)
+    )
     assert note["message"] == (
         "hogwild: each of 3 workers updates the weights with 1/3 of the learning rate; "
         "training is not reproducible: each run computes different weights"
@@ -109,16 +111,16 @@ def test_training_resumes_after_a_worker_was_killed(jobs, spec, tmp_path: Path) 
     os.kill(job.pids[1], signal.SIGKILL)
     assert job.end() == 1
     assert f"(pid {job.pids[1]}) was ended by SIGKILL" in job.err
-    again = jobs.train(run / "spec.yaml", "--workers", 3, "--resume", "--json")
-    step = until(again, "start")["step"]
+    resumed = jobs.train(run / "spec.yaml", "--workers", 3, "--resume", "--json")
+    step = until(resumed, "start")["step"]
     assert saved <= step < 2000
-    until(again, "log")
-    again.process.send_signal(signal.SIGINT)
-    assert again.end() == 130, again.err
-    last = json.loads(again.out.splitlines()[-1])
+    until(resumed, "log")
+    resumed.process.send_signal(signal.SIGINT)
+    assert resumed.end() == 130, resumed.err
+    last = json.loads(resumed.out.splitlines()[-1])
     assert (last["event"], last["step"] % 7) == ("interrupted", 0)
-    alone = netspec.train(run / "spec.yaml", resume=True, train={"max_steps": last["step"] + 3})
-    assert alone.steps == last["step"] + 3
+    single = netspec.train(run / "spec.yaml", resume=True, train={"max_steps": last["step"] + 3})
+    assert single.steps == last["step"] + 3
 
 
 def test_workers_on_several_hosts_are_reported(spec) -> None:

@@ -49,15 +49,15 @@ def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
 def test_hierarchical_training_equals_flat_training(
     jobs, hosts: Hosts, spec: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    ways: list[dict[str, Any]] = [{"hierarchical": False}, {"hierarchical": True}]
+    strategies: list[dict[str, Any]] = [{"hierarchical": False}, {"hierarchical": True}]
     train_spec = spec(max_steps=6, precision="float64")
     listed = [
         {
-            "spec": {**train_spec, "parallel": {"strategy": "all_reduce", **way}},
+            "spec": {**train_spec, "parallel": {"strategy": "all_reduce", **parallel}},
             "run_dir": str(tmp_path / str(number)),
             "device": "reference",
         }
-        for number, way in enumerate(ways)
+        for number, parallel in enumerate(strategies)
     ]
     (tmp_path / "list.json").write_text(json.dumps(listed))
     job = jobs.start(command(hosts, "trainings.py", str(tmp_path / "list.json")), OVER_THE_NETWORK["ucx"])
@@ -78,9 +78,9 @@ def _ends(log: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return json.loads(lines[0]), json.loads(lines[-1])
 
 
-@pytest.mark.parametrize("way", OVER_THE_NETWORK)
-def test_a_cable_that_is_pulled_ends_the_job_on_both_hosts(jobs, hosts: Hosts, way: str) -> None:
-    job = jobs.start(command(hosts, "ends.py", "steps"), {**OVER_THE_NETWORK[way], **QUICK}).begun()
+@pytest.mark.parametrize("parallel", OVER_THE_NETWORK)
+def test_a_cable_that_is_pulled_ends_the_job_on_both_hosts(jobs, hosts: Hosts, parallel: str) -> None:
+    job = jobs.start(command(hosts, "ends.py", "steps"), {**OVER_THE_NETWORK[parallel], **QUICK}).begun()
     assert job.line() == "steps"
     ip("-n", hosts.names[1], "link", "set", CARD, "down")
     assert job.end() not in (0, 130)

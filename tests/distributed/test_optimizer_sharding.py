@@ -129,10 +129,10 @@ def updated(result: Any, states: Mapping[str, Any], steps: int) -> Arrays:
 def first(result: Any, label: str, wholes: Mapping[str, Any]) -> Any:
     """A state's first value: what is known as a whole, what it follows, or its constant."""
     info = result.states[label]
-    whole = wholes.get(label if info.initialized_from is None else info.initialized_from)
-    if whole is None:
+    full = wholes.get(label if info.initialized_from is None else info.initialized_from)
+    if full is None:
         return info.initial.sample(0, label, info.value.shape, "float64")
-    return whole if info.shard is None else info.shard.slice_of(whole)
+    return full if info.shard is None else info.shard.slice_of(full)
 
 
 SCALED = [(*one, LossScale(initial=4.0, growth_steps=2)) for one in FURTHER]
@@ -153,11 +153,11 @@ def test_updates_of_all_shards_equal_the_update_of_the_full_state(spec, monkeypa
         with one_at_a_time:
             sharding = shard_parameters(how, *hypothetical_update(training, built))
             result = ShardUpdateTraining.of(training, sharding=sharding).update(built)
-        here.workers = workers
+        local_rank.workers = workers
         return result, updated(result, {label: first(result, label, wholes) for label in result.states}, 3)
 
-    here, one_at_a_time = threading.local(), threading.Lock()
-    monkeypatch.setattr(AllReduce, "forward", lambda self, xp, x: sum(worker for worker in here.workers._all(x)))
+    local_rank, one_at_a_time = threading.local(), threading.Lock()
+    monkeypatch.setattr(AllReduce, "forward", lambda self, xp, x: sum(worker for worker in local_rank.workers._all(x)))
     ((alone, expected),) = together(1, lambda workers: states_after(workers, ShardingConfig(0, [1.0], 500, 2000)))
     actual = together(WORKERS, lambda workers: states_after(workers, HOW[workers.rank]))
     for label, array in expected.items():

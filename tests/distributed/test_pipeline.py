@@ -73,8 +73,8 @@ def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFix
     path.write_text(json.dumps(spec() | {"parallel": WAY | {"cuts": ["drop"]}}))
     assert main(["plan", str(path), "--workers", "2", "--json"]) == 0
     data = json.loads(capfd.readouterr().out)
-    assert [one["layers"] for one in data["stages"]] == [["fc1", "norm"], ["drop", "logits"]]
-    assert [one["parameters"] for one in data["stages"]] == [6 * 16 + 16 + 32, 16 * 3 + 3]
+    assert [stage["layers"] for stage in data["stages"]] == [["fc1", "norm"], ["drop", "logits"]]
+    assert [stage["parameters"] for stage in data["stages"]] == [6 * 16 + 16 + 32, 16 * 3 + 3]
     # 8 samples of 16 numbers go there, and their gradients come back, 4 times; two parts of the loss, one at an aligned
     # place behind the other, the squares of the gradients and the wishes to stop are summed up.
     each = 4 * 8 * 16 * 4 + 64 + 4 + 4 + 8
@@ -84,7 +84,7 @@ def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("way", "changes", "workers", "message"),
+    ("parallel", "changes", "workers", "message"),
     [
         ({}, {}, 5, "the net has fewer layers than there are workers"),
         ({"cuts": ["drop"]}, {}, 3, "`cuts` makes 2 stages for 3 workers"),
@@ -101,10 +101,10 @@ def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFix
     ],
 )
 def test_impossible_strategies_give_a_reason(
-    spec: Make, way: dict[str, Any], changes: dict[str, Any], workers: int, message: str
+    spec: Make, parallel: dict[str, Any], changes: dict[str, Any], workers: int, message: str
 ) -> None:
     with pytest.raises((InputError, SpecError)) as caught:
-        check_workers(load_train(spec(**changes) | {"parallel": WAY | way}), workers)
+        check_workers(load_train(spec(**changes) | {"parallel": WAY | parallel}), workers)
     (problem,) = caught.value.problems
     assert problem.message == message
     assert problem.location is not None

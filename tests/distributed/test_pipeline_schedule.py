@@ -43,10 +43,10 @@ def calls(turns: Sequence[Task], stage: int, stages: int) -> Iterator[tuple[str,
         others = range(stage) if turn.forward else range(stage + 1, stages)
         return [(other, "there" if turn.forward else "back") for other in others]
 
-    yield from (("post", *one) for one in received(turns[0]))
+    yield from (("post", *operation) for operation in received(turns[0]))
     for turn, following in zip(turns, [*turns[1:], None], strict=True):
-        yield from (("join", *one) for one in received(turn))
-        yield from (("post", *one) for one in (received(following) if following else ()))
+        yield from (("join", *operation) for operation in received(turn))
+        yield from (("post", *operation) for operation in (received(following) if following else ()))
         others = range(stage + 1, stages) if turn.forward else range(stage)
         yield from (("send", other, "there" if turn.forward else "back") for other in others)
 
@@ -62,8 +62,8 @@ def test_workers_do_not_deadlock(kind: str, stages: int, parts: int) -> None:
         moved = False
         for stage, operations in enumerate(todo):
             while done[stage] < len(operations):
-                kind, other, way = operations[done[stage]]
-                channel = (other, stage, way) if kind != "send" else (stage, other, way)
+                kind, other, direction = operations[done[stage]]
+                channel = (other, stage, direction) if kind != "send" else (stage, other, direction)
                 if kind == "send" and sent.get(channel, 0) > posted.get(channel, 0):
                     break  # the one before has not arrived
                 if kind == "join" and joined.get(channel, 0) >= sent.get(channel, 0):

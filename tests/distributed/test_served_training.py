@@ -38,9 +38,9 @@ def trained(folder: Path, jobs: Any, tmp_path_factory: pytest.TempPathFactory) -
 
 def train_all(folder: Path, jobs: Any, runs: Path) -> None:
     two: dict[str, Any] = {"solver": SOLVER, "parallel": served(servers=2)}
-    whole = training(folder, **two, train=LOOP)
+    uninterrupted = training(folder, **two, train=LOOP)
     specs: dict[str, dict[str, Any]] = {
-        "two": whole,
+        "two": uninterrupted,
         "halves": training(folder, **two, train={**LOOP, "max_steps": LATE}),
         "late": training(folder, NORMALIZED, parallel=served(backup_workers=1)),
         "downpour": training(folder, solver=PLAIN, parallel=served(mode="asynchronous", fetch_every=3, push_every=2)),
@@ -48,12 +48,12 @@ def train_all(folder: Path, jobs: Any, runs: Path) -> None:
         "damaged": training(folder, data="damaged_", parallel=served()),
     }
     listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
-    listed.append({"spec": whole, "run_dir": str(runs / "halves"), "resume": True})
+    listed.append({"spec": uninterrupted, "run_dir": str(runs / "halves"), "resume": True})
     half = str(runs / "two" / "checkpoints" / f"step-{LATE:08}.h5")
     reduced = training(folder, solver=SOLVER, train={**LOOP, "checkpoint_every": 6})
     listed.append({"spec": reduced, "run_dir": str(runs / "reduced"), "resume": half})
     half = str(runs / "reduced" / "checkpoints" / f"step-{LATE + 12:08}.h5")
-    listed.append({"spec": {**whole, "parallel": served()}, "run_dir": str(runs / "served"), "resume": half})
+    listed.append({"spec": {**uninterrupted, "parallel": served()}, "run_dir": str(runs / "served"), "resume": half})
     assert trainings(jobs, 4, listed, runs) == {}
 
 
@@ -62,11 +62,13 @@ def test_two_servers_and_two_workers_reach_the_result_of_one(trained: Path, fold
     expected = weights(tmp_path / "alone")
     for name in ("two", "halves", "reduced", "served"):  # at once, resumed, by another strategy, and by this one again
         assert_close(weights(trained / name), expected, 1e-11)
-    losses, there = ([line["loss"] for line in log(one, "log")] for one in (trained / "two", tmp_path / "alone"))
-    np.testing.assert_allclose(losses, there, rtol=1e-11)
-    actual, there = (log(one, "done")[0]["test"] for one in (trained / "two", tmp_path / "alone"))
-    assert actual["loss"] == pytest.approx(there["loss"], rel=1e-11)
-    assert actual["metrics"] == there["metrics"]
+    losses, expected_last = (
+        [line["loss"] for line in log(folder, "log")] for folder in (trained / "two", tmp_path / "alone")
+    )
+    np.testing.assert_allclose(losses, expected_last, rtol=1e-11)
+    actual, expected_last = (log(folder, "done")[0]["test"] for folder in (trained / "two", tmp_path / "alone"))
+    assert actual["loss"] == pytest.approx(expected_last["loss"], rel=1e-11)
+    assert actual["metrics"] == expected_last["metrics"]
     for name, array in weights(trained / "two").items():
         assert np.array_equal(array, weights(trained / "halves")[name]), name
     reported, expected = (
@@ -91,11 +93,11 @@ def test_every_mode_learns(name: str, trained: Path) -> None:
     first, *_, last = log(trained / name, "log")
     assert last["step"] == 40
     assert last["loss"] < 0.6 * first["loss"]
-    (done,) = log(trained / name, "done")
-    assert done["test"]["metrics"]["accuracy"] > 0.8
-    assert done["test"]["samples"] == (54 if name == "damaged" else 57)
+    (last_event,) = log(trained / name, "done")
+    assert last_event["test"]["metrics"]["accuracy"] > 0.8
+    assert last_event["test"]["samples"] == (54 if name == "damaged" else 57)
     assert all(np.isfinite(array).all() for array in weights(trained / name).values())
-    assert ("late_gradients" in done) == (name == "late")
+    assert ("late_gradients" in last_event) == (name == "late")
     (start,) = log(trained / name, "start")
     assert (start["workers"], start["servers"], start["split"]) == (4, 1, [10, 11, 11])
 
@@ -103,7 +105,7 @@ def test_every_mode_learns(name: str, trained: Path) -> None:
 def test_bytes_match_the_expectation(trained: Path) -> None:
     for name, scheduled, push, fetch in (("two", 2, 1, 1), ("downpour", 1, 2, 3)):
         message = request_record(scheduled).nbytes  # with each push, and with each fetch
-        (done,) = log(trained / name, "done")
+        (last_event,) = log(trained / name, "done")
         count = sum(array.size for array in weights(trained / name).values())
         sent = 40 // push * (8 * count + message) + 40 // fetch * message
-        assert done["bytes_per_step"] == dict.fromkeys(("expected", "measured"), round(sent / 40))
+        assert last_event["bytes_per_step"] == dict.fromkeys(("expected", "measured"), round(sent / 40))

@@ -51,10 +51,10 @@ def test_a_synchronous_step_is_the_mean_of_the_first_gradients() -> None:
     rule = Synchronous(4, 1, 7)
     assert told(rule, 3, 7) == told(rule, 0, 7) == []
     assert rule.next_step(8) is None
-    (made,) = rule.decide(push(1, 7, 0.5))
-    assert isinstance(made, Update)
-    assert [one.worker for one in made.pushes] == [0, 1, 3]  # added up in the order of ranks
-    assert (made.share, made.count, made.rates) == (1.0, 8, (0.8,))
+    (update,) = rule.decide(push(1, 7, 0.5))
+    assert isinstance(update, Update)
+    assert [push.worker for push in update.pushes] == [0, 1, 3]  # added up in the order of ranks
+    assert (update.share, update.count, update.rates) == (1.0, 8, (0.8,))
     assert rule.next_step(8) == 8
     assert told(rule, 0, 8) == []
     assert told(rule, 2, 7) == [("drop", [2])]  # it is late
@@ -75,16 +75,16 @@ def test_gradients_without_samples_make_no_step() -> None:
 
 def test_asynchronous_gradients_use_their_share_of_the_rate() -> None:
     rule = Asynchronous(5, 1)
-    (made,) = rule.decide(push(2, 9, 0.25))
-    assert isinstance(made, Update)
-    assert (made.share, made.rates, made.count) == (4.0, (0.25,), 6)
+    (update,) = rule.decide(push(2, 9, 0.25))
+    assert isinstance(update, Update)
+    assert (update.share, update.rates, update.count) == (4.0, (0.25,), 6)
     assert rule.next_step(10) == 10
 
 
 def test_asynchronous_gradients_use_the_full_momentum() -> None:
-    (made,) = Asynchronous(5, 2).decide(Push(2, 9, 0.25, 1.0, (1.0, 0.5, 0.9)))
-    assert isinstance(made, Update)
-    assert made.rates == (0.25, 0.125, 0.9)
+    (update,) = Asynchronous(5, 2).decide(Push(2, 9, 0.25, 1.0, (1.0, 0.5, 0.9)))
+    assert isinstance(update, Update)
+    assert update.rates == (0.25, 0.125, 0.9)
 
 
 def test_no_worker_is_ahead_by_more_than_the_staleness() -> None:
@@ -122,19 +122,21 @@ def test_rank_problems_are_reported(fields: dict, ranks: int, path: str, message
 def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
     train_spec = spec() | {"parallel": {"strategy": "parameter_server", "servers": 2}}
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(train_spec, sort_keys=False))
-    found = dry_run(tmp_path / "train.yaml", workers=6)
-    assert (found.workers, found.servers, found.largest_share) == (4, 2, -(-found.batch_size // 4))
-    assert "4 workers and 2 servers" in _described(found)
+    report = dry_run(tmp_path / "train.yaml", workers=6)
+    assert (report.workers, report.servers, report.largest_share) == (4, 2, -(-report.batch_size // 4))
+    assert "4 workers and 2 servers" in _described(report)
     with acting_as(SimulatedCommunicator(6, 6)), pytest.raises(InputError, match="no communication is hidden"):
         time_workers(load_train(train_spec), 8, "reference", 1)
-    sent = worker_traffic(load_train(train_spec), 6, 3, found.batch_size)
-    sent = replace(sent, messages=[one for one in sent.messages if one.contents])  # beside them there are small letters
+    sent = worker_traffic(load_train(train_spec), 6, 3, report.batch_size)
+    sent = replace(
+        sent, messages=[message for message in sent.messages if message.contents]
+    )  # beside them there are small letters
     nbytes = sent.messages[0].nbytes
     assert sent.each() == {"worker": nbytes, "server": 4 * nbytes / 2}
     network = NETWORKS["ib-hdr"]
     layers = tuple(layer for layer, _ in layers_of(load_train(train_spec)))
     job = as_trained(
-        TrainingJob(ComputeModel((StepCost(found.batch_size, layers),)), found.batch_size), load_train(train_spec)
+        TrainingJob(ComputeModel((StepCost(report.batch_size, layers),)), report.batch_size), load_train(train_spec)
     )
     assert job.servers == 2
     plan = STRATEGIES["parameter_server"].plan(job, Cluster(6, network, network, 3))

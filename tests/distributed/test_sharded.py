@@ -60,7 +60,7 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "lamb": {"type": "Lamb", "learning_rate": decay, "beta_1": {"type": "CyclicLR", "initial": 0.9, "peak": 0.8}},
         "free": {"type": "ScheduleFreeAdamW", "learning_rate": 0.01},
     }
-    result = {name: training(folder, NET, solver=one, parallel=SMALL) for name, one in solvers.items()}
+    result = {name: training(folder, NET, solver=solver, parallel=SMALL) for name, solver in solvers.items()}
     result["plain"] = training(folder, NET, solver=adam, parallel={"strategy": "sharded_optimizer"})
     loop = {"accumulate": 3, "loss_scale": "dynamic", "precision": "float32"}
     result["several"] = training(folder, NET, solver={**adam, "global_clipnorm": 0.5}, parallel=SMALL, train=loop)
@@ -102,10 +102,10 @@ def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory)
         )
         if workers == 2:
             late = f"adam/checkpoints/step-{LATE:08}.h5"
-            ways = {"reduced": ({"strategy": "all_reduce"}, runs / late), "sharded": (SMALL, alone / late)}
+            strategies = {"reduced": ({"strategy": "all_reduce"}, runs / late), "sharded": (SMALL, alone / late)}
             listed += (
-                {"spec": {**known["adam"], "parallel": way}, "run_dir": str(runs / name), "resume": str(path)}
-                for name, (way, path) in ways.items()
+                {"spec": {**known["adam"], "parallel": parallel}, "run_dir": str(runs / name), "resume": str(path)}
+                for name, (parallel, path) in strategies.items()
             )
         assert trainings(jobs, workers, listed, runs) == {}
 
@@ -118,10 +118,10 @@ def test_workers_reach_the_result_of_one(name: str, workers: int, trained, alone
     runs, exact = trained(workers, jobs), name != "several"
     tolerance = 1e-10 if exact else 1e-3  # 40 steps of float64, and of float32: rounding grows by a few times an epoch
     assert_close(weights(runs / name), weights(alone / name), tolerance)
-    (last,), (there,) = log(runs / name, "done"), log(alone / name, "done")
-    assert last["test"]["metrics"] == there["test"]["metrics"]
-    assert last["test"]["loss"] == pytest.approx(there["test"]["loss"], rel=tolerance)
-    actual, expected = (read_checkpoint(one / name / "checkpoints" / "step-00000040.h5") for one in (runs, alone))
+    (last,), (expected_last,) = log(runs / name, "done"), log(alone / name, "done")
+    assert last["test"]["metrics"] == expected_last["test"]["metrics"]
+    assert last["test"]["loss"] == pytest.approx(expected_last["test"]["loss"], rel=tolerance)
+    actual, expected = (read_checkpoint(folder / name / "checkpoints" / "step-00000040.h5") for folder in (runs, alone))
     assert (actual.roles, actual.evaluated) == (expected.roles, expected.evaluated)
     assert_close(actual.states, expected.states, tolerance)
     assert last["bytes_per_step"]["expected"] == last["bytes_per_step"]["measured"]
@@ -130,12 +130,12 @@ def test_workers_reach_the_result_of_one(name: str, workers: int, trained, alone
 @pytest.mark.parametrize("now", [2, 3])
 @pytest.mark.parametrize("name", RESUMED)
 def test_resume_on_any_worker_count(name: str, now: int, trained, alone, jobs) -> None:
-    again = trained(now, jobs) / "again" / name
-    assert [line["step"] for line in log(again, "log")][-2:] == [30, 40]
+    resumed = trained(now, jobs) / "again" / name
+    assert [line["step"] for line in log(resumed, "log")][-2:] == [30, 40]
     if now == 2:
         for state, array in weights(trained(2, jobs) / name).items():
-            assert np.array_equal(weights(again)[state], array), state
-    assert_close(weights(again), weights(alone / name), 1e-10 if name == "grouped" else 1e-3)
+            assert np.array_equal(weights(resumed)[state], array), state
+    assert_close(weights(resumed), weights(alone / name), 1e-10 if name == "grouped" else 1e-3)
 
 
 @pytest.mark.parametrize("name", RESUMED)

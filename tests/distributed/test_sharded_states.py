@@ -42,11 +42,11 @@ class Parts:
     def __init__(self, rank: int) -> None:
         self.info: dict[str, StateInfo] = {}
         self.states = States()
-        for name, whole in WHOLES.items():
-            piece = ShardSpec(whole.shape, *PIECES[name], rank) if name in PIECES else None
+        for name, full in WHOLES.items():
+            piece = ShardSpec(full.shape, *PIECES[name], rank) if name in PIECES else None
             if (piece is not None and piece.is_empty) or rank not in HOLDERS.get(name, (rank,)):
                 continue
-            self.add(name, whole if piece is None else piece.slice_of(whole), "slot", shard=piece)
+            self.add(name, full if piece is None else piece.slice_of(full), "slot", shard=piece)
         self.add("gathered/fc/kernel", np.zeros((5, 7), np.float32), "gathered", gathers="fc/kernel")
 
     def add(self, name: str, array: Any, role: str, **more: Any) -> None:

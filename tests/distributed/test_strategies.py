@@ -167,7 +167,7 @@ def test_16_bits_are_not_deterministic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "ways"),
+    ("workers", "strategies"),
     [
         pytest.param(2, WAYS[:1], id="2"),
         pytest.param(2, WAYS[1:], id="2 in other ways", marks=pytest.mark.slow),
@@ -179,32 +179,36 @@ def test_all_train_and_go_on_exactly(
     spec: Callable[..., dict[str, Any]],
     tmp_path: Path,
     workers: int,
-    ways: Sequence[dict[str, Any]],
+    strategies: Sequence[dict[str, Any]],
 ) -> None:
     train_spec = spec()
     train_spec["solver"] = {"type": "Adam", "learning_rate": 0.01}
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(train_spec, sort_keys=False))
-    job = jobs(workers, "train.py", str(path), *map(json.dumps, ways))
+    job = jobs(workers, "train.py", str(path), *map(json.dumps, strategies))
     assert job.end() == 0, job.err
-    for way, line in zip(ways, job.out.splitlines(), strict=True):
+    for parallel, line in zip(strategies, job.out.splitlines(), strict=True):
         data = json.loads(line)
-        whole, again = data["whole"], data["again"]
-        assert whole["losses"][-1] < 0.5 * whole["losses"][0], way
-        assert whole["test"] < whole["losses"][0], way
-        assert again["states"] == whole["states"], way
-        assert again["own"] == whole["own"], way
-        expected = whole["start"]["expected"]  # to the byte, wishes to stop and gaps between arrays too
-        assert whole["done"] == {"expected": expected, "measured": expected}, way
-        residuals = [name for name in whole["names"] if name.startswith("residual/")]
-        assert residuals == (["residual/fc1/kernel", "residual/logits/kernel"] if "smallest" in way else []), way
-        centers = [name for name in whole["names"] if name.startswith("center/")]
+        uninterrupted, resumed = data["whole"], data["again"]
+        assert uninterrupted["losses"][-1] < 0.5 * uninterrupted["losses"][0], parallel
+        assert uninterrupted["test"] < uninterrupted["losses"][0], parallel
+        assert resumed["states"] == uninterrupted["states"], parallel
+        assert resumed["own"] == uninterrupted["own"], parallel
+        expected = uninterrupted["start"]["expected"]  # to the byte, wishes to stop and gaps between arrays too
+        assert uninterrupted["done"] == {"expected": expected, "measured": expected}, parallel
+        residuals = [name for name in uninterrupted["names"] if name.startswith("residual/")]
+        assert residuals == (["residual/fc1/kernel", "residual/logits/kernel"] if "smallest" in parallel else []), (
+            parallel
+        )
+        centers = [name for name in uninterrupted["names"] if name.startswith("center/")]
         moving = (
             "fc1/bias fc1/kernel logits/bias logits/kernel norm/beta norm/gamma norm/moving_mean norm/moving_variance"
         )
-        elastic = way["strategy"] == "elastic_averaging"
-        assert centers == ([f"center/{name}" for name in moving.split()] if elastic else []), way
-        assert len(set(whole["own"])) == (workers - 1 if residuals or elastic else 0), way  # others on each worker
+        elastic = parallel["strategy"] == "elastic_averaging"
+        assert centers == ([f"center/{name}" for name in moving.split()] if elastic else []), parallel
+        assert len(set(uninterrupted["own"])) == (workers - 1 if residuals or elastic else 0), (
+            parallel
+        )  # others on each worker
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

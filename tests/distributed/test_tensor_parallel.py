@@ -118,7 +118,7 @@ def test_unsplittable_layers_are_reported(spec: dict[str, Any], workers: int, me
 
 @pytest.mark.parametrize("constraint", [{"type": "NonNeg"}])
 def test_elementwise_constraints_work_on_parts(constraint: dict[str, Any]) -> None:
-    layers = [{**one, "kernel_constraint": constraint} if one["type"] == "Dense" else one for one in LAYERS]
+    layers = [{**layer, "kernel_constraint": constraint} if layer["type"] == "Dense" else layer for layer in LAYERS]
     spec = given({"fc1": "columns", "fc2": "rows"})
     spec["net"] = {**spec["net"], "layers": layers}
     assert "gathered/fc1/kernel" in compiled(spec).info

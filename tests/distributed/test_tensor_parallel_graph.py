@@ -55,16 +55,16 @@ def differentiated(built: NetGraph) -> Graph:
 
 def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What workers find, by the reference kernels, who all come to the same exchanges in the same order."""
-    told: list[Any] = [None] * len(graphs)
+    requests: list[Any] = [None] * len(graphs)
     actual: list[dict[str, Any]] = [{} for _ in graphs]
     barrier = Barrier(len(graphs), timeout=20)
 
     def exchanged(rank: int, node: Node, x: Any) -> Any:
         op = node.op
-        told[rank] = op, op.pack_blocks(np, x) if isinstance(op, BlockingCollective) else x
+        requests[rank] = op, op.pack_blocks(np, x) if isinstance(op, BlockingCollective) else x
         barrier.wait()
-        assert len({type(one[0]) for one in told}) == 1
-        sent = [one[1] for one in told]
+        assert len({type(one[0]) for one in requests}) == 1
+        sent = [one[1] for one in requests]
         if isinstance(op, BlockingCollective):
             result = np.full(node.types[0].shape, np.nan)
             op.unpack_blocks(np.stack([one[0 if op.is_broadcast else rank] for one in sent]), result)
@@ -122,12 +122,12 @@ def fed(states: Mapping[str, Any], start: int, stop: int, size: int) -> dict[str
 @pytest.mark.parametrize("workers", [2, 4])
 def test_pieces_of_gradients_are_those_of_one_worker(size: int, axes: dict[str, int], workers: int) -> None:
     """Through dropout and noise, penalties of parts and of the whole, parameters that columns are cut from."""
-    alone = built(size)
+    single = built(size)
     states = {
         name: info.initial.sample(1, name, info.value.type.shape, "float64")
-        for name, info in alone.builder.states.items()
+        for name, info in single.builder.states.items()
     }
-    (expected,) = together([differentiated(alone)], [fed(states, 0, size, size)])
+    (expected,) = together([differentiated(single)], [fed(states, 0, size, size)])
     wanted = {f"{name}/kernel": axis for name, axis in axes.items()}
     graphs, feeds = [], []
     for rank in range(workers):
@@ -136,7 +136,7 @@ def test_pieces_of_gradients_are_those_of_one_worker(size: int, axes: dict[str, 
         part = built(batch)
         cuts = split_parameters(SPEC, part, lambda _: wanted, workers, rank)
         graphs.append(differentiated(split_net(part, cuts, workers, rank, batch, size)))
-        pieces = {name: one.parts.slice_of(states[name], rank, one.axis) for name, one in cuts.items()}
+        pieces = {name: cut.parts.slice_of(states[name], rank, cut.axis) for name, cut in cuts.items()}
         feeds.append(fed({**states, **pieces}, start, stop, size))
     actual = together(graphs, feeds)
     for name, gradient in expected.items():
@@ -159,13 +159,16 @@ def test_elementwise_ops_keep_columns() -> None:
     assert exchanges({"fc1": 1, "fc2": 0}) == [AllGather, AllGather, ReduceScatter]  # of x, of the kernel
     assert exchanges({"fc1": 1}) == [AllGather, AllToAll]
     assert exchanges({"logits": 0}) == [AllToAll, ReduceScatter]
-    follows = {one.layer: one.preceding_kernel for one in splittable_layers(SPEC, built(4))}
+    follows = {
+        splittable_layer.layer: splittable_layer.preceding_kernel
+        for splittable_layer in splittable_layers(SPEC, built(4))
+    }
     assert follows == {"fc1": None, "fc2": "fc1/kernel", "logits": None}
 
 
 def test_matrix_read_by_its_own_layer_is_not_split() -> None:
     """A frozen kernel has no gradient to be spared."""
-    net = {**NET, "layers": [{**one, "trainable": one["name"] != "fc2"} for one in NET["layers"]]}
+    net = {**NET, "layers": [{**layer, "trainable": layer["name"] != "fc2"} for layer in NET["layers"]]}
     spec = load_net(net)
     actual = splittable_layers(spec, build(spec, 2, training=True))
     assert [one.layer for one in actual] == ["fc1", "logits"]

@@ -24,38 +24,38 @@ BUCKETS = "parallel={strategy: all_reduce, bucket: 64, first_bucket: 8}"
 def timed(jobs: Any, *words: object) -> dict[str, Any]:
     job = jobs.start([sys.executable, "-m", "netspec", "time", *map(str, words), "--steps", "3", "--json"])
     assert job.end() == 0, job.err
-    found: dict[str, Any] = json.loads(job.out)
-    return found
+    timing: dict[str, Any] = json.loads(job.out)
+    return timing
 
 
 def test_messages_are_those_of_the_plan(jobs, spec: Path, capfd) -> None:
-    whole = timed(jobs, spec, BUCKETS, "--workers", 2)
-    found = whole["communication"]
+    full = timed(jobs, spec, BUCKETS, "--workers", 2)
+    timing = full["communication"]
     assert main(["plan", str(spec), BUCKETS, "--workers", "2", "--json"]) == 0
     planned = json.loads(capfd.readouterr().out)["sent"]["messages"]
     assert planned.pop()["name"] == "stop vote"  # which no program sends
     assert len(planned) > 3
     for key in ("name", "holds", "bytes"):
-        assert [one[key] for one in found["messages"]] == [one[key] for one in planned]
-    begins = [one["started_seconds"] for one in found["messages"]]
+        assert [message[key] for message in timing["messages"]] == [one[key] for one in planned]
+    begins = [message["started_seconds"] for message in timing["messages"]]
     assert begins == sorted(begins)
-    assert (found["strategy"], found["workers"], found["steps"], whole["batch_size"]) == ("all_reduce", 2, 3, 3)
-    assert all(one["exposed_seconds"] > 0 for one in found["messages"])
-    assert found["exposed_seconds"] > 0
-    assert found["silent_seconds"] > 0
-    assert found["alone_seconds"] > 0
-    assert 0 <= found["hidden_share"] <= 1
-    assert found["exposed_share"] == pytest.approx(found["exposed_seconds"] / found["step_seconds"])
-    assert (whole["workers"], whole["all_samples"], whole["steps"]) == (2, 6, 3)
-    assert whole["step_seconds"] == found["step_seconds"], "one time of a step in a report"
-    assert whole["samples_per_second"] == pytest.approx(6 / found["step_seconds"])
-    assert any(one["phases"]["communication"] > 0 for one in whole["layers"])
+    assert (timing["strategy"], timing["workers"], timing["steps"], full["batch_size"]) == ("all_reduce", 2, 3, 3)
+    assert all(message["exposed_seconds"] > 0 for message in timing["messages"])
+    assert timing["exposed_seconds"] > 0
+    assert timing["silent_seconds"] > 0
+    assert timing["alone_seconds"] > 0
+    assert 0 <= timing["hidden_share"] <= 1
+    assert timing["exposed_share"] == pytest.approx(timing["exposed_seconds"] / timing["step_seconds"])
+    assert (full["workers"], full["all_samples"], full["steps"]) == (2, 6, 3)
+    assert full["step_seconds"] == timing["step_seconds"], "one time of a step in a report"
+    assert full["samples_per_second"] == pytest.approx(6 / timing["step_seconds"])
+    assert any(layer["phases"]["communication"] > 0 for layer in full["layers"])
 
 
 def test_communication_between_steps_is_timed(jobs, spec: Path) -> None:
-    found = timed(jobs, spec, "parallel={strategy: local_sgd, every: 4}", "--workers", 2)["communication"]
-    assert found["messages"] == []
-    assert found["exposed_seconds"] > 0 < found["between_seconds"]
+    timing = timed(jobs, spec, "parallel={strategy: local_sgd, every: 4}", "--workers", 2)["communication"]
+    assert timing["messages"] == []
+    assert timing["exposed_seconds"] > 0 < timing["between_seconds"]
 
 
 @pytest.mark.parametrize(

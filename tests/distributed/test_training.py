@@ -150,14 +150,14 @@ def rank_problems(folder: Path) -> dict[str, dict[str, Any]]:
     small = training(folder)
     small["data"]["train"]["batch_size"] = 1
     apart = training(folder, TOGETHER, parallel={"strategy": "local_sgd"})
-    whole = training(folder, solver={"type": "LBFGS"}, train={"accumulate": 8, "checkpoint_every": 1})
-    return {"small": small, "whole": whole, "apart": apart}
+    uninterrupted = training(folder, solver={"type": "LBFGS"}, train={"accumulate": 8, "checkpoint_every": 1})
+    return {"small": small, "whole": uninterrupted, "apart": apart}
 
 
 def diverging(folder: Path) -> dict[str, Any]:
     """A training that fails in its steps, while sums of several kinds are under way."""
-    plain, way = {"type": "SGD", "learning_rate": 1e38}, {"strategy": "all_reduce", "reduce_in": "bfloat16"}
-    return training(folder, solver=plain, train={"precision": "float32"}, parallel={**way, "first_bucket": 20})
+    plain, parallel = {"type": "SGD", "learning_rate": 1e38}, {"strategy": "all_reduce", "reduce_in": "bfloat16"}
+    return training(folder, solver=plain, train={"precision": "float32"}, parallel={**parallel, "first_bucket": 20})
 
 
 @pytest.fixture(scope="module")
@@ -227,11 +227,11 @@ def test_several_workers_reach_the_result_of_one(name: str, workers: int, traine
     assert name not in errors
     # 40 steps of float64 (ε 1e-16) and of float32 (6e-8) whose errors grow by a few times each epoch
     assert_close(weights(runs / name), weights(alone(name)), 1e-4 if name == "scaled" else 1e-11)
-    (last,), (there,) = log(runs / name, "done"), log(alone(name), "done")
-    assert last["test"]["samples"] == there["test"]["samples"] == 57
-    assert last["test"]["metrics"] == there["test"]["metrics"]
-    assert last["test"]["loss"] == pytest.approx(there["test"]["loss"], rel=1e-4 if name == "scaled" else 1e-11)
-    losses, expected = ([line["loss"] for line in log(one, "log")] for one in (runs / name, alone(name)))
+    (last,), (expected_last,) = log(runs / name, "done"), log(alone(name), "done")
+    assert last["test"]["samples"] == expected_last["test"]["samples"] == 57
+    assert last["test"]["metrics"] == expected_last["test"]["metrics"]
+    assert last["test"]["loss"] == pytest.approx(expected_last["test"]["loss"], rel=1e-4 if name == "scaled" else 1e-11)
+    losses, expected = ([line["loss"] for line in log(folder, "log")] for folder in (runs / name, alone(name)))
     np.testing.assert_allclose(losses, expected, rtol=1e-4 if name == "scaled" else 1e-11)
 
 
@@ -265,12 +265,12 @@ def test_workers_that_rarely_synchronize_learn(trained, jobs) -> None:
 def test_resume_on_equal_worker_count_is_bit_identical(name: str, trained, jobs) -> None:
     runs, errors = trained(2, jobs)
     assert name not in errors
-    again = runs / "again" / name
-    reported, expected = ([(line["step"], line["loss"]) for line in log(run, "log")] for run in (again, runs / name))
+    resumed = runs / "again" / name
+    reported, expected = ([(line["step"], line["loss"]) for line in log(run, "log")] for run in (resumed, runs / name))
     assert [step for step, _ in reported][-2:] == [30, 40]
     assert reported[-2:] == expected[-2:]
     for state, array in weights(runs / name).items():
-        assert np.array_equal(weights(again)[state], array), state
+        assert np.array_equal(weights(resumed)[state], array), state
 
 
 @pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
@@ -291,8 +291,8 @@ def test_resume_on_one_worker(name: str, folder: Path, tmp_path: Path, trained, 
 def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:
     runs, errors = trained(3, jobs)
     assert "damaged" not in errors
-    told = log(runs / "damaged", "skipped")
-    assert [one["samples"] for one in told if one["split"] == "train"] == [3] * 5
+    events = log(runs / "damaged", "skipped")
+    assert [one["samples"] for one in events if one["split"] == "train"] == [3] * 5
     assert all(np.isfinite(array).all() for array in weights(runs / "damaged").values())
     assert log(runs / "damaged", "done")[0]["test"]["samples"] == 54
 

@@ -61,7 +61,7 @@ def until(job: Job, event: str) -> dict:
 
 def descendants(pid: int) -> list[int]:
     """All processes below one."""
-    below = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    below = [int(part) for part in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [*below, *(one for child in below for one in descendants(child))]
 
 
@@ -90,10 +90,13 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp_path: Path) -> None:
     """MPI has about two thousand communicators, and memory that workers share lasts as long as the job."""
-    ways: tuple[dict[str, Any], ...] = ({"strategy": "parameter_server"}, {"strategy": "hogwild"})
-    given = yaml.safe_load(spec.read_text()) | {"net": str(spec.parent / "net.yaml"), "train": {"max_steps": 2}}
-    given["data"]["train"]["path"] = str(spec.parent / "blobs.npz")
-    listed = [{"spec": given | {"parallel": way}, "run_dir": str(tmp_path / way["strategy"])} for way in ways]
+    strategies: tuple[dict[str, Any], ...] = ({"strategy": "parameter_server"}, {"strategy": "hogwild"})
+    base_spec = yaml.safe_load(spec.read_text()) | {"net": str(spec.parent / "net.yaml"), "train": {"max_steps": 2}}
+    base_spec["data"]["train"]["path"] = str(spec.parent / "blobs.npz")
+    listed = [
+        {"spec": base_spec | {"parallel": parallel}, "run_dir": str(tmp_path / parallel["strategy"])}
+        for parallel in strategies
+    ]
     (tmp_path / "list.json").write_text(json.dumps(listed))
     job = jobs(2, "many.py", str(tmp_path / "list.json"), by="mpiexec")
     assert job.end() == 0, job.err
@@ -106,12 +109,12 @@ def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp
 def test_trainings_whose_workers_are_killed_go_on_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
     """In every way. Those that nobody kills run in one job, those that go on in another one."""
     runs = {}
-    for way in WAYS:
-        path = tmp_path / f"{way['strategy']}.yaml"
-        path.write_text(f"{spec.read_text()}parallel: {json.dumps(way)}\n")
-        runs[path] = tmp_path / way["strategy"]
-    whole = [{"spec": str(path), "run_dir": str(run / "whole")} for path, run in runs.items()]
-    assert trainings(jobs, 2, whole, tmp_path) == {}
+    for parallel in WAYS:
+        path = tmp_path / f"{parallel['strategy']}.yaml"
+        path.write_text(f"{spec.read_text()}parallel: {json.dumps(parallel)}\n")
+        runs[path] = tmp_path / parallel["strategy"]
+    full = [{"spec": str(path), "run_dir": str(run / "whole")} for path, run in runs.items()]
+    assert trainings(jobs, 2, full, tmp_path) == {}
     for path, run in runs.items():
         job = jobs.train(path, "--workers", 2, "--run-dir", run / "killed", "--json")
         saved = until(job, "checkpoint")["step"]
@@ -124,11 +127,11 @@ def test_trainings_whose_workers_are_killed_go_on_to_the_same_weights(jobs, spec
         assert re.search(rf"pid {chosen}{ending}", job.err), job.err
         assert f"python -m netspec train {run / 'killed' / 'spec.yaml'} --resume" in job.err
         assert json.loads(job.out.splitlines()[-1])["event"] == "error"
-    again = [
+    resumed = [
         {"spec": str(run / "killed" / "spec.yaml"), "run_dir": str(run / "killed"), "resume": True}
         for run in runs.values()
     ]
-    assert trainings(jobs, 2, again, tmp_path) == {}
+    assert trainings(jobs, 2, resumed, tmp_path) == {}
     for run in runs.values():
         assert weights(run / "killed") == weights(run / "whole"), run
 
@@ -148,15 +151,15 @@ def test_server_training_is_saved_stopped_and_resumed(jobs, spec: Path, tmp_path
     assert last["event"] == "interrupted"
     assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
     assert job.err.count("\n") == 2
-    again = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--workers", 3, "--json")
-    assert until(again, "start")["step"] == last["step"]
-    until(again, "checkpoint")
-    again.pids = workers_of(again, 3)
-    server = next(pid for pid in again.pids if "PMI_RANK=2" in Path(f"/proc/{pid}/environ").read_text())
+    resumed = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--workers", 3, "--json")
+    assert until(resumed, "start")["step"] == last["step"]
+    until(resumed, "checkpoint")
+    resumed.pids = workers_of(resumed, 3)
+    server = next(pid for pid in resumed.pids if "PMI_RANK=2" in Path(f"/proc/{pid}/environ").read_text())
     os.kill(server, signal.SIGKILL)
-    assert again.end() == 1
-    assert f"(pid {server}) was ended by SIGKILL" in again.err
-    assert f"python -m netspec train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 3\n" in again.err
+    assert resumed.end() == 1
+    assert f"(pid {server}) was ended by SIGKILL" in resumed.err
+    assert f"python -m netspec train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 3\n" in resumed.err
 
 
 @pytest.mark.parametrize("parallel", ["{strategy: all_reduce}", "{strategy: parameter_server, mode: asynchronous}"])
@@ -180,9 +183,9 @@ def test_interrupted_training_resumes_with_other_worker_count(jobs, spec: Path, 
     assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
     assert job.err.count("\n") == 2  # of one worker: that line, and how to go on
     assert job.err.endswith(f" train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 2\n")
-    again = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", f"train.max_steps={last['step'] + 5}")
-    assert until(again, "start")["step"] == last["step"]
-    assert again.end() == 0, again.err
+    resumed = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", f"train.max_steps={last['step'] + 5}")
+    assert until(resumed, "start")["step"] == last["step"]
+    assert resumed.end() == 0, resumed.err
 
 
 def test_errors_are_reported_before_workers_start(jobs, spec: Path) -> None:
@@ -194,7 +197,7 @@ def test_errors_are_reported_before_workers_start(jobs, spec: Path) -> None:
 def test_a_job_is_shown_once_with_its_hosts(jobs) -> None:
     job = jobs.start(jobs.by_mpiexec(2, ["-m", "netspec", "devices"]))
     assert job.end() == 0, job.err
-    (line,) = (one for one in job.out.splitlines() if one.startswith("this job"))
+    (line,) = (line for line in job.out.splitlines() if line.startswith("this job"))
     assert line.split(maxsplit=2)[2].startswith("2 workers: ranks 0, 1 on ")
 
 
@@ -280,9 +283,9 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     actual = dict(np.load(tmp_path / "blobs.npz"))
     actual["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
     np.savez(tmp_path / "damaged.npz", **actual)
-    whole, failed = tmp_path / "whole", tmp_path / "failed"
+    full, failed = tmp_path / "whole", tmp_path / "failed"
     changes = ["data.train.shuffle=false", "train.checkpoint_every=4", f"train.max_steps={steps}", *more]
-    assert jobs.train(spec, *changes, "--run-dir", whole, by=ranks).end() == 0
+    assert jobs.train(spec, *changes, "--run-dir", full, by=ranks).end() == 0
     if split == "train":
         changes += [f"data.train.path={tmp_path / 'damaged.npz'}", "train.max_steps=500"]
     else:
@@ -293,9 +296,9 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     assert "a value for `features` is not a finite float32" in job.err
     assert job.err.endswith(f"  hint: to continue: python -m netspec train {failed / 'spec.yaml'} --resume\n")
     assert job.err.count("error:") == 1
-    saved, expected = (read_checkpoint(one / "checkpoints" / f"step-{steps:08}.h5") for one in (failed, whole))
-    assert {name: one.tobytes() for name, one in saved.states.items()} == {
-        name: one.tobytes() for name, one in expected.states.items()
+    saved, expected = (read_checkpoint(folder / "checkpoints" / f"step-{steps:08}.h5") for folder in (failed, full))
+    assert {name: state.tobytes() for name, state in saved.states.items()} == {
+        name: state.tobytes() for name, state in expected.states.items()
     }
     position = ("epoch", "position", "step")
     assert [saved.progress["loader"][one] for one in position] == [expected.progress["loader"][one] for one in position]
@@ -317,8 +320,10 @@ def test_workers_evaluate_validation_data_in_training_and_test_data_once(
     best = min(losses, key=losses.__getitem__)  # servers and workers race: either evaluation may be the best
     assert tests[2:] == [(best, "test", 50)]
     for name in ("validation", "test"):
-        alone = netspec.test(folder / "spec.yaml", weights=folder / "best.h5", split=name)
-        assert alone.loss == pytest.approx(events[-1][name]["loss"], rel=1e-6)  # batches of other sizes round otherwise
+        single = netspec.test(folder / "spec.yaml", weights=folder / "best.h5", split=name)
+        assert single.loss == pytest.approx(
+            events[-1][name]["loss"], rel=1e-6
+        )  # batches of other sizes round otherwise
 
 
 def test_too_many_workers_are_rejected(spec: Path, capfd) -> None:

@@ -41,7 +41,7 @@ def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path:
         (1, [], 0),
         (2, [], 0),
     ]
-    assert [one["arrays"] for one in data["runs"]] == [12] * 2  # four parameters, and two moments of Adam for each
+    assert [run["arrays"] for run in data["runs"]] == [12] * 2  # four parameters, and two moments of Adam for each
     assert [path.name for path in tmp_path.iterdir()] == ["train.yaml"]
 
 
@@ -55,17 +55,17 @@ def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
 
 
 def test_verification_keeps_exact_options_and_lists_the_others(folder: Path) -> None:
-    given = {"strategy": "all_reduce", "bucket": 100, "heartbeat": 50, "reduce_in": "bfloat16", "hierarchical": True}
-    spec = load_train(training(folder, parallel=given))
-    short = load_train(training(folder, parallel=given), short_training(spec, verified_strategy(spec, 2), 2))
+    parallel = {"strategy": "all_reduce", "bucket": 100, "heartbeat": 50, "reduce_in": "bfloat16", "hierarchical": True}
+    spec = load_train(training(folder, parallel=parallel))
+    short = load_train(training(folder, parallel=parallel), short_training(spec, verified_strategy(spec, 2), 2))
     check_workers(short, 2)
     actual = short.parallel
     assert isinstance(actual, AllReduce)
     assert (actual.bucket, actual.heartbeat, actual.reduce_in, actual.hierarchical) == (100, 50, "float32", "auto")
-    told = (
+    expected = (
         'the file has reduce_in: "bfloat16", hierarchical: true, deterministic: false instead, which was not verified'
     )
-    assert unverified_settings(spec, verified_strategy(spec, 2)) == told
+    assert unverified_settings(spec, verified_strategy(spec, 2)) == expected
     other = load_train(training(folder, parallel={"strategy": "top_k", "stall": 30}))
     assert verified_strategy(other, 2).stall == 30
     assert str(unverified_settings(other, verified_strategy(other, 2))).startswith("the file trains with top_k, which")

@@ -83,8 +83,8 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
     random = np.random.default_rng(0)
     data = {"x": random.standard_normal((ROWS, 6)), "y": random.standard_normal((ROWS, 4))}
     weights = {name: compiler.states[name] for name in compiler.names("parameter")}
-    velocity = {name: np.zeros_like(one) for name, one in weights.items()}
-    residual = {name: np.zeros_like(one) for name, one in weights.items()}
+    velocity = {name: np.zeros_like(weight) for name, weight in weights.items()}
+    residual = {name: np.zeros_like(weight) for name, weight in weights.items()}
     for step in range(5):
         actual = compiler.program(ProgramKind.GRADIENTS, ROWS)(data)
         for name, weight in weights.items():
@@ -94,7 +94,9 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
                 velocity[name] = np.where(sent == 0, velocity[name], 0)
             weight -= RATE * sent
         numbers = {LEARNING_RATE: RATE, STEP: step + 1.0, WEIGHT: 1.0}
-        compiler.program(ProgramKind.TRAIN, ROWS)({**data, **{name: np.array(one) for name, one in numbers.items()}})
+        compiler.program(ProgramKind.TRAIN, ROWS)(
+            {**data, **{name: np.array(number) for name, number in numbers.items()}}
+        )
         for name, array in weights.items():
             np.testing.assert_allclose(compiler.states[name], array, rtol=1e-12)
             np.testing.assert_allclose(compiler.states[f"residual/{name}/velocity"], velocity[name], atol=1e-14)
@@ -104,6 +106,6 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
 
 def test_a_solver_has_no_momentum_where_the_workers_have_it() -> None:
     for solver, actual in (({"type": "SGD", "momentum": 0.9}, "SGD with momentum 0.9"), ({"type": "Adam"}, "Adam")):
-        with pytest.raises(InputError, match="`momentum` here and in the solver") as caught:
+        with pytest.raises(InputError, match="`momentum` cannot be set both here and in the solver") as caught:
             load_train(training(strategy="top_k", momentum=0.9) | {"solver": solver})
         assert [(problem.path, problem.got) for problem in caught.value.problems] == [("parallel.momentum", actual)]

@@ -18,7 +18,7 @@ OF_SHAPES = ("Constant", "OptionalHasElement", "Shape", "Size")
 def operators() -> dict[str, list[str]]:
     """The operators by the line that introduces them."""
     known = sorted(rules())
-    functions = {one.name for one in defs.get_all_schemas() if not one.domain and _has_function(one)}
+    functions = {schema.name for schema in defs.get_all_schemas() if not schema.domain and _has_function(schema)}
     by_rule = [op_type for domain, op_type in known if not domain and becomes_layers(domain, op_type)]
     constants = [op_type for domain, op_type in known if not domain and not becomes_layers(domain, op_type)]
     parts = functions - {op_type for domain, op_type in known if not domain} - {"Bernoulli"}

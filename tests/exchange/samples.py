@@ -27,14 +27,14 @@ def one_layer(case: Case) -> Net:
 
 def inputs_of(net: Net, ranges: Ranges = (), size: int = 3) -> Arrays:
     """Random numbers for each input, within the ranges where there are any."""
-    random, found = np.random.default_rng(3), {}
-    for name, one, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
-        shape = (size, *one.shape)
-        if one.dtype != "float32":
+    random, results = np.random.default_rng(3), {}
+    for name, input, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
+        shape = (size, *input.shape)
+        if input.dtype != "float32":
             array: Any = random.integers(0, 2, shape)
         elif given:
             array = random.uniform(given[0], given[1], shape)
         else:
             array = random.normal(size=shape)
-        found[name] = array.astype(one.dtype)
-    return found
+        results[name] = array.astype(input.dtype)
+    return results

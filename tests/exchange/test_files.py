@@ -121,9 +121,9 @@ def test_errors_name_no_temporary_file_or_folder(tmp_path: Path) -> None:
     """Paths are replaced in all texts of a problem, in its notes, its location and the locations of calls."""
 
     def refuse(path: Path) -> None:
-        place = Location(f"{path}/net.yaml", 1, 1, calls=(Call("in `a`", Location(f"{path}/net.yaml", 2, 1)),))
+        location = Location(f"{path}/net.yaml", 1, 1, calls=(Call("in `a`", Location(f"{path}/net.yaml", 2, 1)),))
         text = f"it is in {path}"
-        raise InputError(Problem(text, place, expected=text, got=text, hint=text, notes=(text,)))
+        raise InputError(Problem(text, location, expected=text, got=text, hint=text, notes=(text,)))
 
     def staged(target: Path) -> None:
         with staging(target) as folder:

@@ -72,14 +72,14 @@ def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
     before, norm, shape = TAKES[name]
     layers = [before, {"name": "norm", **NORM, **norm}, *([] if output else [{"type": "ReLU"}])]
     draft, net = draft_of(shape, *layers, outputs=["norm"] if output else [])
-    made = folded(draft, net)
-    assert (made.folded, made.unfolded) == (1, ())
-    assert [layer.type for layer in made.draft.layers] == [
+    draft_after = folded(draft, net)
+    assert (draft_after.folded, draft_after.unfolded) == (1, ())
+    assert [layer.type for layer in draft_after.draft.layers] == [
         layer["type"] for layer in layers if layer["type"] != NORM["type"]
     ]
     x = np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32)
     (expected,) = net.predict({"x": x}).values()
-    ((called, actual),) = net_of(made.draft).predict({"x": x}).items()
+    ((called, actual),) = net_of(draft_after.draft).predict({"x": x}).items()
     assert called == ("norm" if output else "layer2")
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)  # float32, products in another order
 
@@ -87,13 +87,13 @@ def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
 @pytest.mark.parametrize("name", KEPT)
 def test_it_is_kept_if_it_cannot_be_folded(name: str) -> None:
     draft, net = draft_of(IMAGE, *KEPT[name])
-    made = folded(draft, net)
-    assert (made.folded, len(made.unfolded)) == (0, 1)
-    assert made.draft.text() == draft.text()
+    draft_after = folded(draft, net)
+    assert (draft_after.folded, len(draft_after.unfolded)) == (0, 1)
+    assert draft_after.draft.text() == draft.text()
 
 
 def test_losses_read_the_folded_layer() -> None:
     loss = {"name": "l", "type": "MeanSquaredError", "from": ["norm", "x"]}
     draft, net = draft_of((4,), {"name": "fc", "type": "Dense", "units": 4}, {"name": "norm", **NORM}, losses=[loss])
-    made = folded(draft, net)
-    assert made.draft.losses == [{**loss, "from": ["fc", "x"]}]
+    draft_after = folded(draft, net)
+    assert draft_after.draft.losses == [{**loss, "from": ["fc", "x"]}]

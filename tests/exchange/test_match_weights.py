@@ -23,9 +23,9 @@ GIVEN = {
 
 def test_all_that_fits_is_given_back() -> None:
     arrays = {name: np.zeros(kind.shape) for name, kind in WANTED.items()}
-    found = match_weights(WANTED, arrays)
-    assert found.arrays.keys() == WANTED.keys()
-    assert found.count("loaded") == 3
+    actual = match_weights(WANTED, arrays)
+    assert actual.arrays.keys() == WANTED.keys()
+    assert actual.count("loaded") == 3
 
 
 def test_everything_that_does_not_fit_is_reported_at_once() -> None:
@@ -46,9 +46,9 @@ def test_everything_that_does_not_fit_is_reported_at_once() -> None:
 
 
 def test_partial_loads_weights_that_fit_and_reports_the_rest() -> None:
-    found = match_weights(WANTED, GIVEN, partial=True)
-    assert list(found.arrays) == ["conv1/kernel"]
-    assert found.render().splitlines() == [
+    actual = match_weights(WANTED, GIVEN, partial=True)
+    assert list(actual.arrays) == ["conv1/kernel"]
+    assert actual.render().splitlines() == [
         "conv1/kernel  [2, 3]             [2, 3]             loaded",
         "conv1/bias    [2]                -                  missing",
         "head/kernel   [4, 10]            [4, 1000]          shape differs",

@@ -45,5 +45,5 @@ def test_an_argument_at_its_default_is_not_noted(tmp_path: Path) -> None:
             "registered_name": None,
         }
         path = archive(tmp_path / f"{axis}.keras", {**model, "compile_config": {"loss": loss, "metrics": None}})
-        found = import_keras(path)
-        assert sum("`axis`" in note for note in found.notes) == said
+        actual = import_keras(path)
+        assert sum("`axis`" in note for note in actual.notes) == said

@@ -82,9 +82,9 @@ def expected(whole: Model, *names: str) -> dict[str, np.ndarray]:
     return other.predict({"image": IMAGES})
 
 
-def computed(found: Imported, images: np.ndarray = IMAGES) -> dict[str, np.ndarray]:
+def computed(actual: Imported, images: np.ndarray = IMAGES) -> dict[str, np.ndarray]:
     """Results of the imported net."""
-    net = Net(load_net(parse_yaml(found.net, "net.yaml")), found.arrays)
+    net = Net(load_net(parse_yaml(actual.net, "net.yaml")), actual.arrays)
     return net.predict({next(iter(net.spec.inputs)): images})
 
 
@@ -99,15 +99,15 @@ def check(found: Imported, wanted: Mapping[str, np.ndarray]) -> None:
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("until", [("pool",), ("hidden",), ("hidden", "norm"), ("norm", "conv"), ("head",)])
 def test_outputs_equal_those_of_the_whole_net(whole: Model, files: Path, file: str, until: tuple[str, ...]) -> None:
-    found = import_model(files / file, ImportOptions(until=until))
-    check(found, expected(whole, *until))
-    left = parse_yaml(found.net, "net.yaml")
-    assert not any(name.startswith("out") for name in found.arrays)
+    actual = import_model(files / file, ImportOptions(until=until))
+    check(actual, expected(whole, *until))
+    left = parse_yaml(actual.net, "net.yaml")
+    assert not any(name.startswith("out") for name in actual.arrays)
     assert {layer["name"] for layer in left["layers"]}.isdisjoint({"out"})
     for name, array in import_model(files / file).arrays.items():
-        if name in found.arrays:
-            np.testing.assert_array_equal(found.arrays[name], array)
-    assert ("head/kernel" in found.arrays) == ("head" in until)
+        if name in actual.arrays:
+            np.testing.assert_array_equal(actual.arrays[name], array)
+    assert ("head/kernel" in actual.arrays) == ("head" in until)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -123,18 +123,18 @@ def test_the_head_is_dropped_with_its_readers(whole: Model, files: Path, file: s
 
 
 def test_both_options_are_applied_in_order(whole: Model, files: Path) -> None:
-    found = import_model(files / "net.h5", ImportOptions(until=("hidden",), drop_head=1))
-    check(found, expected(whole, "flat"))
+    actual = import_model(files / "net.h5", ImportOptions(until=("hidden",), drop_head=1))
+    check(actual, expected(whole, "flat"))
 
 
 def test_losses_and_metrics_of_dropped_layers_are_left_out_with_notes(files: Path) -> None:
     """A loss of a kept layer is kept, with its target."""
-    found = import_model(files / "net.h5", ImportOptions(until=("hidden",)))
-    net = load_net(parse_yaml(found.net, "net.yaml"))
+    actual = import_model(files / "net.h5", ImportOptions(until=("hidden",)))
+    net = load_net(parse_yaml(actual.net, "net.yaml"))
     assert [loss.name for loss in net.losses] == ["decay"]
     assert not net.metrics
     assert list(net.inputs) == ["image", "target"]
-    assert found.notes == (
+    assert actual.notes == (
         "the net is cut at hidden; dropped: head, out",
         "the loss `main` is left out: it reads `out`",
         "the metric `categorical_accuracy` is left out: it reads `out`",
@@ -209,20 +209,20 @@ def test_an_output_has_the_requested_name(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(model(nodes, ("N", 3)).SerializeToString())
     for name, called in (("/first/Relu", "first/Relu"), ("first/Relu", "first/Relu"), ("t", "t"), ("u", "u")):
-        found = import_model(path, ImportOptions(until=(name,)))
-        assert list(computed(found, np.ones((2, 3), "float32"))) == [called]
+        actual = import_model(path, ImportOptions(until=(name,)))
+        assert list(computed(actual, np.ones((2, 3), "float32"))) == [called]
 
 
 def test_layers_that_an_importer_creates_have_the_names_of_the_whole_net(tmp_path: Path) -> None:
     """Two calls of a Keras layer become two layers; Keras's name refers to both."""
     path = PEER_FILES / "nested.h5"
     whole = import_model(path)
-    names = [one["name"] for one in parse_yaml(whole.net, "net.yaml")["layers"]]
+    names = [layer["name"] for layer in parse_yaml(whole.net, "net.yaml")["layers"]]
     assert "tower/shared_1" in names
     for name in names:
-        found = import_model(path, ImportOptions(until=(name,)))
-        assert all((array == whole.arrays[state]).all() for state, array in found.arrays.items())
-        assert name in (load_net(parse_yaml(found.net, "net.yaml")).outputs or ())
+        actual = import_model(path, ImportOptions(until=(name,)))
+        assert all((array == whole.arrays[state]).all() for state, array in actual.arrays.items())
+        assert name in (load_net(parse_yaml(actual.net, "net.yaml")).outputs or ())
 
 
 def test_a_tail_of_keras_without_a_counterpart_is_cut_off(tmp_path: Path) -> None:
@@ -237,11 +237,11 @@ def test_a_tail_of_keras_without_a_counterpart_is_cut_off(tmp_path: Path) -> Non
     path = old_file(tmp_path / "m.h5", sequential(*layers), weights, "2.4.0", **compiled)
     with pytest.raises(InputError, match="MyOwn"):
         import_model(path)
-    found = import_model(path, ImportOptions(until=("dense",)))
-    np.testing.assert_array_equal(found.arrays["dense/kernel"], weights["dense"]["kernel:0"])
-    assert not found.train
-    assert "the loss 'mse' is left out: it reads `mine`" in found.notes
-    assert "the training is left out: the net was cut" in found.notes
+    actual = import_model(path, ImportOptions(until=("dense",)))
+    np.testing.assert_array_equal(actual.arrays["dense/kernel"], weights["dense"]["kernel:0"])
+    assert not actual.train
+    assert "the loss 'mse' is left out: it reads `mine`" in actual.notes
+    assert "the training is left out: the net was cut" in actual.notes
 
 
 def test_models_within_a_model_of_keras_are_cut_at_by_their_names(tmp_path: Path) -> None:
@@ -278,15 +278,15 @@ def test_a_tail_of_caffe_without_a_counterpart_is_cut_off(tmp_path: Path) -> Non
     path.write_text(NETS)
     with pytest.raises(InputError, match="DetectionOutput"):
         import_model(path)
-    found = import_model(path, ImportOptions(until=("conv",)))
-    (conv,) = parse_yaml(found.net, "net.yaml")["layers"]
+    actual = import_model(path, ImportOptions(until=("conv",)))
+    (conv,) = parse_yaml(actual.net, "net.yaml")["layers"]
     assert conv["activation"] == "relu"  # a blob is what the last layer that writes it gives
-    assert found.notes == ("`loss` (SoftmaxWithLoss) is left out: it reads `fc`",)
-    found = import_model(path, ImportOptions(until=("bn", "scaled")))  # which are one layer otherwise
-    assert list(load_net(parse_yaml(found.net, "net.yaml")).outputs or ()) == ["bn", "scale"]
+    assert actual.notes == ("`loss` (SoftmaxWithLoss) is left out: it reads `fc`",)
+    actual = import_model(path, ImportOptions(until=("bn", "scaled")))  # which are one layer otherwise
+    assert list(load_net(parse_yaml(actual.net, "net.yaml")).outputs or ()) == ["bn", "scale"]
     assert len(load_net(parse_yaml(import_model(path, ImportOptions(until=("scale",))).net, "net")).layers) == 2
-    found = import_model(path, ImportOptions(until=("fc",)))
-    assert len(load_net(parse_yaml(found.net, "net.yaml")).losses) == 1
+    actual = import_model(path, ImportOptions(until=("fc",)))
+    assert len(load_net(parse_yaml(actual.net, "net.yaml")).losses) == 1
     with pytest.raises(InputError, match="has no `loss` to cut at"):
         import_model(path, ImportOptions(until=("loss",)))
 
@@ -300,9 +300,9 @@ def test_layers_that_share_weights_keep_the_layer_that_has_them() -> None:
     net = load(
         {"netspec": 1, "inputs": {"x": {"shape": [2]}, "z": {"shape": [2]}}, "layers": layers}, device="reference"
     )
-    found = truncated(Imported(canonical_yaml(net.spec), dict(net.parameters)), ImportOptions(until=("b",)), "net")
-    assert list(found.arrays) == ["a/kernel", "a/bias"]
-    assert [one["name"] for one in parse_yaml(found.net, "net.yaml")["layers"]] == ["a", "b"]
+    actual = truncated(Imported(canonical_yaml(net.spec), dict(net.parameters)), ImportOptions(until=("b",)), "net")
+    assert list(actual.arrays) == ["a/kernel", "a/bias"]
+    assert [layer["name"] for layer in parse_yaml(actual.net, "net.yaml")["layers"]] == ["a", "b"]
 
 
 MODELS = os.environ.get("NETSPEC_MODELS")
@@ -316,10 +316,10 @@ def test_real_models_are_cut_in_the_middle(name: str, tmp_path: Path) -> None:
     proto = onnx.load(path)
     made = [one.output[0] for one in proto.graph.node if one.op_type in ("Relu", "PRelu", "Conv", "MaxPool", "Add")]
     tensor = made[len(made) // 2]
-    found = import_model(path, ImportOptions(OPEN.get(name, {}), until=(tensor,)))
-    net = Net(load_net(parse_yaml(found.net, "net.yaml")), found.arrays)
+    results = import_model(path, ImportOptions(OPEN.get(name, {}), until=(tensor,)))
+    net = Net(load_net(parse_yaml(results.net, "net.yaml")), results.arrays)
     with np.load(path.with_name("reference.npz")) as held:
-        given = {str(one): held[f"in_{place}"] for place, one in enumerate(held["in_names"])}
+        given = {str(in_name): held[f"in_{place}"] for place, in_name in enumerate(held["in_names"])}
     del proto.graph.output[:]
     proto.graph.output.append(helper.make_empty_tensor_value_info(tensor))
     (wanted,) = open_session(proto.SerializeToString()).run(None, given)

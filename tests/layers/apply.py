@@ -57,8 +57,8 @@ class Applied:
         wrt = [self.net.states[f"it/{name}"].value for name in names] if names else self.inputs
         y = self.outputs[0]
         weights = self.net.input("dy", y.type)
-        found = gradients(ReduceSum()(y * weights), wrt)
-        return evaluate(found, {**self.feeds, "dy": dy.astype(str(y.dtype))})
+        actual = gradients(ReduceSum()(y * weights), wrt)
+        return evaluate(actual, {**self.feeds, "dy": dy.astype(str(y.dtype))})
 
 
 def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[Any, ...], training: bool,

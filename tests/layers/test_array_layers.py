@@ -16,9 +16,10 @@ RANDOM = np.random.default_rng(12)
 @pytest.mark.parametrize("sides", [(1, 2), (7, 9), (0, 3)])
 def test_pad_matches_numpy(mode, sides):
     x = RANDOM.normal(size=(2, 4, 1))
-    given = [[0, 0], sides, [1, 1]]
+    values = [[0, 0], sides, [1, 1]]
     np.testing.assert_array_equal(
-        layer({"type": "Pad", "padding": [list(side) for side in given[1:]], "mode": mode}, x).y, np.pad(x, given, mode)
+        layer({"type": "Pad", "padding": [list(side) for side in values[1:]], "mode": mode}, x).y,
+        np.pad(x, values, mode),
     )
 
 
@@ -34,9 +35,9 @@ def test_cumulative_sums_and_products_match_numpy():
     x = RANDOM.normal(size=(2, 7))
     x[0, 3] = 0
     for kind, function, start in (("CumSum", np.cumsum, 0.0), ("CumProd", np.cumprod, 1.0)):
-        whole = function(x, axis=1)
-        np.testing.assert_allclose(layer({"type": kind}, x).y, whole, rtol=1e-13)
-        before = np.concatenate([np.full((2, 1), start), whole[:, :-1]], axis=1)
+        full = function(x, axis=1)
+        np.testing.assert_allclose(layer({"type": kind}, x).y, full, rtol=1e-13)
+        before = np.concatenate([np.full((2, 1), start), full[:, :-1]], axis=1)
         np.testing.assert_allclose(layer({"type": kind, "exclusive": True}, x).y, before, rtol=1e-13)
         back = function(x[:, ::-1], axis=1)[:, ::-1]
         np.testing.assert_allclose(layer({"type": kind, "reverse": True}, x).y, back, rtol=1e-12)
@@ -44,8 +45,8 @@ def test_cumulative_sums_and_products_match_numpy():
 
 def test_gradient_of_a_product_reduction_with_zeros():
     x = np.array([[2.0, 0.0, 3.0]])
-    one = layer({"type": "CumProd"}, x)
-    (actual,) = one.gradient(np.array([[0.0, 0.0, 1.0]]))
+    result = layer({"type": "CumProd"}, x)
+    (actual,) = result.gradient(np.array([[0.0, 0.0, 1.0]]))
     np.testing.assert_array_equal(actual, [[0, 6, 0]])
 
 
@@ -63,7 +64,7 @@ EQUATIONS = [
 
 
 @pytest.mark.parametrize(
-    ("equation", "shapes"), [(one, shapes) for one, *shapes in EQUATIONS], ids=lambda one: str(one)
+    ("equation", "shapes"), [(one, shapes) for one, *shapes in EQUATIONS], ids=lambda value: str(value)
 )
 def test_einsum_matches_numpy(equation, shapes):
     arrays = [RANDOM.normal(size=shape) for shape in shapes]
@@ -93,9 +94,9 @@ def test_col2im_inverts_im2col():
 
 def test_determinant_of_a_singular_matrix_has_nan_gradient():
     x = np.array([np.eye(2), np.ones((2, 2))])
-    one = layer({"type": "Det"}, x)
-    np.testing.assert_array_equal(one.y, [1, 0])
-    (actual,) = one.gradient(np.ones(2))
+    result = layer({"type": "Det"}, x)
+    np.testing.assert_array_equal(result.y, [1, 0])
+    (actual,) = result.gradient(np.ones(2))
     np.testing.assert_array_equal(actual[0], np.eye(2))
     assert np.isnan(actual[1]).all()
 

@@ -128,10 +128,10 @@ def test_subtract_broadcasts_two_inputs():
 
 
 @pytest.mark.parametrize(
-    ("name", "done"), [("Subtract", "subtracted"), ("Multiply", "multiplied"), ("Maximum", "compared")]
+    ("name", "participle"), [("Subtract", "subtracted"), ("Multiply", "multiplied"), ("Maximum", "compared")]
 )
-def test_merging_inputs_of_different_shapes_is_rejected(name, done):
-    with pytest.raises(ShapeMismatch, match=f"cannot be {done}"):
+def test_merging_inputs_of_different_shapes_is_rejected(name, participle):
+    with pytest.raises(ShapeMismatch, match=f"cannot be {participle}"):
         layer(name, A, B[:, :2])
 
 

@@ -96,14 +96,14 @@ def test_constraint_projects_the_updated_parameter_but_not_the_slots(rule, tmp_p
     """Step by step against the same net without constraint, put where the constrained one stands."""
     data = {"x": RANDOM.normal(size=(5, 3)), "y": RANDOM.normal(size=(5, 2)), "$learning_rate": 0.1, "$step": 1.0}
     feeds = {name: np.asarray(array, np.float64) for name, array in data.items()}
-    found = []
+    results = []
     for number, fields in enumerate(("kernel_constraint: unit_norm, bias_constraint: non_neg", "use_bias: true")):
         folder = tmp_path / str(number)
         folder.mkdir()
         compiler = Compiler(net(TEXT % fields, folder), solver=rule, dtype=DType.FLOAT64, device="reference")
         compiler.program(ProgramKind.TRAIN, 5)(feeds)
-        found.append(dict(compiler.states))
-    bound, plain = found
+        results.append(dict(compiler.states))
+    bound, plain = results
     assert bound.keys() == plain.keys()
     kernel = plain["bound/kernel"]
     for name in plain:

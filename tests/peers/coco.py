@@ -49,14 +49,14 @@ def case(seed: int) -> Case:
     crowd = ((random.uniform(size=labels.shape) < 0.15) & ~padding).astype(np.int32)
     near = random.integers(0, BOXES, (IMAGES, DETECTIONS))
     image = np.arange(IMAGES)[:, None]
-    found = boxes[image, near] + random.normal(0, 0.02, (IMAGES, DETECTIONS, 4))
+    boxes_found = boxes[image, near] + random.normal(0, 0.02, (IMAGES, DETECTIONS, 4))
     anywhere = random.uniform(0, 0.8, (IMAGES, DETECTIONS, 2))
     stray = np.concatenate([anywhere, anywhere + random.uniform(0.02, 0.2, (IMAGES, DETECTIONS, 2))], axis=2)
-    found = np.where((labels[image, near] < 0)[..., None], stray, found).clip(0, 1).astype(np.float32)
-    found[..., 2:] = np.maximum(found[..., 2:], found[..., :2] + np.float32(0.01)).clip(0, 1)
+    boxes_found = np.where((labels[image, near] < 0)[..., None], stray, boxes_found).clip(0, 1).astype(np.float32)
+    boxes_found[..., 2:] = np.maximum(boxes_found[..., 2:], boxes_found[..., :2] + np.float32(0.01)).clip(0, 1)
     classes = np.where(random.uniform(size=near.shape) < 0.8, labels[image, near].clip(0), random.choice(CLASSES))
     scores = (random.integers(1, 50, near.shape) / 50).astype(np.float32)
-    return Case(boxes, labels, crowd, found, scores, classes)
+    return Case(boxes, labels, crowd, boxes_found, scores, classes)
 
 
 def record() -> dict[str, np.ndarray]:

@@ -40,8 +40,8 @@ def _stepped(
     weights = [keras.Variable(data[name].astype(dtype), dtype=dtype) for name in ("kernel", "bias")]
     optimizer.build(weights)
     for x, y in zip(data["x"].astype(dtype), data["y"].astype(dtype), strict=True):
-        made = keras.ops.convert_to_tensor(x) @ weights[0].value + weights[1].value
-        loss = ((made - keras.ops.convert_to_tensor(y)) ** 2).mean() * factor
+        predictions = keras.ops.convert_to_tensor(x) @ weights[0].value + weights[1].value
+        loss = ((predictions - keras.ops.convert_to_tensor(y)) ** 2).mean() * factor
         optimizer.scale_loss(loss).backward()
         optimizer.apply([weight.value.grad for weight in weights], weights)
         for weight in weights:

@@ -55,36 +55,38 @@ def _strange(function: Any) -> bool:
 
 def chosen(keras: Any) -> list[Case]:
     """Samples of layers that Keras has too, a few of each."""
-    found: list[Case] = []
+    chosen_cases: list[Case] = []
     for case in cases("layer"):
-        have = sum(one.type == case.type for one in found)
+        have = sum(one.type == case.type for one in chosen_cases)
         most = 99 if case.type == "Activation" else MOST
         if hasattr(keras.layers, case.type) and have < most and not unlike(case):
-            found.append(case)
-    return found
+            chosen_cases.append(case)
+    return chosen_cases
 
 
 def made(keras: Any, fields: dict[str, Any], **more: Any) -> Any:
     """Keras's layer with these fields, images channels-last."""
-    given = {key: value for key, value in fields.items() if key not in ("type", "name", "use_causal_mask", "reverse")}
-    for key, value in given.items():
+    arguments = {
+        key: value for key, value in fields.items() if key not in ("type", "name", "use_causal_mask", "reverse")
+    }
+    for key, value in arguments.items():
         if isinstance(value, dict):
             if key == "activation":
-                inside = {name: one for name, one in value.items() if name != "type"}
-                given[key] = getattr(keras.layers, LAYERS_OF_FUNCTIONS[value["type"]])(**inside)
+                inside = {name: item for name, item in value.items() if name != "type"}
+                arguments[key] = getattr(keras.layers, LAYERS_OF_FUNCTIONS[value["type"]])(**inside)
             else:
-                given[key] = made(keras, value) if key in PARTS else of_type(keras.regularizers, value)
+                arguments[key] = made(keras, value) if key in PARTS else of_type(keras.regularizers, value)
         if key == "cells":
-            given[key] = [made(keras, one) for one in value]
+            arguments[key] = [made(keras, item) for item in value]
         if key == "target_shape" and isinstance(value, int):
-            given[key] = (value,)
+            arguments[key] = (value,)
         if key == "output_shape" and isinstance(value, int):
-            given[key] = (value,)
+            arguments[key] = (value,)
     if fields["type"] in AXES:
-        given.setdefault("axis", AXES[fields["type"]])
+        arguments.setdefault("axis", AXES[fields["type"]])
     if fields["type"].startswith("AveragePooling"):
-        given.setdefault("pool_size", 2)
-    return getattr(keras.layers, fields["type"])(**given, **more)
+        arguments.setdefault("pool_size", 2)
+    return getattr(keras.layers, fields["type"])(**arguments, **more)
 
 
 PARTS = ("layer", "backward_layer", "cell")
@@ -124,7 +126,7 @@ def catalogue(keras: Any, part: int, parts: int) -> Any:
     for case in [one for index, one in enumerate(chosen(keras)) if index % parts == part]:
         fields = {**case.sample.fields, "type": case.type}
         name, before = f"{case.type}-{case.number}", lead(fields)
-        given = [
+        arguments = [
             keras.Input(
                 channels_last(shape, before if k == 0 or before is None else before - 1),
                 dtype=dtype,
@@ -135,16 +137,16 @@ def catalogue(keras: Any, part: int, parts: int) -> Any:
         layer = made(keras, fields, name=name)
         more = {key: fields[key] for key in ("use_causal_mask", "reverse") if key in fields}
         if case.type in ("MultiHeadAttention", "GroupQueryAttention"):
-            named = dict(zip(("query", "value", "key", "attention_mask"), given, strict=False))
-            if len(given) == 1:
-                named["value"] = given[0]
+            named = dict(zip(("query", "value", "key", "attention_mask"), arguments, strict=False))
+            if len(arguments) == 1:
+                named["value"] = arguments[0]
             made_of = layer(**named, **more)
         elif CALLED_WITH_LISTS.fullmatch(case.type):
-            made_of = layer(given, **more)
-        elif len(given) > 1:
-            made_of = layer(given[0], initial_state=given[1:], **more)
+            made_of = layer(arguments, **more)
+        elif len(arguments) > 1:
+            made_of = layer(arguments[0], initial_state=arguments[1:], **more)
         else:
-            made_of = layer(given[0], **more)
-        inputs += given
+            made_of = layer(arguments[0], **more)
+        inputs += arguments
         outputs += keras.tree.flatten(made_of)
     return keras.Model(inputs, outputs, name=f"catalogue_{part}")

@@ -48,9 +48,9 @@ def decoder(keras: Any) -> Any:
     x = L.ZeroPadding2D(((1, 0), (0, 2)))(x)
     flat = L.Flatten()(x)
     other = L.Permute((3, 1, 2))(x)
-    one = L.GlobalMaxPooling2D(keepdims=True)(x)
-    one = L.Dense(3)(L.Flatten()(one))
-    return keras.Model(code, [x, L.LayerNormalization()(flat), other, one], name="decoder")
+    features = L.GlobalMaxPooling2D(keepdims=True)(x)
+    features = L.Dense(3)(L.Flatten()(features))
+    return keras.Model(code, [x, L.LayerNormalization()(flat), other, features], name="decoder")
 
 
 def sequences(keras: Any) -> Any:
@@ -59,9 +59,9 @@ def sequences(keras: Any) -> Any:
     words = keras.Input((7,), dtype="int32", name="words")
     x = L.Embedding(11, 6, mask_zero=True)(words)
     encoded, h, c = L.LSTM(4, return_sequences=True, return_state=True)(x)
-    both = L.Bidirectional(L.GRU(3, return_sequences=True))(encoded)
-    decoded = L.LSTM(4, name="last")(both, initial_state=[h, c])
-    attended = L.MultiHeadAttention(2, 3)(both, encoded, use_causal_mask=True)
+    bidirectional = L.Bidirectional(L.GRU(3, return_sequences=True))(encoded)
+    decoded = L.LSTM(4, name="last")(bidirectional, initial_state=[h, c])
+    attended = L.MultiHeadAttention(2, 3)(bidirectional, encoded, use_causal_mask=True)
     y = L.Conv1D(5, 3, padding="causal", activation="gelu")(L.Embedding(11, 4)(words))
     y = L.GlobalAveragePooling1D()(L.SpatialDropout1D(0.1)(y))
     steps = L.LSTM(2)(L.TimeDistributed(L.Dense(2, activation="relu"))(attended))
@@ -74,9 +74,9 @@ def means(keras: Any) -> Any:
     words, vectors = keras.Input((6,), dtype="int32", name="words"), keras.Input((5, 3), name="vectors")
     x = L.Embedding(9, 4, mask_zero=True)(words)
     x = L.GlobalAveragePooling1D()(L.Dropout(0.2)(L.Dense(3)(x)))
-    kept = L.Masking(0.5)(L.ReLU()(vectors) + 0.5)
+    masked = L.Masking(0.5)(L.ReLU()(vectors) + 0.5)
     sums = keras.ops.cumsum(vectors, axis=1)
-    return keras.Model([words, vectors], [x, L.GlobalAveragePooling1D()(kept), sums], name="means")
+    return keras.Model([words, vectors], [x, L.GlobalAveragePooling1D()(masked), sums], name="means")
 
 
 def backwards(keras: Any) -> Any:
@@ -85,10 +85,10 @@ def backwards(keras: Any) -> Any:
     words = keras.Input((6,), dtype="int32", name="words")
     x = L.Embedding(9, 4, mask_zero=True)(words)
     end = {"go_backwards": True, "return_sequences": True}
-    ways = [L.LSTM(3, **end), L.GRU(3, **end), L.SimpleRNN(3, **end), L.GRU(3, zero_output_for_mask=True, **end),
+    layers = [L.LSTM(3, **end), L.GRU(3, **end), L.SimpleRNN(3, **end), L.GRU(3, zero_output_for_mask=True, **end),
             L.RNN([L.GRUCell(2), L.LSTMCell(3)], **end), L.Bidirectional(L.LSTM(3, return_sequences=True))]  # fmt: skip
-    found = [one(way(x)) for way in ways for one in (L.LSTM(2), L.GlobalAveragePooling1D())]
-    return keras.Model(words, found, name="backwards")
+    outputs = [one(way(x)) for way in layers for one in (L.LSTM(2), L.GlobalAveragePooling1D())]
+    return keras.Model(words, outputs, name="backwards")
 
 
 def nested(keras: Any) -> Any:
@@ -131,7 +131,7 @@ def operations(keras: Any) -> Any:
     ops, L = keras.ops, keras.layers
     x, image = keras.Input((5, 4), name="x"), keras.Input((4, 6, 3), name="image")
     parts = ops.split(x, 2, axis=-1)
-    found = [
+    outputs = [
         2.0 - x, x / 4.0, x**2, ops.exp(x) + ops.sin(x), ops.maximum(x, 0.1), ops.clip(x, -0.5, 0.5),
         ops.matmul(x, ops.transpose(x, (0, 2, 1))), ops.softmax(x, axis=1), ops.sum(x, axis=1), ops.max(x, axis=-1),
         parts[0] * parts[1], x[:, 1:3], x[:, 0], x[..., ::2], ops.stack([x, x], axis=2), ops.leaky_relu(x, 0.1),
@@ -139,7 +139,7 @@ def operations(keras: Any) -> Any:
         ops.concatenate([image, ops.relu(image)], axis=-1), ops.squeeze(ops.expand_dims(x, 1), 1), ops.sqrt(ops.abs(x)),
         L.Rescaling([1.0, 2.0, 3.0], offset=[0.0, 1.0, -1.0])(image), ops.mean(image, axis=-1, keepdims=True),
     ]  # fmt: skip
-    return keras.Model([x, image], found, name="operations")
+    return keras.Model([x, image], outputs, name="operations")
 
 
 def elements(keras: Any) -> Any:
@@ -213,7 +213,7 @@ def movements(keras: Any) -> Any:
     square, table = keras.Input((3, 3), name="square"), np.arange(12, dtype="float32").reshape(4, 3)
     image = keras.Input((4, 6, 4), name="image")
     kernel = np.linspace(-1, 1, 2 * 3 * 4 * 2, dtype="float32").reshape(2, 3, 4, 2)
-    found = [
+    outputs = [
         ops.take(x, np.array([1, 0, 1]), axis=1),
         ops.take(x, 2, axis=-1),
         ops.take(table, index, axis=0),
@@ -269,7 +269,7 @@ def movements(keras: Any) -> Any:
         ops.max_pool(image, 2),
         ops.fold(x[:, :4, :2], output_size=(2, 3), kernel_size=(2, 2)),
     ]
-    return keras.Model([x, index, square, image], found, name="movements")
+    return keras.Model([x, index, square, image], outputs, name="movements")
 
 
 def trained(keras: Any, optimizer: Callable[[Any], Any]) -> Any:

@@ -136,8 +136,8 @@ class Training:
             array = random.uniform(0.5, 0.9, shape) if positive else random.uniform(-0.4, 0.4, shape)
             if last in ("rows", "columns"):  # means of the same squares, or both would not be of one parameter
                 of = made.info[name.removeprefix("solver/").removesuffix(f"/{last}")].value.shape
-                gone = tuple(axis for axis, size in enumerate(of) if size != shape[axis])
-                array = np.random.default_rng(5).uniform(0.5, 0.9, of).mean(axis=gone, keepdims=True)
+                reduced_axes = tuple(axis for axis, size in enumerate(of) if size != shape[axis])
+                array = np.random.default_rng(5).uniform(0.5, 0.9, of).mean(axis=reduced_axes, keepdims=True)
             made.states.assign(name, array.astype(np.float32))
         return made
 
@@ -157,11 +157,11 @@ class Training:
         random = np.random.default_rng(9)
         return {
             name: (
-                random.normal(size=(BATCH, *one.shape)).astype(np.float32)
-                if one.dtype == "float32"
-                else random.integers(0, 4, (BATCH, *one.shape)).astype(np.int32)
+                random.normal(size=(BATCH, *model_input.shape)).astype(np.float32)
+                if model_input.dtype == "float32"
+                else random.integers(0, 4, (BATCH, *model_input.shape)).astype(np.int32)
             )
-            for name, one in self.spec.net.inputs.items()
+            for name, model_input in self.spec.net.inputs.items()
         }
 
     def advance(self) -> None:
@@ -185,12 +185,12 @@ def trainings() -> list[Training]:
 
 def arrays_in(model: KerasModel) -> Arrays:
     """All arrays of a model by their paths in its file of weights."""
-    found = {
+    arrays = {
         f"layers/{group}/{path}": array
         for group, layer in model.groups().items()
         for path, array in layer.arrays.items()
     }
-    return found | {f"optimizer/vars/{index}": array for index, array in enumerate(model.optimizer)}
+    return arrays | {f"optimizer/vars/{index}": array for index, array in enumerate(model.optimizer)}
 
 
 def digest(layer: Training) -> str:
@@ -204,7 +204,7 @@ def digest(layer: Training) -> str:
 
 def compared() -> dict[str, str]:
     """The configuration of each sample of a loss or metric that is written, as JSON."""
-    found = {}
+    arrays = {}
     for case in cases("loss", "metric"):
         section = "losses" if case.kind == "loss" else "metrics"
         sample = case.sample
@@ -219,14 +219,14 @@ def compared() -> dict[str, str]:
         judges = {"losses": [{"type": "MeanSquaredError", "name": "mean", **of}]}
         judges |= {section: [{**fields, "type": case.type, "name": "judge", "sample_weight": None, **of}]}
         net = net_data({"type": "Identity", "name": "y", "from": "x"}, inputs=inputs, **judges)
-        one = Net.of(net)
-        writer = KerasWriter(one.spec, one.graph, one.states, RULES, write_as_operations)
+        net_ = Net.of(net)
+        writer = KerasWriter(net_.spec, net_.graph, net_.states, RULES, write_as_operations)
         writer.write()
-        made = losses_and_metrics(writer)
-        if not any("left out" in note for note in writer.notes) and made:
-            (given,) = [made["loss"]] if section == "losses" else made["metrics"]
-            found[case.id] = json.dumps(given)
-    return found
+        written = losses_and_metrics(writer)
+        if not any("left out" in note for note in writer.notes) and written:
+            (given,) = [written["loss"]] if section == "losses" else written["metrics"]
+            arrays[case.id] = json.dumps(given)
+    return arrays
 
 
 def record(keras: Any) -> Arrays:
@@ -261,8 +261,8 @@ def record(keras: Any) -> Arrays:
     return recorded
 
 
-def stepped(one: Training) -> Arrays:
+def stepped(training: Training) -> Arrays:
     """All arrays of the file that is written after a step more."""
-    one.advance()
-    model, _ = keras_model(one.exportable(DONE + 1))
+    training.advance()
+    model, _ = keras_model(training.exportable(DONE + 1))
     return arrays_in(model)

@@ -19,10 +19,10 @@ CASES: list[dict[str, Any]] = [
 def sounds() -> np.ndarray:
     """(3, 400): a tone that rises, noise, and silence with a click."""
     time = np.arange(400) / 16000
-    made = np.stack([np.sin(2 * np.pi * (300 + 40000 * time) * time), np.zeros(400), np.zeros(400)])
-    made[1] = np.random.default_rng(0).normal(size=400) / 4
-    made[2, 100] = 0.5
-    return made.astype(np.float32)
+    waves = np.stack([np.sin(2 * np.pi * (300 + 40000 * time) * time), np.zeros(400), np.zeros(400)])
+    waves[1] = np.random.default_rng(0).normal(size=400) / 4
+    waves[2, 100] = 0.5
+    return waves.astype(np.float32)
 
 
 def record(keras: Any) -> dict[str, np.ndarray]:

@@ -46,12 +46,12 @@ class Verdict:
 
 def verdicts(folder: Path, number: int) -> Iterator[Verdict]:
     """The verdict on each file of a model."""
-    told = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))
-    if "refused" in told:
-        yield Verdict(number, "", "unwritten", _shortened(told["refused"]))
+    record = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))
+    if "refused" in record:
+        yield Verdict(number, "", "unwritten", _shortened(record["refused"]))
         return
     imported: Imported | None = None
-    for file, refused in told["files"].items():
+    for file, refused in record["files"].items():
         verdict = partial(Verdict, number, file)
         if refused:
             yield verdict("unwritten", _shortened(refused))
@@ -65,7 +65,7 @@ def verdicts(folder: Path, number: int) -> Iterator[Verdict]:
                 found = with_valid_training(import_model(folder / f"{number}.{file}"))
                 imported = found
                 with np.load(folder / f"{number}.npz") as answers:
-                    reason = _difference(found, dict(answers), told, file)
+                    reason = _difference(found, dict(answers), record, file)
         except NetspecError as error:
             yield verdict("refused", _shortened(re.sub(r"[^ ]*/[^ ]*: ", "", error.summary)))
         except Exception as error:  # no user should see any of these
@@ -79,10 +79,10 @@ def _shortened(text: str) -> str:
     return " ".join(re.sub(r"`[^`]*`|'[^']*'|<.*?>|\d+", "…", text).split())[:110]
 
 
-def _model(found: Imported) -> Model:
-    net = parse_yaml(found.net, "net.yaml")
+def _model(imported: Imported) -> Model:
+    net = parse_yaml(imported.net, "net.yaml")
     model = load(load_net(net), device="reference")
-    assign_arrays(model.compiler, found.arrays, source="the file")
+    assign_arrays(model.compiler, imported.arrays, source="the file")
     return model
 
 
@@ -101,29 +101,31 @@ def _weights(path: Path, imported: Imported) -> str:
     return ""
 
 
-def _difference(found: Imported, answers: Mapping[str, np.ndarray], told: Mapping[str, Any], file: str) -> str:
+def _difference(imported: Imported, answers: Mapping[str, np.ndarray], record: Mapping[str, Any], file: str) -> str:
     """How the net differs from the model; empty if it doesn't."""
-    reason = _outputs(_model(found), found, answers) or _judged(found, told["types"], file)
+    reason = _outputs(_model(imported), imported, answers) or _judged(imported, record["types"], file)
     if reason:
         return reason
-    if file in told.get("stateless", ()):  # Keras 2 writes no states of a `legacy` optimizer into a `.keras` file
+    if file in record.get("stateless", ()):  # Keras 2 writes no states of a `legacy` optimizer into a `.keras` file
         return ""
     if any(key.startswith("after_") for key in answers):
-        return _next_step(found, answers)
-    if found.train:
-        _training(found).program(ProgramKind.TRAIN, 2)
+        return _next_step(imported, answers)
+    if imported.train:
+        _training(imported).program(ProgramKind.TRAIN, 2)
     return ""
 
 
-def _outputs(model: Model, found: Imported, answers: Mapping[str, np.ndarray]) -> str:
-    turned = dict(re.findall(r"the (?:input|output) `(.+?)` is .*?; in Keras it was (\[.*?\])", "\n".join(found.notes)))
+def _outputs(model: Model, imported: Imported, answers: Mapping[str, np.ndarray]) -> str:
+    turned = dict(
+        re.findall(r"the (?:input|output) `(.+?)` is .*?; in Keras it was (\[.*?\])", "\n".join(imported.notes))
+    )
     given = {key[3:]: answer for key, answer in answers.items() if key.startswith("in_")}
     given = {name: one for name, one in given.items() if name in model.spec.inputs}
     shapes = {name: tuple(model.spec.inputs[name].shape) for name in given}
-    ways = [[one for one in _orders(array, name in turned) if one.shape[1:] == shapes[name]]
+    orders = [[candidate for candidate in _orders(array, name in turned) if candidate.shape[1:] == shapes[name]]
             for name, array in given.items()]  # fmt: skip
     differences = []
-    for feeds in product(*ways):
+    for feeds in product(*orders):
         actual = [np.asarray(one) for one in dict(model.predict(dict(zip(given, feeds, strict=True)))).values()]
         expected = [answers[f"out_{index}"] for index in range(len(actual))]
         if f"out_{len(actual)}" in answers:
@@ -141,65 +143,65 @@ def _orders(array: np.ndarray, turned: bool) -> list[np.ndarray]:
     return [array, *(np.moveaxis(array, -1, axis) for axis in axes if turned)] if array.ndim > 2 else [array]
 
 
-def _distance(got: np.ndarray, expected: np.ndarray) -> float:
+def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
     """Largest difference in units of the tolerance, in the best order of axes."""
-    found = []
-    for one in _orders(expected, True):
-        if one.shape == got.shape:
-            same = (got == one) | (np.isnan(got) & np.isnan(one))
+    distances = []
+    for candidate in _orders(expected, True):
+        if candidate.shape == actual.shape:
+            same = (actual == candidate) | (np.isnan(actual) & np.isnan(candidate))
             with np.errstate(invalid="ignore"):
-                apart = np.abs(got - one) / (TOLERANCE["atol"] + TOLERANCE["rtol"] * np.abs(one))
-            found.append(float(np.where(same, 0, np.nan_to_num(apart, nan=np.inf)).max(initial=0)))
-    return min(found, default=np.inf)
+                distance = np.abs(actual - candidate) / (TOLERANCE["atol"] + TOLERANCE["rtol"] * np.abs(candidate))
+            distances.append(float(np.where(same, 0, np.nan_to_num(distance, nan=np.inf)).max(initial=0)))
+    return min(distances, default=np.inf)
 
 
-def _judged(found: Imported, types: list[str] | None, file: str) -> str:
+def _judged(imported: Imported, types: list[str] | None, file: str) -> str:
     """Losses and metrics that differ from those that the model was compiled with, without a note."""
-    assert found.draft is not None
-    given = Counter(types or ())
-    for metric in (*found.draft.losses, *found.draft.metrics):
-        name = "accuracy" if metric["type"] in ACCURACIES and not given[metric["type"]] else metric["type"]
-        if not given[name] and not (file == "h5" and name in UNKNOWABLE):
+    assert imported.draft is not None
+    type_counts = Counter(types or ())
+    for metric in (*imported.draft.losses, *imported.draft.metrics):
+        name = "accuracy" if metric["type"] in ACCURACIES and not type_counts[metric["type"]] else metric["type"]
+        if not type_counts[name] and not (file == "h5" and name in UNKNOWABLE):
             return f"{name} is none of {types}"
-        given[name] -= 1
-    left = sum(bool(re.match(r"the (loss|metric) .* is left out", note)) for note in found.notes)
-    return "" if not +given or left else f"{list(+given)} are missing without a note"
+        type_counts[name] -= 1
+    left = sum(bool(re.match(r"the (loss|metric) .* is left out", note)) for note in imported.notes)
+    return "" if not +type_counts or left else f"{list(+type_counts)} are missing without a note"
 
 
-def _training(found: Imported) -> Compiler:
-    tree = parse_yaml(found.train, "train.yaml")
-    tree["net"] = parse_yaml(found.net, "net.yaml")
+def _training(imported: Imported) -> Compiler:
+    tree = parse_yaml(imported.train, "train.yaml")
+    tree["net"] = parse_yaml(imported.net, "net.yaml")
     spec = load_train(tree)
     solver: Any = spec.solver
     return Compiler(spec.net, solver=solver, device="reference", loop=spec.train)
 
 
-def _next_step(found: Imported, answers: Mapping[str, np.ndarray]) -> str:
+def _next_step(imported: Imported, answers: Mapping[str, np.ndarray]) -> str:
     """How the weights after the next step differ."""
-    if not found.train:
-        is_noted = any("since netspec does not support it" in note for note in found.notes)
-        return "" if is_noted else f"no training: {found.notes}"
-    compiler = _training(found)
-    states = found.arrays | found.slots
-    if found.step and set(compiler.names("parameter", "statistic", "slot")) != set(states):
-        return f"the states of the optimizer are missing: {found.notes}"
+    if not imported.train:
+        is_noted = any("since netspec does not support it" in note for note in imported.notes)
+        return "" if is_noted else f"no training: {imported.notes}"
+    compiler = _training(imported)
+    states = imported.arrays | imported.slots
+    if imported.step and set(compiler.names("parameter", "statistic", "slot")) != set(states):
+        return f"the states of the optimizer are missing: {imported.notes}"
     for key, array in states.items():
         compiler.states.assign(key, array)
     images, labels = batch(9)
-    tree = parse_yaml(found.train, "train.yaml")
-    tree["net"] = parse_yaml(found.net, "net.yaml")
+    tree = parse_yaml(imported.train, "train.yaml")
+    tree["net"] = parse_yaml(imported.net, "net.yaml")
     solver: Any = load_train(tree).solver
-    rate = np.array(solver.learning_rate.value(found.step, 1000), np.float32)
+    rate = np.array(solver.learning_rate.value(imported.step, 1000), np.float32)
     feeds = {"image": np.moveaxis(images, -1, 1), "target": labels, LEARNING_RATE: rate}
-    compiler.program(ProgramKind.TRAIN, len(images))({**feeds, STEP: np.array(found.step + 1.0)})
+    compiler.program(ProgramKind.TRAIN, len(images))({**feeds, STEP: np.array(imported.step + 1.0)})
     for layer in compiler.spec.layers:
-        own = [key.partition("/")[2] for key in found.arrays if key.startswith(f"{layer.name}/")]
-        for one in variables(layer, own):
-            expected = answers[f"after_{layer.name}/{one.name}"]
-            actual = to_keras(np.asarray(compiler.states[f"{layer.name}/{one.state}"]), one)
-            if layer.name == "classes" and one.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
+        keys = [key.partition("/")[2] for key in imported.arrays if key.startswith(f"{layer.name}/")]
+        for variable in variables(layer, keys):
+            expected = answers[f"after_{layer.name}/{variable.name}"]
+            actual = to_keras(np.asarray(compiler.states[f"{layer.name}/{variable.state}"]), variable)
+            if layer.name == "classes" and variable.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
                 actual = actual.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
             if not np.allclose(actual, expected, rtol=1e-3, atol=2e-5):
-                apart = np.abs(actual - expected).max()
-                return f"`{layer.name}/{one.state}` differs by {apart:.3g} after step {found.step + 1} of {solver!r}"
+                state, distance = f"{layer.name}/{variable.state}", np.abs(actual - expected).max()
+                return f"`{state}` differs by {distance:.3g} after step {imported.step + 1} of {solver!r}"
     return ""

@@ -34,15 +34,15 @@ def make(folder: Path, numbers: list[int], seed: int) -> None:
     keras = import_module("keras")
     for number in numbers:
         keras.backend.clear_session()
-        told: dict[str, Any] = {"types": None}
+        record: dict[str, Any] = {"types": None}
         try:
-            _make(keras, folder, number, np.random.default_rng([seed, number]), told)
+            _make(keras, folder, number, np.random.default_rng([seed, number]), record)
         except Exception as refused:  # Keras can't run or train what it has built
-            told["refused"] = f"{type(refused).__name__}: {refused}"
-        (folder / f"{number}.json").write_text(json.dumps(told), encoding="utf-8")
+            record["refused"] = f"{type(refused).__name__}: {refused}"
+        (folder / f"{number}.json").write_text(json.dumps(record), encoding="utf-8")
 
 
-def _make(keras: Any, folder: Path, number: int, random: np.random.Generator, told: dict[str, Any]) -> None:
+def _make(keras: Any, folder: Path, number: int, random: np.random.Generator, record: dict[str, Any]) -> None:
     from tests.peers.random_nets import Drawing, drawn
     from tests.peers.random_training import batch, compiled, trained
 
@@ -51,14 +51,14 @@ def _make(keras: Any, folder: Path, number: int, random: np.random.Generator, to
     if not steps:
         _randomize(model, random)
         try:
-            told["types"] = compiled(Drawing(keras, random), model)
+            record["types"] = compiled(Drawing(keras, random), model)
         except (ValueError, TypeError, AttributeError) as refused:  # the net is saved without
-            told["uncompiled"] = str(refused)
+            record["uncompiled"] = str(refused)
     answers = _answers(model, random)
-    told["files"] = _saved(model, folder, number)
+    record["files"] = _saved(model, folder, number)
     if steps:
-        told["types"] = ["SparseCategoricalCrossentropy", "accuracy"]
-        told["stateless"] = ["keras"] if "legacy" in type(model.optimizer).__module__ else []
+        record["types"] = ["SparseCategoricalCrossentropy", "accuracy"]
+        record["stateless"] = ["keras"] if "legacy" in type(model.optimizer).__module__ else []
         answers |= _after(model, *batch(9))
     np.savez(folder / f"{number}.npz", **answers)  # type: ignore[arg-type]  # its keywords are arrays
 
@@ -72,44 +72,48 @@ def _randomize(model: Any, random: np.random.Generator) -> None:
 
 def _saved(model: Any, folder: Path, number: int) -> dict[str, str]:
     """File → Keras's error if it can't write it, otherwise an empty string."""
-    found = {}
+    arrays = {}
     for name, save in (("keras", model.save), ("h5", model.save), ("weights.h5", model.save_weights)):
         path = folder / f"{number}.{name}"
         try:
             save(str(path))
-            found[name] = ""
+            arrays[name] = ""
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError) as refused:
             path.unlink(missing_ok=True)
-            found[name] = f"{type(refused).__name__}: {refused}"
-    return found
+            arrays[name] = f"{type(refused).__name__}: {refused}"
+    return arrays
 
 
 def _answers(model: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
     feeds = {}
-    for one in model.inputs:
-        shape = (3, *one.shape[1:])
-        whole = "int" in str(one.dtype)
-        feeds[one.name] = (
-            random.integers(0, 9, shape).astype(np.int32) if whole else random.uniform(-1, 1, shape).astype(np.float32)
+    for model_input in model.inputs:
+        shape = (3, *model_input.shape[1:])
+        is_integer = "int" in str(model_input.dtype)
+        feeds[model_input.name] = (
+            random.integers(0, 9, shape).astype(np.int32)
+            if is_integer
+            else random.uniform(-1, 1, shape).astype(np.float32)
         )
-    given = list(feeds.values())
-    made = model(given if len(given) > 1 else given[0], training=False)
-    outputs = [np.asarray(one.detach() if hasattr(one, "detach") else one) for one in _flat(made)]
-    return {f"in_{name}": one for name, one in feeds.items()} | {f"out_{k}": one for k, one in enumerate(outputs)}
+    values = list(feeds.values())
+    results = model(values if len(values) > 1 else values[0], training=False)
+    outputs = [np.asarray(item.detach() if hasattr(item, "detach") else item) for item in _flat(results)]
+    return {f"in_{name}": feed for name, feed in feeds.items()} | {
+        f"out_{k}": output for k, output in enumerate(outputs)
+    }
 
 
-def _flat(made: Any) -> list[Any]:
-    return [each for one in made for each in _flat(one)] if isinstance(made, (list, tuple)) else [made]
+def _flat(nested: Any) -> list[Any]:
+    return [each for item in nested for each in _flat(item)] if isinstance(nested, (list, tuple)) else [nested]
 
 
 def _after(model: Any, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     """The weights after one more step."""
     model.train_on_batch(images, labels)
-    found = {}
+    arrays = {}
     for weight in model.weights:
         value = weight.value.detach() if hasattr(weight, "path") else weight.numpy()
-        found[f"after_{getattr(weight, 'path', weight.name)}".partition(":")[0]] = np.asarray(value)
-    return found
+        arrays[f"after_{getattr(weight, 'path', weight.name)}".partition(":")[0]] = np.asarray(value)
+    return arrays
 
 
 def main() -> int:

@@ -73,211 +73,221 @@ class Drawing:
 
 def drawn(keras: Any, random: Random) -> Any:
     """A model of one or two inputs, up to ten calls of layers, and one to three outputs."""
-    made = Drawing(keras, random)
-    inputs = [_input(made, index) for index in range(1 + made.maybe(0.2))]
-    made.pool += [_embedded(made, one) if "int" in str(one.dtype) else one for one in inputs]
-    for _ in range(made.whole(2, 10)):
-        _grow(made)
-    ends = [one for place, one in enumerate(made.pool) if place not in made.read]
-    outputs = ends[-3:] if made.maybe() else ends[-1:]
+    drawing = Drawing(keras, random)
+    inputs = [_input(drawing, index) for index in range(1 + drawing.maybe(0.2))]
+    drawing.pool += [
+        _embedded(drawing, model_input) if "int" in str(model_input.dtype) else model_input for model_input in inputs
+    ]
+    for _ in range(drawing.whole(2, 10)):
+        _grow(drawing)
+    ends = [tensor for position, tensor in enumerate(drawing.pool) if position not in drawing.read]
+    outputs = ends[-3:] if drawing.maybe() else ends[-1:]
     return keras.Model(
         inputs if len(inputs) > 1 else inputs[0], outputs if len(outputs) > 1 else outputs[0], name="net"
     )
 
 
-def _input(made: Drawing, index: int) -> Any:
-    rank = made.one((2, 3, 3, 4, 4, 4, 5))
-    if rank == 2 and made.maybe(0.3):
-        return made.keras.Input((made.whole(3, 7),), dtype="int32", name=f"words{index}")
-    sizes = [made.whole(4, 8) for _ in range(rank - 2)]
-    return made.keras.Input((*sizes, made.whole(2, 5)), name=f"x{index}")
+def _input(drawing: Drawing, index: int) -> Any:
+    rank = drawing.one((2, 3, 3, 4, 4, 4, 5))
+    if rank == 2 and drawing.maybe(0.3):
+        return drawing.keras.Input((drawing.whole(3, 7),), dtype="int32", name=f"words{index}")
+    sizes = [drawing.whole(4, 8) for _ in range(rank - 2)]
+    return drawing.keras.Input((*sizes, drawing.whole(2, 5)), name=f"x{index}")
 
 
-def _embedded(made: Drawing, words: Any) -> Any:
-    return made.keras.layers.Embedding(9, made.whole(2, 5), mask_zero=made.maybe(0.3))(words)
+def _embedded(drawing: Drawing, words: Any) -> Any:
+    return drawing.keras.layers.Embedding(9, drawing.whole(2, 5), mask_zero=drawing.maybe(0.3))(words)
 
 
-def _grow(made: Drawing) -> None:
+def _grow(drawing: Drawing) -> None:
     """Add a tensor: of a layer, a merge, an operation, a nested model, or a layer that is called again."""
-    place = max(made.whole(0, len(made.pool) - 1), made.whole(0, len(made.pool) - 1))
-    x = made.pool[place]
-    kind = made.random.random()
+    position = max(drawing.whole(0, len(drawing.pool) - 1), drawing.whole(0, len(drawing.pool) - 1))
+    x = drawing.pool[position]
+    kind = drawing.random.random()
     try:
         if kind < 0.14:
-            others = [at for at, one in enumerate(made.pool) if one.shape == x.shape]
-            both = [place, made.one(others)]
-            y = _merged(made, [made.pool[at] for at in both])
-            made.read.update(both)
+            others = [at for at, tensor in enumerate(drawing.pool) if tensor.shape == x.shape]
+            indices = [position, drawing.one(others)]
+            y = _merged(drawing, [drawing.pool[at] for at in indices])
+            drawing.read.update(indices)
         elif kind < 0.28:
-            y = operated(made, x)
+            y = operated(drawing, x)
         elif kind < 0.33:
-            y = _nested(made, x)
-        elif kind < 0.38 and made.layers:
-            y = made.one(made.layers)(x)
+            y = _nested(drawing, x)
+        elif kind < 0.38 and drawing.layers:
+            y = drawing.one(drawing.layers)(x)
         else:
-            y = _called(made, x)
+            y = _called(drawing, x)
     except (Absent, ValueError, TypeError, RuntimeError, NotImplementedError, IndexError, AttributeError, KeyError):
         return  # this Keras refuses it
     tensors = list(y) if isinstance(y, (list, tuple)) else [y]
     sizes = [tensor.shape for tensor in tensors]
     if all(None not in shape[1:] and 0 < np.prod(shape[1:]) <= LARGEST and len(shape) > 1 for shape in sizes):
-        made.read.add(place)
-        made.pool += tensors
+        drawing.read.add(position)
+        drawing.pool += tensors
 
 
-def _merged(made: Drawing, tensors: list[Any]) -> Any:
-    name = made.one(MERGES)
+def _merged(drawing: Drawing, tensors: list[Any]) -> Any:
+    name = drawing.one(MERGES)
     if name == "Dot":
-        return made.keras.layers.Dot(axes=made.whole(1, len(tensors[0].shape) - 1), normalize=made.maybe())(tensors)
+        return drawing.keras.layers.Dot(axes=drawing.whole(1, len(tensors[0].shape) - 1), normalize=drawing.maybe())(
+            tensors
+        )
     if name == "Concatenate":
-        return made.keras.layers.Concatenate(axis=made.one((-1, 1, -1)))(tensors)
-    return getattr(made.keras.layers, name)()(tensors)
+        return drawing.keras.layers.Concatenate(axis=drawing.one((-1, 1, -1)))(tensors)
+    return getattr(drawing.keras.layers, name)()(tensors)
 
 
-def _nested(made: Drawing, x: Any) -> Any:
-    inner = inside = made.keras.Input(tuple(x.shape[1:]))
-    for _ in range(made.whole(1, 3)):
-        inside = _called(made, inside)
-    return made.keras.Model(inner, inside)(x)
+def _nested(drawing: Drawing, x: Any) -> Any:
+    inner = inside = drawing.keras.Input(tuple(x.shape[1:]))
+    for _ in range(drawing.whole(1, 3)):
+        inside = _called(drawing, inside)
+    return drawing.keras.Model(inner, inside)(x)
 
 
-def _called(made: Drawing, x: Any) -> Any:
+def _called(drawing: Drawing, x: Any) -> Any:
     rank = len(x.shape)
-    name = made.one(BY_RANK.get(rank, ANY))
-    if not hasattr(made.keras.layers, name):
+    name = drawing.one(BY_RANK.get(rank, ANY))
+    if not hasattr(drawing.keras.layers, name):
         raise Absent(name)
-    layer = layer_of(made, name, x)
+    layer = layer_of(drawing, name, x)
     if name in ("Attention", "AdditiveAttention"):
         return layer([x, x])
     if name in ("MultiHeadAttention", "GroupQueryAttention"):
-        return layer(x, x, **({"use_causal_mask": True} if made.maybe(0.3) else {}))
+        return layer(x, x, **({"use_causal_mask": True} if drawing.maybe(0.3) else {}))
     y = layer(x)
-    made.layers.append(layer)
+    drawing.layers.append(layer)
     return y
 
 
-def layer_of(made: Drawing, name: str, x: Any) -> Any:
+def layer_of(drawing: Drawing, name: str, x: Any) -> Any:
     """A layer of that class for a tensor, with random fields."""
-    layers, shape = made.keras.layers, tuple(x.shape)
-    fields = _fields(made, name, shape)
+    layers, shape = drawing.keras.layers, tuple(x.shape)
+    fields = _fields(drawing, name, shape)
     if name == "TimeDistributed":
-        inner = made.keras.Input(shape[2:])
-        return layers.TimeDistributed(layer_of(made, _within(made, len(shape) - 1), inner))
+        inner = drawing.keras.Input(shape[2:])
+        return layers.TimeDistributed(layer_of(drawing, _within(drawing, len(shape) - 1), inner))
     if name == "Bidirectional":
-        kind = made.one(("LSTM", "GRU", "SimpleRNN"))
-        merge = made.one(("concat", "sum", "mul", "ave"))
-        return layers.Bidirectional(layer_of(made, kind, x), merge_mode=merge)
+        kind = drawing.one(("LSTM", "GRU", "SimpleRNN"))
+        merge = drawing.one(("concat", "sum", "mul", "ave"))
+        return layers.Bidirectional(layer_of(drawing, kind, x), merge_mode=merge)
     if name == "SpectralNormalization":
-        return layers.SpectralNormalization(layer_of(made, "Dense", x))
+        return layers.SpectralNormalization(layer_of(drawing, "Dense", x))
     if name == "RNN":
         cells = [
-            getattr(layers, made.one(("LSTMCell", "GRUCell", "SimpleRNNCell")))(3) for _ in range(made.whole(1, 2))
+            getattr(layers, drawing.one(("LSTMCell", "GRUCell", "SimpleRNNCell")))(3)
+            for _ in range(drawing.whole(1, 2))
         ]
         return layers.RNN(cells if len(cells) > 1 else cells[0], **fields)
     return getattr(layers, name)(**fields)
 
 
-def _within(made: Drawing, rank: int) -> str:
+def _within(drawing: Drawing, rank: int) -> str:
     choices = {2: ("Dense", "Activation", "LayerNormalization"), 3: ("Conv1D", "LSTM", "MaxPooling1D", "Flatten"),
                4: ("Conv2D", "MaxPooling2D", "GlobalAveragePooling2D", "Flatten")}  # fmt: skip
-    return str(made.one(choices.get(rank, ("Flatten",))))
+    return str(drawing.one(choices.get(rank, ("Flatten",))))
 
 
 Fields: TypeAlias = "dict[str, Any]"
 
 
-def _fields(made: Drawing, name: str, shape: tuple[int, ...]) -> Fields:
+def _fields(drawing: Drawing, name: str, shape: tuple[int, ...]) -> Fields:
     """Random fields of a layer: of its family, or its own."""
     rank, last = len(shape), shape[-1]
-    window = int(next((one for one in name if one.isdigit()), 0))
-    for part, found in _FAMILIES:
+    window = int(next((character for character in name if character.isdigit()), 0))
+    for part, fields_of in _FAMILIES:
         if part(name):
-            return found(made, rank, last, window)
+            return fields_of(drawing, rank, last, window)
     special: dict[str, Callable[[], Fields]] = {
-        "Dense": lambda: {"units": made.whole(1, 5), **_weights(made)},
-        "EinsumDense": lambda: {"equation": "ab,bc->ac", "output_shape": made.whole(1, 4), "bias_axes": "c"},
-        "Activation": lambda: {"activation": made.one(FUNCTIONS)},
-        "LeakyReLU": lambda: {} if made.maybe() else {"negative_slope" if made.is_new else "alpha": 0.2},
-        "ELU": lambda: {"alpha": made.one((0.5, 1.0))},
-        "ReLU": lambda: {"max_value": made.one((None, 0.5)), "negative_slope": made.one((0.0, 0.25)),
-                         "threshold": made.one((0.0, 0.125))},
-        "PReLU": lambda: {"shared_axes": [*range(1, rank - 1)] or None} if made.maybe() else {},
+        "Dense": lambda: {"units": drawing.whole(1, 5), **_weights(drawing)},
+        "EinsumDense": lambda: {"equation": "ab,bc->ac", "output_shape": drawing.whole(1, 4), "bias_axes": "c"},
+        "Activation": lambda: {"activation": drawing.one(FUNCTIONS)},
+        "LeakyReLU": lambda: {} if drawing.maybe() else {"negative_slope" if drawing.is_new else "alpha": 0.2},
+        "ELU": lambda: {"alpha": drawing.one((0.5, 1.0))},
+        "ReLU": lambda: {"max_value": drawing.one((None, 0.5)), "negative_slope": drawing.one((0.0, 0.25)),
+                         "threshold": drawing.one((0.0, 0.125))},
+        "PReLU": lambda: {"shared_axes": [*range(1, rank - 1)] or None} if drawing.maybe() else {},
         "ThresholdedReLU": lambda: {"theta": 0.25},
-        "Softmax": lambda: {"axis": made.one((-1, 1))},
-        "Rescaling": lambda: {"scale": made.one((0.5, [*np.linspace(0.5, 1.5, last)])), "offset": 0.25},
+        "Softmax": lambda: {"axis": drawing.one((-1, 1))},
+        "Rescaling": lambda: {"scale": drawing.one((0.5, [*np.linspace(0.5, 1.5, last)])), "offset": 0.25},
         "BatchNormalization": lambda: {
-            "axis": made.one((-1, -1, 1)), "scale": made.maybe(0.8), "center": made.maybe(0.8)},
-        "LayerNormalization": lambda: {"axis": made.one((-1, 1, [*range(1, rank)])), "epsilon": 0.01},
+            "axis": drawing.one((-1, -1, 1)), "scale": drawing.maybe(0.8), "center": drawing.maybe(0.8)},
+        "LayerNormalization": lambda: {"axis": drawing.one((-1, 1, [*range(1, rank)])), "epsilon": 0.01},
         "RMSNormalization": lambda: {"axis": -1},
-        "UnitNormalization": lambda: {"axis": made.one((-1, 1))},
-        "GroupNormalization": lambda: {"groups": made.one([n for n in (1, 2, 3, -1) if n < 0 or last % n == 0])},
+        "UnitNormalization": lambda: {"axis": drawing.one((-1, 1))},
+        "GroupNormalization": lambda: {"groups": drawing.one([n for n in (1, 2, 3, -1) if n < 0 or last % n == 0])},
         "Normalization": lambda: {"mean": [0.25] * last, "variance": [0.5] * last},
         **dict.fromkeys(("Dropout", "GaussianDropout", "AlphaDropout"), lambda: {"rate": 0.25}),
         "GaussianNoise": lambda: {"stddev": 0.25}, "ActivityRegularization": lambda: {"l2": 0.25},
-        "RepeatVector": lambda: {"n": made.whole(1, 4)}, "Masking": lambda: {"mask_value": 0.5},
-        "Reshape": lambda: {"target_shape": _reshaped(made, shape[1:])},
-        "Permute": lambda: {"dims": tuple(int(one) + 1 for one in made.random.permutation(rank - 1))},
-        "Attention": lambda: {"use_scale": made.maybe(), "score_mode": made.one(("dot", "concat"))},
-        "AdditiveAttention": lambda: {"use_scale": made.maybe()},
-        "MultiHeadAttention": lambda: {"num_heads": 2, "key_dim": made.whole(1, 3), "use_bias": made.maybe()},
+        "RepeatVector": lambda: {"n": drawing.whole(1, 4)}, "Masking": lambda: {"mask_value": 0.5},
+        "Reshape": lambda: {"target_shape": _reshaped(drawing, shape[1:])},
+        "Permute": lambda: {"dims": tuple(int(axis) + 1 for axis in drawing.random.permutation(rank - 1))},
+        "Attention": lambda: {"use_scale": drawing.maybe(), "score_mode": drawing.one(("dot", "concat"))},
+        "AdditiveAttention": lambda: {"use_scale": drawing.maybe()},
+        "MultiHeadAttention": lambda: {"num_heads": 2, "key_dim": drawing.whole(1, 3), "use_bias": drawing.maybe()},
         "GroupQueryAttention": lambda: {"head_dim": 2, "num_query_heads": 4, "num_key_value_heads": 2},
-        "Resizing": lambda: {"height": made.whole(2, 9), "width": made.whole(2, 9),
-                             "interpolation": made.one(("bilinear", "nearest"))},
-        "CenterCrop": lambda: {"height": made.whole(1, 4), "width": made.whole(1, 4)},
+        "Resizing": lambda: {"height": drawing.whole(2, 9), "width": drawing.whole(2, 9),
+                             "interpolation": drawing.one(("bilinear", "nearest"))},
+        "CenterCrop": lambda: {"height": drawing.whole(1, 4), "width": drawing.whole(1, 4)},
     }  # fmt: skip
     return special.get(name, dict)()
 
 
-def _weights(made: Drawing) -> Fields:
+def _weights(drawing: Drawing) -> Fields:
     """Fields of layers with a kernel."""
-    found: Fields = {"activation": made.one((None, *FUNCTIONS)), "use_bias": made.maybe(0.7)}
-    if made.maybe(0.3):
-        found["kernel_initializer"] = made.one(INITIALIZERS)
-    if made.maybe(0.2):
-        found["kernel_regularizer"] = made.one(("l2", "l1"))
-    if made.maybe(0.2):
-        found["bias_constraint"] = made.one(("non_neg", "max_norm"))
-    return found
+    fields: Fields = {"activation": drawing.one((None, *FUNCTIONS)), "use_bias": drawing.maybe(0.7)}
+    if drawing.maybe(0.3):
+        fields["kernel_initializer"] = drawing.one(INITIALIZERS)
+    if drawing.maybe(0.2):
+        fields["kernel_regularizer"] = drawing.one(("l2", "l1"))
+    if drawing.maybe(0.2):
+        fields["bias_constraint"] = drawing.one(("non_neg", "max_norm"))
+    return fields
 
 
-def _convolution(made: Drawing, rank: int, last: int, window: int) -> Fields:
-    strides, dilation = made.one((1, 1, 2)), made.one((1, 1, 2))
-    found = {"kernel_size": tuple(made.whole(1, 3) for _ in range(window)), "strides": strides,
-             "padding": made.one(("valid", "same")), "dilation_rate": 1 if strides > 1 else dilation}  # fmt: skip
-    return found | {"activation": made.one((None, *FUNCTIONS)), "use_bias": made.maybe(0.7)}
+def _convolution(drawing: Drawing, rank: int, last: int, window: int) -> Fields:
+    strides, dilation = drawing.one((1, 1, 2)), drawing.one((1, 1, 2))
+    fields = {"kernel_size": tuple(drawing.whole(1, 3) for _ in range(window)), "strides": strides,
+             "padding": drawing.one(("valid", "same")), "dilation_rate": 1 if strides > 1 else dilation}  # fmt: skip
+    return fields | {"activation": drawing.one((None, *FUNCTIONS)), "use_bias": drawing.maybe(0.7)}
 
 
-def _plain_convolution(made: Drawing, rank: int, last: int, window: int) -> Fields:
-    groups = made.one([n for n in (1, 1, 2) if last % n == 0])
-    found = {
-        **_convolution(made, rank, last, window),
-        **_weights(made),
-        "filters": 2 * made.whole(1, 3),
+def _plain_convolution(drawing: Drawing, rank: int, last: int, window: int) -> Fields:
+    groups = drawing.one([n for n in (1, 1, 2) if last % n == 0])
+    fields = {
+        **_convolution(drawing, rank, last, window),
+        **_weights(drawing),
+        "filters": 2 * drawing.whole(1, 3),
         "groups": groups,
     }
-    return found | ({"padding": "causal"} if window == 1 and made.maybe(0.2) else {})
+    return fields | ({"padding": "causal"} if window == 1 and drawing.maybe(0.2) else {})
 
 
-def _transposed(made: Drawing, rank: int, last: int, window: int) -> Fields:
-    return {**_convolution(made, rank, last, window), "filters": made.whole(1, 4), "dilation_rate": 1}
+def _transposed(drawing: Drawing, rank: int, last: int, window: int) -> Fields:
+    return {**_convolution(drawing, rank, last, window), "filters": drawing.whole(1, 4), "dilation_rate": 1}
 
 
-def _separable(made: Drawing, rank: int, last: int, window: int) -> Fields:
-    return {**_convolution(made, rank, last, window), "filters": made.whole(1, 4), "depth_multiplier": made.whole(1, 2)}
+def _separable(drawing: Drawing, rank: int, last: int, window: int) -> Fields:
+    return {
+        **_convolution(drawing, rank, last, window),
+        "filters": drawing.whole(1, 4),
+        "depth_multiplier": drawing.whole(1, 2),
+    }
 
 
-def _depthwise(made: Drawing, rank: int, last: int, window: int) -> Fields:
-    return {**_convolution(made, rank, last, window), "depth_multiplier": made.whole(1, 2)}
+def _depthwise(drawing: Drawing, rank: int, last: int, window: int) -> Fields:
+    return {**_convolution(drawing, rank, last, window), "depth_multiplier": drawing.whole(1, 2)}
 
 
-def _convolving_memory(made: Drawing, rank: int, last: int, window: int) -> Fields:
-    return {"filters": made.whole(1, 3), "kernel_size": made.whole(1, 3), "padding": made.one(("valid", "same")),
-            "return_sequences": made.maybe(), "go_backwards": made.maybe(0.2)}  # fmt: skip
+def _convolving_memory(drawing: Drawing, rank: int, last: int, window: int) -> Fields:
+    return {"filters": drawing.whole(1, 3), "kernel_size": drawing.whole(1, 3),
+            "padding": drawing.one(("valid", "same")), "return_sequences": drawing.maybe(),
+            "go_backwards": drawing.maybe(0.2)}  # fmt: skip
 
 
-def _recurrent(made: Drawing, rank: int, last: int, window: int) -> Fields:
-    return {"units": made.whole(1, 4), "return_sequences": made.maybe(0.6), "go_backwards": made.maybe(0.2),
-            "activation": made.one(("tanh", "relu", "sigmoid")), "use_bias": made.maybe(0.8)}  # fmt: skip
+def _recurrent(drawing: Drawing, rank: int, last: int, window: int) -> Fields:
+    return {"units": drawing.whole(1, 4), "return_sequences": drawing.maybe(0.6), "go_backwards": drawing.maybe(0.2),
+            "activation": drawing.one(("tanh", "relu", "sigmoid")), "use_bias": drawing.maybe(0.8)}  # fmt: skip
 
 
 _FAMILIES: tuple[tuple[Callable[[str], bool], Callable[..., Fields]], ...] = (
@@ -304,20 +314,20 @@ _FAMILIES: tuple[tuple[Callable[[str], bool], Callable[..., Fields]], ...] = (
 )  # fmt: skip
 
 
-def _reshaped(made: Drawing, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _reshaped(drawing: Drawing, sizes: tuple[int, ...]) -> tuple[int, ...]:
     total = int(np.prod(sizes))
-    first = made.one([n for n in range(1, total + 1) if total % n == 0])
-    return (first, total // first) if made.maybe(0.8) else (total,)
+    first = drawing.one([n for n in range(1, total + 1) if total % n == 0])
+    return (first, total // first) if drawing.maybe(0.8) else (total,)
 
 
-def operated(made: Drawing, x: Any) -> Any:
+def operated(drawing: Drawing, x: Any) -> Any:
     """Apply a random operation, as users write them between layers."""
     operations: list[Callable[[Any], Any]] = [
         lambda x: x * 2.0 + 1.0, lambda x: 1.0 - x, lambda x: x / 4.0, lambda x: -x, lambda x: x * x,
         lambda x: x[:, 1:], lambda x: x[..., :1], lambda x: x[:, ::2],
     ]  # fmt: skip
-    if made.is_new:
-        ops = made.keras.ops
+    if drawing.is_new:
+        ops = drawing.keras.ops
         operations += [
             lambda x: ops.mean(x, axis=-1), lambda x: ops.max(x, axis=1), lambda x: ops.sum(x, axis=1, keepdims=True),
             ops.relu, ops.tanh, ops.abs, ops.sigmoid, lambda x: ops.clip(x, -0.5, 0.5), ops.square,
@@ -334,4 +344,4 @@ def operated(made: Drawing, x: Any) -> Any:
             lambda x: tf.concat([x, x], axis=-1), lambda x: tf.expand_dims(x, 1), lambda x: tf.reverse(x, [1]),
             lambda x: tf.maximum(x, 0.1), tf.exp, tf.sigmoid, lambda x: tf.nn.softmax(x, axis=-1),
         ]  # fmt: skip
-    return made.one(operations)(x)
+    return drawing.one(operations)(x)

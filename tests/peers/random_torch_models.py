@@ -254,12 +254,12 @@ class Draw:
         ]
         return random.choice(options)()
 
-    def statistics(self, made: tuple[str, Function]) -> tuple[str, Function]:
+    def statistics(self, step: tuple[str, Function]) -> tuple[str, Function]:
         """Give a layer moving averages that differ from those of an untrained one."""
-        layer: Any = made[1]
+        layer: Any = step[1]
         layer.running_mean.uniform_(-0.5, 0.5)
         layer.running_var.uniform_(0.5, 2.0)
-        return made
+        return step
 
     def recurrent(self, features: int, units: int) -> tuple[str, Function]:
         """The sequence, or the last state, of an LSTM, GRU or RNN."""
@@ -357,8 +357,8 @@ def _step(draw: Draw, values: Sequence[torch.Tensor]) -> tuple[Step, torch.Tenso
         function.eval()
     try:
         with torch.no_grad():
-            made = function(*(values[index] for index in reads))
+            result = function(*(values[index] for index in reads))
     except (RuntimeError, ValueError, AssertionError):
         return None
-    fits = made.dim() in (2, 3, 4) and made.shape[0] == BATCH and 0 < made.numel() <= MAX_ELEMENTS
-    return (Step(text, function, reads), made) if fits and bool(made.isfinite().all()) else None
+    fits = result.dim() in (2, 3, 4) and result.shape[0] == BATCH and 0 < result.numel() <= MAX_ELEMENTS
+    return (Step(text, function, reads), result) if fits and bool(result.isfinite().all()) else None

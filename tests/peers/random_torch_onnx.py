@@ -69,22 +69,24 @@ class Counts:
         rows += [
             f"{kind:32}" + "".join(f"{self.states[kind][name]:>9}" for name in columns) for kind in sorted(self.states)
         ]
-        found = [f"{count:>5}  {reason}" for reason, count in self.reasons.most_common()]
-        own = ", ".join(f"{name} {count}" for name, count in sorted(self.operators.items()))
-        return "\n".join([*rows, "", "refused:", *found, "", f"onnxruntime's own operators in files that agree: {own}"])
+        lines = [f"{count:>5}  {reason}" for reason, count in self.reasons.most_common()]
+        operator_counts = ", ".join(f"{name} {count}" for name, count in sorted(self.operators.items()))
+        return "\n".join(
+            [*rows, "", "refused:", *lines, "", f"onnxruntime's own operators in files that agree: {operator_counts}"]
+        )
 
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
     """Discard output to the standard streams: PyTorch prints graphs that it cannot export from C++."""
-    kept = [os.dup(stream) for stream in (1, 2)]
+    streams = [os.dup(stream) for stream in (1, 2)]
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
         for stream in (1, 2):
             os.dup2(nothing, stream)
         yield
     finally:
-        for stream, copy in zip((1, 2), kept, strict=True):
+        for stream, copy in zip((1, 2), streams, strict=True):
             os.dup2(copy, stream)
             os.close(copy)
         os.close(nothing)
@@ -135,21 +137,21 @@ def imported(path: Path, x: np.ndarray) -> LiftedModel:
 def compare(path: Path, x: np.ndarray, plain: Any, tolerance: float) -> tuple[str, str]:
     """The outcome for one file, and the reason."""
     try:
-        found = imported(path, x)
+        model = imported(path, x)
     except NetspecError as error:
         return "refused", NAMES.sub("…", error.problems[0].message)
     except Exception as error:
         return "crashed", f"{type(error).__name__}: {error}"
     net_file = path.with_suffix(".yaml")
-    net_file.write_text(found.imported.net)
-    net = Net(load_net(net_file), found.imported.arrays)
-    (place,) = found.inputs.values()
-    if place.batch is None:
-        x = x[: net.spec.inputs[place.name].shape[0]]  # an open batch that is part of the sample has the size 1
-    expected = dict(zip([one.name for one in plain.get_outputs()], plain.run(None, {"x": x}), strict=True))
-    results = net.predict({place.name: place.to_net(x)})
-    for name, place in found.outputs.items():
-        want, have = expected[name], place.from_net(results[place.name])
+    net_file.write_text(model.imported.net)
+    net = Net(load_net(net_file), model.imported.arrays)
+    (view,) = model.inputs.values()
+    if view.batch is None:
+        x = x[: net.spec.inputs[view.name].shape[0]]  # an open batch that is part of the sample has the size 1
+    expected = dict(zip([output.name for output in plain.get_outputs()], plain.run(None, {"x": x}), strict=True))
+    results = net.predict({view.name: view.to_net(x)})
+    for name, view in model.outputs.items():
+        want, have = expected[name], view.from_net(results[view.name])
         if have.shape != want.shape:
             return "wrong", f"{name}: {have.shape} instead of {want.shape}"
         gap = float(np.abs(have - want).max(initial=0)) / max(1.0, float(np.abs(want).max(initial=0)))
@@ -179,19 +181,19 @@ class Calibration(quantization.CalibrationDataReader):
 def quantized(path: Path, x: np.ndarray) -> Iterator[tuple[str, Path]]:
     """Quantize a file with onnxruntime in each of its ways."""
     for name in ("dynamic", "QOperator", "QDQ"):
-        made = path.with_name(f"{path.stem}-{name}.onnx")
+        file = path.with_name(f"{path.stem}-{name}.onnx")
         try:
             with silent():
                 if name == "dynamic":
-                    quantization.quantize_dynamic(str(path), str(made))
+                    quantization.quantize_dynamic(str(path), str(file))
                 else:
                     form = quantization.QuantFormat[name]
-                    quantization.quantize_static(str(path), str(made), Calibration(x), quant_format=form)
-            session(made).run(None, {"x": x})
+                    quantization.quantize_static(str(path), str(file), Calibration(x), quant_format=form)
+            session(file).run(None, {"x": x})
         except Exception as error:  # of any class: onnxruntime cannot quantize this model
-            logging.getLogger(__name__).debug("%s: %s", made, error)
+            logging.getLogger(__name__).debug("%s: %s", file, error)
             continue
-        yield name, made
+        yield name, file
 
 
 def files(model: RandomModel, folder: Path, counts: Counts) -> Iterator[tuple[str, Path, Any, float]]:
@@ -214,11 +216,11 @@ def files(model: RandomModel, folder: Path, counts: Counts) -> Iterator[tuple[st
                 session(path, optimized, level)
                 yield f"{kind}, {name}", optimized, plain, TOLERANCE
             if batch == "fixed" and model.example.is_floating_point():
-                for name, made in quantized(path, x):
-                    yield f"{exporter} {name}", made, session(made), ROUNDED
-                    optimized = made.with_name(f"{made.stem}-extended.onnx")
-                    session(made, optimized, LEVELS["extended"])
-                    yield f"{exporter} {name}, extended", optimized, session(made), ROUNDED
+                for name, file in quantized(path, x):
+                    yield f"{exporter} {name}", file, session(file), ROUNDED
+                    optimized = file.with_name(f"{file.stem}-extended.onnx")
+                    session(file, optimized, LEVELS["extended"])
+                    yield f"{exporter} {name}, extended", optimized, session(file), ROUNDED
 
 
 def main() -> None:
@@ -228,13 +230,17 @@ def main() -> None:
     parser.add_argument("--seed", default="0", help="seed the random models [0]")
     parser.add_argument("--first", type=int, default=0, help="start with the model of this number [0]")
     parser.add_argument("--keep", type=Path, help="keep the files in this folder [a temporary one]")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     counts = Counts()
-    for index in range(given.first, given.first + given.count):
-        model = random_model(f"{given.seed}/{index}")
+    for index in range(arguments.first, arguments.first + arguments.count):
+        model = random_model(f"{arguments.seed}/{index}")
         with contextlib.ExitStack() as stack:
-            folder = given.keep / str(index) if given.keep else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            folder = (
+                arguments.keep / str(index)
+                if arguments.keep
+                else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            )
             folder.mkdir(parents=True, exist_ok=True)
             for kind, path, plain, tolerance in files(model, folder, counts):
                 state, why = compare(path, model.example.numpy(), plain, tolerance)

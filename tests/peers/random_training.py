@@ -41,21 +41,21 @@ STRINGS = {
 FUNCTIONS = {name: type_ for name, type_ in STRINGS.items() if "_" in name}
 
 
-def compiled(made: Drawing, model: Any) -> list[str]:
+def compiled(drawing: Drawing, model: Any) -> list[str]:
     """Compile a model with random losses and metrics; returns the classes of those that are built in."""
     names = list(model.output_names)
-    losses = [_loss(made) for _ in names]
-    metrics = [[_metric(made) for _ in range(made.whole(0, 3))] for _ in names]
+    losses = [_loss(drawing) for _ in names]
+    metrics = [[_metric(drawing) for _ in range(drawing.whole(0, 3))] for _ in names]
     single = len(names) == 1
-    as_mapping = not single and made.maybe()
+    as_mapping = not single and drawing.maybe()
 
     def laid_out(values: list[Any]) -> Any:
         return values[0] if single else dict(zip(names, values, strict=True)) if as_mapping else values
 
     model.compile(
-        optimizer(made), laid_out([one for one, _ in losses]),
+        optimizer(drawing), laid_out([one for one, _ in losses]),
         metrics=laid_out([[one for one, _ in several] for several in metrics]),
-        loss_weights=laid_out([0.5] * len(names)) if not single and made.maybe() else None,
+        loss_weights=laid_out([0.5] * len(names)) if not single and drawing.maybe() else None,
     )  # fmt: skip
     return [type_ for _, type_ in (*losses, *(one for several in metrics for one in several)) if type_]
 
@@ -73,59 +73,59 @@ def _own_class(base: type, name: str) -> Any:
     return type(name, (base,), {"__module__": "__main__"})()
 
 
-def _loss(made: Drawing) -> LossOrMetric:
-    kinds = made.keras.losses
-    match made.whole(0, 5):
+def _loss(drawing: Drawing) -> LossOrMetric:
+    kinds = drawing.keras.losses
+    match drawing.whole(0, 5):
         case 0 | 1:
-            name = made.one(list(STRINGS))
+            name = drawing.one(list(STRINGS))
             return name, STRINGS[name]
         case 2:
-            name = made.one(list(FUNCTIONS))
+            name = drawing.one(list(FUNCTIONS))
             return getattr(kinds, name), FUNCTIONS[name]
         case 3:
-            return _own_function(made.one(OWN)), ""
+            return _own_function(drawing.one(OWN)), ""
         case 4:
-            return _own_class(kinds.MeanSquaredError, made.one(("Huber", "DiceLoss", "Poisson", "Trip"))), ""
-    name = made.one([loss_class for loss_class in LOSS_CLASSES if hasattr(kinds, loss_class)])
-    fields = {"reduction": "sum"} if made.maybe(0.2) else {}
+            return _own_class(kinds.MeanSquaredError, drawing.one(("Huber", "DiceLoss", "Poisson", "Trip"))), ""
+    name = drawing.one([loss_class for loss_class in LOSS_CLASSES if hasattr(kinds, loss_class)])
+    fields = {"reduction": "sum"} if drawing.maybe(0.2) else {}
     return getattr(kinds, name)(**fields), name
 
 
-def _metric(made: Drawing) -> LossOrMetric:
-    kinds = made.keras.metrics
-    match made.whole(0, 6):
+def _metric(drawing: Drawing) -> LossOrMetric:
+    kinds = drawing.keras.metrics
+    match drawing.whole(0, 6):
         case 0:
-            return made.one(("accuracy", "acc")), "accuracy"
+            return drawing.one(("accuracy", "acc")), "accuracy"
         case 1:
-            name = made.one(list(STRINGS))
+            name = drawing.one(list(STRINGS))
             return name, STRINGS[name]
         case 2:
-            return _own_function(made.one(OWN)), ""
+            return _own_function(drawing.one(OWN)), ""
         case 3:
-            return _own_class(kinds.MeanSquaredError, made.one(("AUC", "Recall", "Precise"))), ""
-    name = made.one([metric_class for metric_class in METRIC_CLASSES if hasattr(kinds, metric_class)])
+            return _own_class(kinds.MeanSquaredError, drawing.one(("AUC", "Recall", "Precise"))), ""
+    name = drawing.one([metric_class for metric_class in METRIC_CLASSES if hasattr(kinds, metric_class)])
     return getattr(kinds, name)(**METRIC_CLASSES[name]), name
 
 
-def optimizer(made: Drawing) -> Any:
+def optimizer(drawing: Drawing) -> Any:
     """An optimizer by name, or of a class with random fields."""
-    if made.maybe(0.2):
-        return made.one(("adam", "sgd", "RMSprop"))
-    old = not made.is_new and made.maybe()
-    kinds = made.keras.optimizers.legacy if old else made.keras.optimizers
-    broken = not made.is_new and not old  # Keras 2.11 to 2.15 take Nadam's momentum once for each variable
-    name = made.one([field for field in _FIELDS if hasattr(kinds, field) and not (broken and field == "Nadam")])
-    fields = _FIELDS[name](made)
-    rate: Any = made.one((0.1, 0.01, 0.05))
-    if not old and made.maybe(0.3):
-        rate = _schedule(made)
+    if drawing.maybe(0.2):
+        return drawing.one(("adam", "sgd", "RMSprop"))
+    old = not drawing.is_new and drawing.maybe()
+    kinds = drawing.keras.optimizers.legacy if old else drawing.keras.optimizers
+    broken = not drawing.is_new and not old  # Keras 2.11 to 2.15 take Nadam's momentum once for each variable
+    name = drawing.one([field for field in _FIELDS if hasattr(kinds, field) and not (broken and field == "Nadam")])
+    fields = _FIELDS[name](drawing)
+    rate: Any = drawing.one((0.1, 0.01, 0.05))
+    if not old and drawing.maybe(0.3):
+        rate = _schedule(drawing)
     if old:
-        fields |= {"decay": 0.25} if made.maybe() and name != "Nadam" else {}
-        fields |= {"schedule_decay": made.one((0.004, 0.5))} if name == "Nadam" and made.maybe(0.7) else {}
+        fields |= {"decay": 0.25} if drawing.maybe() and name != "Nadam" else {}
+        fields |= {"schedule_decay": drawing.one((0.004, 0.5))} if name == "Nadam" and drawing.maybe(0.7) else {}
     else:
-        fields |= {"weight_decay": 0.05} if made.maybe(0.3) else {}
-        fields |= {"use_ema": True, "ema_momentum": 0.75} if made.maybe(0.2) else {}
-    fields |= made.one(({}, {}, {"clipnorm": 0.5}, {"clipvalue": 0.01}, {"global_clipnorm": 0.5}))
+        fields |= {"weight_decay": 0.05} if drawing.maybe(0.3) else {}
+        fields |= {"use_ema": True, "ema_momentum": 0.75} if drawing.maybe(0.2) else {}
+    fields |= drawing.one(({}, {}, {"clipnorm": 0.5}, {"clipvalue": 0.01}, {"global_clipnorm": 0.5}))
     return getattr(kinds, name)(rate, **fields)
 
 
@@ -146,12 +146,12 @@ _FIELDS: Mapping[str, Callable[[Drawing], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _schedule(made: Drawing) -> Any:
-    kinds = made.keras.optimizers.schedules
-    return made.one([
-        lambda: kinds.ExponentialDecay(0.1, 2, 0.5, staircase=made.maybe()),
+def _schedule(drawing: Drawing) -> Any:
+    kinds = drawing.keras.optimizers.schedules
+    return drawing.one([
+        lambda: kinds.ExponentialDecay(0.1, 2, 0.5, staircase=drawing.maybe()),
         lambda: kinds.InverseTimeDecay(0.1, 2, 0.5),
-        lambda: kinds.PolynomialDecay(0.1, 10, power=2.0, cycle=made.maybe()),
+        lambda: kinds.PolynomialDecay(0.1, 10, power=2.0, cycle=drawing.maybe()),
         lambda: kinds.PiecewiseConstantDecay([1, 3], [0.1, 0.05, 0.01]),
         lambda: kinds.CosineDecay(0.1, 10, alpha=0.1),
         lambda: kinds.CosineDecay(0.0, 10, warmup_target=0.1, warmup_steps=2),
@@ -161,18 +161,18 @@ def _schedule(made: Drawing) -> Any:
 
 def trained(keras: Any, random: Random) -> Any:
     """A small net after a few steps of any optimizer."""
-    made = Drawing(keras, random)
+    drawing = Drawing(keras, random)
     L = keras.layers
     image = keras.Input((5, 4, 2), name="image")
     x = L.Conv2D(3, 3, activation="tanh", name="conv")(image)
     x = L.BatchNormalization(name="norm")(x)
     x = L.Dense(4, activation="softmax", name="classes")(L.Flatten(name="flat")(x))
     model = keras.Model(image, x, name="trained")
-    model.compile(optimizer(made), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(optimizer(drawing), "sparse_categorical_crossentropy", metrics=["accuracy"])
     for weight in model.weights:
         if not any(part in str(getattr(weight, "path", weight.name)) for part in ("variance", "mean", "gamma")):
             weight.assign(random.uniform(-0.5, 0.5, tuple(weight.shape)).astype(np.float32))
-    for step in range(made.whole(0, 3)):
+    for step in range(drawing.whole(0, 3)):
         model.train_on_batch(*batch(step))
     return model
 

@@ -90,9 +90,9 @@ def keras() -> Any:
 def described(case: Case) -> str:
     """What a recording is of: it is out of date when this changes."""
     sample = case.sample
-    told = [case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges]
-    more = [one for one in (sample.masks, sample.weight, sample.low) if one]
-    return json.dumps([*told, *more], default=list)
+    description = [case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges]
+    more = [item for item in (sample.masks, sample.weight, sample.low) if item]
+    return json.dumps([*description, *more], default=list)
 
 
 def tensor(array: np.ndarray) -> Any:
@@ -103,26 +103,26 @@ def tensor(array: np.ndarray) -> Any:
 
 def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
     """Keras's object of the same type and fields."""
-    given = {key: value for key, value in fields.items() if key not in ("type", "name")}
-    for key, value in given.items():
+    arguments = {key: value for key, value in fields.items() if key not in ("type", "name")}
+    for key, value in arguments.items():
         if isinstance(value, dict):
             of = keras().layers if key in PARTS else keras().regularizers
-            given[key] = function(value) if key == "activation" else make(of, value)
+            arguments[key] = function(value) if key == "activation" else make(of, value)
         if key in PARTS and isinstance(value, list):
-            given[key] = [make(keras().layers, one) for one in value]
+            arguments[key] = [make(keras().layers, item) for item in value]
         if key == "noise_shape":
-            given[key] = tuple(value)
+            arguments[key] = tuple(value)
         if key == "target_shape" and isinstance(value, int):
-            given[key] = (value,)
-    return getattr(module, fields["type"])(**(given | more))
+            arguments[key] = (value,)
+    return getattr(module, fields["type"])(**(arguments | more))
 
 
 def function(fields: dict[str, Any]) -> Any:
     """Keras's activation function with these fields."""
-    given = {key: value for key, value in fields.items() if key != "type"}
-    if fields["type"] in ("swish", "hard_sigmoid") and given:
+    arguments = {key: value for key, value in fields.items() if key != "type"}
+    if fields["type"] in ("swish", "hard_sigmoid") and arguments:
         raise Unlike(f"Keras's {fields['type']} has no factor")
-    return partial(getattr(keras().activations, fields["type"]), **given)
+    return partial(getattr(keras().activations, fields["type"]), **arguments)
 
 
 def is_kernel(case: Case, name: str) -> bool:
@@ -173,7 +173,7 @@ def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
 def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     if torch_layers.answers(case):
         return torch_layers.answered(case, training)
-    one, fields = built(case, training), dict(case.fields)
+    net, fields = built(case, training), dict(case.fields)
     if not hasattr(keras().layers, case.type):
         raise Unlike("Keras has no such layer")
     noisy = case.type.endswith(("Dropout", "Dropout1D", "Dropout2D", "Dropout3D", "Noise"))
@@ -203,7 +203,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         raise Unlike("Keras's windows of poolings have no gaps")
     for name, value in DEFAULTS.get(case.type, {}).items():
         fields.setdefault(name, value)
-    inputs = {name: tensor(one.feeds[name]) for name in one.feeds if name.startswith("x")}
+    inputs = {name: tensor(net.feeds[name]) for name in net.feeds if name.startswith("x")}
     operands = list(inputs.values())
     fields, operands[0] = padded(fields, operands[0])
     if len(operands) > 1:
@@ -221,7 +221,7 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
     arguments = {name: fields.pop(name) for name in OF_CALLS if name in fields}
     if case.type in CHANNELS_LAST:
         operands[0] = operands[0].movedim(1, -1)
-    made = make(keras().layers, fields)
+    instance = make(keras().layers, fields)
     if case.type in INITIAL_STATE and len(operands) > 1:
         operands, arguments["initial_state"] = operands[:1], operands[1:]
     shapes = [tuple(x.shape) for x in operands]
@@ -230,42 +230,46 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         least = sum("mask" not in name for name in OPERANDS[case.type][:2])
         operands += operands[:1] * (least - len(operands))  # attention to itself
         named = dict(zip(OPERANDS[case.type], operands, strict=False))
-        made.build(*(tuple(x.shape) for name, x in named.items() if "mask" not in name))
+        instance.build(*(tuple(x.shape) for name, x in named.items() if "mask" not in name))
     else:
-        made.build(shapes if len(shapes) > 1 else shapes[0])
+        instance.build(shapes if len(shapes) > 1 else shapes[0])
     # A recurrent layer has its weights in a cell.
-    by_path = {re.sub(r"^\w+_cell/", "", weight.path.partition("/")[2]): weight for weight in made.weights}
+    by_path = {re.sub(r"^\w+_cell/", "", weight.path.partition("/")[2]): weight for weight in instance.weights}
     if any(name in fields for name in PARTS):
-        weights = dict(zip(one.builder.states, made.weights, strict=True))
+        weights = dict(zip(net.builder.states, instance.weights, strict=True))
     else:
-        weights = {name: by_path[name.removeprefix("sample/")] for name in one.builder.states}
+        weights = {name: by_path[name.removeprefix("sample/")] for name in net.builder.states}
     for name, weight in weights.items():
-        weight.assign(to_keras(case, name, one.feeds[name]))
-    if hasattr(made, "finalize_state"):  # what is to be adapted is put to use
-        made.finalize_state()
+        weight.assign(to_keras(case, name, net.feeds[name]))
+    if hasattr(instance, "finalize_state"):  # what is to be adapted is put to use
+        instance.finalize_state()
     arguments |= {"training": training} if case.type in TOLD else {}
     for index, x in enumerate(operands):
-        if f"mask{index}" in one.feeds:
+        if f"mask{index}" in net.feeds:
             import_module("keras.src.backend").set_keras_mask(
-                x, import_module("torch").tensor(one.feeds[f"mask{index}"])
+                x, import_module("torch").tensor(net.feeds[f"mask{index}"])
             )
-    y = made(**named, **arguments) if named else made(operands if len(operands) > 1 else operands[0], **arguments)
+    y = (
+        instance(**named, **arguments)
+        if named
+        else instance(operands if len(operands) > 1 else operands[0], **arguments)
+    )
     if case.type in CHANNELS_LAST:
         y = y.movedim(-1, 1)
     outputs = keras().tree.flatten(y)
-    total = sum((y * tensor(one.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
-    for penalty in made.losses if training else ():
+    total = sum((y * tensor(net.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
+    for penalty in instance.losses if training else ():
         total = total + penalty
     if total.requires_grad:
         total.backward()
-    found = {f"output{index or ''}": y.detach().numpy() for index, y in enumerate(outputs)}
-    found |= {f"gradient/{name}": x.grad.numpy() for name, x in inputs.items() if x.grad is not None}
+    results = {f"output{index or ''}": y.detach().numpy() for index, y in enumerate(outputs)}
+    results |= {f"gradient/{name}": x.grad.numpy() for name, x in inputs.items() if x.grad is not None}
     for name, weight in weights.items():
         if weight.value.grad is not None:
-            found[f"gradient/{name}"] = from_keras(case, name, weight.value.grad.numpy())
-        if name in one.builder.updates:
-            found[f"update/{name}"] = from_keras(case, name, weight.value.detach().numpy())
-    return found
+            results[f"gradient/{name}"] = from_keras(case, name, weight.value.grad.numpy())
+        if name in net.builder.updates:
+            results[f"update/{name}"] = from_keras(case, name, weight.value.detach().numpy())
+    return results
 
 
 OF_FIT = (WEIGHT, "class_weight")
@@ -274,22 +278,22 @@ OF_FIT = (WEIGHT, "class_weight")
 
 def weights_of(case: Case, feeds: dict[str, np.ndarray]) -> np.ndarray | None:
     """The weights of the samples that a loss is called with."""
-    given = case.sample.fields.get("class_weight")
-    if given is None:
+    class_weight = case.sample.fields.get("class_weight")
+    if class_weight is None:
         return feeds.get(WEIGHT)
     target = feeds["x1"]
     classes = target.argmax(axis=-1) if target.ndim > 1 and target.shape[-1] > 1 else target.reshape(-1)
-    table = dict(enumerate(given)) if isinstance(given, list) else given
-    return np.array([table.get(int(one), 1.0) for one in classes])
+    table = dict(enumerate(class_weight)) if isinstance(class_weight, list) else class_weight
+    return np.array([table.get(int(class_index), 1.0) for class_index in classes])
 
 
 def judge(module: Any, case: Case, **more: Any) -> Any:
     """Keras's loss or metric with these fields. Raises `Unlike` where it has none, or not with them."""
-    made = getattr(module, case.type, None)
-    if made is None:
+    instance = getattr(module, case.type, None)
+    if instance is None:
         raise Unlike("Keras has no such thing")
     fields = {name: value for name, value in case.fields.items() if name not in OF_FIT}
-    known = inspect.signature(made.__init__).parameters
+    known = inspect.signature(instance.__init__).parameters
     for name in fields:
         if name not in known and name != "type":
             raise Unlike(f"Keras has no `{name}` there")
@@ -301,13 +305,13 @@ def judge(module: Any, case: Case, **more: Any) -> Any:
 def loss(case: Case, training: bool) -> dict[str, np.ndarray]:
     if torch_losses.answers(case):
         return torch_losses.answered(case)
-    one = built(case, training)
-    weight = weights_of(case, one.feeds)
+    net = built(case, training)
+    weight = weights_of(case, net.feeds)
     if weight is not None and weight.ndim > 1 and weight.shape == case.sample.shapes[0] and weight.shape[-1] > 1:
         raise Unlike("Keras has no weights of single numbers")
     if len(case.sample.shapes) != 2:
         raise Unlike("Keras takes a prediction and a target alone")
-    prediction, target = tensor(one.feeds["x0"]), tensor(one.feeds["x1"])
+    prediction, target = tensor(net.feeds["x0"]), tensor(net.feeds["x1"])
     value = judge(keras().losses, case)(target, prediction, sample_weight=weight)
     value.backward()
     return {"output": value.detach().numpy(), "gradient/x0": prediction.grad.numpy()}
@@ -318,21 +322,21 @@ LAST_AXIS_ALONE = ("Accuracy", "TopK")
 
 
 def metric(case: Case, training: bool) -> dict[str, np.ndarray]:
-    one = built(case, training)
-    operands = [one.feeds[name] for name in one.feeds if name.startswith("x")]
+    net = built(case, training)
+    operands = [net.feeds[name] for name in net.feeds if name.startswith("x")]
     axis, rank = case.fields.get("axis", -1), operands[0].ndim
     if axis != -1 and any(word in case.type for word in LAST_AXIS_ALONE):
         operands = [np.moveaxis(x, axis, -1) if x.ndim == rank else x for x in operands]
         fields = {name: value for name, value in case.sample.fields.items() if name != "axis"}
         case = replace(case, sample=replace(case.sample, fields=fields))
-    made = judge(keras().metrics, case, dtype="float64")
+    instance = judge(keras().metrics, case, dtype="float64")
     if case.type == "SparseCategoricalCrossentropy" and "ignore_class" in case.fields:
         raise Unlike("what is ignored counts as 0 there, unless samples are weighted")
     try:
-        made.update_state(*operands[::-1], sample_weight=one.feeds.get(WEIGHT))
+        instance.update_state(*operands[::-1], sample_weight=net.feeds.get(WEIGHT))
     except ValueError as refused:
         raise Unlike(str(refused)) from None
-    return {"output": np.asarray(made.result().detach(), "float64")}
+    return {"output": np.asarray(instance.result().detach(), "float64")}
 
 
 KINDS: dict[str, Callable[[Case, bool], dict[str, np.ndarray]]] = {"layer": layer, "loss": loss, "metric": metric}
@@ -349,14 +353,14 @@ def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
             content = files.setdefault(f"{case.kind}_{case.type}", {})
             content[f"{prefix}/of"] = np.array(described(case))
             try:
-                found = KINDS[case.kind](case, training)
+                answer = KINDS[case.kind](case, training)
             except Unlike as reason:
                 content[f"{prefix}/unlike"] = np.array(str(reason))
                 continue
             for name, array in built(case, training).feeds.items():
                 if not name.startswith(("$", "second/")):
                     content[f"{prefix}/feed/{name}"] = array
-            content |= {f"{prefix}/{name}": array for name, array in found.items()}
+            content |= {f"{prefix}/{name}": array for name, array in answer.items()}
     yield from files.items()
 
 

@@ -20,16 +20,16 @@ from tests.peers.caffe_files import CaffeFile, caffe_files
 from tests.peers.recordings import RECORDED, save_answers
 
 
-def answered(one: CaffeFile, folder: Path) -> np.ndarray | str:
+def answered(caffe_file: CaffeFile, folder: Path) -> np.ndarray | str:
     """The output, or why OpenCV can't run the net."""
     cv2: Any = import_module("cv2")
     text, weights = folder / "model.prototxt", folder / "model.caffemodel"
-    for path, content in zip((text, weights), one.files, strict=True):
+    for path, content in zip((text, weights), caffe_file.files, strict=True):
         path.write_bytes(content)
-    read = one.net.graph(1).inputs()
+    read = caffe_file.net.graph(1).inputs()
     try:
         model = cv2.dnn.readNetFromCaffe(str(text), str(weights))
-        for name, array in one.inputs.items():
+        for name, array in caffe_file.inputs.items():
             if name in read:
                 model.setInput(array.astype(np.float32), name)
         return np.asarray(model.forward("end"))
@@ -37,19 +37,19 @@ def answered(one: CaffeFile, folder: Path) -> np.ndarray | str:
         return " ".join(str(error).split("error: ")[-1].split())[:100]
 
 
-def apart(one: CaffeFile, folder: Path) -> np.ndarray | str:
+def apart(caffe_file: CaffeFile, folder: Path) -> np.ndarray | str:
     """The same in a process of its own, which OpenCV may end."""
     fork = get_context("fork")
-    here, there = fork.Pipe(duplex=False)
-    process = fork.Process(target=lambda: there.send(answered(one, folder)))
+    receiver, there = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: there.send(answered(caffe_file, folder)))
     process.start()
     there.close()
     try:
-        found: np.ndarray | str = here.recv()
+        answer: np.ndarray | str = receiver.recv()
     except EOFError:
-        found = "it ends the process"
+        answer = "it ends the process"
     process.join()
-    return found
+    return answer
 
 
 def main() -> None:

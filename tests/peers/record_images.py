@@ -38,47 +38,47 @@ def happens(f: dict[str, Any], u: tuple[float, ...]) -> Any:
     return import_module("torch").tensor([u[1] < span(f, "factor", u[0])])
 
 
-def rotation(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
-    zero, one = tensor([0.0]), tensor([1.0])
-    matrix = made._compute_affine_matrix(
+def rotation(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, Any]:
+    zero, ones_ = tensor([0.0]), tensor([1.0])
+    matrix = layer._compute_affine_matrix(
         center_x=0.5, center_y=0.5, angle=tensor([360 * span(f, "factor", u[0])]), translate_x=zero, translate_y=zero,
-        scale=one, shear_x=zero, shear_y=zero, height=tensor(HEIGHT), width=tensor(WIDTH),
+        scale=ones_, shear_x=zero, shear_y=zero, height=tensor(HEIGHT), width=tensor(WIDTH),
     )  # fmt: skip
     return {"rotation_matrix": matrix}
 
 
-def translation(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+def translation(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, Any]:
     moves = [[WIDTH * span(f, "width_factor", u[1]), HEIGHT * span(f, "height_factor", u[0])]]
     return {"translations": tensor(moves), "input_shape": BATCH}
 
 
-def zoom(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+def zoom(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, Any]:
     height = 1 + span(f, "height_factor", u[0])
     width = 1 + span(f, "width_factor", u[1]) if "width_factor" in f else height
     return {"height_zoom": tensor([[height]]), "width_zoom": tensor([[width]]), "input_shape": BATCH}
 
 
-def shear(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+def shear(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, Any]:
     sign = -1 if u[0] > 0.5 else 1
     return {"shear_factor": tensor([[sign * span(f, "x_factor", u[1]), sign * span(f, "y_factor", u[2])]])}
 
 
-def perspective(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+def perspective(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, Any]:
     start = np.array([[[0.0, 0.0], [WIDTH - 1, 0.0], [0.0, HEIGHT - 1], [WIDTH - 1, HEIGHT - 1]]])
     moved = (np.array(u[2:]).reshape(1, 4, 2) - 0.5) * f["scale"]
     ends = {"start_points": tensor(start), "end_points": tensor(start + start * moved)}
     return {"apply_perspective": happens(f, u), **ends, "input_shape": BATCH}
 
 
-def erasing(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
-    low, high = made.scale
+def erasing(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, Any]:
+    low, high = layer.scale
     width, height = (sqrt(low + (high - low) * number) * size for number, size in ((u[2], WIDTH), (u[3], HEIGHT)))
     x, y = u[4] * (WIDTH - width), u[5] * (HEIGHT - height)
-    masks = made._generate_batch_mask(BATCH, tuple(tensor([one]) for one in (x, x + width, y, y + height)))
+    masks = layer._generate_batch_mask(BATCH, tuple(tensor([one]) for one in (x, x + width, y, y + height)))
     return {"batch_masks": masks, "apply_erasing": happens(f, u), "fill_value": tensor(np.full(BATCH, f["fill_value"]))}
 
 
-def saturation(f: dict[str, Any], u: tuple[float, ...], made: Any) -> dict[str, Any]:
+def saturation(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, Any]:
     factor = span(f, "factor", u[0])
     return {"factor": tensor([factor / (1 - factor + 1e-7)])}
 
@@ -122,20 +122,20 @@ def answer(case: ImageCase) -> dict[str, np.ndarray]:
     """What Keras makes of the image; and where it reads beyond it, the share of each pixel that lies within."""
     layers, fields = import_module("keras").layers, dict(case.fields)
     channels_last = case.type == "AutoContrast"  # which takes the extremes over axes 1 and 2, whatever the format
-    made = getattr(layers, case.type)(data_format="channels_last" if channels_last else "channels_first", **fields)
+    layer = getattr(layers, case.type)(data_format="channels_last" if channels_last else "channels_first", **fields)
 
     def changed(values: np.ndarray) -> np.ndarray:
-        drawn = DRAWN[case.type](fields, case.numbers, made) if case.type in DRAWN else None
+        drawn = DRAWN[case.type](fields, case.numbers, layer) if case.type in DRAWN else None
         x = tensor(values[None])
         x = x.movedim(1, -1) if channels_last else x
-        y = made.transform_images(x, drawn, training=True)
+        y = layer.transform_images(x, drawn, training=True)
         return np.asarray((y.movedim(-1, 1) if channels_last else y)[0], np.float32)
 
-    found = {"image": changed(image(case))}
+    answers = {"image": changed(image(case))}
     if case.type == "RandomPerspective" or fields.get("fill_mode") == "constant":
-        made.fill_value = 0.0
-        found["within"] = changed(np.ones(BATCH[1:]))
-    return found
+        layer.fill_value = 0.0
+        answers["within"] = changed(np.ones(BATCH[1:]))
+    return answers
 
 
 def main() -> None:

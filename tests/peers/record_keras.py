@@ -54,14 +54,14 @@ def randomize(model: Any, random: np.random.Generator) -> None:
 
 def fed(model: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
     """A value for each input, by its name."""
-    found = {}
-    for one in model.inputs:
-        shape = (BATCH, *one.shape[1:])
-        if str(one.dtype).startswith("int"):
-            found[one.name] = random.integers(0, 3, shape).astype(str(one.dtype))
+    feeds = {}
+    for model_input in model.inputs:
+        shape = (BATCH, *model_input.shape[1:])
+        if str(model_input.dtype).startswith("int"):
+            feeds[model_input.name] = random.integers(0, 3, shape).astype(str(model_input.dtype))
         else:
-            found[one.name] = random.uniform(-1, 1, shape).astype(np.float32)
-    return found
+            feeds[model_input.name] = random.uniform(-1, 1, shape).astype(np.float32)
+    return feeds
 
 
 def record(name: str, output: Path) -> None:

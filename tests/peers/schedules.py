@@ -20,8 +20,8 @@ def keras_schedule(name: str, **fields: Any) -> Peer:
     """One of Keras's, a function of the step."""
 
     def rates(keras: Any, _: Any) -> list[float]:
-        made = getattr(keras.optimizers.schedules, name)(**fields)
-        return [float(made(keras.ops.convert_to_tensor(float(step), "float64"))) for step in range(STEPS)]
+        schedule = getattr(keras.optimizers.schedules, name)(**fields)
+        return [float(schedule(keras.ops.convert_to_tensor(float(step), "float64"))) for step in range(STEPS)]
 
     return rates
 

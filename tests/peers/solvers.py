@@ -40,8 +40,8 @@ class SolverCase:
 
     @property
     def name(self) -> str:
-        told = "".join(f" {name}={value}" for name, value in self.fields.items())
-        return f"{self.peer} {self.type}{told}"
+        options = "".join(f" {name}={value}" for name, value in self.fields.items())
+        return f"{self.peer} {self.type}{options}"
 
 
 CASES = (
@@ -107,8 +107,8 @@ def variants(case: SolverCase) -> Iterator[dict[str, Any]]:
     ema = {} if case.averages else {"ema": EMA}
     several = {"accumulate": ACCUMULATE}
     everything = {**clipping[-1], **decay, **ema}
-    found = [{}, *clipping, decay, ema, everything, several, {**everything, **several}]
-    yield from {str(one): one for one in found}.values()
+    variants_ = [{}, *clipping, decay, ema, everything, several, {**everything, **several}]
+    yield from {str(variant): variant for variant in variants_}.values()
 
 
 def key(case: SolverCase, variant: dict[str, Any], dtype: str) -> str:
@@ -192,8 +192,8 @@ def followed(averages: list[Any], weights: list[Any], variant: dict[str, Any]) -
 def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) -> np.ndarray:
     """By one of Keras's solvers."""
     arguments = {**(case.arguments or case.fields), **variant}
-    own = "ema" in variant and "accumulate" not in variant
-    if own:
+    has_averages = "ema" in variant and "accumulate" not in variant
+    if has_averages:
         arguments |= {"use_ema": True, "ema_momentum": variant["ema"]}
     if "accumulate" in variant:
         arguments["gradient_accumulation_steps"] = variant["accumulate"]
@@ -202,16 +202,16 @@ def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) 
         arguments |= {} if case.type in ("AdamW", "Muon") else {"weight_decay": None}
     elif case.type == "Muon":
         arguments["adam_weight_decay"] = arguments["weight_decay"]
-    made = getattr(keras.optimizers, case.called or case.type)(RATE, **arguments)
+    optimizer = getattr(keras.optimizers, case.called or case.type)(RATE, **arguments)
     weights = [keras.Variable(given()[name], dtype=dtype, name=name.split("/")[1]) for name in NAMES]
     for weight, name in zip(weights, NAMES, strict=True):
         weight._path = name
     averages: list[Any] = []
     for _ in range(STEPS):
         for part in parts(variant):
-            made.apply(gradients([weight.value for weight in weights], dtype, part), weights)
-        if own:
-            averages = [one.value for one in made._model_variables_moving_average]
+            optimizer.apply(gradients([weight.value for weight in weights], dtype, part), weights)
+        if has_averages:
+            averages = [one.value for one in optimizer._model_variables_moving_average]
         else:  # Keras's average follows the weights at every batch, those that leave them alone too
             averages = followed(averages, [weight.value for weight in weights], variant)
     return recorded([weight.value for weight in weights], averages)
@@ -225,22 +225,22 @@ def of_torch(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) 
     arguments = {"lr": RATE, **(case.arguments or case.fields)}
     arguments |= {name: value for name, value in variant.items() if name == "weight_decay"}
     module = torch.optim if case.peer == "torch" else import_module(case.peer)
-    made = getattr(module, case.called or case.type)(weights, **arguments)
+    optimizer = getattr(module, case.called or case.type)(weights, **arguments)
     if case.peer == "schedulefree":
-        made.train()
+        optimizer.train()
     averages: list[Any] = []
     for _ in range(STEPS):
         summed = zip(*(gradients(weights, dtype, part) for part in parts(variant)), strict=True)
         means = [sum(several) / len(several) for several in summed]
-        found = keras.optimizers.SGD(**clipping)._clip_gradients(means)
-        for weight, gradient in zip(weights, found, strict=True):
+        clipped = keras.optimizers.SGD(**clipping)._clip_gradients(means)
+        for weight, gradient in zip(weights, clipped, strict=True):
             weight.grad = gradient
-        made.step()
+        optimizer.step()
         averages = followed(averages, weights, variant)
     if case.type == "ASGD":
-        averages = [made.state[weight]["ax"] for weight in weights]
+        averages = [optimizer.state[weight]["ax"] for weight in weights]
     if case.peer == "schedulefree":
         trained = [weight.detach().clone() for weight in weights]
-        made.eval()
+        optimizer.eval()
         return recorded(trained, weights)
     return recorded(weights, averages)

@@ -47,35 +47,35 @@ test_losses_and_metrics_agree_with_keras = each_class("loss", "metric", argument
 
 
 def agrees(case: Case, training: bool) -> None:
-    found = recorded(case, training)
-    assert str(found.pop("of", "")) == described(case), RECORD_AGAIN.format(names=case.type)
-    one = built(case, training)
-    feeds = {**one.feeds, **{name[5:]: array for name, array in found.items() if name.startswith("feed/")}}
+    answers = recorded(case, training)
+    assert str(answers.pop("of", "")) == described(case), RECORD_AGAIN.format(names=case.type)
+    net = built(case, training)
+    feeds = {**net.feeds, **{name[5:]: array for name, array in answers.items() if name.startswith("feed/")}}
 
-    def agree(got: np.ndarray, expected: np.ndarray) -> None:
+    def agree(actual: np.ndarray, expected: np.ndarray) -> None:
         # Keras on PyTorch rounds some steps to float32 (2⁻²⁴ = 6e-8) in spite of float64: means, products. Which bits
         # are lost depends on the CPU, and an element that is a sum of larger ones has their error.
         scale = max(1.0, float(np.abs(expected).max(initial=0.0, where=np.isfinite(expected))))
-        np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6 * scale)
+        np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-6 * scale)
 
-    outputs = evaluate(one.outputs, feeds)
+    outputs = evaluate(net.outputs, feeds)
     if case.kind == "metric":
         outputs = [array_of(case.spec().result(*outputs))]
     for index, output in enumerate(outputs):
-        agree(output, found[f"output{index or ''}"])
-    slopes = {name[9:]: array for name, array in found.items() if name.startswith("gradient/")}
+        agree(output, answers[f"output{index or ''}"])
+    slopes = {name[9:]: array for name, array in answers.items() if name.startswith("gradient/")}
     if case.kind != "metric":
-        assert slopes or all(name.startswith("weights/") for name in one.wrt)
+        assert slopes or all(name.startswith("weights/") for name in net.wrt)
         # Of a parameter that the layer gives another value Keras has the gradient by that.
-        predictions = gradients(one.scalar, [one.builder.updates.get(name, one.wrt[name]) for name in slopes])
-        for expected, got in zip(slopes.values(), evaluate(predictions, feeds), strict=True):
-            agree(got, expected)
-    updates = {name[7:]: array for name, array in found.items() if name.startswith("update/")}
-    assert set(updates) == set(one.builder.updates)
+        predictions = gradients(net.scalar, [net.builder.updates.get(name, net.wrt[name]) for name in slopes])
+        for expected, actual in zip(slopes.values(), evaluate(predictions, feeds), strict=True):
+            agree(actual, expected)
+    updates = {name[7:]: array for name, array in answers.items() if name.startswith("update/")}
+    assert set(updates) == set(net.builder.updates)
     for name, array in updates.items():
-        agree(evaluate([one.builder.updates[name]], feeds)[0], array)
+        agree(evaluate([net.builder.updates[name]], feeds)[0], array)
 
 
 def array_of(figure: Any) -> np.ndarray:
     """A figure's numbers, in the order of their names."""
-    return np.array([array_of(one) for one in figure.values()] if isinstance(figure, Mapping) else figure)
+    return np.array([array_of(item) for item in figure.values()] if isinstance(figure, Mapping) else figure)

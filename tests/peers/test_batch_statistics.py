@@ -46,14 +46,14 @@ def trained(folder: Path, name: str, **more: Any) -> Path:
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_ends_as_that_of_pytorch(name: str, device: str, tmp_path: Path) -> None:
     path = trained(tmp_path, name, device=device)
-    found = to_state_dict(read_weights(path).arrays)
+    arrays = to_state_dict(read_weights(path).arrays)
     expected = {key.removeprefix(f"{name}/"): array for key, array in ANSWERS.items() if key.startswith(f"{name}/")}
     predicted = expected.pop("predicted")
     if name == "momentum":  # without a use for it PyTorch counts too
         expected["norm.num_batches_tracked"] = np.zeros((), "int64")
-    assert found.keys() == expected.keys()
+    assert arrays.keys() == expected.keys()
     for key, array in expected.items():
-        np.testing.assert_allclose(found[key], array, rtol=1e-10, atol=1e-12, err_msg=key)
+        np.testing.assert_allclose(arrays[key], array, rtol=1e-10, atol=1e-12, err_msg=key)
     model = netspec.load(net(CASES[name][0]), path, device=device)
     # In float32, in which models predict.
     np.testing.assert_allclose(
@@ -77,21 +77,21 @@ def test_the_number_of_batches_comes_from_a_state_dict_and_goes_into_one(tmp_pat
 
 def test_a_run_goes_on_counting(tmp_path: Path) -> None:
     """The statistics are bit-identical to those of a run that was not interrupted."""
-    whole = read_weights(trained(tmp_path, "cumulative"))
+    uninterrupted = read_weights(trained(tmp_path, "cumulative"))
     data = spec(tmp_path, CASES["cumulative"][0])
     data["train"]["max_steps"] = 5
     netspec.train(data, run_dir=tmp_path / "parts", weights=tmp_path / "first.h5")
     data["train"]["max_steps"] = STEPS
     run = netspec.train(data, run_dir=tmp_path / "parts", resume=True)
-    found = read_weights(run.run_dir / "weights.h5")
-    for name, array in whole.arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], array)
+    arrays = read_weights(run.run_dir / "weights.h5")
+    for name, array in uninterrupted.arrays.items():
+        np.testing.assert_array_equal(arrays.arrays[name], array)
 
 
 def written(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
     """Write a net for another program; the notes."""
-    one = Written("net", Net.of(net_data({"type": "BatchNormalization", "name": "norm", **fields}, inputs=IMAGE)), {})
-    return format_to_write(path).writes(path, one.exportable)
+    net = Written("net", Net.of(net_data({"type": "BatchNormalization", "name": "norm", **fields}, inputs=IMAGE)), {})
+    return format_to_write(path).writes(path, net.exportable)
 
 
 def test_caffe_without_statistics_of_batches_refuses_them(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_caffe_without_statistics_of_batches_refuses_them(tmp_path: Path) -> Non
 
 
 def test_keras_is_written_with_notes_of_what_its_training_does_otherwise(tmp_path: Path) -> None:
-    told = written({"momentum": None, "unbiased_moving_variance": True}, tmp_path / "net.keras")
-    assert {"`unbiased_moving_variance`", "`momentum: null`"} <= {note.partition(" of ")[0] for note in told}
+    notes = written({"momentum": None, "unbiased_moving_variance": True}, tmp_path / "net.keras")
+    assert {"`unbiased_moving_variance`", "`momentum: null`"} <= {note.partition(" of ")[0] for note in notes}
     with ZipFile(tmp_path / "net.keras") as file:
         (config,) = [
             layer["config"]
@@ -113,13 +113,13 @@ def test_keras_is_written_with_notes_of_what_its_training_does_otherwise(tmp_pat
 
 def test_onnx_computes_the_statistics_of_the_batch(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    one = Net.of(
+    net = Net.of(
         net_data(
             {"type": "BatchNormalization", "track_running_stats": False, "scale": False, "center": False}, inputs=IMAGE
         )
     )
-    x = np.random.default_rng(1).normal(size=(5, *one.spec.inputs["x"].shape)).astype(np.float32)
-    format_to_write(tmp_path / "net.onnx").writes(tmp_path / "net.onnx", Written("net", one, {}).exportable)
-    (found,) = onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"x": x})
+    x = np.random.default_rng(1).normal(size=(5, *net.spec.inputs["x"].shape)).astype(np.float32)
+    format_to_write(tmp_path / "net.onnx").writes(tmp_path / "net.onnx", Written("net", net, {}).exportable)
+    (actual,) = onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"x": x})
     mean, variance = x.mean(axis=(0, 2, 3), keepdims=True), x.var(axis=(0, 2, 3), keepdims=True)
-    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-3), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + 1e-3), rtol=1e-4, atol=1e-5)

@@ -15,6 +15,6 @@ def test_windows_begin_where_pytorch_s_do(number: int) -> None:
     size, window, count = SIZES[number]
     expected = load_answers("fractional_pooling")[str(number)]
     steps, slope = np.arange(count - 1, dtype=np.float32), (size - window) / max(1, count - 1)
-    found = window_starts(steps, samples()[:, None], slope, np.floor)
-    np.testing.assert_array_equal(found, expected[:, :-1])
+    actual = window_starts(steps, samples()[:, None], slope, np.floor)
+    np.testing.assert_array_equal(actual, expected[:, :-1])
     assert (expected[:, -1] == size - window).all()

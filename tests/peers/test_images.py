@@ -39,20 +39,20 @@ ALL = [
 @pytest.mark.parametrize(("number", "case", "dtype"), ALL)
 def test_agrees_with_keras(number: int, case: ImageCase, dtype: str) -> None:
     stored = load_answers("images")
-    again = "record the peers' answers: make test-peers, then tests/peers/record_images.py"
-    assert str(stored[f"{number}/of"]) == case.id, again
+    repeated = "record the peers' answers: make test-peers, then tests/peers/record_images.py"
+    assert str(stored[f"{number}/of"]) == case.id, repeated
     expected = stored[f"{number}/image"]
     within = stored[f"{number}/within"] if f"{number}/within" in stored else np.ones(expected.shape)
-    found = ours(case, dtype)
-    assert found.dtype == dtype
-    assert found.shape == expected.shape
+    actual = ours(case, dtype)
+    assert actual.dtype == dtype
+    assert actual.shape == expected.shape
     # Where a constant lies beyond the edges, Keras mixes it with the outermost pixels; here they end sharply.
     sharp = (within > 1 - 1e-4) | (within < 1e-4)
     assert sharp.mean() > 0.5
     inner = np.zeros(expected.shape, bool)
     rows, columns = (slice(case.margin, size - case.margin or None) for size in expected.shape[1:])
     inner[:, rows, columns] = True
-    away = np.abs(found.astype(np.float64) - expected)[sharp & inner] / (case.values[1] - case.values[0])
+    away = np.abs(actual.astype(np.float64) - expected)[sharp & inner] / (case.values[1] - case.values[0])
     # Keras counts in float32 (2⁻²⁴), over some sums and products; bytes are rounded, and once more by Pillow.
     bound = 2e-5 if dtype == "float32" else (1.01 if case.type in MOVED else 0.51) / 255
     assert away.max() <= bound

@@ -10,7 +10,7 @@ from tests.peers.keras_training import Training, compared, digest, stepped, trai
 from tests.peers.recordings import load_answers
 
 
-@pytest.mark.parametrize("case", trainings(), ids=lambda one: one.name)
+@pytest.mark.parametrize("case", trainings(), ids=lambda value: value.name)
 def test_the_next_step_is_that_of_keras(case: Training) -> None:
     """Weights, moving averages, the states of the solver and the number of the step."""
     stored = load_answers("keras_training")

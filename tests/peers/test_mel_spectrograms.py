@@ -16,11 +16,11 @@ def test_mel_spectrograms_are_keras_s(number: int) -> None:
     fields = CASES[number]
     expected = load_answers("mel_spectrograms")[str(number)]
     batch = sounds()
-    found = MelSpectrogram(**fields).apply(batch, SampleKeys(0, 0, np.arange(len(batch)), 0))
-    assert isinstance(found, np.ndarray)
-    assert found.dtype == np.float32
+    actual = MelSpectrogram(**fields).apply(batch, SampleKeys(0, 0, np.arange(len(batch)), 0))
+    assert isinstance(actual, np.ndarray)
+    assert actual.dtype == np.float32
     if fields.get("power_to_db", True):
         # FFTs in float32 are off by 1e-7 of the loudest amplitude; 80 dB below it (1e-4) that is 1e-3, or 0.01 dB.
-        np.testing.assert_allclose(found, expected, atol=0.02)
+        np.testing.assert_allclose(actual, expected, atol=0.02)
     else:
-        np.testing.assert_allclose(found, expected, atol=1e-6 * float(expected.max()), rtol=1e-4)
+        np.testing.assert_allclose(actual, expected, atol=1e-6 * float(expected.max()), rtol=1e-4)

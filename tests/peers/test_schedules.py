@@ -26,21 +26,21 @@ def schedule(fields: dict) -> ScheduleSpec:
 @pytest.mark.parametrize("name", schedules.SCHEDULES)
 def test_rates_are_those_of_the_peer(name):
     made = schedule(schedules.SCHEDULES[name][0])
-    found = [made.value(step, schedules.STEPS) for step in range(schedules.STEPS)]
-    np.testing.assert_allclose(found, answer(name), rtol=1e-10, atol=1e-12)
+    results = [made.value(step, schedules.STEPS) for step in range(schedules.STEPS)]
+    np.testing.assert_allclose(results, answer(name), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.PLATEAUS)
 def test_reductions_are_those_of_the_peer(name):
     fields = {"type": "ReduceLROnPlateau", "schedule": schedules.RATE, **schedules.PLATEAUS[name][0]}
-    made, found = schedule(fields), []
+    made, results = schedule(fields), []
     seen = made.start()
     for figure in schedules.FIGURES:
         seen = made.observed(seen, {"loss": figure})
-        found.append(made.rate(0, 1, seen))
+        results.append(made.rate(0, 1, seen))
     # Keras keeps the rate of its optimizer in float32: 6e-8 of it.
-    np.testing.assert_allclose(found, answer(name), rtol=1e-6 if name.startswith("keras") else 1e-10)
-    assert len(set(found)) > 2, "the case has no two reductions"
+    np.testing.assert_allclose(results, answer(name), rtol=1e-6 if name.startswith("keras") else 1e-10)
+    assert len(set(results)) > 2, "the case has no two reductions"
 
 
 @pytest.mark.parametrize("name", schedules.CYCLES)

@@ -40,5 +40,5 @@ def test_written_state_dicts_equal_those_of_pytorch(tmp_path: Path) -> None:
         ih, hh = sum.format("ih"), sum.format("hh")
         np.testing.assert_allclose(written[ih] + written[hh], pytorch_array[ih] + pytorch_array[hh], rtol=1e-6)
     write_safetensors(tmp_path / "again.safetensors", pytorch_array, metadata)
-    again, _ = read_safetensors(tmp_path / "again.safetensors")
-    assert all((again[name] == pytorch_array[name]).all() for name in pytorch_array)
+    repeated, _ = read_safetensors(tmp_path / "again.safetensors")
+    assert all((repeated[name] == pytorch_array[name]).all() for name in pytorch_array)

@@ -60,9 +60,9 @@ def test_steps_of_both_are_the_steps_of_pytorch(name: str, device: str, folder: 
         spec(folder, CASES[name].fields), run_dir=folder / "run", resume=saved(folder, name), device=device
     )
     assert run.steps == BEFORE + AFTER
-    found = to_state_dict(read_weights(run.run_dir / "weights.h5").arrays)
+    actual = to_state_dict(read_weights(run.run_dir / "weights.h5").arrays)
     before, _ = read_safetensors(folder / "training.safetensors")
-    for key, array in found.items():
+    for key, array in actual.items():
         expected = ANSWERS[f"{name}/{key}"]
         assert np.abs(array - expected).max() <= TOLERANCE * np.abs(expected).max(), key
         assert np.abs(before[key] - expected).max() > 1e-4 * np.abs(expected).max(), "nothing was left to learn"

@@ -65,7 +65,7 @@ def multi_head_attention(call: Call) -> Any:
         near = near.tril()
     if mask is not None:
         near = near & (mask != 0)[:, None]
-    learned: list[Any] = [weights[one].reshape(1, 1, features) for one in ("bias_k", "bias_v") if one in weights]
+    learned: list[Any] = [weights[name].reshape(1, 1, features) for name in ("bias_k", "bias_v") if name in weights]
     y, scores = functional().multi_head_attention_forward(
         *(x.transpose(0, 1) for x in (query, key, value)), features, heads, None,
         torch.cat([weights[f"{name}/bias"].reshape(-1) for name in ("query", "key", "value")]),
@@ -164,7 +164,7 @@ def answered(case: Case, training: bool) -> dict[str, np.ndarray]:
     outputs = made if isinstance(made, tuple) else (made,)
     total = sum((y * torch.tensor(one.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
     total.backward()
-    found = {f"output{index or ''}": y.detach().numpy() for index, y in enumerate(outputs)}
+    results = {f"output{index or ''}": y.detach().numpy() for index, y in enumerate(outputs)}
     leaves = {**inputs, **states}
-    found |= {f"gradient/{name}": x.grad.numpy() for name, x in leaves.items() if x.grad is not None}
-    return found | {f"update/sample/{name}": new.detach().numpy() for name, new in call.updates.items()}
+    results |= {f"gradient/{name}": x.grad.numpy() for name, x in leaves.items() if x.grad is not None}
+    return results | {f"update/sample/{name}": new.detach().numpy() for name, new in call.updates.items()}

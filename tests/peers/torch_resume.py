@@ -130,8 +130,8 @@ def documented() -> Callable[..., None]:
     (code,) = re.findall(r"```python\n(import json\n.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)  # an example from this repository's documentation
-    found: Callable[..., None] = names["save_training"]
-    return found
+    actual: Callable[..., None] = names["save_training"]
+    return actual
 
 
 def record(torch: Any) -> dict[str, np.ndarray]:

@@ -198,15 +198,15 @@ def operands(device: Device, call: Call, signature: LayoutSignature) -> list[Any
     ]
 
 
-def agree(actual: Any, expected: np.ndarray, *, twice: bool = False) -> None:
-    """Equal but for rounding; `twice`: numbers of any size were rounded to fewer bits on the way, too."""
+def agree(actual: Any, expected: np.ndarray, *, rounded_twice: bool = False) -> None:
+    """Assert equality up to rounding; `rounded_twice`: intermediate values were also rounded to fewer bits."""
     stored = DType(str(actual.dtype))
     assert actual.shape == expected.shape
     assert str(stored.compute_dtype) == str(expected.dtype)
     if stored.is_float:
         tolerance = RELATIVE[stored.compute_dtype]
-        relative = tolerance if stored == stored.compute_dtype and not twice else ROUNDED
-        tolerance = relative if twice else tolerance
+        relative = tolerance if stored == stored.compute_dtype and not rounded_twice else ROUNDED
+        tolerance = relative if rounded_twice else tolerance
         scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
         np.testing.assert_allclose(actual.astype(expected.dtype), expected, rtol=relative, atol=tolerance * scale)
     else:

@@ -39,35 +39,35 @@ def test_the_suggested_rate_is_safe_and_much_better_than_a_tenth_of_it(tmp_path,
     monkeypatch.chdir(tmp_path)
     spec = training(tmp_path)
     before = sorted(tmp_path.iterdir())
-    found = netspec.find_learning_rate(spec, device="reference")
+    search = netspec.find_learning_rate(spec, device="reference")
     assert sorted(tmp_path.iterdir()) == before, "no run directory"
-    assert (found.current, found.field) == (0.05, "solver.learning_rate")
-    assert found.suggested is not None
-    assert found.steepest is not None
-    assert found.lowest is not None
-    assert found.steepest <= found.lowest < (found.diverged_at or 0)
-    assert found.suggested <= found.lowest / 9
+    assert (search.current, search.field) == (0.05, "solver.learning_rate")
+    assert search.suggested is not None
+    assert search.steepest is not None
+    assert search.lowest is not None
+    assert search.steepest <= search.lowest < (search.diverged_at or 0)
+    assert search.suggested <= search.lowest / 9
     # gradient descent on a quadratic with curvature 2 (unit variance) diverges from a rate of 1 on
-    assert 0.3 < (found.diverged_at or 0) < 30
+    assert 0.3 < (search.diverged_at or 0) < 30
     losses = {}
-    for rate in (found.suggested / 10, found.suggested, found.diverged_at):
+    for rate in (search.suggested / 10, search.suggested, search.diverged_at):
         try:
             run = netspec.train(spec, device="reference", **{"solver.learning_rate": rate})
             losses[rate] = float(np.mean([event["loss"] for event in run.history[-10:]]))
         except netspec.RunError:
             losses[rate] = float("inf")
-    assert losses[found.suggested] < 0.7 * losses[found.suggested / 10]
-    assert losses[found.diverged_at] > 10 * losses[found.suggested]
+    assert losses[search.suggested] < 0.7 * losses[search.suggested / 10]
+    assert losses[search.diverged_at] > 10 * losses[search.suggested]
 
 
 def test_rates_grow_exponentially_and_each_loss_follows_its_step(tmp_path):
-    found = netspec.find_learning_rate(training(tmp_path), lowest=1e-4, highest=1e-2, steps=21, device="reference")
-    assert len(found.learning_rates) == len(found.losses) == 21
-    assert found.learning_rates[10] == pytest.approx(1e-3)
-    assert found.diverged_at is None
+    search = netspec.find_learning_rate(training(tmp_path), lowest=1e-4, highest=1e-2, steps=21, device="reference")
+    assert len(search.learning_rates) == len(search.losses) == 21
+    assert search.learning_rates[10] == pytest.approx(1e-3)
+    assert search.diverged_at is None
     shuffled = training(tmp_path)
     constant = netspec.find_learning_rate(shuffled, lowest=1e-9, highest=1.1e-9, steps=21, device="reference")
-    assert constant.first_loss == found.first_loss
+    assert constant.first_loss == search.first_loss
     assert constant.suggested is constant.lowest is None, "the loss does not fall"
 
 
@@ -76,9 +76,9 @@ def test_every_solver_of_batches_can_be_tested(tmp_path, name):
     kind = SOLVERS[name]
     assert issubclass(kind, SolverSpec)
     spec = training(tmp_path) | {"solver": {"type": name, **kind.samples[0]}}
-    found = netspec.find_learning_rate(spec, steps=12, device="reference")
-    assert found.learning_rates[0] == pytest.approx(kind.usual_learning_rates[0] / 10)
-    assert len(found.losses) > 1
+    search = netspec.find_learning_rate(spec, steps=12, device="reference")
+    assert search.learning_rates[0] == pytest.approx(kind.usual_learning_rates[0] / 10)
+    assert len(search.losses) > 1
 
 
 def test_a_full_batch_solver_has_no_rate_to_test(tmp_path):
@@ -109,9 +109,9 @@ def test_the_field_of_the_rate_is_found_in_schedules(tmp_path):
     }
     for field, schedule in schedules.items():
         spec = training(tmp_path, learning_rate=schedule)
-        found = netspec.find_learning_rate(spec, steps=10, device="reference")
-        assert found.field == field
-        assert found.current == pytest.approx(0.1, rel=0.01)
+        search = netspec.find_learning_rate(spec, steps=10, device="reference")
+        assert search.field == field
+        assert search.current == pytest.approx(0.1, rel=0.01)
         load_train(spec, [f"{field}=0.2"])
 
 

@@ -30,8 +30,8 @@ def folder(tmp_path, monkeypatch):
 
 def test_importing_the_package_loads_nothing_else():
     code = "import netspec, sys; print(*(name for name in sys.modules if name.startswith('netspec.')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == []
 
 
 @pytest.mark.parametrize("name", netspec.__all__)
@@ -133,10 +133,10 @@ def test_load_takes_a_model_file_of_any_format(run, name, tmp_path):
     file = tmp_path / name
     netspec.export(run.run_dir, file)
     expected = netspec.load(run.run_dir, device="reference").predict(SAMPLES)["logits"]
-    found = netspec.load(file, device="reference").predict(SAMPLES)["logits"]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    actual = netspec.load(file, device="reference").predict(SAMPLES)["logits"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
     outputs = netspec.predict(file, SAMPLES, device="reference").outputs["logits"]
-    np.testing.assert_array_equal(outputs, found)
+    np.testing.assert_array_equal(outputs, actual)
 
 
 def test_load_names_what_is_wrong_with_a_path(run, tmp_path):

@@ -45,9 +45,9 @@ def test_balanced_trains_as_the_weights_that_it_stands_for(spec: SpecMaker, poin
     values, counts = np.unique(np.load(points / "train.npz")["label"], return_counts=True)
     weights = balanced_weights(dict(zip(values.tolist(), counts.tolist(), strict=True)))
     events: list[Event] = []
-    found = run(with_weights(spec(), BALANCED), run_dir=tmp_path / "balanced", listeners=[events.append])
+    balanced_run = run(with_weights(spec(), BALANCED), run_dir=tmp_path / "balanced", listeners=[events.append])
     explicit = run(with_weights(spec(), weights), run_dir=tmp_path / "explicit")
-    assert found.weights.read_bytes() == explicit.weights.read_bytes()
+    assert balanced_run.weights.read_bytes() == explicit.weights.read_bytes()
     notes = [event["message"] for event in events if event["event"] == "note" and "class_weight" in event["message"]]
     shown = ", ".join(f"{value} {weights[value]:g} ({count})" for value, count in zip(values, counts, strict=True))
     assert notes == [
@@ -60,11 +60,11 @@ def test_balanced_trains_as_the_weights_that_it_stands_for(spec: SpecMaker, poin
 def test_a_resumed_run_has_bit_identical_weights(spec: SpecMaker, tmp_path: Path):
     balanced = with_weights(spec(), BALANCED)
     balanced["solver"]["learning_rate"] = 0.01
-    whole = run(balanced, run_dir=tmp_path / "whole")
+    uninterrupted = run(balanced, run_dir=tmp_path / "whole")
     run(balanced, ["train.max_steps=20"], run_dir=tmp_path / "resumed")
     resumed = run(balanced, run_dir=tmp_path / "resumed", resume=True)
-    assert resumed.steps == whole.steps == 40
-    first, second = (read_weights(result.last_weights).arrays for result in (whole, resumed))
+    assert resumed.steps == uninterrupted.steps == 40
+    first, second = (read_weights(result.last_weights).arrays for result in (uninterrupted, resumed))
     assert first.keys() == second.keys()
     for name, value in first.items():
         np.testing.assert_array_equal(second[name], value)

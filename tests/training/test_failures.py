@@ -117,17 +117,17 @@ def test_a_run_that_is_stopped_before_its_first_step_leaves_nothing(spec: Make, 
 
 def test_auto_starts_a_run_and_continues_it(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    whole = netspec.train(spec(), run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(spec(), run_dir=tmp_path / "whole")
     for folder in (tmp_path / "run", None):
         with pytest.raises(RunError):
             netspec.train(spec(), run_dir=folder, resume="auto", callbacks=[FailAt(9, RuntimeError("stop"))])
         run = netspec.train(spec(), run_dir=folder, resume="auto")
         assert run.run_dir == (folder or Path("runs/small"))
         assert [event["step"] for event in events(run.run_dir) if event["event"] == "start"] == [0, 9]
-        arrays, expected = (read_weights(one.last_weights).arrays for one in (run, whole))
+        arrays, expected = (read_weights(one.last_weights).arrays for one in (run, uninterrupted))
         assert all(arrays[name].tobytes() == array.tobytes() for name, array in expected.items())
-        again = netspec.train(spec(), run_dir=folder, resume="auto")
-        assert (again.run_dir, again.steps) == (run.run_dir, 40)
+        resumed = netspec.train(spec(), run_dir=folder, resume="auto")
+        assert (resumed.run_dir, resumed.steps) == (run.run_dir, 40)
     assert [path.name for path in Path("runs").iterdir()] == ["small"]
 
 

@@ -88,9 +88,9 @@ def test_a_run_directory_stands_for_the_weights_that_the_run_ended_with(
     assert run.weights == run.run_dir / file
     assert kernel(run.run_dir / "best.h5") != kernel(run.run_dir / "weights.h5")
     assert netspec.load(run.run_dir).parameters["logits/kernel"].tobytes() == kernel(run.weights)
-    again = netspec.test(run.run_dir)
+    evaluated = netspec.test(run.run_dir)
     assert run.test is not None
-    assert (again.loss, again.metrics) == (run.test.loss, run.test.metrics)
+    assert (evaluated.loss, evaluated.metrics) == (run.test.loss, run.test.metrics)
     exported = netspec.export(run.run_dir, tmp_path / "model.npz")
     with np.load(exported.files[0]) as arrays:
         assert arrays["logits/kernel"].tobytes() == kernel(run.weights)
@@ -138,7 +138,7 @@ def test_a_resumed_run_stops_at_the_same_step(spec: Make, tmp_path: Path, evalua
     stopping = {"early_stopping": {"patience": 2, "start_after": 1}, "monitor": "accuracy", "test_every": 8}
     values = [(1.0, 0.9), (1.0, 0.5), (1.0, 0.4), (1.0, 0.3), (1.0, 0.2)]
     evaluations(values)
-    whole = netspec.train(spec(**stopping), run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(spec(**stopping), run_dir=tmp_path / "whole")
 
     class Stop(netspec.Callback):
         def on_step_end(self, training: loop.TrainingLoop) -> None:
@@ -152,11 +152,11 @@ def test_a_resumed_run_stops_at_the_same_step(spec: Make, tmp_path: Path, evalua
     rest = netspec.train(spec(**stopping), run_dir=tmp_path / "run", resume=True)
     assert (
         (rest.steps, rest.weights_step, rest.test)
-        == (whole.steps, whole.weights_step, whole.test)
-        == (32, 8, whole.test)
+        == (uninterrupted.steps, uninterrupted.weights_step, uninterrupted.test)
+        == (32, 8, uninterrupted.test)
     )
-    assert kernel(rest.last_weights) == kernel(whole.last_weights)
-    assert kernel(rest.weights) == kernel(whole.weights)
+    assert kernel(rest.last_weights) == kernel(uninterrupted.last_weights)
+    assert kernel(rest.weights) == kernel(uninterrupted.weights)
 
 
 def test_another_monitor_starts_the_search_for_the_best_again(spec: Make, tmp_path: Path, evaluations: Any) -> None:
@@ -173,8 +173,8 @@ def test_another_monitor_starts_the_search_for_the_best_again(spec: Make, tmp_pa
 def test_missing_best_weights_are_found_again(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(test_every=8), run_dir=tmp_path / "run")
     (run.run_dir / "best.h5").unlink()
-    again = netspec.train(spec(test_every=8), run_dir=tmp_path / "run", resume=True)
-    assert (again.weights, again.weights_step) == (run.run_dir / "best.h5", 40)
+    resumed = netspec.train(spec(test_every=8), run_dir=tmp_path / "run", resume=True)
+    assert (resumed.weights, resumed.weights_step) == (run.run_dir / "best.h5", 40)
     assert "best.h5 is missing: the best evaluation so far does not count" in (run.run_dir / "log.txt").read_text()
 
 

@@ -26,9 +26,9 @@ STAGES: list[dict[str, Any]] = [
 
 @pytest.fixture
 def staged(spec: Make) -> dict[str, Any]:
-    made = spec(checkpoint_every=4, log_every=1, test_every=5)
-    made["stages"] = STAGES
-    return made
+    staged_spec = spec(checkpoint_every=4, log_every=1, test_every=5)
+    staged_spec["stages"] = STAGES
+    return staged_spec
 
 
 def weights(path: Path) -> dict[str, Any]:
@@ -94,8 +94,8 @@ def test_a_resumed_training_is_bit_identical(staged: dict[str, Any], tmp_path: P
     for name in ("weights.h5", "best.h5"):
         assert same(weights(run.run_dir / name), weights(expected.run_dir / name))
     assert (run.weights_step, run.test) == (expected.weights_step, expected.test)
-    again = netspec.train(staged, run_dir=tmp_path / "parts", resume="auto")  # nothing is left to do
-    assert again.test == run.test
+    resumed = netspec.train(staged, run_dir=tmp_path / "parts", resume="auto")  # nothing is left to do
+    assert resumed.test == run.test
 
 
 def test_the_log_has_the_stages(staged: dict[str, Any], tmp_path: Path) -> None:

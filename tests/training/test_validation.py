@@ -57,8 +57,8 @@ def test_validation_data_is_evaluated_during_the_training_and_test_data_once(
     assert (run.validation.samples, run.test.samples) == (40, 57)
     assert [event.get("split") for event in run.history if event["step"] == 40] == [None, "validation"]
     spec_file = run.run_dir / "spec.yaml"
-    again = netspec.test(spec_file, weights=run.weights, split="validation")
-    assert (again.loss, again.metrics) == (run.validation.loss, run.validation.metrics)
+    evaluated = netspec.test(spec_file, weights=run.weights, split="validation")
+    assert (evaluated.loss, evaluated.metrics) == (run.validation.loss, run.validation.metrics)
     assert netspec.test(spec_file, weights=run.weights).metrics == run.test.metrics
     text = (run.run_dir / "log.txt").read_text()
     assert "step 16 validation loss " in text
@@ -118,19 +118,19 @@ def test_a_resumed_run_evaluates_the_same(with_validation: Make, tmp_path: Path)
             if training.step == 20:
                 training.request_stop("the test")
 
-    whole = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         netspec.train(with_validation(test_every=8), run_dir=tmp_path / "parts", callbacks=[Stop()])
     assert "test" not in [split for _, split, _ in evaluations(tmp_path / "parts")]
     parts = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "parts", resume=True)
-    assert evaluations(parts.run_dir) == evaluations(whole.run_dir)
-    assert (parts.test, parts.validation) == (whole.test, whole.validation)
+    assert evaluations(parts.run_dir) == evaluations(uninterrupted.run_dir)
+    assert (parts.test, parts.validation) == (uninterrupted.test, uninterrupted.validation)
     for name in ("weights.h5", "best.h5"):
-        assert arrays(parts.run_dir / name) == arrays(whole.run_dir / name)
+        assert arrays(parts.run_dir / name) == arrays(uninterrupted.run_dir / name)
     before = len(evaluations(parts.run_dir))
     complete = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "parts", resume=True)
     assert len(evaluations(complete.run_dir)) == before
-    assert complete.test == whole.test
+    assert complete.test == uninterrupted.test
 
 
 def test_validation_data_may_change_in_a_resumed_run(with_validation: Make, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def held_out(training: dict[str, Any], **split: Any) -> dict[str, Any]:
 
 def test_a_divided_source_trains_and_resumes_bit_identically(spec: Make, tmp_path: Path) -> None:
     split = {"validation": 0.2, "test": 0.1, "stratify": "label"}
-    whole = netspec.train(held_out(spec(test_every=8), **split), run_dir=tmp_path / "whole")
-    assert evaluations(whole.run_dir)[-2:] == [(40, "validation", 46), (40, "test", 23)]
+    uninterrupted = netspec.train(held_out(spec(test_every=8), **split), run_dir=tmp_path / "whole")
+    assert evaluations(uninterrupted.run_dir)[-2:] == [(40, "validation", 46), (40, "test", 23)]
     netspec.train(held_out(spec(test_every=8, max_steps=20), **split), run_dir=tmp_path / "parts")
     parts = netspec.train(tmp_path / "parts" / "spec.yaml", resume=True, **{"train.max_steps": 40})
     assert arrays(tmp_path / "parts" / "best.h5").keys() == arrays(tmp_path / "whole" / "best.h5").keys()
@@ -190,12 +190,12 @@ def test_an_interrupted_run_of_a_divided_source_ends_with_the_same_weights(spec:
                 training.request_stop("the test")
 
     training = held_out(spec(test_every=8), folds=4, fold=1)
-    whole = netspec.train(training, run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(training, run_dir=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         netspec.train(training, run_dir=tmp_path / "parts", callbacks=[Stop()])
     parts = netspec.train(training, run_dir=tmp_path / "parts", resume=True)
-    assert arrays(parts.weights) == arrays(whole.weights)
-    assert parts.validation == whole.validation
+    assert arrays(parts.weights) == arrays(uninterrupted.weights)
+    assert parts.validation == uninterrupted.validation
 
 
 def test_a_balanced_training_logs_its_counts_and_evaluates_as_before(spec: Make, tmp_path: Path) -> None:

@@ -70,47 +70,47 @@ class Bound:
 
 
 @cache
-def taken(one: Kernel) -> list[Call]:
+def taken(kernel: Kernel) -> list[Call]:
     """The calls that a kernel takes."""
-    actual = [result for result in all_calls() if one in kernels_for(type(result.op), (one.backend,))]
-    actual += own_calls(one)
+    actual = [result for result in all_calls() if kernel in kernels_for(type(result.op), (kernel.backend,))]
+    actual += own_calls(kernel)
     return [
         result
         for result in actual
-        if one.reject_reason(result.op, *(value.type for value in result.node.inputs)) is None
+        if kernel.reject_reason(result.op, *(value.type for value in result.node.inputs)) is None
     ]
 
 
 def in_layouts(
-    one: Kernel, calls: Iterable[Call], device: EmulatedDevice = DEVICE
+    kernel: Kernel, calls: Iterable[Call], device: EmulatedDevice = DEVICE
 ) -> Iterator[tuple[Call, LayoutSignature]]:
     """Calls of a kernel in each layout that it offers."""
     known = set[Any]()
     for result in calls:
-        for signature in signatures(device, one, result):
+        for signature in signatures(device, kernel, result):
             if is_narrow(signature) and (is_double(result) or code_of(result) in known):
                 continue  # how elements of fewer bits are read and written is the same for all elementwise ops
             yield for_signature(result, signature), signature
         known.add(code_of(result))
 
 
-def prepared(one: Kernel, device: EmulatedDevice = DEVICE) -> Iterator[Bound]:
+def prepared(kernel: Kernel, device: EmulatedDevice = DEVICE) -> Iterator[Bound]:
     """All calls of a kernel, bound, in each layout that it offers."""
-    for result, signature in in_layouts(one, taken(one), device):
+    for result, signature in in_layouts(kernel, taken(kernel), device):
         inputs = operands(device, result, signature)
         outputs = [
             array(device, value.type, None, layout)
             for value, layout in zip(result.node.outputs, signature.outputs, strict=True)
         ]
-        yield Bound.of(one, result, signature, inputs, outputs, device)
+        yield Bound.of(kernel, result, signature, inputs, outputs, device)
 
 
-def check(one: Kernel, *, twice: bool = False) -> None:
+def check(kernel: Kernel, *, rounded_twice: bool = False) -> None:
     """Each call of a kernel agrees with the reference, is the same once more, and leaves its operands alone.
 
-    `twice` as in `agree`.
+    `rounded_twice` as in `agree`.
     """
-    cases = list(prepared(one))
+    cases = list(prepared(kernel))
     assert cases, "no layer, op or sample reaches it: give the kernel `samples`"
     for case in cases:
         given = [DEVICE.fetch(x) for x in case.inputs]
@@ -119,7 +119,7 @@ def check(one: Kernel, *, twice: bool = False) -> None:
         results = [(value.type, layout) for value, layout in zip(nodes, case.lying.outputs, strict=True)]
         first = [fetch(DEVICE, y, *how) for y, how in zip(case.outputs, results, strict=True)]
         for actual, right in zip(first, evaluate(nodes, case.made.feeds), strict=True):
-            agree(actual, right, twice=twice and is_narrow(case.lying))
+            agree(actual, right, rounded_twice=rounded_twice and is_narrow(case.lying))
         for y, (kind, layout) in zip(case.outputs, results, strict=True):
             DEVICE.upload(y, DEVICE.fetch(array(DEVICE, kind, None, layout)))
         case.run()

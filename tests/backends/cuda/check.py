@@ -35,9 +35,9 @@ def random_cases(seed: int, families: Iterable[Family] = FAMILIES) -> Iterator[C
     """The random calls of a seed, for each kernel that accepts them."""
     for result in random_calls(seed, families):
         types = [value.type for value in result.node.inputs]
-        for one in kernels_for(type(result.op), ("cuda",)):
-            if one.reject_reason(result.op, *types) is None:
-                yield from cases(one, [result])
+        for kernel in kernels_for(type(result.op), ("cuda",)):
+            if kernel.reject_reason(result.op, *types) is None:
+                yield from cases(kernel, [result])
 
 
 class HostCupy(CupyDevice):

@@ -106,7 +106,7 @@ class Trial:
         self.written = [result for result in self.outputs if result is not None]
         if over is not None:
             result, operand = over
-            self.written = [one for index, one in enumerate(self.outputs) if index != result]
+            self.written = [output for index, output in enumerate(self.outputs) if index != result]
             self.outputs[result] = self.inputs[operand]
         workspace = workspace_of(placement.workspaces, case.kernel, case.call, case.layouts)
         self.workspaces = [] if workspace is None else [workspace]
@@ -123,8 +123,8 @@ class Trial:
             emulator.define()
         assert not any(unwritten), f"elements of the results that are not written: {unwritten}"
         return [
-            None if one is None else fetch(self.device, one, value.type, layout)
-            for one, value, layout in zip(
+            None if output is None else fetch(self.device, output, value.type, layout)
+            for output, value, layout in zip(
                 self.outputs, self.case.call.node.outputs, self.case.layouts.outputs, strict=True
             )
         ]
@@ -154,7 +154,7 @@ def agrees(emulator: Emulator, case: Case) -> Check:
         trials = [Trial(case)]
     trials.append(Trial(case, DISPLACED))
     yield
-    before = [DEVICE.fetch(one) for one in trials[0].inputs]
+    before = [DEVICE.fetch(model_input) for model_input in trials[0].inputs]
     first, second = (trial.check(emulator) for trial in trials)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -207,10 +207,11 @@ CHECKS: tuple[Make, ...] = (
 )  # fmt: skip
 
 
-def cases(one: Kernel, calls: Iterable[Call] | None = None) -> list[Case]:
+def cases(kernel: Kernel, calls: Iterable[Call] | None = None) -> list[Case]:
     """The cases of a kernel: all in the registry, or those of `calls`."""
     return [
-        Case(one, result, signature) for result, signature in in_layouts(one, taken(one) if calls is None else calls)
+        Case(kernel, result, signature)
+        for result, signature in in_layouts(kernel, taken(kernel) if calls is None else calls)
     ]
 
 

@@ -97,8 +97,8 @@ def _of_libraries(device: CupyDevice) -> None:
     sys.modules["cudnn"] = fake
     for name in ("cublaslt", "cudnn"):
         load_kernels(name)
-        for one in registered_kernels([name]):
-            for case in prepared(one, device):
+        for kernel in registered_kernels([name]):
+            for case in prepared(kernel, device):
                 case.run()
 
 

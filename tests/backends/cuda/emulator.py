@@ -92,7 +92,7 @@ class Emulator(OnHost):
         """Return the table unchanged. Kernels that get it may access the arrays whose addresses it contains."""
         if host.dtype == np.int64:
             values = np.unique(host)
-            arrays = [one for one in self._addressed.values() if _points_into(values, extent(one))]
+            arrays = [allocation for allocation in self._addressed.values() if _points_into(values, extent(allocation))]
             self._tables[super().address(host)] = host, arrays
         return host
 
@@ -131,7 +131,7 @@ class Emulator(OnHost):
                 assert isinstance(value, np.generic), f"{name}: {kind} is given {type(value)}"
                 assert str(value.dtype) == kind, f"{name}: {kind} is given {value.dtype}"
                 values.append(np.ctypeslib.as_ctypes(np.array(value)))
-        arrays.sort(key=lambda one: one[0].begin)
+        arrays.sort(key=lambda value: value[0].begin)
         given = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         described = (CudaArray * len(arrays))(*(one for one, _ in arrays))
         turn = self.launches[name]

@@ -26,7 +26,9 @@ def gaps() -> str:
 
 def _is_left(result: Call) -> bool:
     types = [value.type for value in result.node.inputs]
-    if any(one.reject_reason(result.op, *types) is None for one in kernels_for(type(result.op), ("cuda", "nccl"))):
+    if any(
+        kernel.reject_reason(result.op, *types) is None for kernel in kernels_for(type(result.op), ("cuda", "nccl"))
+    ):
         return False
     return result.op.simplify(*result.node.inputs) is None
 

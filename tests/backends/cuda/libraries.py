@@ -152,7 +152,7 @@ def _signatures(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """The kernels of a source: name, and type and name of each parameter."""
     actual = []
     for name, parameters in SIGNATURE.findall(text):
-        rows = [re.fullmatch(r"(.*\*|\w+) ?(\w+)", one) for one in parameters.split(", ")]
+        rows = [re.fullmatch(r"(.*\*|\w+) ?(\w+)", part) for part in parameters.split(", ")]
         actual.append((name, [(row[1].strip(), row[2]) for row in rows if row is not None]))
     return actual
 
@@ -177,6 +177,6 @@ def _replacing(path: Path) -> Iterator[str]:
 
 
 def _drop_old() -> None:
-    folders = sorted((one for one in CACHE.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
+    folders = sorted((path for path in CACHE.iterdir() if path.is_dir()), key=lambda value: value.stat().st_mtime)
     for folder in folders[:-KEPT]:
         shutil.rmtree(folder, ignore_errors=True)

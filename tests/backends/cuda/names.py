@@ -144,8 +144,8 @@ def used() -> Iterator[tuple[str, ast.Call | None, str]]:
     folder = Path(netspec.__file__).parent
     for file in sorted(set(folder.rglob("*.py")) - {folder / NUMPYS}):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        inner = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
-        called = {id(one.func): one for one in ast.walk(tree) if isinstance(one, ast.Call)}
+        inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and id(node) not in inner and (name := _behind(node)):
                 yield name, called.get(id(node)), f"{file.name}:{node.lineno}"
@@ -157,16 +157,16 @@ def misfit(function: Any, call: ast.Call) -> str | None:
     Compiled functions without a signature, and calls with `*` or `**` arguments, are not checked.
     """
     try:
-        takes = inspect.signature(function)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None
     names = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
     if len(names) < len(call.keywords) or any(isinstance(arg, ast.Starred) for arg in call.args):
         return None
     try:
-        takes.bind(*call.args, **dict.fromkeys(names))
+        signature.bind(*call.args, **dict.fromkeys(names))
     except TypeError as error:
-        return f"{error}; it takes {takes}"
+        return f"{error}; it takes {signature}"
     return None
 
 

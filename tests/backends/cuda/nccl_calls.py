@@ -70,7 +70,7 @@ def source() -> str:
     """C++ source of the library."""
     code = [BEGINNING.replace("VERSION", str(VERSION))]
     for name, parameters in PROTOTYPES.items():
-        values = [one.split()[-1].lstrip("*") for one in parameters.split(", ") if one]
+        values = [part.split()[-1].lstrip("*") for part in parameters.split(", ") if part]
         text = f"{name}{' %lld' * len(values)}\\n"
         numbers = "".join(f", number({value})" for value in values)
         code.append(f'int nccl{name}({parameters}) {{ end += sprintf(end, "{text}"{numbers}); return 0; }}')

@@ -75,8 +75,10 @@ class Draw:
     def window(self, rank: int) -> tuple[Window, tuple[int, ...]]:
         """A window, and sizes of an image that it fits into."""
         size, strides, dilation = (tuple(self.between(1, most) for _ in range(rank)) for most in (3, 3, 2))
-        pads = tuple((self.between(0, one - 1), self.between(0, one - 1)) for one in size)
-        image = tuple((one - 1) * apart + self.between(1, 7) for one, apart in zip(size, dilation, strict=True))
+        pads = tuple((self.between(0, length - 1), self.between(0, length - 1)) for length in size)
+        image = tuple(
+            (length - 1) * spacing + self.between(1, 7) for length, spacing in zip(size, dilation, strict=True)
+        )
         return Window(size, strides, pads, dilation), image
 
 
@@ -85,8 +87,8 @@ def of_elements(draw: Draw) -> Made:
     repeated = tuple(1 if draw.chance(0.3) else size for size in sizes)[draw.between(0, len(sizes) - 1) :]
     yield elementwise.Add(), draw.floats(*sizes), draw.floats(*repeated)
     yield elementwise.Mul(), draw.floats(*repeated), draw.floats(*(1 if draw.chance(0.2) else size for size in sizes))
-    whole = draw.integers(-50, 50, *sizes, dtype=draw.one_of("int32", "int64"))
-    yield elementwise.Sub(), whole, whole[::-1].copy()
+    integers = draw.integers(-50, 50, *sizes, dtype=draw.one_of("int32", "int64"))
+    yield elementwise.Sub(), integers, integers[::-1].copy()
     yield elementwise.Neg(), draw.floats(draw.one_of(1, 2, 3, 4, 5, 1023, 1024, 1025, 2050))
 
 
@@ -96,8 +98,8 @@ def reductions(draw: Draw) -> Made:
         sizes = draw.sizes(draw.between(1, 4), most)
         axes = tuple(int(axis) for axis in np.flatnonzero(draw.rng.random(len(sizes)) < 0.5)) or (0,)
         yield draw.one_of(*any_type, reduce.ReduceMean)(axes, draw.chance()), draw.floats(*sizes)
-        whole = draw.integers(-9, 9, *sizes, dtype=draw.one_of("int32", "int64"))
-        yield draw.one_of(*any_type)(axes, draw.chance()), whole
+        integers = draw.integers(-9, 9, *sizes, dtype=draw.one_of("int32", "int64"))
+        yield draw.one_of(*any_type)(axes, draw.chance()), integers
     sizes = draw.one_of((3, 33001), (9001, 3), (2, 6500, 3), (1, 20000), (129, 130, 5), (257, 60), (5, 513, 66))
     yield reduce.ReduceMean((draw.between(0, len(sizes) - 1),)), draw.floats(*sizes)
     yield reduce.ReduceSum(), draw.floats(*sizes)
@@ -199,7 +201,7 @@ def moves(draw: Draw) -> Made:
     sizes = draw.sizes(draw.between(1, 4), draw.one_of(9, 9, 40))
     x, axis = draw.array(*sizes), draw.between(0, len(sizes) - 1)
     length = sizes[axis]
-    yield shape.Transpose(tuple(int(one) for one in draw.rng.permutation(len(sizes)))), x
+    yield shape.Transpose(tuple(int(axis) for axis in draw.rng.permutation(len(sizes)))), x
     start = draw.between(0, length - 1)
     yield shape.Slice(axis, start, draw.between(start + 1, length)), x
     yield shape.Flip(axis), x

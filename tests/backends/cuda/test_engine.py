@@ -58,7 +58,7 @@ def test_kernels_are_compiled_once_with_the_tested_source(monkeypatch: pytest.Mo
     for engine in (first, first, CupyEngine()):
         engine.starter("netspec_k", TEXT)(3, 32, [1])
     assert gpus.compiled == [("netspec_k.cu", OPTIONS)]
-    assert not any("ftz" in one for one in OPTIONS)
+    assert not any("ftz" in option for option in OPTIONS)
     assert len(gpus.loaded) == 2, "once for each engine"
     assert len(set(gpus.loaded)) == 1
     assert gpus.launched == [(0, "netspec_k", (3,), (32,), (1,))] * 3

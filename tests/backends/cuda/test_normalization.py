@@ -68,23 +68,23 @@ def test_a_variance_far_smaller_than_the_mean_is_found(layout: Layout) -> None:
         (GroupNormalization(groups=3), ((5, 3), (3,), (3,))),
         (GroupNormalizationGrad(groups=3), ((5, 3), (3,), (5, 3), (5, 3), (5, 3))),
     ],
-    ids=lambda one: one.name if isinstance(one, Op) else None,
+    ids=lambda value: value.name if isinstance(value, Op) else None,
 )
 def test_statistics_of_the_shape_of_the_data_stay_in_float32(op: Op, shapes: tuple[tuple[int, ...], ...]) -> None:
     """Rows of one element have as many statistics as elements. The kernels read and write these as float32."""
     result = call(op, *((np.abs(numbers(*shape)) + 1).astype(np.float32) for shape in shapes))
     types = [value.type for value in result.node.inputs]
-    one = next(one for one in kernels_for(type(op), ("cuda",)) if one.reject_reason(op, *types) is None)
+    one = next(kernel for kernel in kernels_for(type(op), ("cuda",)) if kernel.reject_reason(op, *types) is None)
     narrow = [signature for signature in signatures(DEVICE, one, result) if is_narrow(signature)]
     assert narrow
     for signature in narrow:
-        given = for_signature(result, signature)
+        case = for_signature(result, signature)
         outputs = [
             array(DEVICE, value.type, None, how)
             for value, how in zip(result.node.outputs, signature.outputs, strict=True)
         ]
-        Bound.of(one, given, signature, operands(DEVICE, given, signature), outputs).run()
+        Bound.of(one, case, signature, operands(DEVICE, case, signature), outputs).run()
         results = zip(outputs, result.node.outputs, signature.outputs, strict=True)
         actual = [fetch(DEVICE, y, value.type, how) for y, value, how in results]
-        for got, right in zip(actual, evaluate(given.node.outputs, given.feeds), strict=True):
-            agree(got, right, twice=True)
+        for got, right in zip(actual, evaluate(case.node.outputs, case.feeds), strict=True):
+            agree(got, right, rounded_twice=True)

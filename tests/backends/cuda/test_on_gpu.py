@@ -40,12 +40,12 @@ def spec(folder: Path, **more: Any) -> Path:
     images = random.standard_normal((48, 3, 12, 12)).astype(np.float32)
     np.savez(folder / "data.npz", image=images, label=np.arange(48, dtype=np.int32) % 4)
     data = {"source": "npz", "path": "data.npz", "batch_size": 8}
-    told = {
+    spec_fields = {
         "netspec": 1, "net": NET, "data": {"train": data, "test": data},
         "solver": {"type": "SGD", "learning_rate": 0.05, "momentum": 0.9},
         "train": {"max_steps": STEPS, "log_every": 1, "precision": more.pop("precision", "float32")}, **more,
     }  # fmt: skip
-    (folder / "train.yaml").write_text(json.dumps(told))  # which is YAML too
+    (folder / "train.yaml").write_text(json.dumps(spec_fields))  # which is YAML too
     return folder / "train.yaml"
 
 

@@ -23,17 +23,17 @@ def emulator() -> Iterator[None]:
     launch.use(before)
 
 
-@pytest.mark.parametrize(("given", "places"), [(600, 300), (FEW + 1, 70_000)])
-def test_rows_are_added_in_their_order(given: int, places: int) -> None:
+@pytest.mark.parametrize(("given", "rows"), [(600, 300), (FEW + 1, 70_000)])
+def test_rows_are_added_in_their_order(given: int, rows: int) -> None:
     random = np.random.default_rng(1)
-    index = random.integers(-places - 2, places + 2, given)
+    index = random.integers(-rows - 2, rows + 2, given)
     index[::3] = 5  # one place has many
     updates = random.standard_normal((given, 2)).astype(np.float32)
-    x = random.standard_normal((places, 2)).astype(np.float32)
-    y, lists = np.full_like(x, np.nan), ScatterLists(given, places)
+    x = random.standard_normal((rows, 2)).astype(np.float32)
+    y, lists = np.full_like(x, np.nan), ScatterLists(given, rows)
     workspace = np.full(lists.nbytes, 255, np.uint8)
     lists.joined([pointer("index", index)], GOES_TO, x, updates, y, "add", workspace)()
-    there = (index >= -places) & (index < places)
+    in_range = (index >= -rows) & (index < rows)
     right = x.copy()
-    np.add.at(right, index[there], updates[there])
+    np.add.at(right, index[in_range], updates[in_range])
     np.testing.assert_array_equal(y, right)

@@ -36,8 +36,8 @@ def test_ties_keep_their_order_and_nan_is_placed_like_reference() -> None:
         result = call(op, ROWS)
         results = tuple(np.full(value.shape, 101, str(value.dtype)) for value in result.node.outputs)
         signature = LayoutSignature((PLAIN,), (PLAIN,) * len(results))
-        kind, ways = result.node.inputs[0].type, kernels_for(type(op), ("cuda",))
-        taking = [way for way in ways if way.reject_reason(op, kind) is None]
+        kind, kernels = result.node.inputs[0].type, kernels_for(type(op), ("cuda",))
+        taking = [kernel for kernel in kernels if kernel.reject_reason(op, kind) is None]
         calls += [(result, results, one.bind(result.node, Buffers((ROWS,), results, signature))) for one in taking]
     assert {type(result.op) for result, _, _ in calls} == {type(op) for op in OPS}
     for result, results, run in calls:

@@ -70,10 +70,10 @@ def test_agrees_with_the_reference(shape: tuple[int, int, int, int, int, tuple[i
     for op, operands in calls:
         assert kernel_candidates(node_of(op, *operands), ["numba"]).kernels[0].rank == 20
         (exact,) = by_reference(op, *(operand.astype(np.float64) for operand in operands))
-        (actual,), (again,) = by_numba(op, *operands), by_numba(op, *operands)
+        (actual,), (repeated,) = by_numba(op, *operands), by_numba(op, *operands)
         # Sums of up to 10,000 products of normal numbers in float32: some 1e-6 of their size of 100.
         np.testing.assert_allclose(actual, exact, rtol=1e-5, atol=3e-6 * float(np.abs(exact).max()))
-        np.testing.assert_array_equal(actual, again)
+        np.testing.assert_array_equal(actual, repeated)
 
 
 def test_nan_stays_nan() -> None:
@@ -122,7 +122,7 @@ def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() ->
     solver = SGD.model_validate({"type": "SGD"})
     for dtype, backend in ((DType.FLOAT32, "numba"), (DType.BFLOAT16, "onednn")):
         plan = Compiler(net, solver=solver, device="null", dtype=dtype).plan(ProgramKind.TRAIN, 64)
-        chosen = {node.op.name: one for node, one in plan.choices.items() if node.scope.layer == "conv2"}
+        chosen = {node.op.name: choice for node, choice in plan.choices.items() if node.scope.layer == "conv2"}
         assert {chosen[name].kernel.backend for name in ("Conv+Add", "ConvInputGrad", "ConvWeightGrad")} == {backend}
     reasons = dict(chosen["Conv+Add"].rejected)
     (told,) = (reason for label, reason in reasons.items() if label.startswith("numba:ConvolutionBatchLastKernel"))
@@ -149,7 +149,7 @@ PLACES = {one: by_reference(MaxPool(one), IMAGES) for one in (APART, OVERLAPPING
         *((AveragePool(one), (IMAGES,)) for one in PLACES),
         *((AveragePoolGrad(one, IMAGES.shape), (actual[0],)) for one, actual in PLACES.items()),
     ],
-    ids=lambda one: repr(one) if isinstance(one, Op) else "",
+    ids=lambda value: repr(value) if isinstance(value, Op) else "",
 )
 def test_poolings_run_along_the_batch_where_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
     node = node_of(op, *operands)

@@ -36,7 +36,7 @@ def test_non_finite_values_propagate_as_in_numpy(op: Op, dtype: str) -> None:
 
 @pytest.mark.parametrize("op", [Maximum(), Minimum(), Greater(), Add(), Div()])
 def test_pairs_of_special_numbers(op: Op) -> None:
-    a, b = (one.reshape(-1) for one in np.meshgrid(SPECIAL[:10], SPECIAL[:10]))
+    a, b = (grid.reshape(-1) for grid in np.meshgrid(SPECIAL[:10], SPECIAL[:10]))
     (actual,), (right,) = by_numba(op, a, b), by_reference(op, a, b)
     np.testing.assert_array_equal(actual, right)
 
@@ -65,7 +65,7 @@ def test_casts(source: str, target: DType) -> None:
     np.testing.assert_array_equal(by_numba(Cast(target), x)[0], x.astype(str(target)))
 
 
-@pytest.mark.parametrize("other", [one for one in DType if one == one.compute_dtype and one not in CODED])
+@pytest.mark.parametrize("other", [dtype for dtype in DType if dtype == dtype.compute_dtype and dtype not in CODED])
 def test_types_without_arithmetic_here_are_declined(other: DType) -> None:
     assert why_untraceable(Cast(other), [TensorType((2,), DType.FLOAT32)]) == f"it computes in {other}"
 
@@ -83,9 +83,9 @@ def test_operands_broadcast_in_either_order_of_memory(
 ) -> None:
     random = np.random.default_rng(1)
     a, b, c = random.normal(size=shape), random.normal(size=other), random.normal(size=shape)
-    whole = Layout.channels_last(len(shape)) if last and len(shape) > 2 else PLAIN
+    layout = Layout.channels_last(len(shape)) if last and len(shape) > 2 else PLAIN
     fused = Fused(3, (FusedStep(Mul(), (0, 1)), FusedStep(Add(), (3, 2)), FusedStep(Greater(), (4, 0))), (4, 5))
-    actual = by_numba(fused, a, b, c, given=[whole, PLAIN, whole])
+    actual = by_numba(fused, a, b, c, given=[layout, PLAIN, layout])
     np.testing.assert_allclose(actual[0], a * b + c, rtol=1e-14, atol=1e-14)
     np.testing.assert_array_equal(actual[1], actual[0] > a)
 
@@ -106,7 +106,9 @@ def test_one_call_for_many_sets_shared_out_among_threads_and_written_over_operan
     sizes = (1, 100_003, 7, 64, 50_000)
     sets = [(random.normal(size=n), random.normal(size=n), np.array(0.1 * n)) for n in sizes]
     with using_threads(3):
-        actual = by_numba(MultiTensor(update, len(sizes)), *(one for operands in sets for one in operands), over=0)
+        actual = by_numba(
+            MultiTensor(update, len(sizes)), *(operand for operands in sets for operand in operands), over=0
+        )
     for (w, g, rate), new, step in zip(sets, actual[::2], actual[1::2], strict=True):
         np.testing.assert_allclose(step, g * rate, rtol=1e-15)
         np.testing.assert_allclose(new, w + g * rate, rtol=1e-14, atol=1e-15)

@@ -121,14 +121,14 @@ def test_agrees_with_float64_and_does_not_depend_on_the_number_of_threads(
 ) -> None:
     right = by_reference(op, *(x.astype(np.float64) if x.dtype == np.float32 else x for x in operands))
     use(1)
-    alone = by_numba(op, *operands, given=layouts(operands, last))
-    for actual, exact in zip(alone, right, strict=True):
+    expected = by_numba(op, *operands, given=layouts(operands, last))
+    for actual, exact in zip(expected, right, strict=True):
         # Sums of some thousand terms of size 1 in float32 err by about √n · 6e-8 of the largest result, at times more.
         scale = max(1.0, float(np.abs(exact).max()))
         np.testing.assert_allclose(actual, exact, rtol=1e-5, atol=2e-6 * scale)
     for count in (2, 3):
         use(count)
-        for actual, one in zip(by_numba(op, *operands, given=layouts(operands, last)), alone, strict=True):
+        for actual, one in zip(by_numba(op, *operands, given=layouts(operands, last)), expected, strict=True):
             np.testing.assert_array_equal(actual, one)
 
 

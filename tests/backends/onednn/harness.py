@@ -72,8 +72,8 @@ class Run:
 
     def __init__(self, desc: PrimitiveDesc, operands: Mapping[Any, Any]) -> None:
         engine = desc.engine
-        told = desc.count(Query.INPUTS) + desc.count(Query.OUTPUTS)
-        assert len(set(desc.arguments) - {Arg.SCRATCHPAD}) == told
+        described = desc.count(Query.INPUTS) + desc.count(Query.OUTPUTS)
+        assert len(set(desc.arguments) - {Arg.SCRATCHPAD}) == described
         assert set(map(int, operands)) <= set(desc.arguments), "an operand that the primitive does not take"
         self.memories: dict[int, Memory] = {}
         for argument in desc.arguments:

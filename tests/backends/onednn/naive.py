@@ -14,17 +14,17 @@ def taps(x: Array, window: Window, fill: float = 0.0) -> Array:
     x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *window.pads], constant_values=fill)
     reach = [(size - 1) * dilation + 1 for size, dilation in zip(window.size, window.dilation, strict=True)]
     axes = tuple(range(2, x.ndim))
-    seen = sliding_window_view(x, reach, axis=axes)
+    windows = sliding_window_view(x, reach, axis=axes)
     steps = [slice(None, None, step) for step in (*window.strides, *window.dilation)]
-    return seen[(slice(None), slice(None), *steps)]
+    return windows[(slice(None), slice(None), *steps)]
 
 
 def convolution(x: Array, w: Array, window: Window, groups: int = 1) -> Array:
     """x: (N, C, spatial…), w: (M, C/groups, kernel…) → (N, M, out…)."""
-    seen = taps(x, window)
+    windows = taps(x, window)
     rank = len(window.size)
     results = []
-    for part, weights in zip(np.split(seen, groups, axis=1), np.split(w.astype(np.float64), groups), strict=True):
+    for part, weights in zip(np.split(windows, groups, axis=1), np.split(w.astype(np.float64), groups), strict=True):
         axes = [1, *range(2 + rank, 2 + 2 * rank)]
         summed = np.tensordot(part, weights, axes=(axes, list(range(1, 2 + rank))))
         results.append(np.moveaxis(summed, -1, 1))
@@ -40,8 +40,8 @@ def convolution_input_gradient(dy: Array, w: Array, shape: tuple[int, ...], wind
 
 def convolution_weight_gradient(x: Array, dy: Array, shape: tuple[int, ...], window: Window, groups: int = 1) -> Array:
     """Each weight sees one tap of its input channel at every position: the sum of tap · dy over batch and positions."""
-    seen, axes = taps(x, window), [0, *range(2, dy.ndim)]
-    pairs = zip(np.split(dy.astype(np.float64), groups, axis=1), np.split(seen, groups, axis=1), strict=True)
+    windows, axes = taps(x, window), [0, *range(2, dy.ndim)]
+    pairs = zip(np.split(dy.astype(np.float64), groups, axis=1), np.split(windows, groups, axis=1), strict=True)
     return np.concatenate([np.tensordot(part, view, axes=(axes, axes)) for part, view in pairs]).reshape(shape)
 
 

@@ -32,9 +32,9 @@ def typed(*shape: int, dtype: DType = DType.FLOAT32) -> TensorType:
 def reasons(op: Op, *types: TensorType) -> list[str | None]:
     """Why each kernel of the library declines the op; None for one that takes it."""
     return [
-        one.reject_reason(op, *types)
-        for one in kernels_for(type(op), open_device("cpu").kernels)
-        if one.backend == NAME
+        kernel.reject_reason(op, *types)
+        for kernel in kernels_for(type(op), open_device("cpu").kernels)
+        if kernel.backend == NAME
     ]
 
 

@@ -75,11 +75,11 @@ def test_reshape_permute_and_part(engine):
 @pytest.mark.parametrize("tag", [None, Tag.ABCD_B8])
 def test_part_does_not_exceed_its_memory(engine, tag):
     shape = (2, 24, 3, 5)
-    whole = MemoryDesc.strided(engine, shape) if tag is None else MemoryDesc.tagged(engine, shape, tag)
-    assert whole.extent == whole.nbytes == 4 * 2 * 24 * 3 * 5
-    assert whole.part((2, 8, 3, 5), (0, 16, 0, 0)).extent == whole.nbytes
-    assert whole.part((1, 8, 3, 5), (1, 0, 0, 0)).extent == whole.nbytes - 4 * 16 * 3 * 5
-    assert whole.part((1, 8, 3, 5), (0, 8, 0, 0)).extent == 4 * 16 * 3 * 5
+    memory = MemoryDesc.strided(engine, shape) if tag is None else MemoryDesc.tagged(engine, shape, tag)
+    assert memory.extent == memory.nbytes == 4 * 2 * 24 * 3 * 5
+    assert memory.part((2, 8, 3, 5), (0, 16, 0, 0)).extent == memory.nbytes
+    assert memory.part((1, 8, 3, 5), (1, 0, 0, 0)).extent == memory.nbytes - 4 * 16 * 3 * 5
+    assert memory.part((1, 8, 3, 5), (0, 8, 0, 0)).extent == 4 * 16 * 3 * 5
 
 
 def test_element_types(engine):

@@ -61,9 +61,9 @@ def test_batch_normalization_by_given_statistics(engine):
     desc = describe(engine, x.shape)
     flags = SCALE_SHIFT | NormalizationFlags.USE_GLOBAL_STATS
     forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, flags, training=False)
-    given = {Arg.MEAN: mean, Arg.VARIANCE: variance, Arg.SCALE: scale, Arg.SHIFT: shift}
-    run = Run(forward, {Arg.SRC: x, **given})
-    mean, variance, scale, shift = (one.astype(np.float64).reshape(1, 3, 1, 1) for one in given.values())
+    arguments = {Arg.MEAN: mean, Arg.VARIANCE: variance, Arg.SCALE: scale, Arg.SHIFT: shift}
+    run = Run(forward, {Arg.SRC: x, **arguments})
+    mean, variance, scale, shift = (one.astype(np.float64).reshape(1, 3, 1, 1) for one in arguments.values())
     # Some 1/√(variance + ε) are near 20.
     assert_close(run[Arg.DST], normalize(x, scale, shift, None, mean, variance), 64)
 
@@ -81,9 +81,9 @@ def test_batch_normalization_with_fused_relu(engine, layout):
     assert_close(run[Arg.DST], np.maximum(y, 0), 32)
 
     backward = primitive_descs.batch_normalization_backward(desc, desc, desc, EPSILON, flags, forward)
-    given = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE], Arg.SCALE: scale}
+    arguments = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE], Arg.SCALE: scale}
     workspace = {Arg.WORKSPACE: run.memories[Arg.WORKSPACE]}
-    run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **given, **workspace})
+    run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **arguments, **workspace})
     passed = np.where(y > 0, dy, 0).astype(np.float64)
     normalized = normalize(x, 1, 0, axes)
     assert_close(run[Arg.DIFF_SHIFT], passed.sum(axes), GRADIENT_TERMS)
@@ -123,17 +123,17 @@ def test_scale_and_shift_are_taken_one_by_one(engine, flags):
     x, dy, scale, shift = uniform(4, 3, 5), uniform(4, 3, 5, seed=1), uniform(3, seed=2), uniform(3, seed=3)
     desc = describe(engine, x.shape)
     forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, flags)
-    given = {}
+    arguments = {}
     if flags & NormalizationFlags.USE_SCALE:
-        given[Arg.SCALE] = scale
-    run = Run(forward, given | {Arg.SRC: x} | ({Arg.SHIFT: shift} if flags & NormalizationFlags.USE_SHIFT else {}))
-    scaled = scale.reshape(1, 3, 1) if Arg.SCALE in given else 1
+        arguments[Arg.SCALE] = scale
+    run = Run(forward, arguments | {Arg.SRC: x} | ({Arg.SHIFT: shift} if flags & NormalizationFlags.USE_SHIFT else {}))
+    scaled = scale.reshape(1, 3, 1) if Arg.SCALE in arguments else 1
     shifted = shift.reshape(1, 3, 1) if flags & NormalizationFlags.USE_SHIFT else 0
     assert_close(run[Arg.DST], normalize(x, scaled, shifted, (0, 2)), 32)
 
     backward = primitive_descs.batch_normalization_backward(desc, desc, desc, EPSILON, flags, forward)
     statistics = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE]}
-    gradients = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **given, **statistics})
+    gradients = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **arguments, **statistics})
     gradient = numerical_gradient(lambda values: normalize(values, scaled, shifted, (0, 2)), x, dy)
     assert_close(gradients[Arg.DIFF_SRC], gradient, GRADIENT_TERMS)
     assert (Arg.DIFF_SCALE in backward.arguments) == bool(flags & NormalizationFlags.USE_SCALE)
@@ -146,9 +146,9 @@ def test_layer_normalization_takes_scale_and_shift_one_by_one(engine):
     for flags in FLAGS:
         forward = primitive_descs.layer_normalization_forward(desc, desc, statistics, EPSILON, flags)
         takes = {Arg.SCALE: NormalizationFlags.USE_SCALE, Arg.SHIFT: NormalizationFlags.USE_SHIFT}
-        ones = {arg: np.ones(7, np.float32) for arg, flag in takes.items() if flags & flag}
-        run = Run(forward, {Arg.SRC: x, **ones})
-        assert_close(run[Arg.DST], normalize(x, 1, 1 if Arg.SHIFT in ones else 0, -1), 32)
+        unit_arrays = {arg: np.ones(7, np.float32) for arg, flag in takes.items() if flags & flag}
+        run = Run(forward, {Arg.SRC: x, **unit_arrays})
+        assert_close(run[Arg.DST], normalize(x, 1, 1 if Arg.SHIFT in unit_arrays else 0, -1), 32)
 
 
 def response(x: Array, algorithm: AlgKind, size: int) -> Array:
@@ -157,8 +157,8 @@ def response(x: Array, algorithm: AlgKind, size: int) -> Array:
     wide = x.astype(np.float64)
     axes: tuple[int, ...] = (1,) if algorithm is AlgKind.LRN_ACROSS_CHANNELS else (2, 3)
     padded = np.pad(wide**2, [(half, half) if axis in axes else (0, 0) for axis in range(4)])
-    seen = np.lib.stride_tricks.sliding_window_view(padded, [size] * len(axes), axis=axes)
-    total = seen.sum(tuple(range(4, seen.ndim)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, [size] * len(axes), axis=axes)
+    total = windows.sum(tuple(range(4, windows.ndim)))
     return wide * (1.5 + 0.7 / size ** len(axes) * total) ** -0.75
 
 

@@ -72,7 +72,7 @@ def test_eltwise(engine, algorithm, layout):
         (AlgKind.ELTWISE_SQRT, np.sqrt),
         (AlgKind.ELTWISE_ROUND, np.rint),
     ],
-    ids=lambda one: getattr(one, "name", ""),
+    ids=lambda value: getattr(value, "name", ""),
 )
 def test_eltwise_of_positive_numbers(engine, algorithm, function):
     x = 2 + uniform(3, 5)

@@ -63,13 +63,13 @@ def kernels(node: Node) -> list[Kernel]:
     """The library's that take the node."""
     types = [value.type for value in node.inputs]
     return [
-        one
-        for one in kernels_for(type(node.op), open_device("cpu").kernels)
-        if one.backend == NAME and one.reject_reason(node.op, *types) is None
+        kernel
+        for kernel in kernels_for(type(node.op), open_device("cpu").kernels)
+        if kernel.backend == NAME and kernel.reject_reason(node.op, *types) is None
     ]
 
 
-def computed(one: Kernel, node: Node, arrays: Sequence[Array], lies: Layout = PLAIN) -> Array:
+def computed(kernel: Kernel, node: Node, arrays: Sequence[Array], lies: Layout = PLAIN) -> Array:
     """What the kernel makes of the arrays; those of the result's shape lie as told, and so does the result."""
     device, kind = open_device("cpu"), node.types[0]
     layouts = tuple(lies if value.shape == kind.shape else PLAIN for value in node.inputs)
@@ -82,8 +82,8 @@ def computed(one: Kernel, node: Node, arrays: Sequence[Array], lies: Layout = PL
     inputs = [lying(v.type, how, x) for v, how, x in zip(node.inputs, layouts, arrays, strict=True)]
     y = lying(kind, lies, np.zeros(kind.shape))
     signature = LayoutSignature(layouts, (lies,))
-    size = one.workspace(node, signature)
-    one.bind(node, Buffers(tuple(inputs), (y,), signature, device.allocate(size) if size else None))()
+    size = kernel.workspace(node, signature)
+    kernel.bind(node, Buffers(tuple(inputs), (y,), signature, device.allocate(size) if size else None))()
     return y
 
 
@@ -93,12 +93,12 @@ SPECIAL = np.array(
 """Also what overflows in a careless formula, or loses its digits. (The library's GELU doubles numbers on the way.)"""
 
 
-def tells_the_same(got: Array, expected: Array) -> None:
+def tells_the_same(actual: Array, expected: Array) -> None:
     """Finite values agree, infinite ones are not finite, and NaN stays NaN."""
     finite = np.isfinite(expected)
-    np.testing.assert_allclose(got[finite], expected[finite], rtol=2e-5, atol=2e-7)
-    assert not np.isfinite(got[~finite]).any()
-    assert np.isnan(got[np.isnan(expected)]).all()
+    np.testing.assert_allclose(actual[finite], expected[finite], rtol=2e-5, atol=2e-7)
+    assert not np.isfinite(actual[~finite]).any()
+    assert np.isnan(actual[np.isnan(expected)]).all()
 
 
 FUNCTIONS = (Tanh(), Sigmoid(), Softplus(), Elu(0.7), Abs(), Sqrt(), Log(), Neg(), Gelu())
@@ -111,8 +111,8 @@ def test_functions_of_extreme_numbers(engine: object, op: Op) -> None:
     with np.errstate(all="ignore"):
         expected = op.forward(np, x)
     assert kernels(node)
-    for one in kernels(node):
-        tells_the_same(computed(one, node, [x]), expected)
+    for kernel in kernels(node):
+        tells_the_same(computed(kernel, node, [x]), expected)
 
 
 @pytest.mark.parametrize("op", [Add(), Sub(), Mul(), Div(), GeluGrad()], ids=lambda op: op.name)
@@ -121,8 +121,8 @@ def test_pairs_of_extreme_numbers(engine: object, op: Op) -> None:
     node = node_of(op, a.shape, b.shape)
     with np.errstate(all="ignore"):
         expected = op.forward(np, a, b)
-    (one,) = kernels(node)
-    tells_the_same(computed(one, node, [a, b]), expected)
+    (kernel,) = kernels(node)
+    tells_the_same(computed(kernel, node, [a, b]), expected)
 
 
 @pytest.mark.parametrize("other", [(2, 5, 3, 4), (5, 1, 1), (1, 5, 3, 4), (2, 1, 3, 4), (2, 5, 1, 1), (4,), (1,), ()])
@@ -131,8 +131,8 @@ def test_a_second_operand_repeats(engine: object, other: tuple[int, ...], lies: 
     generator = np.random.default_rng(1)
     a, b = (generator.normal(size=shape).astype(np.float32) for shape in ((2, 5, 3, 4), other))
     node = node_of(Sub(), a.shape, b.shape)
-    for one in kernels(node):
-        np.testing.assert_array_equal(computed(one, node, [a, b], lies), a - b)
+    for kernel in kernels(node):
+        np.testing.assert_array_equal(computed(kernel, node, [a, b], lies), a - b)
 
 
 @pytest.mark.parametrize("op", [ReduceSum((1,)), ReduceMean((1,))], ids=lambda op: op.name)
@@ -142,25 +142,25 @@ def test_nan_spreads_only_in_its_row(engine: object, op: Op) -> None:
     x[rows * 8, rows] = np.nan
     node = node_of(op, x.shape)
     assert len(kernels(node)) == 2
-    for one in kernels(node):
-        np.testing.assert_array_equal(computed(one, node, [x]), op.forward(np, x))
+    for kernel in kernels(node):
+        np.testing.assert_array_equal(computed(kernel, node, [x]), op.forward(np, x))
 
 
 def test_sums_read_the_operand_layout_if_fast(engine: object) -> None:
     node = node_of(ReduceMean((1, 2, 3)), (2, 16, 3, 3))
-    (one,) = kernels(node)
-    assert one.layouts(node, [LAST]) == LayoutSignature((LAST,), (PLAIN,))
+    (kernel,) = kernels(node)
+    assert kernel.layouts(node, [LAST]) == LayoutSignature((LAST,), (PLAIN,))
     planes = node_of(ReduceMean((2, 3)), (2, 16, 3, 3))
-    assert one.layouts(planes, [LAST]) == LayoutSignature((PLAIN,), (PLAIN,))
+    assert kernel.layouts(planes, [LAST]) == LayoutSignature((PLAIN,), (PLAIN,))
 
 
 def test_concatenation_rounds_its_operands_as_its_result(engine: object) -> None:
     node, narrow = node_of(Concat(1), (2, 3), (2, 4)), PLAIN.with_dtype(DType.BFLOAT16)
-    (one,) = kernels(node)
-    assert one.low_precision_signature(node, LayoutSignature((narrow, PLAIN), (narrow,))) == LayoutSignature(
+    (kernel,) = kernels(node)
+    assert kernel.low_precision_signature(node, LayoutSignature((narrow, PLAIN), (narrow,))) == LayoutSignature(
         (narrow, narrow), (narrow,)
     )
-    assert one.low_precision_signature(node, LayoutSignature((narrow, PLAIN), (PLAIN,))) == LayoutSignature(
+    assert kernel.low_precision_signature(node, LayoutSignature((narrow, PLAIN), (PLAIN,))) == LayoutSignature(
         (PLAIN, PLAIN), (PLAIN,)
     )
 

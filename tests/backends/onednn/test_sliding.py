@@ -197,9 +197,9 @@ pooling = pytest.mark.parametrize(("shape", "window"), POOLINGS.values(), ids=PO
 @in_each_layout
 def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, layout):
     x = uniform(*shape)
-    seen = naive.taps(x, window, fill=-np.inf)
-    axes = tuple(range(len(shape), seen.ndim))
-    y = seen.max(axes)
+    windows = naive.taps(x, window, fill=-np.inf)
+    axes = tuple(range(len(shape), windows.ndim))
+    y = windows.max(axes)
     src, dst = describe(engine, shape, "plain" if layout == "any" else layout), describe(engine, y.shape, layout)
     forward = primitive_descs.pooling_forward(src, dst, window, AlgKind.POOLING_MAX)
     assert Arg.WORKSPACE in forward.arguments
@@ -209,7 +209,7 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
     # The gradient goes to the one element that equals the maximum: all elements of `x` differ.
     dy = uniform(*y.shape, seed=1)
     indices = naive.taps(np.arange(x.size).reshape(shape), window, fill=-1)
-    chosen = indices[seen == y.reshape(*y.shape, *[1] * len(axes))].astype(int)
+    chosen = indices[windows == y.reshape(*y.shape, *[1] * len(axes))].astype(int)
     expected = np.zeros(x.size)
     np.add.at(expected, chosen, dy.reshape(-1).astype(np.float64))
     backward = primitive_descs.pooling_backward(src, forward[Arg.DST], window, AlgKind.POOLING_MAX, forward)
@@ -223,11 +223,11 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
 @pytest.mark.parametrize("algorithm", [AlgKind.POOLING_AVG_INCLUDE_PADDING, AlgKind.POOLING_AVG_EXCLUDE_PADDING])
 def test_average_pooling(engine, shape, window, layout, algorithm):
     def average(values: Array) -> Array:
-        seen = naive.taps(values, window)
-        axes = tuple(range(len(shape), seen.ndim))
+        windows = naive.taps(values, window)
+        axes = tuple(range(len(shape), windows.ndim))
         inside = naive.taps(np.ones_like(values), window).sum(axes)
-        whole = algorithm is AlgKind.POOLING_AVG_INCLUDE_PADDING
-        return seen.sum(axes) / (np.prod(window.size) if whole else inside)
+        includes_padding = algorithm is AlgKind.POOLING_AVG_INCLUDE_PADDING
+        return windows.sum(axes) / (np.prod(window.size) if includes_padding else inside)
 
     x = uniform(*shape)
     y = average(x)

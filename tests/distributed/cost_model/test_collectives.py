@@ -58,24 +58,24 @@ def ring(world: World) -> None:
 
 
 def tree(world: World) -> None:
-    p, whole = world.ranks, slice(None)
+    p, full = world.ranks, slice(None)
     distances = [2**index for index in range(ceil(log2(p)))]
     for distance in distances:
-        world.round([(r, r - distance, whole) for r in range(distance, p, 2 * distance)], adds=True)
+        world.round([(r, r - distance, full) for r in range(distance, p, 2 * distance)], adds=True)
     for distance in reversed(distances):
-        world.round([(r - distance, r, whole) for r in range(distance, p, 2 * distance)], adds=False)
+        world.round([(r - distance, r, full) for r in range(distance, p, 2 * distance)], adds=False)
 
 
 def paired(world: World) -> Iterator[list[int]]:
     """Those that take part where their number is no power of two: of each of the first pairs one hands over before."""
     power = 2 ** int(log2(world.ranks))
-    rest, whole = world.ranks - power, slice(None)
+    rest, full = world.ranks - power, slice(None)
     pairs = [(2 * index, 2 * index + 1) for index in range(rest)]
     if rest:
-        world.round([(one, other, whole) for one, other in pairs], adds=True)
+        world.round([(one, other, full) for one, other in pairs], adds=True)
     yield [other for _, other in pairs] + list(range(2 * rest, world.ranks))
     if rest:
-        world.round([(other, one, whole) for one, other in pairs], adds=False)
+        world.round([(other, one, full) for one, other in pairs], adds=False)
 
 
 def doubling(world: World) -> None:
@@ -176,12 +176,12 @@ def test_hosts_share_their_connection():
     crossing = [one for one in c.halving(2**26, every) if one.leave]
     assert {one.flows for one in crossing} == {8}
     assert [one.rounds for one in c.halving(2**26, every) if not one.leave] == [1] * 6
-    whole = c.hierarchical(2**26, every)
-    assert sum(one.left for one in whole) == pytest.approx(2 * 7 / 8 * 2**26 * 8)
-    assert sum(one.sent for one in whole) == pytest.approx(8 * 2 * 7 * 2**26 + 2 * 7 / 8 * 2**26 * 8)
+    full = c.hierarchical(2**26, every)
+    assert sum(one.left for one in full) == pytest.approx(2 * 7 / 8 * 2**26 * 8)
+    assert sum(one.sent for one in full) == pytest.approx(8 * 2 * 7 * 2**26 + 2 * 7 / 8 * 2**26 * 8)
     # Halving that begins with the neighbours is hierarchical by itself; doubling sends everything everywhere.
-    assert c.seconds(whole, every) == pytest.approx(c.seconds(c.halving(2**26, every), every))
-    assert c.seconds(whole, every) < c.seconds(c.doubling(2**26, every), every) / 10
+    assert c.seconds(full, every) == pytest.approx(c.seconds(c.halving(2**26, every), every))
+    assert c.seconds(full, every) < c.seconds(c.doubling(2**26, every), every) / 10
     assert c.auto(2**26, cluster(8, 8)) != ()
     assert all(not one.leave for one in c.auto(2**26, cluster(8, 8)))
 

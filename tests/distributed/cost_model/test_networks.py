@@ -13,7 +13,7 @@ def test_rates_are_those_of_the_line_less_headers():
         assert 0.99 < 8 / NETWORKS[name].beta / (gigabits * 1e9) < 1
     for name, gigabits in (("ethernet-1g", 1), ("ethernet-10g", 10), ("ethernet-25g", 25), ("ethernet-100g", 100)):
         assert 8 / NETWORKS[name].beta / (gigabits * 1e9) == pytest.approx(1448 / 1538)
-    assert all(one.source and one.name == name and one.alpha > 0 for name, one in NETWORKS.items())
+    assert all(network.source and network.name == name and network.alpha > 0 for name, network in NETWORKS.items())
 
 
 def test_network_from_alpha_and_beta():

@@ -114,7 +114,11 @@ def test_stages_minimize_the_slowest():
 
 def test_buckets_are_filled_in_backward_order():
     parts = [(40.0, 20.0, 1.0), (70.0, 35.0, 2.0), (0.0, 0.0, 3.0), (300.0, 150.0, 4.0), (10.0, 5.0, 5.0)]
-    assert [(one.bytes, one.ready) for one in make_buckets(parts, first=100, others=200)] == [(55, 2), (150, 4), (5, 5)]
+    assert [(make_bucket.bytes, make_bucket.ready) for make_bucket in make_buckets(parts, first=100, others=200)] == [
+        (55, 2),
+        (150, 4),
+        (5, 5),
+    ]
     assert make_buckets([(0.0, 0.0, 1.0)]) == []
 
 
@@ -212,10 +216,10 @@ def test_dense_layers_are_split_to_send_least(samples: int, p: int):
     )
     job = TrainingJob(ComputeModel((StepCost(samples, layers),)), samples, algorithm=ring)
     names, sent = ("fc", "logits", "side"), dict[tuple[str, ...], float]()
-    for ways in product(("whole", "columns", "rows"), repeat=3):
-        actual = predict("model", replace(job, ways=dict(zip(names, ways, strict=True))), cluster(p))
+    for splits in product(("whole", "columns", "rows"), repeat=3):
+        actual = predict("model", replace(job, ways=dict(zip(names, splits, strict=True))), cluster(p))
         if isinstance(actual, StepPrediction):
-            sent[ways] = actual.traffic.by_role["worker"]
+            sent[splits] = actual.traffic.by_role["worker"]
     assert len(sent) == 26  # all but those where nothing is divided
     assert predicted("model", p, job).traffic.by_role["worker"] == pytest.approx(min(sent.values()))
 

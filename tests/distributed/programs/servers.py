@@ -54,14 +54,14 @@ class Counters:
         self._group.all_gather_objects(-self.moves)
 
 
-def lets(way: ParameterServer) -> int:
+def lets(parallel: ParameterServer) -> int:
     """Return how many steps the first worker can do before the last one has done any."""
-    if way.mode == "stale_synchronous":
-        return way.staleness
-    return AHEAD if way.backup_workers or way.mode == "asynchronous" else 0
+    if parallel.mode == "stale_synchronous":
+        return parallel.staleness
+    return AHEAD if parallel.backup_workers or parallel.mode == "asynchronous" else 0
 
 
-def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None:
+def work(group: Communicator, mates: Communicator, parallel: ParameterServer) -> None:
     """Train as a worker: each step's gradient is the number of the step, times what the worker's samples count."""
     client, last = Client(group, WORKERS, SIZES, "float64", 1), group.rank == WORKERS - 1
     done, ahead, started, pushed = 0, 0, dict[int, float](), dict[int, float]()
@@ -69,7 +69,7 @@ def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None
         mates.start_receive(ANSWERED, 0, READY).wait()
     while done < client.stop:
         started[done] = time.monotonic()
-        if group.rank == 0 and done == lets(way):
+        if group.rank == 0 and done == lets(parallel):
             mates.start_send(ANSWERED, WORKERS - 1, READY).wait()
         if last:
             time.sleep(PAUSE)
@@ -82,33 +82,33 @@ def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None
         done = client.step
         pieces = {float(one) for part in actual for one in np.unique(part)}
         assert len(pieces) == 1, "each fetch is one state of the whole net"
-        if way.mode == "synchronous":
+        if parallel.mode == "synchronous":
             assert pieces == {0.25 * done * (done + 1)}  # the mean is that of one worker, whoever was dropped
             assert client.loss is not None
             assert client.loss < done
     assert client.stop == client.snapshot
     assert done == client.stop >= STEPS
     slowest = mates.all_gather_objects(ahead)[-1]
-    if way.backup_workers:
+    if parallel.backup_workers:
         assert client.late > 0
         assert slowest >= AHEAD, "who is late passes over steps"
     else:
         assert client.late == 0
         assert slowest == 1
         far = lead(mates.all_gather_objects([list(started.values()), list(pushed.values())]))
-        assert far == lets(way) or (way.mode == "asynchronous" and far > AHEAD)
+        assert far == lets(parallel) or (parallel.mode == "asynchronous" and far > AHEAD)
     client.fetch()
     mates.barrier()
     looked = client.fetch()[0][0]
     assert mates.all_gather_objects(float(looked)) == [looked] * WORKERS
-    if not way.backup_workers:
+    if not parallel.backup_workers:
         np.testing.assert_allclose(looked, 0.25 * done * (done + 1), rtol=1e-13)
     if group.is_first:
         client.gather()
         client.assemble()
     moves = group.all_gather_objects(None)[WORKERS:]
-    assert [-one for one in group.all_gather_objects(None)[WORKERS:]] == moves
-    assert moves == [done if way.mode == "synchronous" else done * WORKERS] * len(SIZES)
+    assert [-all_gather_object for all_gather_object in group.all_gather_objects(None)[WORKERS:]] == moves
+    assert moves == [done if parallel.mode == "synchronous" else done * WORKERS] * len(SIZES)
     client.leave()
 
 

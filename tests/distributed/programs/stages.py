@@ -75,10 +75,10 @@ def synthetic_inputs(net: NetSpec, samples: int) -> dict[str, Any]:
     """Inputs of a batch."""
     random = np.random.default_rng(5)
     return {
-        name: random.standard_normal((samples, *one.shape))
-        if one.dtype == "float32"
-        else random.integers(0, 3, (samples, *one.shape)).astype(one.dtype)
-        for name, one in net.inputs.items()
+        name: random.standard_normal((samples, *model_input.shape))
+        if model_input.dtype == "float32"
+        else random.integers(0, 3, (samples, *model_input.shape)).astype(model_input.dtype)
+        for name, model_input in net.inputs.items()
     }
 
 

@@ -24,7 +24,7 @@ def digest(arrays: dict[str, np.ndarray[Any, Any]]) -> str:
     return hashlib.sha256(b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
 
 
-def train(spec: str, way: str, folder: Path, *, resume: bool = False) -> dict[str, Any]:
+def train(spec: str, parallel: str, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """Train: losses, bytes and what all workers have in the end."""
     actual: dict[str, Any] = {"losses": []}
 
@@ -35,7 +35,7 @@ def train(spec: str, way: str, folder: Path, *, resume: bool = False) -> dict[st
             case "start" | "done":
                 actual[event["event"]] = event.get("bytes_per_step")
 
-    changes = [f"parallel={way}", f"train.max_steps={STEPS}", f"train.checkpoint_every={BREAK}"]
+    changes = [f"parallel={parallel}", f"train.max_steps={STEPS}", f"train.checkpoint_every={BREAK}"]
     graph = run(spec, changes, run_dir=folder, resume=resume, listeners=[listen])
     if world().is_first:
         newest = read_checkpoint(max((graph.run_dir / "checkpoints").glob("*.h5")))
@@ -46,17 +46,17 @@ def train(spec: str, way: str, folder: Path, *, resume: bool = False) -> dict[st
 
 def main(spec: str, *ways: str) -> None:
     """All ways."""
-    for number, way in enumerate(ways):
+    for number, parallel in enumerate(ways):
         folder = Path(spec).parent / str(number)
-        whole = train(spec, way, folder / "whole")
+        uninterrupted = train(spec, parallel, folder / "whole")
         if world().is_first:
             half = Path(shutil.copytree(folder / "whole", folder / "half"))
             (half / "weights.h5").unlink()
             (half / "checkpoints" / f"step-{STEPS:08}.h5").unlink()
         world().barrier()
-        again = train(spec, way, folder / "half", resume=True)
+        resumed = train(spec, parallel, folder / "half", resume=True)
         if world().is_first:
-            print(json.dumps({"whole": whole, "again": again}), flush=True)
+            print(json.dumps({"whole": uninterrupted, "again": resumed}), flush=True)
 
 
 if __name__ == "__main__":

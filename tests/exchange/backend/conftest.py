@@ -21,12 +21,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     counts: dict[str, Counter[str]] = {}
     for state in ("passed", "skipped", "failed"):
         for report in terminalreporter.stats.get(state, []):
-            _, found, rest = report.nodeid.partition("::OnnxBackend")
-            if found:
+            _, actual, rest = report.nodeid.partition("::OnnxBackend")
+            if actual:
                 counts.setdefault(rest.partition("ModelTest")[0], Counter())[state] += 1
-    for suite, found in sorted(counts.items()):
-        total = found.total()
+    for suite, actual in sorted(counts.items()):
+        total = actual.total()
         terminalreporter.write_line(
-            f"onnx.backend.test, {suite}: {found['passed']} of {total} pass, {found['skipped']} are excluded "
-            f"(-rs says why), {found['failed']} fail"
+            f"onnx.backend.test, {suite}: {actual['passed']} of {total} pass, {actual['skipped']} are excluded "
+            f"(-rs says why), {actual['failed']} fail"
         )

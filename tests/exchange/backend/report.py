@@ -40,8 +40,8 @@ def run(case: TestCase, suite: str) -> Result:
     try:
         prepared = backend_of(suite).prepare(model)
         for inputs, expected in case.data_sets or _stored(Path(case.model_dir or "")):
-            made = prepared.run([_array(one) for one in inputs])
-            Runner.assert_similar_outputs([_array(one) for one in expected], made, case.rtol, case.atol)
+            results = prepared.run([_array(model_input) for model_input in inputs])
+            Runner.assert_similar_outputs([_array(one) for one in expected], results, case.rtol, case.atol)
     except Exception as error:
         return Result(case.name, operators, _reason(error))
     return Result(case.name, operators, "")
@@ -56,16 +56,16 @@ def _stored(folder: Path) -> list[tuple[list[Any], list[Any]]]:
     return [(tensors(data, "input"), tensors(data, "output")) for data in sorted(folder.glob("test_data_set_*"))]
 
 
-def _array(given: Any) -> Any:
-    return onnx.numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else given
+def _array(values: Any) -> Any:
+    return onnx.numpy_helper.to_array(values) if isinstance(values, onnx.TensorProto) else values
 
 
 def _reason(error: Exception) -> str:
     """Why a case fails: what of the operator, not of the node; the first reason of several."""
     if isinstance(error, NetspecError):
         first = error.problems[0].message.removeprefix("the model: ")
-        found = re.fullmatch(r"node `[^`]*` \((\w+), opset \d+\) can't be imported: (.*)", first)
-        return f"{found[1]}: {found[2]}" if found else re.sub(r" \(opset \d+\)", "", first)
+        match = re.fullmatch(r"node `[^`]*` \((\w+), opset \d+\) can't be imported: (.*)", first)
+        return f"{match[1]}: {match[2]}" if match else re.sub(r" \(opset \d+\)", "", first)
     return "other results" if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}".split("\n")[0]
 
 

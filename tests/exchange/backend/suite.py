@@ -103,20 +103,20 @@ def cases() -> Iterator[tuple[str, TestCase]]:
 
 def standard_tests(module: str) -> dict[str, type]:
     """ONNX's own test classes on netspec's CPU; an excluded case is skipped with its reason, or fails if it passes."""
-    found = {}
+    results = {}
     for backend in (Reference, Fast):
         classes = BackendTest(backend, module).test_cases
         for suite, name in SUITES.items():
             if backend_of(suite) is backend:
-                found[f"OnnxBackend{name}ModelTest"] = classes[f"OnnxBackend{name}ModelTest"]
-    for cls in found.values():
+                results[f"OnnxBackend{name}ModelTest"] = classes[f"OnnxBackend{name}ModelTest"]
+    for cls in results.values():
         for name, function in list(vars(cls).items()):
             exclusion = why_excluded(name.removesuffix("_cpu"))
             if name.endswith("_cuda"):
                 delattr(cls, name)  # skipped one by one they would bury what is worth reading
             elif exclusion is not None:
                 setattr(cls, name, _expected_to_fail(function, exclusion.reason))
-    return found
+    return results
 
 
 def _expected_to_fail(

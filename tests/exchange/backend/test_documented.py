@@ -30,14 +30,16 @@ def shown() -> set[str]:
         for suite, case in cases()
         if suite != "real" and why_excluded(case.name) is None
     )
-    return {node.op_type for made in models for node in made.graph.node if not node.domain}
+    return {node.op_type for model in models for node in model.graph.node if not node.domain}
 
 
 def test_an_operator_that_is_listed_is_read(shown: set[str]) -> None:
     *onnx_lines, _, _ = listed("Import from ONNX")
     in_document = {name for line in onnx_lines for name in listed("Import from ONNX")[line]}
     assert sorted(in_document - shown) == sorted(SHOWN_ELSEWHERE)
-    assert sorted(shown & {one.name for one in onnx.defs.get_all_schemas() if not one.domain} - in_document) == []
+    assert (
+        sorted(shown & {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain} - in_document) == []
+    )
 
 
 @pytest.mark.parametrize("name", SHOWN_ELSEWHERE)
@@ -47,7 +49,7 @@ def test_an_operator_that_no_case_shows_is_tested(name: str) -> None:
 
 
 def test_an_operator_of_onnxruntimes_own_is_tested() -> None:
-    models = [made for made, _ in (*MODELS.values(), *QUANTIZED.values(), *LSTMS.values())]
-    own = {node.op_type for made in models for node in made.graph.node if node.domain == MICROSOFT}
+    models = [model for model, _ in (*MODELS.values(), *QUANTIZED.values(), *LSTMS.values())]
+    contributed = {node.op_type for model in models for node in model.graph.node if node.domain == MICROSOFT}
     *_, own_line, _ = listed("Import from ONNX")
-    assert sorted(own) == listed("Import from ONNX")[own_line]
+    assert sorted(contributed) == listed("Import from ONNX")[own_line]

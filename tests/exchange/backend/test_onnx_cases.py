@@ -21,5 +21,5 @@ def test_every_exclusion_is_of_cases_that_there_are() -> None:
 
 
 def test_no_case_is_excluded_twice() -> None:
-    twice = [case.name for _, case in cases() if sum(exclusion.covers(case.name) for exclusion in exclusions()) > 1]
-    assert not twice
+    duplicate = [case.name for _, case in cases() if sum(exclusion.covers(case.name) for exclusion in exclusions()) > 1]
+    assert not duplicate

@@ -62,8 +62,8 @@ def test_weights_alone_are_laid_onto_a_net(tmp_path: Path) -> None:
     write_weights(path, {"a/kernel": np.ones(2, "float32")})
     layers = [{"name": "a", "type": "Dense", "units": 1}]
     net = load_net({"netspec": 1, "inputs": {"x": {"shape": [2]}}, "layers": layers})
-    found = import_weights(path, Target(net, {}))
-    np.testing.assert_array_equal(found["a/kernel"], np.ones(2))
+    results = import_weights(path, Target(net, {}))
+    np.testing.assert_array_equal(results["a/kernel"], np.ones(2))
 
 
 def recognized(path: Path, data: bytes) -> str:
@@ -144,14 +144,14 @@ def samples(tmp_path_factory) -> list[tuple[str, bytes]]:
     folder = tmp_path_factory.mktemp("samples")
     layers = [{"name": "a", "type": "Dense", "units": 2}, {"name": "b", "type": "Softmax"}]
     model = load({"netspec": 1, "name": "net", "inputs": {"x": {"shape": [2]}}, "layers": layers}, device="reference")
-    found = []
+    results = []
     for format in FORMATS:
         if format.write:
             path = folder / format.name / f"model{max(format.suffixes, key=len)}"
             path.parent.mkdir()
             written = write_model(model, model.spec, path, model.preprocessing).files
-            found += [(format_of(file).name, file.read_bytes()) for file in written]
-    return found
+            results += [(format_of(file).name, file.read_bytes()) for file in written]
+    return results
 
 
 def test_samples_of_every_format_are_there(samples) -> None:
@@ -183,11 +183,11 @@ def others() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("what", others())
+@pytest.mark.parametrize("kind", others())
 @pytest.mark.parametrize("suffix", ["", ".dat"])
-def test_files_of_other_programs_are_of_no_format(tmp_path: Path, what: str, suffix: str) -> None:
+def test_files_of_other_programs_are_of_no_format(tmp_path: Path, kind: str, suffix: str) -> None:
     with pytest.raises(InputError, match="unrecognized file format"):
-        recognized(tmp_path / f"file{suffix}", others()[what])
+        recognized(tmp_path / f"file{suffix}", others()[kind])
 
 
 def test_hdf5_of_other_programs_is_of_no_format(tmp_path: Path) -> None:

@@ -53,18 +53,18 @@ def expected_of(proto: onnx.ModelProto, arrays: Arrays) -> list[np.ndarray]:
 def test_it_computes_the_same(name: str, tmp_path: Path) -> None:
     proto, arrays = MODELS[name]
     results, _ = results_of(proto, arrays, tmp_path)
-    for have, want in zip(results, expected_of(proto, arrays), strict=True):
-        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+    for have, expected in zip(results, expected_of(proto, arrays), strict=True):
+        np.testing.assert_allclose(have, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_integers_are_equal(name: str, tmp_path: Path) -> None:
     proto, arrays = QUANTIZED[name]
-    have, want = results_of(proto, arrays, tmp_path)[0][0], expected_of(proto, arrays)[0]
-    if want.dtype.kind == "f":
-        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+    have, expected = results_of(proto, arrays, tmp_path)[0][0], expected_of(proto, arrays)[0]
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(have, expected, rtol=1e-4, atol=1e-5)
     else:
-        np.testing.assert_array_equal(have, want)
+        np.testing.assert_array_equal(have, expected)
 
 
 @pytest.mark.parametrize("name", LSTMS)
@@ -72,8 +72,8 @@ def test_an_lstm_rounds_what_onnxruntime_rounds(name: str, tmp_path: Path) -> No
     """A different rounding in a single step would cause a difference of 1e-3; the rest is from sigmoid and tanh."""
     proto, arrays = LSTMS[name]
     results, _ = results_of(proto, arrays, tmp_path)
-    for have, want in zip(results, expected_of(proto, arrays), strict=True):
-        np.testing.assert_allclose(have, want, atol=2e-6)
+    for have, expected in zip(results, expected_of(proto, arrays), strict=True):
+        np.testing.assert_allclose(have, expected, atol=2e-6)
 
 
 def test_that_states_are_quantized_together_is_noted(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_packed_heads_are_those_of_three_tensors(tmp_path: Path) -> None:
     """onnxruntime does not support the packed form on CPUs: compare with separate tensors."""
     query, key, value = (drawn(2, 5, 2, 4) for _ in range(3))
     flat = {name: array.reshape(2, 5, 8) for name, array in (("q", query), ("k", key), ("v", value))}
-    apart, together, two = (
+    separate, together, two = (
         results_of(proto, arrays, tmp_path)[0][0]
         for proto, arrays in (
             heads("q k v", flat),
@@ -100,8 +100,8 @@ def test_packed_heads_are_those_of_three_tensors(tmp_path: Path) -> None:
             heads("q k", {"q": flat["q"], "k": np.stack([key, value], 3)}),
         )
     )
-    np.testing.assert_allclose(together, apart, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(two, apart, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(together, separate, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(two, separate, rtol=1e-5, atol=1e-6)
 
 
 UNSUPPORTED = {
@@ -126,6 +126,6 @@ UNSUPPORTED = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_unsupported_nodes_are_reported(name: str, tmp_path: Path) -> None:
-    (proto, _), says = UNSUPPORTED[name]
-    with pytest.raises(InputError, match=says):
+    (proto, _), message = UNSUPPORTED[name]
+    with pytest.raises(InputError, match=message):
         imported(proto, tmp_path)

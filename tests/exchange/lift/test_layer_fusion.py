@@ -108,10 +108,12 @@ def of_groups(affine: bool = True, groups: int = 2, gamma: float = 1.0) -> onnx.
     )  # fmt: skip
 
 
-def dealt(shape: Sequence[int], split: Sequence[int], order: Sequence[int], whole: Sequence[int]) -> onnx.ModelProto:
+def dealt(
+    shape: Sequence[int], split: Sequence[int], order: Sequence[int], expected_shape: Sequence[int]
+) -> onnx.ModelProto:
     """A model that splits axes, turns them and makes them one."""
     nodes = chain("r = Reshape x split", "t = Transpose r", "y = Reshape t whole", Transpose={"perm": order})
-    return model(nodes, ("N", *shape), split=ints(0, *split), whole=ints(0, *whole))
+    return model(nodes, ("N", *shape), split=ints(0, *split), whole=ints(0, *expected_shape))
 
 
 CROSS = model(
@@ -180,11 +182,11 @@ def of_one_product(how: str) -> onnx.ModelProto:
     return model([*nodes, *LOOK, *BEHIND], ("N", T, 6), **WIDE)
 
 
-def as_one_node(apart: bool = False, **fields: Any) -> onnx.ModelProto:
+def as_one_node(separate: bool = False, **fields: Any) -> onnx.ModelProto:
     """Attention by ONNX's own operator, which may have the heads apart already."""
     names, before = "qm km vm", chain("qm = MatMul x wq", "km = MatMul x wk", "vm = MatMul x wv")
     behind = chain("y = MatMul o wo")
-    if apart:
+    if separate:
         names, before = "qh kh vh", heads("q", "k", "v", bias=False)
         behind = [*chain("ot = Transpose o", **UP), *chain("of = Reshape ot flat", "y = MatMul of wo")]
     else:
@@ -214,7 +216,7 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
         for how in ("PyTorch", "timm", "Paddle", "unbound", "GPT-2")
     },
     "one node": (as_one_node(), [ONE_NODE]),
-    "one node, heads apart": (as_one_node(apart=True), [ONE_NODE]),
+    "one node, heads apart": (as_one_node(separate=True), [ONE_NODE]),
     "one node, causal": (as_one_node(is_causal=1), [CAUSAL]),
     "one node, a mask of all places before": (as_one_node(mask="before"), [CAUSAL]),
     "one node of a head": (

@@ -87,7 +87,7 @@ def test_an_output_of_another_element_type_is_noted(dtype: int, nodes: Any, note
     proto = model(nodes, ("N", 3), dtype=TensorProto.FLOAT if dtype == TensorProto.INT64 else dtype)
     proto.graph.output[0].type.tensor_type.elem_type = dtype
     (tmp_path / "m").write_bytes(proto.SerializeToString())
-    assert [one for one in import_onnx(tmp_path / "m").notes if "output" in one] == notes
+    assert [note for note in import_onnx(tmp_path / "m").notes if "output" in note] == notes
 
 
 def test_notes_of_an_import(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_notes_on_an_output_that_is_an_input_and_a_name_of_two_lines(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("said", "size"),
+    ("attributes", "size"),
     [
         ({"strides": [3, 2], "auto_pad": "SAME_UPPER", "group": 2, "dilations": [1, 2]}, (4, 3)),
         ({"strides": [2, 3], "auto_pad": "SAME_LOWER", "output_padding": [1, 2]}, (3, 2)),
@@ -127,12 +127,12 @@ def test_notes_on_an_output_that_is_an_input_and_a_name_of_two_lines(tmp_path: P
     ],
 )
 def test_a_transposed_convolution_is_as_large_as_onnxruntimes(
-    said: dict[str, Any], size: tuple[int, int], tmp_path: Path
+    attributes: dict[str, Any], size: tuple[int, int], tmp_path: Path
 ) -> None:
     proto = model(
-        [node("ConvTranspose", "x w b", **said)],
+        [node("ConvTranspose", "x w b", **attributes)],
         ("N", 2, 4, 3),
         w=floats(2, 2, *size),
-        b=floats(2 * said.get("group", 1)),
+        b=floats(2 * attributes.get("group", 1)),
     )
     agrees(proto, tmp_path)

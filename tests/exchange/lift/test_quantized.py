@@ -91,18 +91,20 @@ def test_an_unknown_element_type_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "numbers"), [("INT4", [-8, -1, 0, 7, 3]), ("UINT2", [0, 3, 1, 2, 3])])
-@pytest.mark.parametrize("beside", [False, True])
-def test_weights_of_less_than_a_byte_are_unpacked(kind: str, numbers: list[int], beside: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_external", [False, True])
+def test_weights_of_less_than_a_byte_are_unpacked(
+    kind: str, numbers: list[int], is_external: bool, tmp_path: Path
+) -> None:
     nodes = [node("DequantizeLinear", "w s", "k"), node("Mul", "x k")]
     proto = model(nodes, ("N", 5), opset=25, s=np.float32(0.5))
     dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(kind))
-    held = onnx.numpy_helper.from_array(np.array(numbers).astype(dtype), "w")
-    if beside:
-        (tmp_path / "w.bin").write_bytes(held.raw_data)
-        held.ClearField("raw_data")
-        held.data_location = onnx.TensorProto.EXTERNAL
-        held.external_data.add(key="location", value="w.bin")
-    proto.graph.initializer.append(held)
+    tensor = onnx.numpy_helper.from_array(np.array(numbers).astype(dtype), "w")
+    if is_external:
+        (tmp_path / "w.bin").write_bytes(tensor.raw_data)
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="w.bin")
+    proto.graph.initializer.append(tensor)
     net, _ = imported(proto, tmp_path)
     x = random.normal(size=(2, 5)).astype("float32")
     np.testing.assert_allclose(net.predict({"x": x})["y"], x * np.array(numbers) * 0.5, rtol=1e-6)

@@ -18,10 +18,14 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
 
-def weights(kind: str, ways: int = 1) -> dict[str, Any]:
+def weights(kind: str, direction_count: int = 1) -> dict[str, Any]:
     """Of 3 units that read 2 features."""
     wide = 3 * GATES[kind]
-    return {"w": floats(ways, wide, 2) - 0.5, "r": floats(ways, wide, 3) - 0.5, "b": floats(ways, 2 * wide) - 0.5}
+    return {
+        "w": floats(direction_count, wide, 2) - 0.5,
+        "r": floats(direction_count, wide, 3) - 0.5,
+        "b": floats(direction_count, 2 * wide) - 0.5,
+    }
 
 
 def same(proto: onnx.ModelProto, folder: Path, swapped: bool = True, **inputs: np.ndarray) -> str:
@@ -39,10 +43,10 @@ def of_sequences(
     kind: str, more: list[onnx.NodeProto], results: str = "a", outputs: str = "y", **attributes: Any
 ) -> Any:
     """A model of sequences (T, N, 2) without first states."""
-    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    direction_count = 2 if attributes.get("direction") == "bidirectional" else 1
     nodes = [node(kind, "x w r b", results, hidden_size=3, **attributes), *more]
     constants: dict[str, Any] = {"zero": ints(0), "one": ints(1), "last": np.int64(-1), "flat": ints(0, 0, -1)}
-    return joined(nodes, {"x": [4, "N", 2]}, outputs, **weights(kind, ways), **constants)
+    return joined(nodes, {"x": [4, "N", 2]}, outputs, **weights(kind, direction_count), **constants)
 
 
 @pytest.mark.parametrize("kind", GATES)
@@ -112,9 +116,9 @@ def test_samples_in_front_and_constant_first_states(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_recurrences_without_a_layer_are_unrolled(kind: str, attributes: dict[str, Any], tmp_path: Path) -> None:
-    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    direction_count = 2 if attributes.get("direction") == "bidirectional" else 1
     nodes = [node(kind, "x w r b", "a, h", hidden_size=3, **attributes), node("Transpose", "a", perm=[0, 2, 1, 3])]
-    proto = joined([*nodes, node("Identity", "h", "z")], {"x": [3, "N", 2]}, "y z", **weights(kind, ways))
+    proto = joined([*nodes, node("Identity", "h", "z")], {"x": [3, "N", 2]}, "y z", **weights(kind, direction_count))
     text = same(proto, tmp_path, x=random.normal(size=(3, 4, 2)).astype("float32") * 3)
     assert f"type: {kind}" not in text
 

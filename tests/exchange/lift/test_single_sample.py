@@ -132,9 +132,9 @@ def test_a_constant_output_of_open_batches_is_repeated_for_each_sample(tmp_path:
 SCALED = chain("s = Shape x", "n = Gather s first", "f = Cast n", Cast={"to": 1})
 
 
-@pytest.mark.parametrize(("batch", "whole"), [(3, True), ("N", True), (1, False)])
+@pytest.mark.parametrize(("batch", "expected_shape"), [(3, True), ("N", True), (1, False)])
 def test_a_model_that_computes_with_its_batch_size_is_a_single_sample(
-    batch: int | str, whole: bool, tmp_path: Path
+    batch: int | str, expected_shape: bool, tmp_path: Path
 ) -> None:
     proto = model([*SCALED, node("Mul", "x f")], (batch, 4), first=np.array(0))
     if batch != "N":
@@ -142,7 +142,7 @@ def test_a_model_that_computes_with_its_batch_size_is_a_single_sample(
     imported(proto, tmp_path)
     notes = import_onnx(tmp_path / "model.onnx").notes
     message = f"{READ_WHOLE}: node `y` (Mul, opset 13): what it computes depends on the size of the batch"
-    assert (message in notes) == whole
+    assert (message in notes) == expected_shape
 
 
 def test_a_note_warns_that_the_batch_size_may_enter_computations(tmp_path: Path) -> None:
@@ -163,21 +163,21 @@ def test_a_note_on_dropout_that_is_always_active(training: bool, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("shapes", "found"),
+    ("shapes", "actual"),
     [
         ({"x": (2, 4, 6)}, (2, 4, 6)), ({"x": (9, 2, 4, 6)}, (2, 4, 6)), ({"high": (4,), "wide": (6,)}, (2, 4, 6)),
         ({"x": (2, 4, 6), "wide": (6,)}, (2, 4, 6)),
     ],
 )  # fmt: skip
 def test_sizes_are_given_with_the_batch_without_it_or_by_name(
-    shapes: dict[str, tuple[int, ...]], found: tuple[int, ...], tmp_path: Path
+    shapes: dict[str, tuple[int, ...]], actual: tuple[int, ...], tmp_path: Path
 ) -> None:
     net, _ = imported(model([node("Relu", "x")], ("N", 2, "high", "wide")), tmp_path, shapes=shapes)
-    assert net.spec.inputs["x"].shape == found
+    assert net.spec.inputs["x"].shape == actual
 
 
 @pytest.mark.parametrize(
-    ("shapes", "says"),
+    ("shapes", "message"),
     [
         ({}, "or `--shape high=… --shape wide=…`"), ({"x": (3, 4, 6)}, "the shape given for `x` is not its"),
         ({"high": (3, 4)}, "`high` is an axis"), ({"hihg": (3,)}, "did you mean `high`"),
@@ -185,8 +185,8 @@ def test_sizes_are_given_with_the_batch_without_it_or_by_name(
     ],
 )  # fmt: skip
 def test_sizes_that_are_missing_or_do_not_fit_are_reported(
-    shapes: dict[str, tuple[int, ...]], says: str, tmp_path: Path
+    shapes: dict[str, tuple[int, ...]], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError) as error:
         imported(model([node("Relu", "x")], ("N", 2, "high", "wide")), tmp_path, shapes=shapes)
-    assert says in error.value.render()
+    assert message in error.value.render()

@@ -95,10 +95,10 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_unsupported_models_are_reported(name: str, tmp_path: Path) -> None:
-    proto, says = UNSUPPORTED[name]
+    proto, message = UNSUPPORTED[name]
     with pytest.raises(InputError) as error:
         imported(proto, tmp_path)
-    assert says in error.value.render()
+    assert message in error.value.render()
     assert "7919" not in error.value.render()
 
 

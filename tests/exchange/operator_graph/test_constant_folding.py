@@ -15,7 +15,7 @@ HUGE = 10**12
 
 
 def made(op_type: str, *operands: Any, opset: int = 17, outputs: tuple[str, ...] = ("y",), **attributes: Any) -> Any:
-    names = tuple("" if one is None else name for name, one in zip("abcdef", operands, strict=False))
+    names = tuple("" if operand is None else name for name, operand in zip("abcdef", operands, strict=False))
     arrays = [None if operand is None else np.asarray(operand) for operand in operands]
     return compute(OperatorNode(op_type, "", names, outputs, attributes, opset), arrays)
 
@@ -33,8 +33,8 @@ def made(op_type: str, *operands: Any, opset: int = 17, outputs: tuple[str, ...]
     ],
 )
 def test_the_result_is_that_of_onnx(op_type: str, operands: Any, attributes: Any, expected: Any) -> None:
-    (found,) = made(op_type, *operands, **attributes)
-    np.testing.assert_array_equal(found, expected)
+    (actual,) = made(op_type, *operands, **attributes)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_several_results() -> None:

@@ -96,7 +96,9 @@ def test_activation_matches_its_formula(name):
     np.testing.assert_allclose(y, expected, rtol=1e-8 if name == "selu" else 1e-13, atol=2e-16 * 10)
 
 
-@pytest.mark.parametrize(("fields", "formula"), WITH_FIELDS, ids=lambda one: str(one) if isinstance(one, dict) else "")
+@pytest.mark.parametrize(
+    ("fields", "formula"), WITH_FIELDS, ids=lambda value: str(value) if isinstance(value, dict) else ""
+)
 def test_activation_with_fields_matches_its_formula(fields, formula):
     y = layer({"type": "Activation", "activation": fields}, X[None]).y[0]
     # 1 - tanh² and e^(2x) - 1 near 0 lose digits in these formulas.
@@ -104,9 +106,9 @@ def test_activation_with_fields_matches_its_formula(fields, formula):
 
 
 def test_every_field_is_tested_here():
-    given = {(fields["type"], name) for fields, _ in WITH_FIELDS for name in fields}
+    values = {(fields["type"], name) for fields, _ in WITH_FIELDS for name in fields}
     declared = {(name, field) for name in FORMULAS for field in ACTIVATIONS[name].model_fields if field != "type"}
-    assert declared <= given
+    assert declared <= values
 
 
 @pytest.mark.parametrize("name", [*FORMULAS, *sorted(ALONG_AXIS)])

@@ -134,8 +134,8 @@ def test_depthwise_convolution_convolves_each_channel_separately():
     y = layer({"type": "DepthwiseConv2D", "depth_multiplier": 2, **fields}, x, kernel=kernel).y
     for channel in range(3):
         own = slice(2 * channel, 2 * channel + 2)
-        one = layer({"type": "Conv2D", "filters": 2, **fields}, x[:, channel : channel + 1], kernel=kernel[own]).y
-        np.testing.assert_allclose(y[:, own], one, rtol=1e-12)
+        result = layer({"type": "Conv2D", "filters": 2, **fields}, x[:, channel : channel + 1], kernel=kernel[own]).y
+        np.testing.assert_allclose(y[:, own], result, rtol=1e-12)
 
 
 def test_separable_convolution_is_depthwise_then_pointwise():
@@ -143,8 +143,8 @@ def test_separable_convolution_is_depthwise_then_pointwise():
     x, kernel, mix = random.normal(size=(2, 3, 6)), random.normal(size=(3, 1, 2)), random.normal(size=(4, 3, 1))
     applied = layer({"type": "SeparableConv1D", "filters": 4, "kernel_size": 2}, x, depthwise_kernel=kernel,
                  pointwise_kernel=mix, bias=np.arange(4.0))  # fmt: skip
-    apart = layer({"type": "DepthwiseConv1D", "kernel_size": 2, "use_bias": False}, x, kernel=kernel).y
-    np.testing.assert_allclose(applied.y, np.einsum("oc,ncl->nol", mix[..., 0], apart) + np.arange(4.0)[:, None])
+    separate = layer({"type": "DepthwiseConv1D", "kernel_size": 2, "use_bias": False}, x, kernel=kernel).y
+    np.testing.assert_allclose(applied.y, np.einsum("oc,ncl->nol", mix[..., 0], separate) + np.arange(4.0)[:, None])
 
 
 @pytest.mark.parametrize(

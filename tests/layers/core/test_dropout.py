@@ -33,11 +33,11 @@ def test_gradient_flows_through_kept_elements():
 def test_dropout_mask_does_not_depend_on_batch_partition():
     """A worker that gets samples 24 … 63 of the global batch drops what one worker would drop of them."""
     fields = {"type": "Dropout", "rate": 0.5}
-    whole = layer(fields, X[:, :7], training=True, rng=(3, 9, 0)).y
+    full = layer(fields, X[:, :7], training=True, rng=(3, 9, 0)).y
     parts = [
         layer(fields, X[part, :7], training=True, rng=(3, 9, part.start)).y for part in (slice(0, 24), slice(24, 64))
     ]
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(np.concatenate(parts), full)
 
 
 def test_dropout_mask_depends_on_seed_and_step_but_not_on_precision():
@@ -117,9 +117,9 @@ def test_gaussian_noise_is_normal():
 
 def test_noise_does_not_depend_on_batch_partition():
     fields, x = {"type": "GaussianNoise", "stddev": 1.0}, np.zeros((10, 7))
-    whole = layer(fields, x, training=True, rng=(3, 9, 0)).y
+    full = layer(fields, x, training=True, rng=(3, 9, 0)).y
     parts = [layer(fields, x[part], training=True, rng=(3, 9, part.start)).y for part in (slice(0, 3), slice(3, 10))]
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(np.concatenate(parts), full)
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ CASES = [
 @pytest.mark.parametrize(("equation", "shape", "output_shape", "kernel_shape"), CASES, ids=lambda case: str(case))
 def test_einsum_dense_matches_einsum(equation, shape, output_shape, kernel_shape):
     x, kernel = RANDOM.normal(size=shape), RANDOM.normal(size=kernel_shape)
-    one = layer({"type": "EinsumDense", "equation": equation, "output_shape": output_shape}, x, kernel=kernel)
-    np.testing.assert_allclose(one.y, np.einsum(equation, x, kernel), rtol=1e-12, atol=1e-12)
-    assert sum(isinstance(node, MatMul) for node in [value.op for value in _reached(one.outputs[0])]) == 1
+    result = layer({"type": "EinsumDense", "equation": equation, "output_shape": output_shape}, x, kernel=kernel)
+    np.testing.assert_allclose(result.y, np.einsum(equation, x, kernel), rtol=1e-12, atol=1e-12)
+    assert sum(isinstance(node, MatMul) for node in [value.op for value in _reached(result.outputs[0])]) == 1
 
 
 def _reached(value: Value) -> Iterator[Value]:
@@ -46,9 +46,9 @@ def test_einsum_dense_bias_axes():
     bias = {"d": (2, 1), "e": (5,), "de": (2, 5), "b": (3, 1, 1)}
     for axes, shape in bias.items():
         values = RANDOM.normal(size=shape)
-        one = layer({**fields, "bias_axes": axes}, x, bias=values)
-        expected = np.einsum("abc,cde->abde", x, one.feeds["it/kernel"]) + values
-        np.testing.assert_allclose(one.y, expected, rtol=1e-12)
+        result = layer({**fields, "bias_axes": axes}, x, bias=values)
+        expected = np.einsum("abc,cde->abde", x, result.feeds["it/kernel"]) + values
+        np.testing.assert_allclose(result.y, expected, rtol=1e-12)
     dotted = {"type": "EinsumDense", "equation": "ab...,bc->ac...", "output_shape": 5, "bias_axes": "c"}
     assert layer(dotted, x).net.states["it/bias"].value.shape == (5, 1)
 

@@ -64,25 +64,25 @@ def test_mask_of_a_value_shared_by_two_layers() -> None:
 
 
 def test_mask_input_replaces_the_computed_mask() -> None:
-    found = masks({"name": "it", "type": "Masking", "from": ["words", "valid"]})
-    np.testing.assert_array_equal(found["it"], TEXT > 1)
+    actual = masks({"name": "it", "type": "Masking", "from": ["words", "valid"]})
+    np.testing.assert_array_equal(actual["it"], TEXT > 1)
 
 
 def test_mask_of_a_sum_is_the_union_of_masks() -> None:
     other = {"name": "other", "type": "Masking", "from": ["words", "valid"]}
     plain = {"name": "plain", "type": "Embedding", "input_dim": 5, "output_dim": 6, "from": "text"}
-    found = masks(other, plain, {"name": "sum", "type": "Add", "from": ["words", "other"]},
+    actual = masks(other, plain, {"name": "sum", "type": "Add", "from": ["words", "other"]},
                   {"name": "more", "type": "Add", "from": ["words", "plain"]})  # fmt: skip
-    np.testing.assert_array_equal(found["sum"], TEXT != 0)
-    assert "more" not in found
+    np.testing.assert_array_equal(actual["sum"], TEXT != 0)
+    assert "more" not in actual
 
 
 def test_concatenated_sequences_concatenate_masks() -> None:
     plain = {"name": "plain", "type": "Embedding", "input_dim": 5, "output_dim": 6, "from": "text"}
-    found = masks(plain, {"name": "long", "type": "Concatenate", "from": ["words", "plain"]},
+    actual = masks(plain, {"name": "long", "type": "Concatenate", "from": ["words", "plain"]},
                   {"name": "wide", "type": "Concatenate", "axis": -1, "from": ["words", "words"]})  # fmt: skip
-    np.testing.assert_array_equal(found["long"], np.concatenate([TEXT != 0, np.ones((3, 4), bool)], axis=1))
-    np.testing.assert_array_equal(found["wide"], TEXT != 0)
+    np.testing.assert_array_equal(actual["long"], np.concatenate([TEXT != 0, np.ones((3, 4), bool)], axis=1))
+    np.testing.assert_array_equal(actual["wide"], TEXT != 0)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.5])
@@ -90,9 +90,9 @@ def test_masking_masks_steps_equal_to_the_mask_value(value: float) -> None:
     x = RANDOM.normal(size=(2, 3, 2))
     x[0, 1], x[1, 2, 0] = value, value
     x[1, 0] = np.nan  # not the value, so it counts, and stays to be seen
-    one = layer({"type": "Masking", "mask_value": value}, x)
-    np.testing.assert_array_equal(one.y, np.where((x == value).all(-1, keepdims=True), 0, x))
-    (mask,) = evaluate([one.spec.mask(one.net, *one.inputs)], one.feeds)
+    result = layer({"type": "Masking", "mask_value": value}, x)
+    np.testing.assert_array_equal(result.y, np.where((x == value).all(-1, keepdims=True), 0, x))
+    (mask,) = evaluate([result.spec.mask(result.net, *result.inputs)], result.feeds)
     np.testing.assert_array_equal(mask, [[True, False, True], [True, True, True]])
 
 
@@ -128,9 +128,9 @@ def test_causal_mask_with_all_earlier_steps_masked() -> None:
 def test_activity_penalty_is_a_mean_over_samples() -> None:
     x = RANDOM.normal(size=(4, 3))
     fields = {"type": "Dense", "units": 2, "activity_regularizer": {"type": "L1L2", "l1": 0.1, "l2": 0.2}}
-    one = layer(fields, x, training=True)
-    (penalty,) = evaluate(one.net.penalties, one.feeds)
-    assert penalty == pytest.approx((0.1 * np.abs(one.y).sum() + 0.2 * (one.y**2).sum()) / 4, rel=1e-12)
+    result = layer(fields, x, training=True)
+    (penalty,) = evaluate(result.net.penalties, result.feeds)
+    assert penalty == pytest.approx((0.1 * np.abs(result.y).sum() + 0.2 * (result.y**2).sum()) / 4, rel=1e-12)
     assert layer(fields, x).net.penalties == []
 
 
@@ -158,9 +158,9 @@ def test_padding_does_not_change_losses_and_metrics() -> None:
     }
     one = build(load_net({"netspec": 1, "inputs": inputs, "layers": layers, **judged}), 3, training=True)
     states = {name: RANDOM.normal(size=info.value.shape).astype("float32") for name, info in one.builder.states.items()}
-    found = [*one.losses.values(), *(total for _, totals in one.metrics.values() for total in totals)]
+    quantities = [*one.losses.values(), *(total for _, totals in one.metrics.values() for total in totals)]
     said = RANDOM.integers(0, 5, TEXT.shape).astype(np.int32)
-    before = evaluate(found, {"text": TEXT, "next": said, **states})
-    after = evaluate(found, {"text": TEXT, "next": np.where(TEXT != 0, said, 1).astype(np.int32), **states})
+    before = evaluate(quantities, {"text": TEXT, "next": said, **states})
+    after = evaluate(quantities, {"text": TEXT, "next": np.where(TEXT != 0, said, 1).astype(np.int32), **states})
     np.testing.assert_array_equal(before, after)
     assert before[-1] == (TEXT != 0).sum()

@@ -59,7 +59,7 @@ FORMULAS: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "expected"), FORMULAS, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(("text", "expected"), FORMULAS, ids=lambda value: value if isinstance(value, str) else "")
 def test_expression_evaluates_the_formula(text, expected):
     np.testing.assert_allclose(layer({"type": "Expression", "expr": text}, X, Y).y, expected, rtol=1e-12, atol=1e-13)
 
@@ -162,7 +162,7 @@ def kept(expr: str, *arrays: Any) -> Any:
 def test_integer_division_and_remainder_match_their_definitions():
     values = np.array([-7, -6, -1, 0, 1, 6, 7, -(2**31)], np.int32)
     divisors = np.array([-3, -1, 2, 3], np.int32)
-    a, b = (one.reshape(-1) for one in np.meshgrid(values, divisors))
+    a, b = (grid.reshape(-1) for grid in np.meshgrid(values, divisors))
     wide, by = a.astype(np.int64), b.astype(np.int64)
     cut = np.sign(wide) * np.sign(by) * (np.abs(wide) // np.abs(by))
     with np.errstate(over="ignore"):  # the least number divided by -1 is none that the type has

@@ -41,8 +41,8 @@ def test_sparse_crossentropy_over_another_axis():
     scores, labels = RANDOM.normal(size=(2, 4, 3, 2)), RANDOM.integers(0, 4, (2, 3, 2)).astype(np.int32)
     probability = softmax(scores, 1)
     picked = [probability[n, labels[n, i, j], i, j] for n in range(2) for i in range(3) for j in range(2)]
-    for fields, given in (({"from_logits": True}, scores), ({}, 3 * probability)):
-        applied = loss({"type": "SparseCategoricalCrossentropy", "axis": 1, **fields}, given, labels)
+    for fields, values in (({"from_logits": True}, scores), ({}, 3 * probability)):
+        applied = loss({"type": "SparseCategoricalCrossentropy", "axis": 1, **fields}, values, labels)
         assert applied.y == pytest.approx(-np.mean(np.log(picked)), rel=1e-12)
 
 
@@ -193,8 +193,8 @@ def test_class_weights_match_sample_weights():
     fields = {"type": "SparseCategoricalCrossentropy", "from_logits": True}
     plain = -np.log(softmax(SCORES)[range(5), LABELS])
     factors = np.array([2.0, 1.0, 0.5])[LABELS]
-    for given in ({0: 2.0, 2: 0.5}, {"0": 2.0, "2": 0.5}, [2.0, 1.0, 0.5]):
-        applied = loss({**fields, "class_weight": given}, SCORES, LABELS)
+    for values in ({0: 2.0, 2: 0.5}, {"0": 2.0, "2": 0.5}, [2.0, 1.0, 0.5]):
+        applied = loss({**fields, "class_weight": values}, SCORES, LABELS)
         assert applied.y == pytest.approx((plain * factors).mean(), rel=1e-12)
     fields |= {"class_weight": {0: 2.0, 2: 0.5}, "reduction": "mean_with_sample_weight"}
     both = loss(fields, SCORES, LABELS, weight=WEIGHTS[[0, 1, 2, 3, 3]])
@@ -205,10 +205,10 @@ def test_class_weights_match_sample_weights():
 
 
 def test_label_smoothing_of_indices_matches_vectors():
-    for from_logits, given in ((True, SCORES), (False, PROBABILITIES)):
+    for from_logits, values in ((True, SCORES), (False, PROBABILITIES)):
         fields = {"from_logits": from_logits, "label_smoothing": 0.3}
-        sparse = loss({"type": "SparseCategoricalCrossentropy", **fields}, given, LABELS)
-        dense = loss({"type": "CategoricalCrossentropy", **fields}, given, np.eye(3)[LABELS])
+        sparse = loss({"type": "SparseCategoricalCrossentropy", **fields}, values, LABELS)
+        dense = loss({"type": "CategoricalCrossentropy", **fields}, values, np.eye(3)[LABELS])
         assert sparse.y == pytest.approx(dense.y, rel=1e-12)
         first, second = (one.gradient(np.ones(()))[0] for one in (sparse, dense))
         np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-15)
@@ -276,8 +276,8 @@ def test_info_gain_weights_errors(tmp_path):
     expected = -(worth[LABELS] * np.log(softmax(SCORES))).sum() / 5
     np.save(tmp_path / "h.npy", worth)
     np.savetxt(tmp_path / "h.csv", worth, delimiter=",")
-    for given in ({"matrix": worth.tolist()}, {"file": str(tmp_path / "h.npy")}, {"file": str(tmp_path / "h.csv")}):
-        applied = loss({"type": "InfoGain", "from_logits": True, **given}, SCORES, LABELS)
+    for values in ({"matrix": worth.tolist()}, {"file": str(tmp_path / "h.npy")}, {"file": str(tmp_path / "h.csv")}):
+        applied = loss({"type": "InfoGain", "from_logits": True, **values}, SCORES, LABELS)
         assert applied.y == pytest.approx(expected, rel=1e-12)
     plain = loss({"type": "InfoGain", "matrix": np.eye(3).tolist()}, PROBABILITIES, LABELS)
     assert plain.y == pytest.approx(loss("SparseCategoricalCrossentropy", PROBABILITIES, LABELS).y, rel=1e-12)
@@ -287,9 +287,9 @@ def test_info_gain_weights_errors(tmp_path):
 def test_contrastive_loss_matches_caffe(legacy):
     a, b, same = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=(6, 3)), np.array([0, 1, 0, 1, 0, 0])
     square = ((a - b) ** 2).sum(axis=1)
-    apart = np.maximum(3 - square, 0) if legacy else np.maximum(3 - np.sqrt(square), 0) ** 2
+    separate = np.maximum(3 - square, 0) if legacy else np.maximum(3 - np.sqrt(square), 0) ** 2
     applied = loss({"type": "Contrastive", "margin": 3.0, "legacy_version": legacy}, a, b, same)
-    assert applied.y == pytest.approx((same * square + (1 - same) * apart).sum() / 12, rel=1e-12)
+    assert applied.y == pytest.approx((same * square + (1 - same) * separate).sum() / 12, rel=1e-12)
 
 
 def test_equal_embeddings_have_a_finite_gradient():
@@ -321,9 +321,9 @@ def test_circle_loss_without_pairs_of_a_class_is_0():
 
 def test_overlap_regions_per_batch_or_per_sample():
     p, t = RANDOM.uniform(0.1, 0.9, (2, 3, 4)), RANDOM.integers(0, 2, (2, 3, 4))
-    whole = 1 - 2 * (p * t).sum() / (p.sum() + t.sum() + 1e-7)
+    full = 1 - 2 * (p * t).sum() / (p.sum() + t.sum() + 1e-7)
     each = 1 - 2 * (p * t).sum(axis=(1, 2)) / (p.sum(axis=(1, 2)) + t.sum(axis=(1, 2)) + 1e-7)
-    assert loss("Dice", p, t).y == pytest.approx(whole, rel=1e-12)
+    assert loss("Dice", p, t).y == pytest.approx(full, rel=1e-12)
     assert loss({"type": "Dice", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-12)
     assert loss({"type": "Tversky", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-6)
     with pytest.raises(ShapeMismatch, match="the weights do not match the values"):
@@ -346,7 +346,7 @@ def test_ctc_sums_over_all_alignments(blank):
     scores, (a, b) = RANDOM.normal(size=(4, 4, 3)), [k for k in range(3) if k != blank]
     labels = np.array([[a, b, a], [a, a, blank], [b, blank, blank], [blank, blank, blank]])
     rows = [[k for k in row if k != blank] for row in labels.tolist()]
-    expected = [paths(one, row, blank) for one, row in zip(scores, rows, strict=True)]
+    expected = [paths(score, row, blank) for score, row in zip(scores, rows, strict=True)]
     applied = loss({"type": "CTC", "mask_index": blank}, scores, labels)
     assert applied.y == pytest.approx(np.mean(expected), rel=1e-9)
     weighted = loss({"type": "CTC", "mask_index": blank, "reduction": "sum"}, scores, labels, weight=WEIGHTS)

@@ -80,20 +80,20 @@ def test_scale_and_bias_along_axes() -> None:
 def test_gradient_of_multiply_with_zero_factors() -> None:
     x = np.array([[2.0, 0.0, 3.0, -1.0, 5.0], [0.0, 4.0, 0.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0]])
     others = np.array([[np.delete(row, k).prod() for k in range(5)] for row in x])
-    one = layer({"type": "Reduction", "operation": "prod"}, x)
-    (dx,) = one.gradient(np.ones((3, 1)))
+    result = layer({"type": "Reduction", "operation": "prod"}, x)
+    (dx,) = result.gradient(np.ones((3, 1)))
     np.testing.assert_allclose(dx, others)
     assert not np.isnan(dx).any()
 
 
 def test_argmax_top_k_with_values() -> None:
     x = np.array([[1.0, 7.0, -np.inf, 7.0], [-np.inf, -np.inf, 2.0, -np.inf]])  # equal ones: the first comes first
-    one = layer({"type": "ArgMax", "top_k": 3, "out_max_val": True}, x)
-    assert one.spec.output_names() == ("places", "values")
-    np.testing.assert_array_equal(one.all[0], [[1, 3, 0], [2, 0, 1]])
-    np.testing.assert_array_equal(one.all[1], [[7, 7, 1], [2, -np.inf, -np.inf]])
-    places = layer({"type": "ArgMax", "top_k": 2, "axis": 1}, Y).y
-    np.testing.assert_array_equal(places, np.argsort(-Y, axis=1)[:, :2])
+    result = layer({"type": "ArgMax", "top_k": 3, "out_max_val": True}, x)
+    assert result.spec.output_names() == ("places", "values")
+    np.testing.assert_array_equal(result.all[0], [[1, 3, 0], [2, 0, 1]])
+    np.testing.assert_array_equal(result.all[1], [[7, 7, 1], [2, -np.inf, -np.inf]])
+    indices = layer({"type": "ArgMax", "top_k": 2, "axis": 1}, Y).y
+    np.testing.assert_array_equal(indices, np.argsort(-Y, axis=1)[:, :2])
     greatest = layer({"type": "ArgMax", "axis": -1, "out_max_val": True}, Y).all
     np.testing.assert_array_equal(greatest[1], Y.max(-1))
     with pytest.raises(ShapeMismatch, match="axis 1 has fewer than 5 elements"):
@@ -102,7 +102,7 @@ def test_argmax_top_k_with_values() -> None:
 
 def test_threshold_and_argmax_stop_gradients() -> None:
     for fields in ({"type": "Threshold"}, {"type": "ArgMax"}):
-        one = layer(fields, Y)
-        assert one.outputs[0].dtype.is_float == (fields["type"] == "Threshold")
+        result = layer(fields, Y)
+        assert result.outputs[0].dtype.is_float == (fields["type"] == "Threshold")
     (dx,) = layer({"type": "Threshold"}, Y).gradient(np.ones_like(Y))
     assert not dx.any()

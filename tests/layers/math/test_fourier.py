@@ -37,7 +37,7 @@ def test_onesided_dft_restores_real_signals(n):
 @pytest.mark.parametrize("windowed", [False, True])
 def test_stft_transforms_each_frame(windowed):
     signal, window = RANDOM.normal(size=(2, 11, 1)), np.hanning(4)
-    given = [signal, np.stack([window, window])] if windowed else [signal]
-    applied = layer({"type": "STFT", "frame_length": 4, "frame_step": 3}, *given).y
+    values = [signal, np.stack([window, window])] if windowed else [signal]
+    applied = layer({"type": "STFT", "frame_length": 4, "frame_step": 3}, *values).y
     frames = np.stack([signal[:, k : k + 4, 0] for k in (0, 3, 6)], 1) * (window if windowed else 1)
     np.testing.assert_allclose(of_parts(applied), np.fft.rfft(frames), rtol=0, atol=1e-12)

@@ -138,7 +138,7 @@ def test_layer_normalization_matches_its_definition(axis):
     shape = tuple(X.shape[one] for one in over)
     gamma, beta = RANDOM.normal(size=shape), RANDOM.normal(size=shape)
     applied = layer({"type": "LayerNormalization", "axis": axis, "epsilon": 0.01}, X, gamma=gamma, beta=beta)
-    column = [X.shape[one] if one in over else 1 for one in range(4)]
+    column = [X.shape[index] if index in over else 1 for index in range(4)]
     normal = (X - X.mean(over, keepdims=True)) / np.sqrt(X.var(over, keepdims=True) + 0.01)
     np.testing.assert_allclose(applied.y, normal * gamma.reshape(column) + beta.reshape(column), rtol=1e-12, atol=1e-12)
 
@@ -195,9 +195,9 @@ def test_group_normalization_along_another_axis():
 @pytest.mark.parametrize("axis", [-1, 1, [1, 2], [1, 2, 3]])
 def test_rms_and_unit_normalization_match_their_formulas(axis):
     axes = tuple(axis) if isinstance(axis, list) else (axis,)
-    scale = RANDOM.normal(size=tuple(X.shape[one] for one in axes))
+    scale = RANDOM.normal(size=tuple(X.shape[axis] for axis in axes))
     y = layer({"type": "RMSNormalization", "axis": axis, "epsilon": 0.5}, X, scale=scale).y
-    wide = scale.reshape([size if place in {one % 4 for one in axes} else 1 for place, size in enumerate(X.shape)])
+    wide = scale.reshape([size if index in {axis % 4 for axis in axes} else 1 for index, size in enumerate(X.shape)])
     np.testing.assert_allclose(y, X / np.sqrt((X**2).mean(axes, keepdims=True) + 0.5) * wide, rtol=1e-10)
     y = layer({"type": "UnitNormalization", "axis": axis}, X).y
     np.testing.assert_allclose(y, X / np.sqrt((X**2).sum(axes, keepdims=True)), rtol=1e-10)
@@ -231,7 +231,7 @@ def test_mvn_of_a_constant_channel_is_zero():
 def test_normalization_with_known_statistics_and_its_inverse(axis):
     size = X.shape[axis]
     mean, variance = np.arange(size) - 1.0, np.arange(size) * 0.5 + 1
-    shape = [size if place == axis % 4 else 1 for place in range(4)]
+    shape = [size if index == axis % 4 else 1 for index in range(4)]
     fields = {"type": "Normalization", "axis": axis, "mean": mean.tolist(), "variance": variance.tolist()}
     applied = layer(fields, X)
     expected = (X - mean.reshape(shape)) / np.sqrt(variance).reshape(shape)

@@ -73,8 +73,8 @@ def normalized() -> np.ndarray:
     """The kernel after one round of the power method, written in NumPy."""
     v = U @ KERNEL.T / np.linalg.norm(U @ KERNEL.T)
     u = v @ KERNEL / np.linalg.norm(v @ KERNEL)
-    found: np.ndarray = KERNEL / (v @ KERNEL @ u.T)
-    return found
+    actual: np.ndarray = KERNEL / (v @ KERNEL @ u.T)
+    return actual
 
 
 def test_solver_updates_the_normalized_kernel():

@@ -20,12 +20,12 @@ def windows(x: Any, size: Any, strides: Any, pads: Any) -> Any:
     """The numbers inside the input under each window, by its place in the output; and the shape of the output."""
     (N, C, H, W), (KH, KW), (sh, sw), ((top, bottom), (left, right)) = x.shape, size, strides, pads
     OH, OW = (H + top + bottom - KH) // sh + 1, (W + left + right - KW) // sw + 1
-    found = {}
+    actual = {}
     for n, c, i, j in product(range(N), range(C), range(OH), range(OW)):
         rows = [row for row in range(i * sh - top, i * sh - top + KH) if 0 <= row < H]
         columns = [column for column in range(j * sw - left, j * sw - left + KW) if 0 <= column < W]
-        found[n, c, i, j] = [x[n, c, row, column] for row in rows for column in columns]
-    return found, (N, C, OH, OW)
+        actual[n, c, i, j] = [x[n, c, row, column] for row in rows for column in columns]
+    return actual, (N, C, OH, OW)
 
 
 @given(size=PAIR, strides=PAIR, pads=st.tuples(SIDES, SIDES), seed=st.integers(0, 2**16))
@@ -35,7 +35,7 @@ def test_matches_its_definition_for_any_geometry(size, strides, pads, seed):
     under, shape = windows(x, size, strides, pads)
     fields = {"pool_size": list(size), "strides": list(strides), "padding": [list(side) for side in pads]}
     for name, function in (("MaxPooling2D", max), ("AveragePooling2D", np.mean)):
-        expected = np.array([function(under[place]) for place in np.ndindex(shape)]).reshape(shape)
+        expected = np.array([function(under[index]) for index in np.ndindex(shape)]).reshape(shape)
         np.testing.assert_allclose(layer({"type": name, **fields}, x).y, expected, rtol=1e-12)
 
 
@@ -124,10 +124,10 @@ def test_stochastic_pooling_in_inference_is_a_weighted_mean():
 
 def test_stochastic_pooling_gradient_goes_to_the_sampled_element():
     x = np.random.default_rng(10).uniform(0.1, 1, (2, 3, 4, 4))
-    one = layer("StochasticPooling2D", x, training=True)
-    (dx,) = one.gradient(np.ones((2, 3, 2, 2)))
+    result = layer("StochasticPooling2D", x, training=True)
+    (dx,) = result.gradient(np.ones((2, 3, 2, 2)))
     assert dx.sum() == 2 * 3 * 2 * 2
-    np.testing.assert_array_equal((x * dx).reshape(2, 3, 2, 2, 2, 2).sum((3, 5)), one.y)
+    np.testing.assert_array_equal((x * dx).reshape(2, 3, 2, 2, 2, 2).sum((3, 5)), result.y)
 
 
 def test_default_strides_and_dropped_remainder():
@@ -211,8 +211,8 @@ def test_shape_mismatch_messages(fields, shape, message):
 def test_fractional_windows_are_random_in_training_only():
     x = np.tile(np.arange(40.0), (2, 3, 40, 1))  # each element is its column: a maximum is the end of its window
     fields = {"type": "FractionalMaxPooling2D", "output_size": 23}
-    first, again, later = (layer(fields, x, training=True, rng=(1, step, 0)).y for step in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
+    first, continued, later = (layer(fields, x, training=True, rng=(1, step, 0)).y for step in (1, 1, 2))
+    np.testing.assert_array_equal(first, continued)
     assert (first != later).any()
     assert len({channel.tobytes() for sample in first for channel in sample}) > 1
     fixed = layer(fields, x).y
@@ -222,8 +222,8 @@ def test_fractional_windows_are_random_in_training_only():
 def test_fractional_windows_do_not_depend_on_batch_partition():
     x = np.random.default_rng(1).normal(size=(4, 2, 9, 9))
     fields = {"type": "FractionalMaxPooling2D", "output_ratio": 0.6}
-    whole = layer(fields, x, training=True).y
-    np.testing.assert_array_equal(layer(fields, x[2:], training=True, rng=(1, 1, 2)).y, whole[2:])
+    full = layer(fields, x, training=True).y
+    np.testing.assert_array_equal(layer(fields, x[2:], training=True, rng=(1, 1, 2)).y, full[2:])
 
 
 @pytest.mark.parametrize("size", [{"output_size": 8}, {"output_ratio": 0.05}])

@@ -21,12 +21,12 @@ def test_unpooling_restores_positions(shape, fields):
     rank = len(shape) - 2
     x = np.random.default_rng(3).permutation(np.prod(shape)).reshape(shape) + 1.0
     most = layer({"type": f"MaxPooling{rank}D", **fields}, x).y
-    places = layer({"type": f"ArgMaxPooling{rank}D", **fields}, x).y
+    indices = layer({"type": f"ArgMaxPooling{rank}D", **fields}, x).y
     flat = x.reshape(*shape[:2], -1)
-    found = np.take_along_axis(flat, places.reshape(*shape[:2], -1), -1)
-    np.testing.assert_array_equal(found.reshape(most.shape), most)
+    actual = np.take_along_axis(flat, indices.reshape(*shape[:2], -1), -1)
+    np.testing.assert_array_equal(actual.reshape(most.shape), most)
     if "padding" in fields:
         return  # windows at the border hold fewer: the sizes are not those of the input
     size = fields["pool_size"] if isinstance(fields["pool_size"], list) else [fields["pool_size"]] * rank
-    applied = layer({"type": "MaxUnpool", "pool_size": size}, most, places).y
+    applied = layer({"type": "MaxUnpool", "pool_size": size}, most, indices).y
     np.testing.assert_array_equal(applied, np.where(np.isin(x, most), x, 0))

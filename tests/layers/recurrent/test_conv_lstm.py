@@ -26,10 +26,10 @@ def test_conv_lstm_with_kernel_1_matches_lstm_at_each_pixel():
 
 
 def test_initial_states_continue_a_sequence():
-    whole = layer(FIELDS, X).all
+    full = layer(FIELDS, X).all
     first = layer(FIELDS, X[:, :2]).all
-    np.testing.assert_array_equal(whole[0], whole[1])
-    for actual, expected in zip(layer(FIELDS, X[:, 2:], *first[1:]).all, whole, strict=True):
+    np.testing.assert_array_equal(full[0], full[1])
+    for actual, expected in zip(layer(FIELDS, X[:, 2:], *first[1:]).all, full, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 

@@ -67,16 +67,16 @@ every_cell = pytest.mark.parametrize("name", CELLS)
 def expected(name: str, x: np.ndarray, mask: Any = 1.0) -> np.ndarray:
     """The outputs of all steps; the mask is multiplied with the state before it is used in products."""
     _, step, parameters = CELLS[name]
-    h, c, found = STATE, STATE, []
+    h, c, results = STATE, STATE, []
     for t in range(x.shape[1]):
         h, c = step(x[:, t], h * mask, c, **parameters)
-        found.append(h)
-    return np.stack(found, axis=1)
+        results.append(h)
+    return np.stack(results, axis=1)
 
 
 def made(name: str, x: np.ndarray = X, *, training: bool = False, **fields: Any) -> Applied:
-    own, _, parameters = CELLS[name]
-    return layer({**own, "units": UNITS, **fields}, x, training=training, **parameters)
+    cell_fields, _, parameters = CELLS[name]
+    return layer({**cell_fields, "units": UNITS, **fields}, x, training=training, **parameters)
 
 
 @every_cell
@@ -140,12 +140,12 @@ def test_unsupported_fields_are_rejected(fields, message):
 @pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
 def test_initial_states_continue_a_sequence(name, backwards):
     first, second = (X[:, 2:], X[:, :2]) if backwards else (X[:, :2], X[:, 2:])
-    one = {"return_state": True, "go_backwards": backwards}
-    y, *states = made(name, **one).all
-    half = made(name, first, **one).all[1:]
-    own, _, parameters = CELLS[name]
-    again = layer({**own, "units": UNITS, **one}, second, *half, **parameters).all
-    for actual, expected_ in zip(again, [y, *states], strict=True):
+    options = {"return_state": True, "go_backwards": backwards}
+    y, *states = made(name, **options).all
+    half = made(name, first, **options).all[1:]
+    cell_fields, _, parameters = CELLS[name]
+    continued = layer({**cell_fields, "units": UNITS, **options}, second, *half, **parameters).all
+    for actual, expected_ in zip(continued, [y, *states], strict=True):
         np.testing.assert_allclose(actual, expected_, rtol=1e-12)
     np.testing.assert_array_equal(y, states[0])
 
@@ -155,29 +155,29 @@ def test_masked_steps_are_skipped(name):
     """Whatever is in them; the output is the one before, and at the start the first state."""
     counts = np.array([[1, 0, 1, 1, 0], [0, 0, 1, 0, 1], [1, 1, 1, 1, 1]], bool)
     x = np.where(counts[:, :, None], X, np.nan)
-    own, _, parameters = CELLS[name]
-    net = {**own, "units": UNITS, "return_sequences": True, "return_state": True}
+    cell_fields, _, parameters = CELLS[name]
+    net = {**cell_fields, "units": UNITS, "return_sequences": True, "return_state": True}
     first = [RANDOM.normal(size=(3, UNITS)) for _ in made(name, return_state=True).all[1:]]
     y, *states = layer(net, x, *first, mask=counts, **parameters).all
     for sample, own_counts in enumerate(counts):
         short, *last = (
             found[0]
-            for found in layer(net, X[[sample]][:, own_counts], *(one[[sample]] for one in first), **parameters).all
+            for found in layer(net, X[[sample]][:, own_counts], *(state[[sample]] for state in first), **parameters).all
         )
-        places = np.cumsum(own_counts)
-        np.testing.assert_allclose(y[sample], np.concatenate([first[0][[sample]], short])[places], rtol=1e-12)
-        np.testing.assert_allclose([one[sample] for one in states], last, rtol=1e-12)
+        indices = np.cumsum(own_counts)
+        np.testing.assert_allclose(y[sample], np.concatenate([first[0][[sample]], short])[indices], rtol=1e-12)
+        np.testing.assert_allclose([state[sample] for state in states], last, rtol=1e-12)
 
 
 def test_stacked_cells_match_stacked_layers():
     stack = {"type": "StackedRNNCells", "cells": [{"type": "LSTMCell", "units": 3}, {"type": "GRUCell", "units": 2}]}
-    one = layer({"type": "RNN", "cell": stack, "return_sequences": True, "return_state": True}, X)
-    assert one.spec.output_names() == ("output", "state_h_0", "state_c_0", "state_h_1")
-    names = [name.removeprefix("it/stacked_rnn_cells/") for name in one.net.states]
+    result = layer({"type": "RNN", "cell": stack, "return_sequences": True, "return_state": True}, X)
+    assert result.spec.output_names() == ("output", "state_h_0", "state_c_0", "state_h_1")
+    names = [name.removeprefix("it/stacked_rnn_cells/") for name in result.net.states]
     assert names == [
         f"{cell}/{weight}" for cell in ("lstm_cell", "gru_cell") for weight in ("kernel", "recurrent_kernel", "bias")
     ]
-    values = [one.feeds[name] for name in one.net.states]
+    values = [result.feeds[name] for name in result.net.states]
     weights_ = [dict(zip(("kernel", "recurrent_kernel", "bias"), values[k : k + 3], strict=True)) for k in (0, 3)]
     lower, h, c = layer(
         {"type": "LSTM", "units": 3, "return_sequences": True, "return_state": True}, X, **weights_[0]
@@ -185,7 +185,7 @@ def test_stacked_cells_match_stacked_layers():
     upper, state = layer(
         {"type": "GRU", "units": 2, "return_sequences": True, "return_state": True}, lower, **weights_[1]
     ).all
-    for actual, expected_ in zip(one.all, [upper, h, c, state], strict=True):
+    for actual, expected_ in zip(result.all, [upper, h, c, state], strict=True):
         np.testing.assert_allclose(actual, expected_, rtol=1e-12)
 
 
@@ -205,8 +205,8 @@ def projected(x: Any, states: Any, w: Any, mask: Any, steps: Any) -> tuple[np.nd
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("given", [False, True])
-def test_projection_is_output_and_state(given, masked, reverse):
+@pytest.mark.parametrize("has_states", [False, True])
+def test_projection_is_output_and_state(has_states, masked, reverse):
     random = np.random.default_rng(8)
     x, states = random.normal(size=(4, 5, 3)), [random.normal(size=(4, size)) for size in (2, 6)]
     shapes = {"kernel": (3, 24), "recurrent_kernel": (2, 24), "bias": (24,), "projection_kernel": (6, 2)}
@@ -216,9 +216,9 @@ def test_projection_is_output_and_state(given, masked, reverse):
         mask = np.array([[0, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 0, 1, 0, 1], [0, 1, 1, 1, 1]], bool)
     fields = {"type": "LSTM", "units": 6, "projection_units": 2, "go_backwards": reverse, "return_state": True}
     fields |= {"return_sequences": True}
-    actual = layer(fields, x, *(states if given else []), mask=mask if masked else None, **w).all
+    actual = layer(fields, x, *(states if has_states else []), mask=mask if masked else None, **w).all
     steps = range(4, -1, -1) if reverse else range(5)
-    first = states if given else [np.zeros_like(state) for state in states]
+    first = states if has_states else [np.zeros_like(state) for state in states]
     y, h, c = projected(x, first, w, mask, steps)
     for got, expected in zip(actual, (y[:, ::-1] if reverse else y, h, c), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-12)

@@ -19,59 +19,63 @@ GRU = {"type": "GRU", "units": 2, "return_sequences": True}
 
 
 def test_bidirectional_runs_both_directions():
-    one = layer({"type": "Bidirectional", "layer": GRU, "merge_mode": "sum"}, X)
+    result = layer({"type": "Bidirectional", "layer": GRU, "merge_mode": "sum"}, X)
     names = ("kernel", "recurrent_kernel", "bias")
-    assert list(one.net.states) == [f"it/{way}_gru/{name}" for way in ("forward", "backward") for name in names]
-    ways = [{name: one.feeds[f"it/{way}_gru/{name}"] for name in names} for way in ("forward", "backward")]
-    y = layer(GRU, X, **ways[0]).y + layer(GRU, X[:, ::-1], **ways[1]).y[:, ::-1]
-    np.testing.assert_allclose(one.y, y, rtol=1e-12)
+    assert list(result.net.states) == [
+        f"it/{direction}_gru/{name}" for direction in ("forward", "backward") for name in names
+    ]
+    directions = [
+        {name: result.feeds[f"it/{direction}_gru/{name}"] for name in names} for direction in ("forward", "backward")
+    ]
+    y = layer(GRU, X, **directions[0]).y + layer(GRU, X[:, ::-1], **directions[1]).y[:, ::-1]
+    np.testing.assert_allclose(result.y, y, rtol=1e-12)
 
 
 def test_bidirectional_returns_and_accepts_states():
     fields = {"type": "Bidirectional", "layer": {**GRU, "type": "LSTM", "name": "memory", "return_state": True}}
-    one = layer(fields, X)
+    result = layer(fields, X)
     states = ["forward_state_h", "forward_state_c", "backward_state_h", "backward_state_c"]
-    assert one.spec.output_names() == ("output", *states)
-    assert {name.split("/")[1] for name in one.net.states} == {"forward_memory", "backward_memory"}
-    again = layer(fields, X, *one.all[1:])
-    assert not np.allclose(again.y, one.y)
-    both = layer({**fields, "merge_mode": None}, X).spec
-    assert both.output_names() == ("forward", "backward", *states)
+    assert result.spec.output_names() == ("output", *states)
+    assert {name.split("/")[1] for name in result.net.states} == {"forward_memory", "backward_memory"}
+    continued = layer(fields, X, *result.all[1:])
+    assert not np.allclose(continued.y, result.y)
+    combined = layer({**fields, "merge_mode": None}, X).spec
+    assert combined.output_names() == ("forward", "backward", *states)
 
 
 @pytest.mark.parametrize("steps", [False, True])
 def test_bidirectional_conv_lstm_concatenates_channels(steps: bool):
     films = RANDOM.normal(size=(2, 3, 2, 4, 4))
     inner = {"type": "ConvLSTM2D", "filters": 3, "kernel_size": 2, "padding": "same", "return_sequences": steps}
-    both = layer({"type": "Bidirectional", "layer": inner}, films).y
-    apart = layer({"type": "Bidirectional", "layer": inner, "merge_mode": None}, films).all
-    assert both.shape == ((2, 3, 6, 4, 4) if steps else (2, 6, 4, 4))
-    np.testing.assert_array_equal(both, np.concatenate(apart, axis=2 if steps else 1))
+    combined = layer({"type": "Bidirectional", "layer": inner}, films).y
+    separate = layer({"type": "Bidirectional", "layer": inner, "merge_mode": None}, films).all
+    assert combined.shape == ((2, 3, 6, 4, 4) if steps else (2, 6, 4, 4))
+    np.testing.assert_array_equal(combined, np.concatenate(separate, axis=2 if steps else 1))
 
 
 def test_bidirectional_skips_masked_steps():
     counts = np.array([[1, 1, 0, 1], [0, 1, 1, 0]], bool)
     fields = {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2}}
-    whole = layer(fields, np.where(counts[:, :, None], X, np.nan), mask=counts).y
+    full = layer(fields, np.where(counts[:, :, None], X, np.nan), mask=counts).y
     for sample, own in enumerate(counts):
-        np.testing.assert_allclose(whole[sample], layer(fields, X[[sample]][:, own]).y[0], rtol=1e-12)
+        np.testing.assert_allclose(full[sample], layer(fields, X[[sample]][:, own]).y[0], rtol=1e-12)
 
 
 def test_time_distributed_applies_the_layer_to_each_step():
     images = RANDOM.normal(size=(2, 3, 2, 5, 4))
     inner = {"type": "Conv2D", "filters": 3, "kernel_size": 2, "activation": "relu"}
-    one = layer({"type": "TimeDistributed", "layer": inner}, images)
-    kernel, bias = (one.feeds[f"it/conv2d/{name}"] for name in ("kernel", "bias"))
+    result = layer({"type": "TimeDistributed", "layer": inner}, images)
+    kernel, bias = (result.feeds[f"it/conv2d/{name}"] for name in ("kernel", "bias"))
     for t in range(3):
-        np.testing.assert_allclose(one.y[:, t], layer(inner, images[:, t], kernel=kernel, bias=bias).y, rtol=1e-12)
+        np.testing.assert_allclose(result.y[:, t], layer(inner, images[:, t], kernel=kernel, bias=bias).y, rtol=1e-12)
 
 
 def test_time_distributed_dropout_depends_on_the_global_sample():
     fields = {"type": "TimeDistributed", "layer": {"type": "Dropout", "rate": 0.5}}
-    whole = layer(fields, np.ones((4, 3, 5)), training=True, rng=(1, 1, 0)).y
+    full = layer(fields, np.ones((4, 3, 5)), training=True, rng=(1, 1, 0)).y
     half = layer(fields, np.ones((2, 3, 5)), training=True, rng=(1, 1, 2)).y
-    np.testing.assert_array_equal(half, whole[2:])
-    assert len({whole[0, t].tobytes() for t in range(3)}) == 3
+    np.testing.assert_array_equal(half, full[2:])
+    assert len({full[0, t].tobytes() for t in range(3)}) == 3
 
 
 def net(*layers: dict[str, Any]) -> Any:

@@ -12,17 +12,17 @@ X = RANDOM.normal(size=(2, 4, 3))
 
 
 def test_gather_with_indices_of_any_rank():
-    x, places = RANDOM.normal(size=(2, 3, 4, 2)), np.array([[[0, -1], [3, 2], [1, 1]], [[2, 0], [0, 1], [-4, 3]]])
-    actual = layer({"type": "Gather", "axis": 2}, x, places).y
-    np.testing.assert_array_equal(actual, [x[n].take(places[n], axis=1) for n in range(2)])
-    alone = layer({"type": "Gather"}, X, np.array([3, -2])).y
-    np.testing.assert_array_equal(alone, [X[0, 3], X[1, 2]])
+    x, indices = RANDOM.normal(size=(2, 3, 4, 2)), np.array([[[0, -1], [3, 2], [1, 1]], [[2, 0], [0, 1], [-4, 3]]])
+    actual = layer({"type": "Gather", "axis": 2}, x, indices).y
+    np.testing.assert_array_equal(actual, [x[n].take(indices[n], axis=1) for n in range(2)])
+    single = layer({"type": "Gather"}, X, np.array([3, -2])).y
+    np.testing.assert_array_equal(single, [X[0, 3], X[1, 2]])
 
 
 def test_gather_elements_matches_numpy():
-    places = np.array([[[3, -1], [0, 1]], [[2, 2], [1, -4]]])
-    expected = [[[X[n, places[n, i, j], j] for j in range(2)] for i in range(2)] for n in range(2)]
-    np.testing.assert_array_equal(layer({"type": "GatherElements"}, X, places).y, expected)
+    indices = np.array([[[3, -1], [0, 1]], [[2, 2], [1, -4]]])
+    expected = [[[X[n, indices[n, i, j], j] for j in range(2)] for i in range(2)] for n in range(2)]
+    np.testing.assert_array_equal(layer({"type": "GatherElements"}, X, indices).y, expected)
 
 
 @pytest.mark.parametrize(
@@ -30,20 +30,20 @@ def test_gather_elements_matches_numpy():
     [("none", lambda a, b: b), ("add", np.add), ("mul", np.multiply), ("min", min), ("max", max)],
 )
 def test_scatter_elements_combines_updates(how, joined):
-    places, updates = np.array([[[0, 2]], [[-1, 1]]]), RANDOM.normal(size=(2, 1, 2))
+    indices, updates = np.array([[[0, 2]], [[-1, 1]]]), RANDOM.normal(size=(2, 1, 2))
     expected = X.copy()
     for n in range(2):
         for j in range(2):
-            expected[n, places[n, 0, j], j] = joined(X[n, places[n, 0, j], j], updates[n, 0, j])
-    actual = layer({"type": "ScatterElements", "reduction": how}, X, places, updates).y
+            expected[n, indices[n, 0, j], j] = joined(X[n, indices[n, 0, j], j], updates[n, 0, j])
+    actual = layer({"type": "ScatterElements", "reduction": how}, X, indices, updates).y
     np.testing.assert_array_equal(actual, expected)
 
 
 def test_scatter_add_sums_repeated_indices():
-    one = layer(
+    result = layer(
         {"type": "ScatterElements", "reduction": "add"}, np.zeros((1, 3)), np.array([[2, 2, 0]]), np.ones((1, 3))
     )
-    np.testing.assert_array_equal(one.y, [[1, 0, 2]])
+    np.testing.assert_array_equal(result.y, [[1, 0, 2]])
     rows = layer(
         {"type": "ScatterND", "reduction": "add"}, np.zeros((1, 2, 2)), np.array([[[1], [1]]]), np.ones((1, 2, 2))
     )
@@ -51,12 +51,12 @@ def test_scatter_add_sums_repeated_indices():
 
 
 def test_scatter_nd_inverts_gather_nd():
-    places = np.array([[[0, 1], [3, -1]], [[2, 0], [-2, 2]]])
-    expected = [[X[n][tuple(place)] for place in places[n]] for n in range(2)]
-    np.testing.assert_array_equal(layer({"type": "GatherND"}, X, places).y, expected)
+    indices = np.array([[[0, 1], [3, -1]], [[2, 0], [-2, 2]]])
+    expected = [[X[n][tuple(index)] for index in indices[n]] for n in range(2)]
+    np.testing.assert_array_equal(layer({"type": "GatherND"}, X, indices).y, expected)
     updates = RANDOM.normal(size=(2, 2))
-    filled = layer({"type": "ScatterND"}, X, places, updates).y
-    np.testing.assert_array_equal(layer({"type": "GatherND"}, filled, places).y, updates)
+    filled = layer({"type": "ScatterND"}, X, indices, updates).y
+    np.testing.assert_array_equal(layer({"type": "GatherND"}, filled, indices).y, updates)
     assert (filled != X).sum() == updates.size
 
 
@@ -85,12 +85,12 @@ def test_one_hot_of_negative_and_out_of_range_indices():
 
 def test_top_k_of_integers():
     x = np.array([[-(2**63), 5, 2**62 + 1, 5, 2**62]])
-    largest, places = layer({"type": "TopK", "k": 4}, x).all
+    largest, indices = layer({"type": "TopK", "k": 4}, x).all
     np.testing.assert_array_equal(largest, [[2**62 + 1, 2**62, 5, 5]])
-    np.testing.assert_array_equal(places, [[2, 4, 1, 3]])
-    least, places = layer({"type": "TopK", "k": 3, "largest": False}, x).all
+    np.testing.assert_array_equal(indices, [[2, 4, 1, 3]])
+    least, indices = layer({"type": "TopK", "k": 3, "largest": False}, x).all
     np.testing.assert_array_equal(least, [[-(2**63), 5, 5]])
-    np.testing.assert_array_equal(places, [[0, 1, 3]])
+    np.testing.assert_array_equal(indices, [[0, 1, 3]])
 
 
 @pytest.mark.parametrize(("kind", "first", "last"), [("ArgMax", 1, 3), ("ArgMin", 0, 4)])

@@ -40,7 +40,7 @@ def test_cropping_everything_is_rejected():
         layer({"type": "Cropping1D", "cropping": [3, 2]}, np.zeros((1, 2, 5)))
 
 
-@pytest.mark.parametrize("given", ["same", -1, [1, 2, 3], [[1], [2]], True])
-def test_padding_must_be_integers(given):
+@pytest.mark.parametrize("value", ["same", -1, [1, 2, 3], [[1], [2]], True])
+def test_padding_must_be_integers(value):
     with pytest.raises(ValidationError, match="not one number per side"):
-        LAYERS["ZeroPadding2D"].model_validate({"padding": given})
+        LAYERS["ZeroPadding2D"].model_validate({"padding": value})

@@ -68,16 +68,16 @@ def test_space_to_depth_moves_blocks_to_channels(mode: str) -> None:
 
 
 def test_gradients_of_repeated_indices_are_summed() -> None:
-    one = layer({"type": "Gather", "indices": [2, 0, 2]}, X)
+    result = layer({"type": "Gather", "indices": [2, 0, 2]}, X)
     dy = np.random.default_rng(6).normal(size=(2, 3, 6))
     expected = np.zeros_like(X)
     expected[:, 0], expected[:, 2] = dy[:, 1], dy[:, 0] + dy[:, 2]
-    np.testing.assert_allclose(one.gradient(dy)[0], expected)
+    np.testing.assert_allclose(result.gradient(dy)[0], expected)
 
 
 def test_indices_from_a_net_input_are_checked_by_the_loader() -> None:
-    one = layer({"type": "Gather"}, X, np.array([[0], [1]]))
-    domain = one.net.domains["x1"]
+    result = layer({"type": "Gather"}, X, np.array([[0], [1]]))
+    domain = result.net.domains["x1"]
     assert (domain.low, domain.high) == (-8, 8)  # negative ones count from the end
     assert "axis 1" in domain.why
 

@@ -34,9 +34,9 @@ def test_cells_are_decoded_to_boxes_in_fractions_of_the_image():
 
 def test_levels_of_a_pyramid_are_concatenated():
     fine, coarse = np.random.default_rng(0).normal(size=(2, 5, 4, 4)), np.zeros((2, 5, 2, 2))
-    both = layer("AnchorFreeBoxes", fine, coarse).y
+    combined = layer("AnchorFreeBoxes", fine, coarse).y
     assert np.array_equal(
-        both, np.concatenate([layer("AnchorFreeBoxes", fine).y, layer("AnchorFreeBoxes", coarse).y], 1)
+        combined, np.concatenate([layer("AnchorFreeBoxes", fine).y, layer("AnchorFreeBoxes", coarse).y], 1)
     )
     with pytest.raises(ShapeMismatch, match="different numbers of classes"):
         layer("AnchorFreeBoxes", fine, np.zeros((2, 6, 2, 2)))
@@ -64,8 +64,8 @@ def test_loss_of_a_single_box_by_hand():
     expected = cross_entropy([0.5, -1], [1, 0]) + others + 2 * giou_loss
     box, padding = [0.5, 0.25, 0.75, 0.5], [0, 0, 0, 0]
     # A radius of 0.9 leaves the neighbors out, whose centers lie outside the box anyway.
-    found = detection_loss(head, [box, padding], [0, -1], radius=0.9)
-    assert found == pytest.approx(expected, rel=1e-6)
+    actual = detection_loss(head, [box, padding], [0, -1], radius=0.9)
+    assert actual == pytest.approx(expected, rel=1e-6)
 
 
 def test_boxes_that_do_not_overlap_have_a_negative_giou():
@@ -175,9 +175,9 @@ def test_suppression_is_onnx_s():
     (selected,) = session.run(None, {"boxes": boxes[None, :, [1, 0, 3, 2]], "scores": scores.T[None]})
     expected = {(int(label), *boxes[index].tolist()) for _, label, index in selected}
     select = BoxSelection(score_threshold=0.3, nms_threshold=0.4, max_detections=180).select
-    found = select(np.concatenate([boxes, scores], axis=1))
-    assert {(int(row[5]), *row[:4].tolist()) for row in found} == expected
-    assert (np.diff(found[:, 4]) <= 0).all()
+    actual = select(np.concatenate([boxes, scores], axis=1))
+    assert {(int(row[5]), *row[:4].tolist()) for row in actual} == expected
+    assert (np.diff(actual[:, 4]) <= 0).all()
 
 
 def test_average_precision_by_hand():
@@ -189,11 +189,11 @@ def test_average_precision_by_hand():
 
 def test_detections_match_the_free_box_that_they_overlap_most():
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 8]], float)
-    found = np.array([[0, 0, 10, 9, 0.9, 0], [0, 0, 10, 8, 0.8, 0], [0, 0, 10, 8, 0.7, 0], [0, 0, 10, 8, 0.6, 1]])
-    states = matched(found, boxes, np.array([0, 0]), np.array([False, False]), [0.5, 0.85])[:, 2:]
+    actual = np.array([[0, 0, 10, 9, 0.9, 0], [0, 0, 10, 8, 0.8, 0], [0, 0, 10, 8, 0.7, 0], [0, 0, 10, 8, 0.6, 1]])
+    states = matched(actual, boxes, np.array([0, 0]), np.array([False, False]), [0.5, 0.85])[:, 2:]
     # The first overlaps 0.9 and 8/9: it takes the first box. The second takes the other one, the third finds none.
     assert states.tolist() == [[1, 1], [1, 1], [0, 0], [0, 0]]
-    states = matched(found, boxes, np.array([0, 0]), np.array([False, True]), [0.5])[:, 2]
+    states = matched(actual, boxes, np.array([0, 0]), np.array([False, True]), [0.5])[:, 2]
     assert states.tolist() == [1, -1, -1, 0]
 
 

@@ -34,8 +34,8 @@ def test_resizing_matches_its_definition(sizes):
     expected = np.empty((2, 3, *sizes))
     for i, j in np.ndindex(*sizes):
         axes = zip((i, j), (4, 5), sizes, strict=True)
-        places = [min(max((k + 0.5) * have / want - 0.5, 0), have - 1) for k, have, want in axes]
-        (a, s), (b, t) = ((int(place), place - int(place)) for place in places)
+        indices = [min(max((k + 0.5) * have / target - 0.5, 0), have - 1) for k, have, target in axes]
+        (a, s), (b, t) = ((int(index), index - int(index)) for index in indices)
         a1, b1 = min(a + 1, 3), min(b + 1, 4)
         above = X[:, :, a, b] * (1 - t) + X[:, :, a, b1] * t
         below = X[:, :, a1, b] * (1 - t) + X[:, :, a1, b1] * t

@@ -37,8 +37,8 @@ def test_identity_grid_returns_the_image(mode, align_corners):
 def test_grid_sample_beyond_the_border(padding_mode, align_corners, expected):
     # Places -3, 8 (or 6) and 5 (or 4) of the elements 0 … 4, in the middle of the only row.
     where = np.array([-3, 8, 5] if not align_corners else [-3, 6, 4])
-    places = (2 * where + 1) / 5 - 1 if not align_corners else where / 2 - 1
-    grid = np.stack([places, np.zeros(3)], -1).reshape(1, 1, 3, 2)
+    indices = (2 * where + 1) / 5 - 1 if not align_corners else where / 2 - 1
+    grid = np.stack([indices, np.zeros(3)], -1).reshape(1, 1, 3, 2)
     fields = {"type": "GridSample", "padding_mode": padding_mode, "align_corners": align_corners}
     applied = layer(fields, np.arange(5.0).reshape(1, 1, 1, 5), grid).y
     np.testing.assert_allclose(applied.reshape(-1), expected, rtol=0, atol=1e-12)
@@ -63,8 +63,8 @@ def test_roi_align_selects_the_image_of_each_region():
     images = np.array([[1, 0], [0, 0]])
     several = np.stack([IMAGE, 2 * IMAGE], 1)
     applied = layer({"type": "RoiAlign", "height": 2}, several, parts, images).y
-    alone = layer({"type": "RoiAlign", "height": 2}, IMAGE, parts).y
-    np.testing.assert_allclose(applied, alone * (images + 1)[..., None, None, None])
+    single = layer({"type": "RoiAlign", "height": 2}, IMAGE, parts).y
+    np.testing.assert_allclose(applied, single * (images + 1)[..., None, None, None])
 
 
 def test_bit_cast_of_floats_reads_float32():

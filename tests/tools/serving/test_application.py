@@ -77,8 +77,8 @@ def test_tensors_as_binary_data(fruit, table_run, choice):
     length = int(headers[HEADER])
     (logits,) = json.loads(body[:length])["outputs"]
     assert logits["parameters"] == {"binary_data_size": 32}
-    found = np.frombuffer(body[length:], "<f4").reshape(logits["shape"])
-    np.testing.assert_allclose(found, expected(table_run, array), rtol=1e-5, atol=1e-6)
+    actual = np.frombuffer(body[length:], "<f4").reshape(logits["shape"])
+    np.testing.assert_allclose(actual, expected(table_run, array), rtol=1e-5, atol=1e-6)
 
 
 ONE = np.zeros((1, 4), np.float32)
@@ -146,8 +146,8 @@ def test_rows_have_the_answers_of_netspec_predict(fruit, table_run, tmp_path):
     table = netspec.predict(table_run, tmp_path / "new.csv", top=2, device="reference").answers
     assert [list(answer) for answer in answers] == [list(table)] * 3
     for name, values in table.items():
-        found = [answer[name] for answer in answers]
-        assert found == (pytest.approx(values, rel=1e-5) if name.startswith("probability") else values)
+        actual = [answer[name] for answer in answers]
+        assert actual == (pytest.approx(values, rel=1e-5) if name.startswith("probability") else values)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_rows_have_the_answers_of_netspec_predict(fruit, table_run, tmp_path):
     ],
 )
 def test_a_wrong_row(fruit, body, status, message):
-    found, error = fruit.error("/predict", body)
-    assert (found, message in error) == (status, True)
+    actual, error = fruit.error("/predict", body)
+    assert (actual, message in error) == (status, True)
     assert "/tmp" not in error
 
 
@@ -286,9 +286,9 @@ def test_concurrent_requests_share_batches(serve, table_run):
         return client.post(INFER, {"inputs": [tensor(np.full((1, 4), number, np.float32))]})[1]["outputs"][0]["data"]
 
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(ask, range(8)))
+        actual = list(threads.map(ask, range(8)))
     array = np.arange(8, dtype=np.float32)[:, None].repeat(4, axis=1)
-    np.testing.assert_allclose(found, expected(table_run, array), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual, expected(table_run, array), rtol=1e-5, atol=1e-6)
     text = client.request("GET", "/metrics")[1].decode()
     assert "netspec_batch_samples_sum 8\nnetspec_batch_samples_count 1\n" in text
 
@@ -304,8 +304,8 @@ def test_many_clients_get_their_own_answers(serve, table_run):
         while time.monotonic() < end:
             status, answer = client.post(INFER, {"inputs": [tensor(inputs[number])]})
             assert status == 200
-            found = np.reshape(answer["outputs"][0]["data"], outputs[number].shape)
-            np.testing.assert_allclose(found, outputs[number], rtol=1e-4, atol=1e-4)
+            actual = np.reshape(answer["outputs"][0]["data"], outputs[number].shape)
+            np.testing.assert_allclose(actual, outputs[number], rtol=1e-4, atol=1e-4)
             count += 1
         return count
 

@@ -30,9 +30,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     launch.use(before)
 
 
-@pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.label)
-def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(one: Kernel) -> None:
-    check(one)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda value: value.label)
+def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(kernel: Kernel) -> None:
+    check(kernel)
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ def failures(dtype: DType, name: str) -> Iterator[str]:
     kinds = ((AttentionForwardGraph, True), (AttentionGradientGraph, True), (AttentionGradientGraph, False))
     for (kind, ordered), band, rows in product(kinds, BANDS, ROWS):
         operation = described(kind, dtype, name, band, rows, ordered=ordered)
-        told = f"{kind.__name__} {dtype} {name} {band} rows {rows} ordered {ordered}"
+        reason = f"{kind.__name__} {dtype} {name} {band} rows {rows} ordered {ordered}"
         try:
             wants = CudnnPlan(operation).workspace
         except (frontend().cudnnGraphNotSupportedError, RuntimeError) as error:
-            yield f"{told}: {str(error).strip().splitlines()[0]}"
+            yield f"{reason}: {str(error).strip().splitlines()[0]}"
         else:
             if abs(wants - operation.known_workspace) > BESIDE:
-                yield f"{told}: {wants} bytes of workspace, {operation.known_workspace} were known of"
+                yield f"{reason}: {wants} bytes of workspace, {operation.known_workspace} were known of"

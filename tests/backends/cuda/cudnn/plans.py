@@ -70,10 +70,10 @@ def asked(plan: ExecutionPlan) -> Iterator[tuple[Any, str, str | None]]:
         if isinstance(op, PLANNED):
             types = tuple(value.type for value in node.inputs)
             reasons = [f"{label}: {why}" for label, why in choice.rejected if "cuDNN has no plan" in why]
-            told = f"{op.name} {' '.join(map(str, types))}: {'; '.join(reasons)}" if reasons else None
+            reason = f"{op.name} {' '.join(map(str, types))}: {'; '.join(reasons)}" if reasons else None
             attends = "attentions" if isinstance(op, ATTENTIONS) else "convolutions"
             kind = "normalizations" if isinstance(op, ChannelwiseOp) else attends
-            yield (node.op, types), f"{kind} by {choice.kernel.backend}", told
+            yield (node.op, types), f"{kind} by {choice.kernel.backend}", reason
 
 
 def main() -> int:
@@ -94,8 +94,8 @@ def main() -> int:
             counted = Counter(backend for backend, _ in actual.values())
             missed += [why for _, why in actual.values() if why is not None]
             workspace = max((one.size for one in plan.memory.workspace.values()), default=0)
-            told = ", ".join(f"{count} {backend}" for backend, count in sorted(counted.items()))
-            print(f"{path} ({batch}) {precision}: {told}; largest workspace {workspace / 1e6:,.1f} MB", flush=True)
+            described = ", ".join(f"{count} {backend}" for backend, count in sorted(counted.items()))
+            print(f"{path} ({batch}) {precision}: {described}; largest workspace {workspace / 1e6:,.1f} MB", flush=True)
     with planned_for(device.name):
         for dtype, name in product((DType.BFLOAT16, DType.FLOAT16), SIZES):
             found_wrong = list(failures(dtype, name))

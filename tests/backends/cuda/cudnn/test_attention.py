@@ -177,6 +177,7 @@ def test_plans_race(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
     actual = [
-        one.label for one in plan.choices[node].kernel.tuning_variants(node, layout_signature(node, plan.layouts))
+        tuning_variant.label
+        for tuning_variant in plan.choices[node].kernel.tuning_variants(node, layout_signature(node, plan.layouts))
     ]
     assert actual == [f"cudnn:AttentionForwardKernel by {name}" for name in ("eng1", "eng2_k2=5", "eng3")]

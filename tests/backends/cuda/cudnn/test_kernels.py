@@ -29,9 +29,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     launch.use(before)
 
 
-@pytest.mark.parametrize("one", registered_kernels(["cudnn"]), ids=lambda one: one.label)
-def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(one: Kernel) -> None:
-    check(one, twice=True)  # the library rounds what it writes, before what follows
+@pytest.mark.parametrize("kernel", registered_kernels(["cudnn"]), ids=lambda value: value.label)
+def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(kernel: Kernel) -> None:
+    check(kernel, rounded_twice=True)  # the library rounds what it writes, before what follows
 
 
 @pytest.mark.parametrize(

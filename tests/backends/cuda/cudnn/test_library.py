@@ -36,7 +36,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, folder: Path, cupy: Any) -> list[str
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(ctypes, "CDLL", load)
     library.preload()
-    return [name for name in actual if any(Path(one).name == name for one in WHEELS)]
+    return [name for name in actual if any(Path(wheel).name == name for wheel in WHEELS)]
 
 
 def test_the_cuda_runtime_is_that_of_cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

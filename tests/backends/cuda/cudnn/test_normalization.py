@@ -75,7 +75,7 @@ def compiled(folder: Path, device: Both | str, precision: Precision = Precision.
 
 def normalizations(plan: ExecutionPlan) -> dict[Node, str]:
     """The kernels of normalizations."""
-    return {node: one.label for node, one in plan.choices.items() if "BatchNormalization" in node.op.name}
+    return {node: choice.label for node, choice in plan.choices.items() if "BatchNormalization" in node.op.name}
 
 
 @pytest.mark.parametrize(("precision", "within"), [(Precision.FLOAT32, 1e-4), (Precision.BFLOAT16, 0.02)])

@@ -89,10 +89,10 @@ def test_missing_plans_are_forgotten_and_new_ones_race(monkeypatch: pytest.Monke
     assert first == {"cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"}
     assert raced
     left = tuple(one for one in before if one != "eng2_k2=5")
-    second, again = chosen(left)
+    second, repeated = chosen(left)
     assert second.isdisjoint(first)
-    assert not again, "the times of all that are left are known"
-    third, again = chosen((*left, "eng7"))
-    assert again
+    assert not repeated, "the times of all that are left are known"
+    third, repeated = chosen((*left, "eng7"))
+    assert repeated
     assert third.isdisjoint(first)
     chosen(before)  # what the process knows is what other tests expect

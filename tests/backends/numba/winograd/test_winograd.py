@@ -70,9 +70,9 @@ def lay(array: np.ndarray, layout: Layout) -> Any:
     return result
 
 
-def error(got: np.ndarray, exact: np.ndarray) -> float:
+def error(actual: np.ndarray, exact: np.ndarray) -> float:
     """The length of the difference, as a share of that of the exact result."""
-    return float(np.linalg.norm(got - exact) / np.linalg.norm(exact))
+    return float(np.linalg.norm(actual - exact) / np.linalg.norm(exact))
 
 
 @pytest.fixture(autouse=True)
@@ -240,7 +240,9 @@ def test_other_types_and_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyP
 def test_training_file_can_exclude_kernels_that_round_more(tmp_path: Path) -> None:
     every = open_device("cpu").kernels
     assert "winograd" in every
-    assert open_device("cpu", rounding="direct").kernels == tuple(one for one in every if one != "winograd")
+    assert open_device("cpu", rounding="direct").kernels == tuple(
+        candidate for candidate in every if candidate != "winograd"
+    )
     text = Path("model_zoo/lenet_mnist/train.yaml").read_text(encoding="utf-8")
     text = text.replace("net: net.yaml", f"net: {Path('model_zoo/lenet_mnist/net.yaml').resolve()}")
     path = tmp_path / "train.yaml"

@@ -82,9 +82,9 @@ def test_positions_in_the_text_are_kept():
 def test_text_and_bytes_hold_the_same():
     net = parse(NET, "NetParameter")
     assert repr(parse(to_text(net), "NetParameter")) == repr(net)
-    again = decode(encode(net), "NetParameter")
-    assert sorted(to_text(again).splitlines()) == sorted(to_text(net).splitlines())
-    assert encode(again) == encode(net)
+    reread = decode(encode(net), "NetParameter")
+    assert sorted(to_text(reread).splitlines()) == sorted(to_text(net).splitlines())
+    assert encode(reread) == encode(net)
 
 
 def test_bytes_are_those_of_protocol_buffers():

@@ -65,8 +65,8 @@ WEIGHTS = _weights()
 @settings(max_examples=300)
 def test_bytes(changes):
     content = WEIGHTS
-    for index, gone, new in changes:
-        content = content[:index] + new + content[index + gone :]
+    for index, removed, new in changes:
+        content = content[:index] + new + content[index + removed :]
 
     def read() -> None:
         net = upgraded(decode(content, "NetParameter", "w.caffemodel"))

@@ -94,7 +94,7 @@ def test_weights_that_do_not_fit(weights, expected):
 
 
 @pytest.mark.parametrize(
-    ("beside", "named"),
+    ("is_external", "named"),
     [
         ([], "deploy.prototxt"),
         (["small.prototxt", "other.prototxt"], "{}/small.prototxt"),
@@ -102,10 +102,10 @@ def test_weights_that_do_not_fit(weights, expected):
         (["a.prototxt", "b.prototxt"], "deploy.prototxt"),
     ],
 )
-def test_weights_without_input_sizes_ask_for_the_net(tmp_path, beside, named):
+def test_weights_without_input_sizes_ask_for_the_net(tmp_path, is_external, named):
     path = tmp_path / "small.caffemodel"
     path.write_bytes(encode(parse('input: "x" ' + dense("a", "x"), "NetParameter")))
-    for name in beside:
+    for name in is_external:
         (tmp_path / name).touch()
     with pytest.raises(InputError, match="the shape of the input `x` is not in the file") as caught:
         read_caffemodel(path, ImportOptions())
@@ -288,8 +288,8 @@ def test_weights_onto_a_net(tmp_path, named):
         with pytest.raises(InputError, match="`conv1/bn/gamma` is missing"):
             load(tmp_path / "net.yaml", tmp_path / "w.h5")
     else:
-        again = load(tmp_path / "net.yaml", tmp_path / "w.h5")
-        assert all(np.array_equal(array, net.parameters[name]) for name, array in again.parameters.items())
+        reread = load(tmp_path / "net.yaml", tmp_path / "w.h5")
+        assert all(np.array_equal(array, net.parameters[name]) for name, array in reread.parameters.items())
 
 
 def test_weights_of_another_shape_are_reported(tmp_path):

@@ -150,16 +150,16 @@ def test_stages_and_levels():
 
 
 def test_statistics_that_only_training_moves():
-    both = "".join(
+    text = "".join(
         f'layer {{ name: "bn" type: "BatchNorm" bottom: "x" top: "y" include {{ phase: {phase} }} '
         f"batch_norm_param {{ use_global_stats: {frozen} }} }}\n"
         for phase, frozen in (("TRAIN", "false"), ("TEST", "true"))
     )
-    net_draft = drafted(LABELLED + both + dense("z", "y") + LOSS.replace('"y"', '"z"'))
+    net_draft = drafted(LABELLED + text + dense("z", "y") + LOSS.replace('"y"', '"z"'))
     assert lines(net_draft)[0] == (
         "{name: bn, type: BatchNormalization, epsilon: 1e-05, center: false, scale: false, momentum: 0.999}"
     )
-    fixed = LABELLED + both.splitlines()[0].replace("include { phase: TRAIN }", "").replace("false", "true")
+    fixed = LABELLED + text.splitlines()[0].replace("include { phase: TRAIN }", "").replace("false", "true")
     fixed += '\nlayer { name: "s" type: "Scale" bottom: "y" top: "y" }\n' + dense("z", "y")
     assert lines(drafted(fixed + LOSS.replace('"y"', '"z"')))[:2] == [
         "{name: bn, type: BatchNormalization, trainable: false, epsilon: 1e-05, center: false, scale: false}",
@@ -393,8 +393,8 @@ def test_impossible_layers_are_reported(layer, expected):
 
 
 def test_nets_that_are_wired_wrong():
-    twice = dense("a", "x") + dense("b", "x").replace('top: "b"', 'top: "a"')
-    assert "the blob `a` is written by two layers" in failure(with_input(twice, 2, 4))
+    duplicate = dense("a", "x") + dense("b", "x").replace('top: "b"', 'top: "a"')
+    assert "the blob `a` is written by two layers" in failure(with_input(duplicate, 2, 4))
     assert "net.prototxt has no layers" in failure("name: 'a'")
     same = dense("x", "x") + dense("x", "x", "").replace('top: "x"', 'top: "z"')
     net_draft = drafted(with_input(same, 2, 4))

@@ -91,10 +91,10 @@ def model(imported: Imported, folder: Path) -> Model:
 
 
 @needs_models
-@pytest.mark.parametrize("alone", [False, True])
-def test_lenet_reads_mnist(tmp_path, alone):
+@pytest.mark.parametrize("single_sample", [False, True])
+def test_lenet_reads_mnist(tmp_path, single_sample):
     weights = ROOT / "lenet/lenet_iter_10000.caffemodel"
-    if alone:  # the net that is in the weights, as it was trained
+    if single_sample:  # the net that is in the weights, as it was trained
         imported = read_caffemodel(weights, ImportOptions(shapes={"data": (1, 28, 28)}))
         assert "losses:" in imported.net
     else:
@@ -160,9 +160,9 @@ def test_real_nets_come_back(tmp_path, name):
     (tmp_path / "net.yaml").write_text(imported.net)
     before = Net(load_net(tmp_path / "net.yaml"), imported.arrays)
     write_caffe(tmp_path / "m.caffemodel", exportable(before))
-    again = read_prototxt(tmp_path / "m.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
-    (tmp_path / "again.yaml").write_text(again.net)
-    after = Net(load_net(tmp_path / "again.yaml"), again.arrays)
+    reread = read_prototxt(tmp_path / "m.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
+    (tmp_path / "again.yaml").write_text(reread.net)
+    after = Net(load_net(tmp_path / "again.yaml"), reread.arrays)
     inputs = inputs_of(before, size=1)
     expected, actual = before.predict(inputs), after.predict(inputs)
     assert expected.keys() == actual.keys()

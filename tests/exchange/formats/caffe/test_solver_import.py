@@ -199,8 +199,8 @@ SLOTS = {
 def test_the_history_becomes_slots(tmp_path, type_, kind):
     """All first arrays, then all second ones; matrices of InnerProduct lie the other way round here."""
     random = np.random.default_rng(1)
-    kept, more = SLOTS[type_]
-    shapes = [(5, 18), (5,)] * len(kept)
+    slots, more = SLOTS[type_]
+    shapes = [(5, 18), (5,)] * len(slots)
     history = [random.normal(size=shape).astype(np.float32) for shape in shapes]
     weights_of(tmp_path, random.normal(size=(5, 18)).astype(np.float32), np.zeros(5, np.float32))
     state = state_of(tmp_path, kind, history, "models/small_iter_7.caffemodel.h5")
@@ -210,7 +210,7 @@ def test_the_history_becomes_slots(tmp_path, type_, kind):
     assert result.step == 7
     assert result.arrays["ip/kernel"].shape == (18, 5)
     expected: dict[str, Any] = {}
-    for part, (slot, factor) in enumerate(kept.items()):
+    for part, (slot, factor) in enumerate(slots.items()):
         expected[f"solver/ip/kernel/{slot}"] = factor * history[2 * part].T
         expected[f"solver/ip/bias/{slot}"] = factor * history[2 * part + 1]
     assert result.slots.keys() == expected.keys()

@@ -173,7 +173,7 @@ def test_outputs_of_one_layer_have_keras_names(tmp_path: Path) -> None:
     """A layer that is called twice has the outputs `out` and `out_1`."""
 
     def entry(class_name: str, name: str, *reads: str, **config: Any) -> dict[str, Any]:
-        nodes = [[[one, 0, 0, {}]] for one in reads]
+        nodes = [[[read, 0, 0, {}]] for read in reads]
         return {**layer(class_name, name=name, trainable=True, **config), "name": name, "inbound_nodes": nodes}
 
     layers = [entry("InputLayer", "x", batch_input_shape=[None, 4]), entry("ReLU", "a", "x"),

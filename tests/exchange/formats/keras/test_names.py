@@ -29,15 +29,15 @@ def test_every_state_has_a_place_of_its_own_and_its_axes_turn_back(case: Case) -
     shapes = states(case)
     if not shapes:
         return
-    found = variables(case.spec(), shapes)
-    assert sorted(one.state for one in found) == sorted(name for name in shapes if name not in STATES_WITHOUT_VARIABLE)
-    assert len({one.path for one in found}) == len(found)
-    for one in found:
+    actual = variables(case.spec(), shapes)
+    assert sorted(one.state for one in actual) == sorted(name for name in shapes if name not in STATES_WITHOUT_VARIABLE)
+    assert len({one.path for one in actual}) == len(actual)
+    for one in actual:
         array = np.arange(np.prod(shapes[one.state])).reshape(shapes[one.state])
-        there = to_keras(array, one)
-        np.testing.assert_array_equal(from_keras(there, one), array)
+        keras_array = to_keras(array, one)
+        np.testing.assert_array_equal(from_keras(keras_array, one), array)
         if one.kind == "kernel":
-            assert there.shape[-2:] == array.shape[1::-1]
+            assert keras_array.shape[-2:] == array.shape[1::-1]
 
 
 def of(type_: str, names: list[str], **fields: object) -> list[KerasVariable]:
@@ -72,8 +72,8 @@ def test_old_files_have_untrained_weights_last() -> None:
 
 def test_a_depthwise_kernel_has_adjacent_multipliers() -> None:
     (one,) = of("DepthwiseConv1D", ["kernel"], kernel_size=1, depth_multiplier=2)
-    there = np.array([[[1, 2], [3, 4], [5, 6]]])  # (window, channels, number)
-    assert from_keras(there, one).ravel().tolist() == [1, 2, 3, 4, 5, 6]
+    keras_array = np.array([[[1, 2], [3, 4], [5, 6]]])  # (window, channels, number)
+    assert from_keras(keras_array, one).ravel().tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_classes_in_paths_are_written_as_keras_does() -> None:

@@ -121,12 +121,12 @@ def test_layers_of_cudnn(name: str, gates: int, both_ways: bool, tmp_path: Path)
 
     So `_convert_rnn_weights` of its `hdf5_format` tells, which reads them into LSTM and GRU.
     """
-    own: dict[str, Any] = {"name": "memory", "units": 3, "return_sequences": False, "trainable": True}
+    fields: dict[str, Any] = {"name": "memory", "units": 3, "return_sequences": False, "trainable": True}
     shape = {"batch_input_shape": [None, 4, 2]}
     model = sequential(
-        layer("Bidirectional", name="ways", merge_mode="concat", trainable=True, layer=layer(name, **own), **shape)
+        layer("Bidirectional", name="ways", merge_mode="concat", trainable=True, layer=layer(name, **fields), **shape)
         if both_ways
-        else layer(name, **own, **shape)
+        else layer(name, **fields, **shape)
     )
     ways: list[tuple[np.ndarray, ...]] = []
     weights: dict[str, np.ndarray] = {}
@@ -141,7 +141,7 @@ def test_layers_of_cudnn(name: str, gates: int, both_ways: bool, tmp_path: Path)
     path = old_file(tmp_path / "old.h5", model, {"ways" if both_ways else "memory": weights}, "2.2.4")
     x = drawn(5, 4, 2)
     (actual,) = dict(opened(import_model(path), tmp_path).predict({"input": x})).values()
-    expected = [cudnn(x[:, ::-1] if index else x, *way[:4]) for index, way in enumerate(ways)]
+    expected = [cudnn(x[:, ::-1] if index else x, *direction[:4]) for index, direction in enumerate(ways)]
     np.testing.assert_allclose(actual, np.concatenate(expected, axis=1), rtol=1e-4, atol=1e-5)
 
 

@@ -151,11 +151,11 @@ def test_weights_that_are_not_finite_are_noted(tmp_path: Path) -> None:
 
 
 def linked(kind: Any) -> bytes:
-    held = io.BytesIO()
-    with h5py.File(held, "w") as file:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
         file["layers/dense/vars/1"] = SOUND["layers/dense/vars/1"]
         file["layers/dense/vars/0"] = kind
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def test_links_are_refused(tmp_path: Path) -> None:
@@ -174,11 +174,11 @@ def test_links_in_a_keras_file_are_refused(tmp_path: Path) -> None:
 
 
 def made(shape: tuple[int, ...], **how: Any) -> bytes:
-    held = io.BytesIO()
-    with h5py.File(held, "w") as file:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
         file["layers/dense/vars/1"] = SOUND["layers/dense/vars/1"]
         file.create_dataset("layers/dense/vars/0", shape, np.float32, **how)
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def test_more_declared_than_stored_is_refused(tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ def test_more_declared_than_stored_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_group_that_holds_itself(tmp_path: Path) -> None:
-    held = io.BytesIO()
-    with h5py.File(held, "w") as file:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
         group = file.create_group("layers")
         group["again"] = group
-    assert "contains itself" in refused(archive(tmp_path / "m.keras", DENSE, held.getvalue()))
+    assert "contains itself" in refused(archive(tmp_path / "m.keras", DENSE, buffer.getvalue()))
 
 
 def test_archives_that_are_traps(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_damage_ends_in_an_error(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     for _ in range(60):
         data = bytearray(sound)
-        for place in random.integers(0, len(data), 3):
-            data[place] = int(random.integers(0, 256))
+        for offset in random.integers(0, len(data), 3):
+            data[offset] = int(random.integers(0, 256))
         path.write_bytes(bytes(data[: int(random.integers(1, len(data) + 1))] if random.random() < 0.3 else data))
         try:
             import_model(path)

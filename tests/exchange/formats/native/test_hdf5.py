@@ -165,7 +165,7 @@ def npz() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"),
@@ -180,11 +180,11 @@ def npz() -> bytes:
         (b"netspec weights 1\nsize 5", "damaged in its first lines"),
     ],
 )
-def test_other_file_formats_are_distinguished(tmp_path: Path, content: bytes, says: str) -> None:
+def test_other_file_formats_are_distinguished(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "w.h5").write_bytes(content)
     with pytest.raises(InputError) as error:
         read_weights(tmp_path / "w.h5")
-    assert says in text(error)
+    assert message in text(error)
 
 
 def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ ATTENTION = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2}
 
 
 @pytest.mark.parametrize(
-    ("layers", "what"),
+    ("layers", "kind"),
     [
         ([("a/b", {"type": "Dense", "units": 2}), ("a.b", {"type": "Dense", "units": 2})],
          "the layers `a/b` and `a.b` would both have `a.b.weight`"),
@@ -256,7 +256,7 @@ ATTENTION = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2}
          "the layers `a` and `a.out_proj` would both have `a.out_proj.weight`"),
     ],
 )  # fmt: skip
-def test_layers_whose_arrays_would_have_one_name_are_refused(layers: Any, what: str, tmp_path: Path) -> None:
+def test_layers_whose_arrays_would_have_one_name_are_refused(layers: Any, kind: str, tmp_path: Path) -> None:
     data = {
         "netspec": 1,
         "inputs": {"x": {"shape": [3, 2]}},
@@ -268,7 +268,7 @@ def test_layers_whose_arrays_would_have_one_name_are_refused(layers: Any, what: 
     with pytest.raises(InputError) as error:
         export_safetensors(tmp_path / "x.safetensors", exported)
     assert [*lost] == [*error.value.problems]
-    assert [problem.message for problem in lost] == [f"{what} in a safetensors file"]
+    assert [problem.message for problem in lost] == [f"{kind} in a safetensors file"]
     assert all(problem.location is not None and problem.location.line > 4 for problem in lost)
     assert not (tmp_path / "x.safetensors").exists()
 

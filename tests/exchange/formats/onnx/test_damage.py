@@ -59,7 +59,7 @@ def broken(change: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ("circle", "run in a circle"),
         ("dangling", "reads `nowhere`, which nothing makes"),
@@ -79,11 +79,11 @@ def broken(change: str) -> bytes:
         ("no nodes", "without nodes or opset"),
     ],
 )
-def test_broken_models_are_refused(change: str, says: str, tmp_path: Path) -> None:
+def test_broken_models_are_refused(change: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(broken(change))
     with pytest.raises(InputError) as error:
         import_onnx(tmp_path / "m")
-    assert says in error.value.render()
+    assert message in error.value.render()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08", b"\x08\x07garbage" * 50, b"\x89PNG", b"version https://git-lfs"])

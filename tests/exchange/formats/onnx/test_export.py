@@ -235,15 +235,15 @@ def test_weights_too_large_for_one_file_are_external(tmp_path: Path) -> None:
     assert files() == ["m.onnx", report.data.name]
     assert report.nbytes == sum((tmp_path / name).stat().st_size for name in files())
     model = onnx.load(path, load_external_data=False)
-    apart = {
+    separate = {
         tensor.name: {entry.key: entry.value for entry in tensor.external_data} for tensor in model.graph.initializer
     }
     large = {name for name, array in net.states.items() if array.nbytes >= 1024}
-    assert large == {name for name, entries in apart.items() if entries}
+    assert large == {name for name, entries in separate.items() if entries}
     assert large
     for name in large:
-        assert apart[name]["location"] == report.data.name
-        assert int(apart[name]["offset"]) % 4096 == 0
+        assert separate[name]["location"] == report.data.name
+        assert int(separate[name]["offset"]) % 4096 == 0
     image = np.ones((2, 2, 8, 8), "float32")
     assert Verifier(path, net.predict)({"image": image}).whole.max_abs < 1e-5
     onnx.checker.check_model(path)
@@ -253,10 +253,10 @@ def test_weights_too_large_for_one_file_are_external(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="the first layer to differ is `conv1`"):
         export_verified(net.graph, other.states, path, net.predict, all_values=net.layers, inside=0)
     assert files() == ["m.onnx", report.data.name]  # what was there is as it was
-    again = export_verified(other.graph, other.states, path, other.predict, inside=0)
-    assert again.data is not None
-    assert again.data != report.data
-    assert files() == ["m.onnx", again.data.name]
+    second = export_verified(other.graph, other.states, path, other.predict, inside=0)
+    assert second.data is not None
+    assert second.data != report.data
+    assert files() == ["m.onnx", second.data.name]
     assert export_onnx(net.graph, net.states, path).data is None
     assert files() == ["m.onnx"]
 

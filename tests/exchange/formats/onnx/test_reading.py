@@ -41,11 +41,11 @@ def test_functions_of_the_model_become_their_nodes(tmp_path: Path) -> None:
     leaky = function(
         "Leaky", [inner("LeakyRelu", "a", "t", alpha="slope"), node("Add", "t b", "c")], attributes=["slope"]
     )
-    twice = function("Twice", [node("Leaky", "a b", "t", domain="mine", slope=0.25), node("Mul", "t t", "c")])
+    duplicate = function("Twice", [node("Leaky", "a b", "t", domain="mine", slope=0.25), node("Mul", "t t", "c")])
     proto = with_functions(
         [node("Relu", "x", "t"), node("Twice", "t x", "u", domain="mine"), node("Twice", "u t", domain="mine")],
         leaky,
-        twice,
+        duplicate,
     )
     text = agrees(proto, tmp_path)
     assert text.count("negative_slope: 0.25") == 2
@@ -113,7 +113,7 @@ def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"location": "/etc/passwd"}, "not below the model's folder"), ({"location": "a/../../b"}, "not below"),
         ({"location": "link"}, "not below"), ({"location": "."}, "not below"), ({"location": ""}, "not below"),
@@ -124,10 +124,10 @@ def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_external_weights_outside_the_folder_or_too_short_are_refused(
-    fields: dict[str, str], says: str, tmp_path: Path
+    fields: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         imported(beside(tmp_path, **fields), tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_sparse_weights_are_spread(indices: np.ndarray, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("indices", "shape", "says"),
+    ("indices", "shape", "message"),
     [
         (ints(1, 6), [3, 2], "outside"), (ints(1), [3, 2], r"2 values at \[1\] places"),
         (ints(0, 1), [2**30, 9], "shape"),
@@ -184,9 +184,9 @@ def test_sparse_weights_are_spread(indices: np.ndarray, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_sparse_weights_without_sense_are_refused(
-    indices: np.ndarray, shape: list[int], says: str, tmp_path: Path
+    indices: np.ndarray, shape: list[int], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         imported(sparse(np.array([7, 9], "float32"), indices, shape), tmp_path)
 
 
@@ -220,7 +220,7 @@ def test_computing_with_the_batch_size_makes_the_model_a_single_sample(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "says"),
+    ("nodes", "message"),
     [
         ([node("Tile", "k r", "t"), node("Add", "x t")], "elements are too many"),
         (
@@ -235,7 +235,7 @@ def test_computing_with_the_batch_size_makes_the_model_a_single_sample(tmp_path:
     ids=["tiles", "range", "split", "computed tiles", "copies", "nonsense"],
 )
 def test_constants_that_cannot_be_evaluated_are_reported(
-    nodes: list[onnx.NodeProto], says: str, tmp_path: Path
+    nodes: list[onnx.NodeProto], message: str, tmp_path: Path
 ) -> None:
     start = time.process_time()
     constants: dict[str, Any] = {
@@ -247,7 +247,7 @@ def test_constants_that_cannot_be_evaluated_are_reported(
         "r2": ints(1, 2**40),
         "r3": ints(1, 2**20),
     }
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         imported(model(nodes, ("N", 3), **constants), tmp_path)
     assert time.process_time() - start < 10
 
@@ -279,17 +279,17 @@ def test_an_input_may_always_have_a_value(shape: Any, value: tuple[float, ...], 
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "message"),
     [
         ({"l": (1,)}, "a value is given for `l`, which is not an input"), ({"k": (1.5,)}, "the input `k` holds int64"),
         ({"k": (1, 2)}, "2 numbers do not fit the input `k`"), ({}, "`--value k=…` makes it one"),
     ],
 )  # fmt: skip
-def test_values_that_do_not_fit_or_are_missing_are_reported(values: Any, says: str, tmp_path: Path) -> None:
+def test_values_that_do_not_fit_or_are_missing_are_reported(values: Any, message: str, tmp_path: Path) -> None:
     branches = {
         name: graph([node(op, "x", "z")], [], "z") for name, op in (("then_branch", "Sin"), ("else_branch", "Cos"))
     }
     nodes = [node("Cast", "k", "c", to=9), helper.make_node("If", ["c"], ["y"], **branches)]
     with pytest.raises(InputError) as error:
         imported(of_two(nodes, []), tmp_path, values=values)
-    assert says in error.value.render()
+    assert message in error.value.render()

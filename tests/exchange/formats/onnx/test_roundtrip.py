@@ -56,8 +56,8 @@ def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
     session = open_session(to_onnx(after.graph, after.states).model.SerializeToString())
     own_inputs = inputs_of(before, ranges)
     inputs, expected = (read_as(before, after, arrays) for arrays in (own_inputs, before.predict(own_inputs)))
-    names = [put.name for put in session.get_outputs()]
-    results = session.run(names, {put.name: inputs[put.name] for put in session.get_inputs()})
+    names = [value.name for value in session.get_outputs()]
+    results = session.run(names, {value.name: inputs[value.name] for value in session.get_inputs()})
     for name, actual in zip(names, results, strict=True):
         np.testing.assert_allclose(actual, expected[name], rtol=1e-5, atol=1e-5)  # some hundred terms
 

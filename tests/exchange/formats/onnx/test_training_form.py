@@ -182,6 +182,6 @@ def test_it_is_read_as_the_net_that_it_is_of(tmp_path: Path) -> None:
     imported = import_onnx(tmp_path / "m.onnx")
     assert [line.strip().removeprefix("- ") for line in imported.net.splitlines() if "type:" in line] == lines
     assert list(yaml.safe_load(imported.net)["inputs"]) == ["image"]
-    again = Net.of(yaml.safe_load(imported.net), imported.arrays)
+    reread = Net.of(yaml.safe_load(imported.net), imported.arrays)
     image = np.random.default_rng(2).normal(size=(3, 2, 8, 8)).astype("float32")
-    np.testing.assert_allclose(again.predict({"image": image})["fc"], net.predict({"image": image})["fc"], atol=1e-5)
+    np.testing.assert_allclose(reread.predict({"image": image})["fc"], net.predict({"image": image})["fc"], atol=1e-5)

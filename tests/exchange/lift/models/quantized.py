@@ -114,13 +114,17 @@ def lstm(
     steps: int = 5, count: int = 1, dtype: str = "uint8", columns: int = 0, states: bool = True, **fields: Any
 ) -> Any:
     """A model (T, N, 4) → (T, directions, N, 3)."""
-    ways = 1 + (fields.get("direction") == "bidirectional")
-    sizes = (ways, columns) if columns else (ways,)
+    direction_count = 1 + (fields.get("direction") == "bidirectional")
+    sizes = (direction_count, columns) if columns else (direction_count,)
     zero = np.full(sizes, 125 if dtype == "uint8" else 0, dtype)
-    weights: dict[str, Any] = {"w": whole(dtype, ways, 4, 12), "r": whole(dtype, ways, 3, 12), "b": drawn(ways, 24)}
+    weights: dict[str, Any] = {
+        "w": whole(dtype, direction_count, 4, 12),
+        "r": whole(dtype, direction_count, 3, 12),
+        "b": drawn(direction_count, 24),
+    }
     weights |= {"ws": positive(*sizes), "wz": zero, "rs": positive(*sizes), "rz": zero}
     if states:
-        weights |= {"h0": drawn(ways, count, 3), "c0": drawn(ways, count, 3)}
+        weights |= {"h0": drawn(direction_count, count, 3), "c0": drawn(direction_count, count, 3)}
     begin = "h0 c0" if states else " "
     lstm_node = own("DynamicQuantizeLSTM", f"x w r b  {begin}  ws wz rs rz", "y, h, c", hidden_size=3, **fields)
     return contributed([lstm_node], {"x": drawn(steps, count, 4)}, "y h c", batch=steps, **weights)
