@@ -86,7 +86,6 @@ def test_a_loss_that_is_not_finite_is_as_large_as_can_be(folder, capsys):
     assert reported["expect.overfits"][1].startswith("inf")
 
 
-
 def test_one_step_is_run_without_expectations(folder, capsys):
     text = (folder / "train.yaml").read_text()
     (folder / "train.yaml").write_text(text[: text.index("expect:")])

@@ -141,9 +141,9 @@ def test_transforms_need_a_field_to_apply_to():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "mean or variance is missing"),
-        ({"mean": 1}, "mean or variance is missing"),
-        ({"variance": 1}, "mean or variance is missing"),
+        ({}, "`mean` or `variance` is missing"),
+        ({"mean": 1}, "`mean` or `variance` is missing"),
+        ({"variance": 1}, "`mean` or `variance` is missing"),
         ({"mean": 1, "variance": 1, "adapt": True}, "`adapt` computes `mean`, which is also set"),
         ({"variance": 1, "adapt": True}, "`adapt` computes `variance`, which is also set"),
     ],
