@@ -276,6 +276,17 @@ def free_memory(meminfo: Path = MEMINFO, group: Path = GROUP) -> int | None:
     return max(0, min(free, limit - used + files))
 
 
+def machine_memory(group: Path = GROUP) -> int | None:
+    """Bytes of memory of this machine, or the limit of its control group if that is less; None if it is not known."""
+    if not hasattr(os, "sysconf"):
+        return None
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(total, int((group / "memory.max").read_text()))
+    except (OSError, ValueError):  # there is no such group, or its limit is `max`
+        return total
+
+
 def _numbers(file: Path) -> dict[str, int]:
     """The name and the value in each line."""
     lines = (line.split() for line in file.read_text().splitlines())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netspec.backends.device import machine_memory
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
@@ -141,6 +142,10 @@ def _print_programs(costs: Costs) -> None:
     if steady:
         print(f"\noperations that run only after states change: {', '.join(steady)}")
     print(f"\nstates, shared by all programs: {', '.join(parts) or 'none'}")
+    there = machine_memory()
+    needed = sum(costs.states_bytes.values()) + max((one.nbytes for one in costs.programs.values()), default=0)
+    if there is not None and needed > there:
+        print(f"\nwarning: {size(needed)} do not fit into the memory of this machine, {size(there)}")
     for purpose, one in costs.programs.items():
         if one.recomputed_nodes:
             share = 100 * one.recomputed_flops / (one.flops - one.recomputed_flops)

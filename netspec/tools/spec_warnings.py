@@ -6,11 +6,11 @@ they are errors.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from netspec.backends.device import machine_memory
 from netspec.compile import NetGraph, build
 from netspec.data.base import Source, Survey
 from netspec.errors import Problem, counted
@@ -231,17 +231,34 @@ def _unusual_learning_rate(subject: _Subject) -> Iterator[Problem]:
     )  # fmt: skip
 
 
-def _too_many_parameters(subject: _Subject) -> Iterator[Problem]:
-    """Parameters that do not fit into the memory of this machine."""
-    states = subject.graph.builder.states.values()
-    needed = sum(state.value.type.nbytes for state in states if state.role == "parameter")
-    needed *= 2 if isinstance(subject.spec, TrainSpec) else 1  # parameters and their gradients, at least
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+def _too_much_memory(subject: _Subject) -> Iterator[Problem]:
+    """A training step or parameters that do not fit into the memory of this machine."""
+    there = machine_memory()
+    needed, content = _needed_memory(subject, there or 0)
     if there is not None and needed > there:
         yield Problem(
-            "the parameters do not fit into the memory of this machine", subject.net.where("layers"), "layers",
-            expected=f"at most {there / 2**30:.1f} GiB", got=f"{needed / 2**30:.1f} GiB, with gradients if trained",
+            f"{content} do not fit into the memory of this machine", subject.net.where("layers"), "layers",
+            expected=f"at most {there / 2**30:.1f} GiB", got=f"{needed / 2**30:.1f} GiB",
+            hint=None if content == "the parameters" else "a smaller `batch_size` with `train.accumulate`, or "
+            "`train.memory_budget`, needs less; `netspec plan` lists what is needed",
         )  # fmt: skip
+
+
+def _needed_memory(subject: _Subject, there: int) -> tuple[int, str]:
+    """Return the bytes that are needed, and what they are needed for; exact if it is more than half of `there`."""
+    states = subject.graph.builder.states.values()
+    parameters = sum(state.value.type.nbytes for state in states if state.role == "parameter")
+    if not isinstance(subject.spec, TrainSpec) or subject.spec.parallel is not None or 2 * parameters > there:
+        share = 2 if isinstance(subject.spec, TrainSpec) else 1  # parameters and their gradients, at least
+        return share * parameters, "the parameters and their gradients" if share == 2 else "the parameters"
+    batch = subject.spec.data.train.batch_size
+    values = sum(value.type.nbytes for value in subject.graph.values.values())
+    content = "parameters, optimizer states and activations of a training step"
+    if 4 * (parameters + batch * values) < there:  # gradients and states of the solver are of these sizes
+        return 0, content
+    from netspec.tools.worker_plan import worker_memory  # compiles the program, which takes seconds for such nets
+
+    return worker_memory(subject.spec, 1, batch).nbytes, content
 
 
 RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (
@@ -252,5 +269,5 @@ RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (
     _slow_moving_averages,
     _unused_layers,
     _unusual_learning_rate,
-    _too_many_parameters,
+    _too_much_memory,
 )

@@ -273,3 +273,12 @@ def test_memory_of_a_worker(netspec, work):
     out = netspec(*words, "parallel={strategy: model, layers: {hidden: columns}}").out
     assert "a worker has 2 samples of a batch and allocates" in out
     assert ", gathered shards " in out
+
+
+def test_memory_that_is_not_there_is_reported(netspec, monkeypatch):
+    from netspec.data.bundled import zoo_root
+
+    spec = zoo_root() / "lenet_mnist" / "train.yaml"
+    assert "do not fit" not in netspec("plan", spec).out
+    monkeypatch.setattr("netspec.cli.plan.machine_memory", lambda: 2**20)
+    assert "do not fit into the memory of this machine, 1.05 MB" in netspec("plan", spec).out

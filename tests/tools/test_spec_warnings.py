@@ -119,10 +119,34 @@ def test_what_people_really_do_is_reported(changes: dict[str, Any], path: str, m
     assert warning.location is not None
 
 
+def memory(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Let the machine have so many bytes of memory."""
+    monkeypatch.setattr("netspec.tools.spec_warnings.machine_memory", lambda: nbytes)
+
+
 def test_more_parameters_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sysconf", lambda name: 1024 if name == "SC_PAGE_SIZE" else 2)
+    memory(monkeypatch, 2048)
     (warning,) = netspec.check(TRAIN).warnings
+    assert warning.message == "the parameters and their gradients do not fit into the memory of this machine"
+    (warning,) = netspec.check(NET).warnings
     assert warning.message == "the parameters do not fit into the memory of this machine"
+
+
+def test_more_optimizer_states_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = 4 * netspec.check(TRAIN).parameters
+    memory(monkeypatch, 3 * parameters)  # Adam keeps two values for each parameter
+    (warning,) = netspec.check(TRAIN).warnings
+    assert warning.message.startswith("parameters, optimizer states and activations of a training step do not fit")
+    assert warning.hint is not None
+    memory(monkeypatch, 20 * parameters)
+    assert netspec.check(TRAIN).warnings == ()
+
+
+def test_more_activations_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory(monkeypatch, 2**22)
+    assert netspec.check(TRAIN).warnings == ()
+    (warning,) = netspec.check(changed(data__train__batch_size=4096, train={"max_epochs": 100})).warnings
+    assert warning.message.startswith("parameters, optimizer states and activations of a training step do not fit")
 
 
 @pytest.mark.parametrize("name", SOLVERS.names())
