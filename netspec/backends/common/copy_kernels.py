@@ -1,13 +1,14 @@
-"""Base classes of kernels that move elements by copying arrays or parts. Each backend derives its own kernels."""
+"""Kernels that move elements by copying arrays or parts, with the copy functions of a backend."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
-from netspec.graph.kernel import Buffers, Kernel, Thunk
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.op import Op
 from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
@@ -199,3 +200,18 @@ class BaseReorderKernel(CopyKernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         return self.copier.reordered(buffers.inputs[0], buffers.outputs[0])
+
+
+KERNELS: Mapping[type[Op], type[CopyKernel]] = {
+    Concat: BaseConcatKernel, Slice: BaseSliceKernel, Split: BaseSplitKernel, Take: BaseTakeKernel,
+    TakeGrad: BaseTakeGradKernel, Flip: BaseFlipKernel, PadAxis: BasePadAxisKernel, Transpose: BaseTransposeKernel,
+    Reorder: BaseReorderKernel,
+}  # fmt: skip
+"""Base class of the kernel of each op that moves elements."""
+
+
+def register(copier: CopyFunctions, *, backend: str, rank: int) -> None:
+    """Register a kernel for each of these ops, with the copy functions of a backend."""
+    for op, base in KERNELS.items():
+        name, body = base.__name__.removeprefix("Base"), {"copier": copier, "__doc__": base.__doc__}
+        kernel(op, backend=backend, rank=rank)(type(name, (base,), body))

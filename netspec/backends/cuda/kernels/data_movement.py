@@ -8,8 +8,7 @@ from netspec.backends.common import copy_kernels
 from netspec.backends.common.loops import TransposedCopy
 from netspec.backends.cuda.kernels.elementwise import bound, copy, fill, stored_type, value_type
 from netspec.backends.cuda.launch import THREADS, Launch, pointer, sizes
-from netspec.graph.kernel import Thunk, kernel
-from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
+from netspec.graph.kernel import Thunk
 
 TILE = 32
 """Rows and columns of a tile that a block transposes: it reads rows and writes columns, both coalesced."""
@@ -69,67 +68,4 @@ class Copier:
         return bound(((), ("a0 + a1",)), [target, source], [target])
 
 
-COPIER = Copier()
-
-
-@kernel(Concat, backend="cuda", rank=5)
-class ConcatKernel(copy_kernels.BaseConcatKernel):
-    """Copy each operand to its part of the result."""
-
-    copier = COPIER
-
-
-@kernel(Slice, backend="cuda", rank=5)
-class SliceKernel(copy_kernels.BaseSliceKernel):
-    """Copy a part."""
-
-    copier = COPIER
-
-
-@kernel(Split, backend="cuda", rank=5)
-class SplitKernel(copy_kernels.BaseSplitKernel):
-    """Copy each part that is read."""
-
-    copier = COPIER
-
-
-@kernel(Take, backend="cuda", rank=5)
-class TakeKernel(copy_kernels.BaseTakeKernel):
-    """Copy runs of adjacent elements."""
-
-    copier = COPIER
-
-
-@kernel(TakeGrad, backend="cuda", rank=5)
-class TakeGradKernel(copy_kernels.BaseTakeGradKernel):
-    """Add up runs of adjacent elements in order."""
-
-    copier = COPIER
-
-
-@kernel(Flip, backend="cuda", rank=5)
-class FlipKernel(copy_kernels.BaseFlipKernel):
-    """Copy in reverse order along an axis."""
-
-    copier = COPIER
-
-
-@kernel(PadAxis, backend="cuda", rank=5)
-class PadAxisKernel(copy_kernels.BasePadAxisKernel):
-    """Copy between constant elements."""
-
-    copier = COPIER
-
-
-@kernel(Transpose, backend="cuda", rank=5)
-class TransposeKernel(copy_kernels.BaseTransposeKernel):
-    """Copy with axes in another order."""
-
-    copier = COPIER
-
-
-@kernel(Reorder, backend="cuda", rank=5)
-class ReorderKernel(copy_kernels.BaseReorderKernel):
-    """Copy to another layout or element type."""
-
-    copier = COPIER
+copy_kernels.register(Copier(), backend="cuda", rank=5)

@@ -9,8 +9,7 @@ from netspec.backends.common.loops import TransposedCopy
 from netspec.backends.numba import native
 from netspec.backends.numba.kernels.elementwise import bound, copy, fill
 from netspec.backends.numba.native import Pointer, Size
-from netspec.graph.kernel import Thunk, kernel
-from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
+from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
 TILE = 32
@@ -58,67 +57,4 @@ class Copier:
         return bound((("t = a0 + a1",), ("t",)), [target, source], [target])
 
 
-COPIER = Copier()
-
-
-@kernel(Concat, backend="numba", rank=5)
-class ConcatKernel(copy_kernels.BaseConcatKernel):
-    """Copy each operand to its part of the result."""
-
-    copier = COPIER
-
-
-@kernel(Slice, backend="numba", rank=5)
-class SliceKernel(copy_kernels.BaseSliceKernel):
-    """Copy a part."""
-
-    copier = COPIER
-
-
-@kernel(Split, backend="numba", rank=5)
-class SplitKernel(copy_kernels.BaseSplitKernel):
-    """Copy each part that is read."""
-
-    copier = COPIER
-
-
-@kernel(Take, backend="numba", rank=5)
-class TakeKernel(copy_kernels.BaseTakeKernel):
-    """Copy runs of adjacent elements."""
-
-    copier = COPIER
-
-
-@kernel(TakeGrad, backend="numba", rank=5)
-class TakeGradKernel(copy_kernels.BaseTakeGradKernel):
-    """Add up runs of adjacent elements in order."""
-
-    copier = COPIER
-
-
-@kernel(Flip, backend="numba", rank=5)
-class FlipKernel(copy_kernels.BaseFlipKernel):
-    """Copy in reverse order along an axis."""
-
-    copier = COPIER
-
-
-@kernel(PadAxis, backend="numba", rank=5)
-class PadAxisKernel(copy_kernels.BasePadAxisKernel):
-    """Copy between constant elements."""
-
-    copier = COPIER
-
-
-@kernel(Transpose, backend="numba", rank=5)
-class TransposeKernel(copy_kernels.BaseTransposeKernel):
-    """Copy with axes in another order."""
-
-    copier = COPIER
-
-
-@kernel(Reorder, backend="numba", rank=5)
-class ReorderKernel(copy_kernels.BaseReorderKernel):
-    """Copy to another layout or element type."""
-
-    copier = COPIER
+copy_kernels.register(Copier(), backend="numba", rank=5)
