@@ -224,17 +224,34 @@ class KernelProvider(Protocol):
 _kernels: dict[type[Op], list[Kernel]] = {}
 
 
-def kernel(*ops: type[Op], backend: str, rank: int) -> Callable[[type[Kernel]], type[Kernel]]:
-    """Class decorator that registers a kernel for op classes and their subclasses."""
+def kernel(
+    *ops: type[Op], backend: str, rank: int, tf32: bool = False, nondeterministic: bool = False
+) -> Callable[[type[Kernel]], type[Kernel]]:
+    """Class decorator that registers a kernel for op classes and their subclasses.
+
+    `tf32` also registers a variant, `Tf32…`, that rounds operands to tf32, and `nondeterministic` variants,
+    `Nondeterministic…`, that sum in any order. Variants have higher ranks: they run if they are allowed.
+    """
 
     def register(cls: type[Kernel]) -> type[Kernel]:
-        cls.backend, cls.rank = backend, rank
-        instance = cls()
-        for op in ops:
-            _kernels.setdefault(op, []).append(instance)
+        variants = [(cls, rank)]
+        if tf32:
+            variants.append((_variant(cls, "Tf32", tf32=True), rank + 4))
+        if nondeterministic:
+            variants += [(_variant(base, "Nondeterministic", deterministic=False), of + 1) for base, of in variants]
+        for variant, variant_rank in variants:
+            variant.backend, variant.rank = backend, variant_rank
+            instance = variant()
+            for op in ops:
+                _kernels.setdefault(op, []).append(instance)
         return cls
 
     return register
+
+
+def _variant(cls: type[Kernel], prefix: str, **attributes: bool) -> type[Kernel]:
+    body = {"__doc__": f"{prefix} form of `{cls.__name__}`.", "__module__": cls.__module__, **attributes}
+    return type(f"{prefix}{cls.__name__}", (cls,), body)
 
 
 def registered_kernels(backends: Sequence[str]) -> list[Kernel]:

@@ -46,7 +46,7 @@ class LtKernel(ContractionKernel):
         return bind_matmul(*self.matrices(anchor_of(node.op), a, b, y), space, *bias, fast=self.tf32)
 
 
-@kernel(MatMul, EpilogueFused, backend="cublaslt", rank=10)
+@kernel(MatMul, EpilogueFused, backend="cublaslt", rank=10, tf32=True)
 class MatMulKernel(LtKernel):
     """y = a @ b, + bias."""
 
@@ -82,7 +82,7 @@ def square(w: Any) -> Any:
     return w.reshape(w.shape[:2])
 
 
-@kernel(Conv, ConvInputGrad, EpilogueFused, backend="cublaslt", rank=12)
+@kernel(Conv, ConvInputGrad, EpilogueFused, backend="cublaslt", rank=12, tf32=True)
 class PointConvolutionKernel(LtKernel):
     """y from x, or dx from dy, channels-last: each position's channels times the kernel, + bias."""
 
@@ -113,7 +113,7 @@ class PointConvolutionKernel(LtKernel):
         return points(a), square(b).T if isinstance(op, Conv) else square(b), points(y)
 
 
-@kernel(ConvWeightGrad, backend="cublaslt", rank=12)
+@kernel(ConvWeightGrad, backend="cublaslt", rank=12, tf32=True)
 class PointWeightGradientKernel(LtKernel):
     """dw from dy and x, channels-last."""
 
@@ -130,24 +130,3 @@ class PointWeightGradientKernel(LtKernel):
 
     def matrices(self, op: Op, a: Any, b: Any, y: Any) -> tuple[Any, Any, Any]:
         return points(a).T, points(b), square(y)
-
-
-@kernel(MatMul, EpilogueFused, backend="cublaslt", rank=14)
-class Tf32MatMulKernel(MatMulKernel):
-    """y = a @ b, + bias, with operands rounded to tf32."""
-
-    tf32 = True
-
-
-@kernel(Conv, ConvInputGrad, EpilogueFused, backend="cublaslt", rank=16)
-class Tf32PointConvolutionKernel(PointConvolutionKernel):
-    """Like `PointConvolutionKernel`, with operands rounded to tf32."""
-
-    tf32 = True
-
-
-@kernel(ConvWeightGrad, backend="cublaslt", rank=16)
-class Tf32PointWeightGradientKernel(PointWeightGradientKernel):
-    """Like `PointWeightGradientKernel`, with operands rounded to tf32."""
-
-    tf32 = True

@@ -189,7 +189,7 @@ class AttentionForwardKernel(AttentionKernel):
         return calls if len(operands) == len(self.operands) else [*calls, _zero_masked_queries(y, total, y)]
 
 
-@kernel(AttentionGrad, backend="cudnn", rank=10)
+@kernel(AttentionGrad, backend="cudnn", rank=10, nondeterministic=True)
 class AttentionGradientKernel(AttentionKernel):
     """dq, dk and dv."""
 
@@ -212,10 +212,3 @@ class AttentionGradientKernel(AttentionKernel):
             calls.append(_zero_masked_queries(dy, total, operands[5]))
         unread = scratch.take(2 * max(operand.size for operand in operands[:3])).view(dy.dtype)
         return [*calls, plan.bind(operands, [unread if result is None else result for result in results], space)]
-
-
-@kernel(AttentionGrad, backend="cudnn", rank=11)
-class NondeterministicAttentionGradientKernel(AttentionGradientKernel):
-    """Like `AttentionGradientKernel`, with sums in an order that varies."""
-
-    deterministic = False

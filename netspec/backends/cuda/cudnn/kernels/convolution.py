@@ -136,71 +136,22 @@ def _with_plan(kernel: ConvolutionKernel, pick: str | None, apart: bool) -> Conv
     return variant
 
 
-@kernel(Conv, EpilogueFused, backend="cudnn", rank=10)
+@kernel(Conv, EpilogueFused, backend="cudnn", rank=10, tf32=True)
 class ConvForwardKernel(ConvolutionKernel):
     """y = x ∗ w, + bias."""
 
     kind = ConvolutionKind.FORWARD
 
 
-@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=10)
+@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=10, tf32=True, nondeterministic=True)
 class ConvInputGradientKernel(ConvolutionKernel):
     """dx from dy and w; a transposed convolution."""
 
     kind = ConvolutionKind.INPUT
 
 
-@kernel(ConvWeightGrad, backend="cudnn", rank=10)
+@kernel(ConvWeightGrad, backend="cudnn", rank=10, tf32=True, nondeterministic=True)
 class ConvWeightGradientKernel(ConvolutionKernel):
     """dw from dy and x."""
 
     kind = ConvolutionKind.WEIGHT
-
-
-@kernel(Conv, EpilogueFused, backend="cudnn", rank=14)
-class Tf32ConvForwardKernel(ConvForwardKernel):
-    """Like `ConvForwardKernel`, with operands rounded to tf32."""
-
-    tf32 = True
-
-
-@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=14)
-class Tf32ConvInputGradientKernel(ConvInputGradientKernel):
-    """Like `ConvInputGradientKernel`, with operands rounded to tf32."""
-
-    tf32 = True
-
-
-@kernel(ConvWeightGrad, backend="cudnn", rank=14)
-class Tf32ConvWeightGradientKernel(ConvWeightGradientKernel):
-    """Like `ConvWeightGradientKernel`, with operands rounded to tf32."""
-
-    tf32 = True
-
-
-@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=11)
-class NondeterministicConvInputGradientKernel(ConvInputGradientKernel):
-    """Like `ConvInputGradientKernel`, with sums in an order that varies."""
-
-    deterministic = False
-
-
-@kernel(ConvWeightGrad, backend="cudnn", rank=11)
-class NondeterministicConvWeightGradientKernel(ConvWeightGradientKernel):
-    """Like `ConvWeightGradientKernel`, with sums in an order that varies."""
-
-    deterministic = False
-
-
-@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=15)
-class NondeterministicTf32ConvInputGradientKernel(Tf32ConvInputGradientKernel):
-    """Like `Tf32ConvInputGradientKernel`, with sums in an order that varies."""
-
-    deterministic = False
-
-
-@kernel(ConvWeightGrad, backend="cudnn", rank=15)
-class NondeterministicTf32ConvWeightGradientKernel(Tf32ConvWeightGradientKernel):
-    """Like `Tf32ConvWeightGradientKernel`, with sums in an order that varies."""
-
-    deterministic = False
