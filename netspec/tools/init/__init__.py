@@ -47,7 +47,7 @@ def init(
     force: bool = False,
     trunk: str | Path | None = None,
 ) -> InitResult:
-    """Write net.yaml and train.yaml for data: a folder of images or texts, or a table (CSV, Parquet).
+    """Write net.yaml and train.yaml for data: a folder of images, sounds or texts, or a table (CSV, Parquet).
 
     `target` is the column to predict, by default one named `label`, `target`, `class` or `y`. `task` is chosen by the
     data unless given; `text` reads texts from a folder or from a table's column, and `forecast` predicts the next rows
@@ -93,6 +93,7 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
     from netspec.tools.init.images import has_images, image_files
     from netspec.tools.init.masks import mask_files, mask_folders
+    from netspec.tools.init.sounds import has_sounds, sound_files
     from netspec.tools.init.tables import table_files
     from netspec.tools.init.texts import has_texts, text_files
     from netspec.tools.init.trunk import trunk_in
@@ -107,11 +108,13 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         return mask_files(path, folder, net, folders)
     if task != "text" and has_images(path):
         return image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
+    if task != "text" and has_sounds(path):
+        return sound_files(path, folder, net)
     if has_texts(path):
         return text_files(path, folder, net)
     raise InputError(
         f"{path} has no data that is recognized",
-        expected="a folder for each class, with images (JPEG, PNG, WebP, BMP) or texts (.txt); the folders `images` "
-        "and `masks`; or a table (CSV, Parquet)",
+        expected="a folder for each class, with images (JPEG, PNG, WebP, BMP), sounds (.wav) or texts (.txt); "
+        "the folders `images` and `masks`; or a table (CSV, Parquet)",
         hint="name the table itself if there is one in the folder",
     )

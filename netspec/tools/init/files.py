@@ -13,6 +13,8 @@ from typing import Any
 from netspec.schema.yaml.flow_style import flow
 
 WIDTH = 110
+NORMALIZATION = {"type": "BatchNormalization", "momentum": 0.9}
+"""Statistics that follow within some steps, since epochs of small sets are short."""
 LEAST_STEPS = 150
 """Number of steps that a training may fail to improve before it ends."""
 
@@ -122,4 +124,12 @@ def training(*, monitor: str, epochs: int, patience: int) -> list[str]:
         *entry("max_epochs", epochs, "an upper bound: early stopping mostly ends the training before", 2),
         *entry("monitor", monitor, "on the validation data: it decides which weights are the best", 2),
         *entry("early_stopping", {"patience": patience}, f"ends after {patience} epochs without a better one", 2),
+    ]
+
+
+def class_losses() -> list[str]:
+    """Return `losses` and `metrics` of a net whose output `logits` has a value for each class."""
+    return [
+        *entry("losses", [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}]),
+        *entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}]),
     ]

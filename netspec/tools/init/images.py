@@ -15,8 +15,10 @@ from typing import Any
 from netspec.errors import InputError, listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.files import (
+    NORMALIZATION,
     Files,
     class_folders,
+    class_losses,
     comment,
     data_location,
     document,
@@ -37,8 +39,6 @@ MOST_LOOKED_AT, MOST_SECONDS, MOST_BYTES = 2_000, 5.0, 2**26
 """Limits of the sample that is opened: files, seconds, and bytes."""
 SIDES = (28, 32, 48, 64, 96, 128)
 """Sides to which images are resized."""
-NORMALIZATION = {"type": "BatchNormalization", "momentum": 0.9}
-"""Statistics that follow within some steps, since epochs of small sets are short."""
 RARE = 20
 """A class of fewer images than this is reported."""
 
@@ -219,7 +219,7 @@ def _net(name: str, size: tuple[int, int], channels: int, image_survey: ImageSur
         group = [(layer, "") for layer in (conv, NORMALIZATION, {"type": "ReLU"})] * 2
         lines += [*comment(why, 2), *items([*group, ({"type": "MaxPooling2D", "pool_size": 2}, "")], 2)]
     lines += items([*_head(side), (logits, "one output for each class")], 2)
-    lines += _losses_and_metrics()
+    lines += class_losses()
     return document(lines)
 
 
@@ -240,16 +240,9 @@ def _net_on_trunk(name: str, folder: Path, trunk: Trunk, image_survey: ImageSurv
         *entry("trunk", trunk.block(folder), "the layers of the trained net, without its head", 2),
         "layers:",
         *items([*layers, *head(trunk, classes)], 2),
-        *_losses_and_metrics(),
+        *class_losses(),
     ]
     return document(lines)
-
-
-def _losses_and_metrics() -> list[str]:
-    return [
-        *entry("losses", [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}]),
-        *entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}]),
-    ]
 
 
 def _transforms(channels: int, size: tuple[int, int]) -> list[tuple[dict[str, Any], str]]:

@@ -10,6 +10,7 @@ from netspec.errors import InputError, listing
 from netspec.tools.init.files import (
     Files,
     class_folders,
+    class_losses,
     comment,
     data_location,
     document,
@@ -86,9 +87,7 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     ]
     lines += [line for key, value in inputs.items() for line in entry(key, value, "token numbers", 2)]
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
-    pair = {"from": ["logits", "label"]}
-    lines += entry("losses", [{"type": "SparseCategoricalCrossentropy", **pair, "from_logits": True}])
-    lines += entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", **pair}])
+    lines += class_losses()
     files.net = document(lines)
     files.train = _train(path, folder, net, list(class_files), total, length, skip=bool(unreadable))
     return files

@@ -1,0 +1,67 @@
+"""`netspec init` for folders of sounds: rates, lengths, unreadable files, and files that train."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.errors import InputError
+from netspec.tools.init import init
+
+
+@pytest.fixture
+def sounds(tmp_path: Path) -> Path:
+    """12 tones of each of two classes; one in four has another rate, the last one of each class is a copy."""
+    for name, pitch in (("high", 1200), ("low", 300)):
+        (tmp_path / "tones" / name).mkdir(parents=True)
+        for number in range(12):
+            rate = 22_050 if number % 4 == 0 else 8_000
+            seconds = 0.3 + 0.01 * min(number, 10)
+            time = np.arange(int(seconds * rate)) / rate
+            tone = np.sin(2 * np.pi * (pitch + 20 * min(number, 10)) * time)
+            with wave.open(str(tmp_path / "tones" / name / f"{number:02}.wav"), "wb") as file:
+                file.setparams((1, 2, rate if number < 11 else 8_000, 0, "NONE", ""))
+                file.writeframes((8000 * tone).astype("<i2").tobytes())
+    (tmp_path / "tones" / "low" / "broken.wav").write_bytes(b"RIFF")
+    return tmp_path / "tones"
+
+
+def test_folders_of_sounds(sounds: Path, tmp_path: Path) -> None:
+    result = init(sounds)
+    assert result.task == "sound classification"
+    assert result.findings == (
+        "25 sounds of 2 classes: high 12, low 13",
+        "0.3 to 0.4 s at 8,000, 22,050 Hz, in a sample of 24",
+    )
+    assert any("cannot be read" in warning and "broken.wav" in warning for warning in result.warnings)
+    train = result.train.read_text()
+    assert "sampling_rate: 8000" in train
+    assert "on_error: skip" in train
+    checked = netspec.check(result.train)
+    assert (checked.kind, checked.warnings) == ("training", ())
+    overrides = {"train.max_epochs": 2, "data.train.batch_size": 8}
+    run = netspec.train(str(result.train), run_dir=tmp_path / "run", **overrides)
+    assert run.test is not None
+    assert run.test.samples == 5
+    answers = netspec.predict(run.run_dir, sounds / "high" / "01.wav").answers
+    assert answers["class"][0] in ("high", "low")
+
+
+def test_one_class_is_not_enough(sounds: Path) -> None:
+    for file in (sounds / "low").iterdir():
+        file.unlink()
+    with pytest.raises(InputError, match="has 1 class folders with sounds"):
+        init(sounds)
+
+
+def test_no_sound_can_be_read(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "tones" / name).mkdir(parents=True)
+        (tmp_path / "tones" / name / "x.wav").write_bytes(b"no sound")
+    with pytest.raises(InputError, match=r"no sound in .* can be read"):
+        init(tmp_path / "tones")
+    assert not (tmp_path / "tones" / "train.yaml").exists()
