@@ -39,6 +39,7 @@ MEANINGS = {
     "class": "{values} of each class",
     "either": "probability of the second class",
     "classes": "probability of each class, independent of each other",
+    "mask": "{values} of each class for each pixel",
     "value": "predicted value",
     "array": "{values}",
 }
@@ -110,6 +111,7 @@ def _introduction(
             "class": f"chooses one of {number} classes" if number else "chooses one class",
             "either": "decides between two classes",
             "classes": f"finds which of {number} classes apply" if number else "finds which classes apply",
+            "mask": f"finds the class of each pixel, one of {number}" if number else "finds the class of each pixel",
             "value": "predicts a value",
             "array": "computes an array",
         }[output.answer]

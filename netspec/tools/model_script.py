@@ -31,8 +31,9 @@ class ScriptOutput:
     """Meaning of the values of an exported model's output."""
 
     name: str
-    answer: Literal["class", "either", "classes", "value", "array"]
-    """One class of several, one of two by a single value, all classes that apply, numbers, or something else."""
+    answer: Literal["class", "either", "classes", "mask", "value", "array"]
+    """One class of several, one of two by a single value, all classes that apply, a class for each pixel, numbers, or
+    something else."""
     values: str
     """Kind of the values: `probability`, `score`, or `prediction`."""
     has_names: bool = False
@@ -61,6 +62,8 @@ class ScriptOutput:
             single = int(np.prod(shape)) == 1
             answer: Literal["class", "either", "array"] = "class" if not single else "either"
             return cls(name, "array" if single and values == "score" else answer, values, has_names)
+        if "mask" in columns and len(shape) == 3 and columns["mask"][0].shape == shape[1:] and shape[0] > 1:
+            return cls(name, "mask", "probability" if finished else "score", has_names)
         if any(column.startswith("prediction") for column in columns) and len(shape) <= 1:
             return cls(name, "value", "prediction")
         return cls(name, "array", "value", has_names)
@@ -117,7 +120,9 @@ def _of_pictures(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     pixels = "np.asarray(image)[None, None]" if channels == 1 else "np.asarray(image).transpose(2, 0, 1)[None]"
     return [
         "for name in sys.argv[1:]:",
-        *(f"    image = {step}" for step in steps),
+        f"    image = {steps[0]}",
+        *["    size = image.size"] * any(output.answer == "mask" for output in outputs),
+        *(f"    image = {step}" for step in steps[1:]),
         f'    {_run(outputs)}{{"{name}": {pixels}}})',
     ]
 
@@ -157,6 +162,16 @@ def _printed(output: ScriptOutput, row: str, *, several: bool) -> Iterator[str]:
             chosen = f"{names}[index]" if names else "str(index)"
             yield f"chosen = [{chosen} for index in np.flatnonzero({values} > 0.5)]"
             yield f'print(f"{label}:", *chosen)'
+        case "mask":
+            yield f"mask = {values}.argmax(axis=0).astype(np.uint8)"
+            yield f"shares = np.bincount(mask.ravel(), minlength=len({values})) / mask.size"
+            titles = names or "map(str, range(len(shares)))"
+            yield f"largest = sorted(zip(shares, {titles}), reverse=True)"
+            yield f'print(f"{label}:", ", ".join(f"{{title}} {{share:.1%}}" for share, title in largest if share))'
+            if row == "0":  # of a picture
+                ending = f"_{output.variable}.png" if several else "_mask.png"
+                yield "mask = Image.fromarray(mask).resize(size, Image.Resampling.NEAREST)"
+                yield f'mask.save(Path(name).stem + "{ending}")'
         case "value":
             yield f'print(f"{label}:", *{values}.ravel())'
         case "array":
@@ -167,4 +182,5 @@ def _identifier(name: str) -> str:
     """Return a name as one of Python's that the script does not use otherwise."""
     cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
     used = {"json", "sys", "np", "session", "metadata", "name", "image", "arrays", "row", "best", "second", "chosen"}
+    used |= {"mask", "shares", "largest", "size"}
     return f"output_{cleaned}" if cleaned in used or iskeyword(cleaned) or not cleaned.isidentifier() else cleaned

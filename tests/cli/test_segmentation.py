@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +85,22 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
         with Image.open(f"masks/{index}.png") as mask, Image.open(f"fields/masks/{index}.png") as expected:
             assert mask.mode == "P"
             np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
+
+
+def test_the_script_of_an_exported_model_writes_masks(netspec: Netspec, fields: Path) -> None:
+    assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
+    assert netspec("export", "run", "--output", "model").status == 0
+    assert "finds the class of each pixel, one of 3" in Path("model/README.md").read_text()
+    picture = "fields/images/1.png"
+    done = subprocess.run(
+        [sys.executable, "model/run.py", picture], capture_output=True, text=True, check=False, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    assert netspec("predict", "run", "--input", picture, "--output", "masks").status == 0
+    with Image.open("1_mask.png") as mask, Image.open("masks/1.png") as expected:
+        np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
+    shares = sorted(done.stdout.split(": ")[1].strip().split(", "))
+    assert shares == ["green 50.0%", "red 50.0%"]
 
 
 def test_masks_of_the_same_name_are_not_overwritten(netspec: Netspec, fields: Path) -> None:
