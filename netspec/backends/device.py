@@ -67,6 +67,8 @@ class Device:
     """16-bit element types in which values may be stored."""
     has_collectives: bool = False
     """Whether programs of several workers communicate from device to device, without the communicator."""
+    runs_ahead: bool = False
+    """Whether a run may return before it has ended, so that reading a result would wait for it."""
     accepts_uint8: bool = False
     """Whether images should be passed as uint8 and converted to floats by the program."""
     input_slots: int = 0

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 REDRAW_EVERY = 0.2
 """Seconds between two drawings of the bar, so that it takes no time from the training."""
 
+WIDE = 110
+"""Columns of a terminal from which on the bar shows a metric of the training batches."""
 MAX_NAME = 12
 """Longest name of a metric next to the bar, in characters."""
 
@@ -56,7 +58,7 @@ def _bar() -> Progress:
         BarColumn(bar_width=16),
         TextColumn("step"),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]}"),
+        TextColumn("{task.fields[loss]}"),
         TextColumn("{task.fields[test]}", style="green"),
         TextColumn("{task.fields[rate]}/s", style="dim"),
         TimeRemainingColumn(compact=True),
@@ -70,7 +72,7 @@ class Bar:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task = progress.add_task("train", total=None, epoch="0.00", loss="–", test="", rate="–")
+        self._task = progress.add_task("train", total=None, epoch="0.00", loss="train loss –", test="", rate="–")
         self._drawn = 0.0
 
     def __call__(self, event: Event) -> None:
@@ -92,13 +94,20 @@ class Bar:
             self._task,
             completed=event["step"],
             epoch=f"{event['epoch']:.2f}",
-            loss=f"{event['loss']:.4f}",
+            loss=f"train loss {event['loss']:.4f}{self._metric(event)}",
             rate=f"{event['samples_per_second']:,.0f}",
         )
         now = time.perf_counter()
         if now - self._drawn >= REDRAW_EVERY or event["step"] == event["steps"]:
             self._drawn = now
             self._progress.refresh()
+
+    def _metric(self, event: Event) -> str:
+        """The first metric of the training batches, if the bar has room for it."""
+        if self._progress.console.width < WIDE or not event.get("metrics"):
+            return ""
+        name, value = next(iter(event["metrics"].items()))
+        return f" {_short(name)} {value:.4f}"
 
     def _print(self, event: Event) -> None:
         self._progress.console.print(format_event(event), markup=False, highlight=False)
@@ -108,5 +117,9 @@ class Bar:
 def _figure(test: dict[str, Any]) -> str:
     """The first metric of an evaluation, or its loss. Long names are cut, so that the bar fits 80 columns."""
     name, value = next(iter(test["metrics"].items()), ("loss", test["loss"]))
-    name = name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
-    return "" if value is None else f"{test.get('split', 'test')} {name} {value:.4f}"
+    return "" if value is None else f"{test.get('split', 'test')} {_short(name)} {value:.4f}"
+
+
+def _short(name: str) -> str:
+    """A name that is cut if it is too long."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"

@@ -28,14 +28,16 @@ if TYPE_CHECKING:
         STEP,
         TOTAL,
         is_rate,
+        mean_totals,
         scheduled_inputs,
         training_form,
     )
-    from netspec.compile.training import SCALE, SKIPPED
+    from netspec.compile.training import GRADIENT_NORM, SCALE, SKIPPED
     from netspec.graph.ops.all_reduce import WEIGHT
 
 __all__ = [
     "FIRST",
+    "GRADIENT_NORM",
     "KEPT_VARIANTS",
     "LEARNING_RATE",
     "LOSS",
@@ -57,6 +59,7 @@ __all__ = [
     "input_type",
     "is_rate",
     "make_plan",
+    "mean_totals",
     "scheduled_inputs",
     "training_form",
 ]
@@ -75,12 +78,13 @@ _HOMES = {
             "STEP",
             "TOTAL",
             "is_rate",
+            "mean_totals",
             "scheduled_inputs",
             "training_form",
         ),
         "steps",
     ),
-    **dict.fromkeys(("SCALE", "SKIPPED"), "training"),
+    **dict.fromkeys(("GRADIENT_NORM", "SCALE", "SKIPPED"), "training"),
     "WEIGHT": "training",
 }
 

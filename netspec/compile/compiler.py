@@ -94,7 +94,25 @@ class Compiler:
         """Return the builder of training steps for a single worker."""
         assert self.solver is not None, "a compiler without a solver has no training step"
         scaling = self.loop.scaling if self.loop is not None else None
-        return Training(self.spec, self.solver, self.dtype, scaling)
+        return Training(self.spec, self.solver, self.dtype, scaling, self.logs_metrics, self.logs_gradient_norm)
+
+    @property
+    def logs_metrics(self) -> bool:
+        """Whether training steps compute totals of metrics."""
+        return self._steps_alone and self.loop is not None and self.loop.log_metrics and not self.device.runs_ahead
+
+    @property
+    def logs_gradient_norm(self) -> bool:
+        """Whether training steps compute the norm of all gradients."""
+        if self.solver is None or self.loop is None or not self._steps_alone:
+            return False
+        wanted = self.loop.log_gradient_norm
+        return self.solver.global_clipnorm is not None if wanted is None else wanted
+
+    @property
+    def _steps_alone(self) -> bool:
+        """Whether this process alone computes training steps, each from one pass over its batches."""
+        return type(self.distribution) is DistributedPlan and self.solver is not None and not self.solver.full_batch
 
     def _full_net(self, samples: int) -> NetGraph:
         return self._variant(self.batch_program, samples).full_net

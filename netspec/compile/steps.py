@@ -51,13 +51,27 @@ def losses(net: NetGraph) -> dict[str, Value]:
     return {LOSS: total(net.losses.values())} | {f"{LOSS}/{name}": value for name, value in net.losses.items()}
 
 
-def forward_graph(spec: NetSpec, net: NetGraph) -> Graph:
-    """Return the losses and new moving averages that gradients start from. Raises `SpecError` without a loss."""
+def mean_totals(net: NetGraph) -> dict[str, Value]:
+    """Return the totals of the metrics whose totals are scalars, by their names in a program's results."""
+    return {
+        f"{name}/{index}": value
+        for name, (metric, values) in net.metrics.items()
+        if not metric.collects and all(value.shape == () for value in values)
+        for index, value in enumerate(values)
+    }
+
+
+def forward_graph(spec: NetSpec, net: NetGraph, *, with_metrics: bool = False) -> Graph:
+    """Return the losses and new moving averages that gradients start from, and totals of metrics on request.
+
+    Raises `SpecError` without a loss.
+    """
     if not net.losses:
         example = "{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}"
         message, hint = "the net has no losses: there is nothing to minimize", f"add e.g. `losses: [{example}]`"
         raise SpecError(Problem(message, spec.where(), "losses", hint=hint))
-    return run_passes(Graph(losses(net), net.builder.updates), FORWARD_PASSES)
+    outputs = {**losses(net), **(mean_totals(net) if with_metrics else {})}
+    return run_passes(Graph(outputs, net.builder.updates), FORWARD_PASSES)
 
 
 def training_form(net: NetGraph) -> Graph:

@@ -22,15 +22,19 @@ from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Wher
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Sqrt
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
 from netspec.layers.states import ConstantInitial, ShardSpec, StateInfo
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import LossScale
 from netspec.solvers.base import CrossWorkerSums, Param, Slot, SolverSpec
+from netspec.solvers.clipping import sum_of_squares
 
 SCALE, GOOD_STEPS, SKIPPED = "loss_scale/scale", "loss_scale/good_steps", "loss_scale/skipped"
 """States of a dynamic loss scale: its value, the steps since it changed, the number of skipped steps."""
+GRADIENT_NORM = "$gradient_norm"
+"""Output of an update: the L2 norm of all gradients."""
 CROSS_WORKER_SUM = "$cross_worker_sum"
 """Prefix of outputs that are sums over all workers that update shards of parameters."""
 MAX_SCALE = 2.0**127
@@ -73,6 +77,10 @@ class Training:
     solver: SolverSpec
     dtype: DType
     scaling: LossScale | None = None
+    log_metrics: bool = False
+    """Whether steps compute totals of metrics."""
+    log_gradient_norm: bool = False
+    """Whether updates compute the norm of all gradients."""
 
     @property
     def _adapts(self) -> bool:
@@ -163,7 +171,7 @@ class Training:
         self, net: NetGraph, weigh: Callable[[Value], Value] = lambda loss: loss
     ) -> tuple[Graph, dict[str, Value]]:
         """Build the losses with new statistics, and the gradients of the weighed loss times its scale."""
-        trained, forward = self.trained(net), forward_graph(self.spec, net)
+        trained, forward = self.trained(net), forward_graph(self.spec, net, with_metrics=self.log_metrics)
         starts = [updated_start(forward, name, info) for name, info in trained.items()]
         loss, scale = forward.outputs[LOSS], self.loss_scale()
         loss = weigh(loss)
@@ -194,7 +202,8 @@ class Training:
         if self._adapts:
             count = count - cast(self._state(SKIPPED), count.dtype)  # the solver does not count skipped steps
         shards, sums = self.shards(net), self.cross_worker_sums(net, starts, totals)
-        solution = self.solver.build(self._params(net, starts, scaled), rates, count, sums)
+        params = self._params(net, starts, scaled)
+        solution = self.solver.build(params, rates, count, sums)
         new_states = {slot.label: _slot(slot, shards.get(slot.param)) for slot in solution.slots}
         updates = {**others, **solution.updates, **solution.slot_updates}
         if extra is not None:
@@ -204,6 +213,8 @@ class Training:
             old = {**{name: info.value for name, info in {**states, **new_states}.items()}, **(before or {})}
             updates = self._unless_skipped(updates, old, list(scaled.values()), totals if sums else None)
         outputs = {f"{CROSS_WORKER_SUM}/{index}": value for index, value in enumerate(totals)}
+        if self.log_gradient_norm:
+            outputs[GRADIENT_NORM] = self._gradient_norm(params)
         return StepGraph(Graph(outputs, updates), {**new_states, **self._scale_states()}, solution.evaluated)
 
     def _params(self, net: NetGraph, starts: Mapping[str, Value], scaled: Mapping[str, Value]) -> list[Param]:
@@ -227,6 +238,15 @@ class Training:
     ) -> CrossWorkerSums | None:
         """Return what the solver needs if workers update shards of parameters; the sums are added to `totals`."""
         return None
+
+    def _gradient_norm(self, params: Sequence[Param]) -> Value:
+        """L2 norm of all gradients together. Clipping by it has the same sums of squares, which are computed once."""
+        squares = []
+        for param in params:
+            with in_scope(param.scope):
+                squares.append(cast(sum_of_squares(param.gradient), self.dtype))
+        with in_scope(Scope("", self.solver.type, None, "update")):
+            return Sqrt()(reduce(add, squares))
 
     def _state(self, label: str) -> Value:
         """A state of the loss scale."""

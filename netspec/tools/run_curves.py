@@ -17,9 +17,9 @@ from netspec.training.run_directory import RunDir
 Axis = Literal["step", "epoch", "time"]
 AXES: tuple[Axis, ...] = ("step", "epoch", "time")
 """Horizontal axes of charts of runs."""
-LOGGED = ("learning_rate", "momentum")
+LOGGED = ("learning_rate", "momentum", "gradient_norm")
 """Values of each step, apart from losses and metrics, by their names in the log."""
-TITLES = {"learning_rate": "learning rate"}
+TITLES = {"learning_rate": "learning rate", "gradient_norm": "gradient norm"}
 """Titles of charts whose value has a different name in the log."""
 UNITS = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.0, 1.0, "s"))
 """Least duration, seconds and name of the units of time."""

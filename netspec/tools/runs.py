@@ -236,6 +236,8 @@ def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]
     split = "validation" if any(event.get("split") == "validation" for event in evaluations) else "test"
     watched = [event for event in evaluations if event.get("split", "test") == split]
     results = {event.get("split", "test"): _scalars(event) for event in evaluations}
+    if (logged := next((event for event in reversed(events) if event["event"] == "log"), None)) is not None:
+        results["train"] = _scalars(logged)
     results |= {name: _scalars(done[name]) for name in ("validation", "test") if isinstance(done.get(name), dict)}
     elapsed = [event["elapsed"] for event in events if isinstance(event.get("elapsed"), (int, float))]
     return {

@@ -165,11 +165,13 @@ def format_event(event: Event) -> str:
         case "log" | "progress":
             rate = event["samples_per_second"]
             momentum = f" momentum {event['momentum']:.6g}" if "momentum" in event else ""
+            metrics = "".join(f" {name} {value:.5f}" for name, value in event.get("metrics", {}).items())
+            norm = f" gradient norm {event['gradient_norm']:.4g}" if event.get("gradient_norm") is not None else ""
             skipped = f" skipped {event['skipped_steps']:,}" if event.get("skipped_steps") else ""
             skipped += f" late gradients {event['late_gradients']:,}" if event.get("late_gradients") else ""
             return (
-                f"step {event['step']:,} epoch {event['epoch']:.2f} loss {event['loss']:.5f} "
-                f"learning rate {event['learning_rate']:.6g}{momentum}{skipped} {rate:,.0f} samples/s"
+                f"step {event['step']:,} epoch {event['epoch']:.2f} loss {event['loss']:.5f}{metrics} "
+                f"learning rate {event['learning_rate']:.6g}{momentum}{norm}{skipped} {rate:,.0f} samples/s"
             )
         case "test":
             return f"step {event['step']:,} {event.get('split', 'test')} {format_evaluation(event)}"

@@ -11,6 +11,8 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from netspec.backends.process_group import PeerFailure
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LEARNING_RATE, Compiler, scheduled_inputs
@@ -267,6 +269,8 @@ class TrainingLoop:
                 self.settle()
             raise self._not_finite(error, self._pending) from None
         self.settle()
+        if self.stepper.metric_totals:
+            self.progress.add_totals(self.stepper.metric_totals)
         if started is not None or not self.stepper.restarts:
             self.position = self.loader.position
         self.samples_read += batch.end - batch.position
@@ -305,6 +309,15 @@ class TrainingLoop:
         if self.session.losses_differ:
             total, count = map(sum, zip(*self.session.gather([total, count]), strict=True))
         return total / count if count else nan
+
+    def mean_metrics(self) -> dict[str, float]:
+        """Return the metrics of the training batches since the last log line; empty if they are not computed."""
+        known, results = self.compiler.metrics, {}
+        for name, totals in self.progress.metric_totals.items():
+            result = known[name].result(*map(np.asarray, totals)) if name in known else None
+            if isinstance(result, (int, float)):
+                results[name] = float(result)
+        return results
 
     def _scheduled(self) -> dict[str, float]:
         """Return the scheduled values of the next step, by the inputs of the program."""

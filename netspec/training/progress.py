@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ class Progress:
     """Sum of the losses since the last log line."""
     loss_count: int = 0
     """Number of these losses."""
+    metric_totals: dict[str, list[float]] = field(default_factory=dict)
+    """Sums of the totals of metrics of the training batches since the last log line, by metric."""
     worker_losses: list[tuple[float, int]] = field(default_factory=list)
     """`loss_sum` and `loss_count` by rank in a checkpoint, if each worker knows only the losses of its own samples."""
     part: PartialStep = field(default_factory=PartialStep)
@@ -63,6 +65,15 @@ class Progress:
             self.last_validation, self.validated_step = evaluation, self.step
         else:
             self.last_test, self.tested_step = evaluation, self.step
+
+    def add_totals(self, totals: Mapping[str, Sequence[float]]) -> None:
+        """Add the totals of metrics of a batch. Copies of this object keep theirs."""
+        known = self.metric_totals
+        self.metric_totals = {
+            name: [before + value for before, value in zip(known[name], values, strict=True)]
+            if len(known.get(name, ())) == len(values) else list(values)
+            for name, values in totals.items()
+        }  # fmt: skip
 
     def forget_best(self) -> None:
         """Start the search for the best evaluation again."""

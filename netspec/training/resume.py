@@ -39,6 +39,8 @@ MAY_CHANGE = (
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.log_every",
+    "train.log_gradient_norm",
+    "train.log_metrics",
     "train.memory_budget",
     "train.mode",
     "train.monitor",

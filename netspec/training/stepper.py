@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.executor import Outcome
-from netspec.compile import FIRST, LEARNING_RATE, SHARE, STEP, TOTAL, WEIGHT, Compiler, ProgramKind
+from netspec.backends.program import Program
+from netspec.compile import (
+    FIRST,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    SHARE,
+    STEP,
+    TOTAL,
+    WEIGHT,
+    Compiler,
+    ProgramKind,
+    mean_totals,
+)
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError
@@ -56,6 +68,14 @@ class Stepper:
         """
         loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
+        self.metric_totals: dict[str, tuple[float, ...]] = {}
+        """Totals of metrics of the last batch, by metric, if they are logged."""
+        self._totals: dict[str, list[str]] = {}
+        """Names of these totals among the results of a program, by metric."""
+        for name in mean_totals(compiler.net_graph(compiler.batch_program, 1)) if compiler.logs_metrics else ():
+            self._totals.setdefault(name.rpartition("/")[0], []).append(name)
+        self._updating: Program | None = None
+        """The program that updated the parameters last."""
         self.changed = False
         """Whether a failed step changed states that `rewind` does not restore."""
         self.restarts = restarts and compiler.batch_program is ProgramKind.ACCUMULATE
@@ -113,6 +133,8 @@ class Stepper:
             program = self._compiler.program(self._compiler.batch_program, batch.rows, self._stage(step), global_batch)
             program.write({**self._inputs(batch, step, part), **_update_inputs(step, rates)})
             program.run()
+            self._updating = program
+            self._read_totals(program)
             return program.outcome, 1
         result = self._accumulate_batch(batch, step, rates, part)
         return None if result is None else (lambda: result[0], result[1])
@@ -143,6 +165,7 @@ class Stepper:
         mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
         program.write({**_update_inputs(step, rates), **mean})
         program.run()
+        self._updating = program
         return part.loss / part.samples, 1
 
     def _add(self, batch: Batch, step: int, part: PartialStep) -> tuple[float, int]:
@@ -151,9 +174,24 @@ class Stepper:
         program = self._compiler.program(self._compiler.batch_program, batch.rows, global_batch=global_batch)
         program.write(self._inputs(batch, step, part))
         program.run()
+        self._read_totals(program)
         alone = self._compiler.workers == 1
         samples = len(batch) if alone else round(float(program.read(TOTAL)[TOTAL]) * self._loader.batch_size)
         return program.guard, samples
+
+    def gradient_norm(self) -> float | None:
+        """Return the norm of the gradients of the last step, before clipping; None if it is not computed."""
+        if self._updating is None or not self._compiler.logs_gradient_norm:
+            return None
+        return float(self._updating.read(GRADIENT_NORM)[GRADIENT_NORM])
+
+    def _read_totals(self, program: Program) -> None:
+        """Read the totals of metrics of the batch that a program has computed."""
+        if self._totals:
+            read = program.read(*(name for names in self._totals.values() for name in names))
+            self.metric_totals = {
+                metric: tuple(read[name].item() for name in names) for metric, names in self._totals.items()
+            }
 
     def _inputs(self, batch: Batch, step: int, part: PartialStep) -> dict[str, Any]:
         """Return the inputs of a program for a batch, including the weight of the batch in the step."""

@@ -191,7 +191,7 @@ def test_results_of_runs_are_compared_at_the_end_at_their_best_and_at_equal_step
         words = "train", "train.yaml", "train.test_every=4", "solver.momentum=0", *changes, "--run-dir", name
         assert netspec(*words).status == 0
     by_name = {figure["name"]: figure for figure in netspec("diff", "a", "b", "--json").json["results"]}
-    assert set(by_name) == {"train/loss", "test/loss", "test/accuracy"}
+    assert set(by_name) == {"train/loss", "train/accuracy", "test/loss", "test/accuracy"}
     loss = by_name["test/loss"]
     assert [step for step, *_ in loss["curve"]] == [4, 8, 12]
     assert loss["last"][0] == loss["curve"][-1][1]
@@ -202,7 +202,7 @@ def test_results_of_runs_are_compared_at_the_end_at_their_best_and_at_equal_step
     assert re.search(
         r"^  test/loss: \S+ → \S+; best \S+ → \S+ at step \d+ → \d+; \S+ → \S+ at step 12 of both$", text, re.MULTILINE
     )
-    assert re.search(r"^ +step +train/loss +test/loss", text, re.MULTILINE)
+    assert re.search(r"^ +step +train/loss +train/accuracy +test/loss", text, re.MULTILINE)
 
 
 def test_a_run_does_not_differ_from_itself_and_a_file_has_no_results(netspec, trained):

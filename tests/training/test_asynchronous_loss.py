@@ -69,6 +69,7 @@ def test_the_checkpoint_precedes_a_non_finite_loss(spec: Make, tmp_path: Path, b
         messages.append((problem.message, problem.got))
         (path,) = (tmp_path / name / "checkpoints").iterdir()
         assert str(path) in problem.notes[0]
-        saved.append((path.name, {**read_checkpoint(path).progress, "loss_sum": 0}))
+        others = {"loss_sum": 0, "metric_totals": {}}  # rounded differently, and not computed on GPUs
+        saved.append((path.name, {**read_checkpoint(path).progress, **others}))
     assert messages[0] == messages[1]
     assert saved[0] == saved[1]

@@ -145,7 +145,7 @@ def test_charts_show_both_curves(with_validation: Make, tmp_path: Path) -> None:
     run = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "run")
     loss, accuracy = run_charts([run.run_dir], AxisScale())
     assert [(curve.name, len(curve.xs)) for curve in loss.curves] == [("training", 5), ("validation", 5), ("test", 1)]
-    assert [curve.name for curve in accuracy.curves] == ["validation", "test"]
+    assert [curve.name for curve in accuracy.curves] == ["training", "validation", "test"]
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "eval", "dev"])

@@ -37,6 +37,7 @@ class CudaDevice(ArrayDevice):
     accepts_uint8 = True
     input_slots = SLOTS
     has_collectives = True
+    runs_ahead = True
 
     def __init__(self, number: int | None = None) -> None:
         """Open the GPU with this number, or the first one; the workers of a host open one each.

@@ -118,6 +118,13 @@ class LoopSpec(Monitor):
     """Number of checkpoints to keep on disk."""
     log_every: PositiveInt = 100
     """Number of steps between two lines of the log with the training loss."""
+    log_metrics: bool = True
+    """Whether lines of the log with the training loss also have the metrics of the training batches since the previous
+    line. They are those of the net in training, for example with dropout. Only metrics that are means, such as
+    accuracies; not with several workers, on GPUs, or with L-BFGS."""
+    log_gradient_norm: bool | None = None
+    """Whether the log has the L2 norm of all gradients of the step together, before clipping (`gradient_norm`). By
+    default if the solver's `global_clipnorm` needs it anyway. Not with several workers, or with L-BFGS."""
     seed: Count = 1
     """Seed of all random numbers: initial weights, shuffling, dropout, augmentation."""
     precision: PrecisionName = "float32"

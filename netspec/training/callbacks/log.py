@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from netspec.compile import LEARNING_RATE, SCALE, SKIPPED, is_rate
 from netspec.training.callbacks.base import Callback
@@ -42,14 +42,17 @@ class StepLog(Callback):
         self._shown = now
         progress = training.progress
         mean = training.mean_loss() if due else progress.loss_sum / max(progress.loss_count, 1)
+        metrics, norm = training.mean_metrics(), training.stepper.gradient_norm()
+        facts: dict[str, Any] = {"metrics": metrics} if metrics else {}
+        facts |= {} if norm is None else {"gradient_norm": norm}
         speed = (training.samples_read - self._samples) / max(training.step_seconds - self._seconds, 1e-9)
         training.emit(
-            "log" if due else "progress", step=step, epoch=round(training.epoch, 4), loss=mean,
+            "log" if due else "progress", step=step, epoch=round(training.epoch, 4), loss=mean, **facts,
             learning_rate=training.rates[LEARNING_RATE], **_momenta(training), **_loss_scale(training),
             **training.session.step_facts(), steps=training.total, samples_per_second=round(speed, 1),
         )  # fmt: skip
         if due:
-            progress.loss_sum, progress.loss_count = 0.0, 0
+            progress.loss_sum, progress.loss_count, progress.metric_totals = 0.0, 0, {}
             self._samples, self._seconds = training.samples_read, training.step_seconds
 
 
