@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, counted, listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.files import (
     NORMALIZATION,
@@ -83,7 +83,7 @@ def survey(root: Path) -> ImageSurvey:
     files = {name: class_files for name, class_files in files.items() if class_files}
     if len(files) < 2:
         raise InputError(
-            f"{root} has {len(files)} class folders with images",
+            f"{root} has {counted(len(files), 'class folder')} with images",
             expected="two folders or more, one for each class", got=listing(list(files)) or "none",
         )  # fmt: skip
     result = ImageSurvey({name: len(class_files) for name, class_files in files.items()})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, counted, listing
 from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
@@ -74,7 +74,7 @@ def sound_files(path: Path, folder: Path, net: str) -> Files:
     class_files = {name: files for name, files in class_files.items() if files}
     if len(class_files) < 2:
         raise InputError(
-            f"{path} has {len(class_files)} class folders with sounds",
+            f"{path} has {counted(len(class_files), 'class folder')} with sounds",
             expected="two folders or more, one for each class", got=listing(list(class_files)) or "none",
         )  # fmt: skip
     survey = _look_at(class_files)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, counted, listing
 from netspec.tools.init.files import (
     Files,
     class_folders,
@@ -62,7 +62,7 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     class_files = {name: files for name, files in class_files.items() if files}
     if len(class_files) < 2:
         raise InputError(
-            f"{path} has {len(class_files)} class folders with texts",
+            f"{path} has {counted(len(class_files), 'class folder')} with texts",
             expected="two folders or more, one for each class", got=listing(list(class_files)) or "none",
         )  # fmt: skip
     lengths, unreadable, duplicates = _look_at(class_files)

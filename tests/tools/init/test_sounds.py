@@ -54,7 +54,7 @@ def test_folders_of_sounds(sounds: Path, tmp_path: Path) -> None:
 def test_one_class_is_not_enough(sounds: Path) -> None:
     for file in (sounds / "low").iterdir():
         file.unlink()
-    with pytest.raises(InputError, match="has 1 class folders with sounds"):
+    with pytest.raises(InputError, match="has 1 class folder with sounds"):
         init(sounds)
 
 
