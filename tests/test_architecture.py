@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -107,6 +109,12 @@ class Import:
 
 
 @cache
+def text_of(path: Path) -> str:
+    """Return the text of a file as Python reads names in it."""
+    return normalize("NFKC", path.read_text(encoding="utf-8"))
+
+
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -136,11 +144,14 @@ def top_package(path: Path) -> str:
 @cache
 def imports(path: Path) -> list[Import]:
     """Return all imports of a file, including those in functions and by `import_module("…")`."""
-    return list(_imports(parse(path), package_of(path), at_load=True))
+    return list(_imports(parse(path), package_of(path), at_load=True, calls="import_module" in text_of(path)))
 
 
-def _imports(node: ast.AST, package: str, *, at_load: bool) -> Iterator[Import]:
+def _imports(node: ast.AST, package: str, *, at_load: bool, calls: bool) -> Iterator[Import]:
+    """Yield the imports in a node; expressions, most of a tree, are searched if the file has `calls`."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr) and not calls:
+            continue
         match child:
             case ast.Import():
                 for alias in child.names:
@@ -152,13 +163,13 @@ def _imports(node: ast.AST, package: str, *, at_load: bool) -> Iterator[Import]:
             case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module")):
                 if child.args and isinstance(child.args[0], ast.Constant) and isinstance(child.args[0].value, str):
                     yield Import(child.args[0].value, (), child.lineno, at_load)
-                yield from _imports(child, package, at_load=at_load)
+                yield from _imports(child, package, at_load=at_load, calls=calls)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                yield from _imports(child, package, at_load=False)
+                yield from _imports(child, package, at_load=False, calls=calls)
             case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
-                yield from _imports(child, package, at_load=False)
+                yield from _imports(child, package, at_load=False, calls=calls)
             case _:
-                yield from _imports(child, package, at_load=at_load)
+                yield from _imports(child, package, at_load=at_load, calls=calls)
 
 
 def targets(imported: Import) -> set[str]:
@@ -227,6 +238,9 @@ def test_start_up_loads_nothing_heavy(start: str) -> None:
     assert not wrong, f"importing {start} must not load these: import them in the function that needs them"
 
 
+UNSAFE_WORDS = re.compile("|".join([*EXECUTES, "yaml", "allow_pickle"]))
+
+
 def unsafe_calls(tree: ast.AST) -> Iterator[str]:
     """Yield calls that execute text or read a format that can."""
     for node in ast.walk(tree):
@@ -245,7 +259,8 @@ def unsafe_calls(tree: ast.AST) -> Iterator[str]:
 
 
 def test_nothing_in_a_file_is_executed() -> None:
-    assert not [f"{short(path)} {call}" for path in FILES for call in unsafe_calls(parse(path))]
+    suspects = [path for path in FILES if UNSAFE_WORDS.search(text_of(path))]
+    assert not [f"{short(path)} {call}" for path in suspects for call in unsafe_calls(parse(path))]
 
 
 def test_every_module_has_a_docstring() -> None:
@@ -358,5 +373,5 @@ def test_unsafe_calls_are_found(source: str, finds: int) -> None:
     ],
 )
 def test_imports_are_parsed(source: str, expected: tuple[str, set[str], bool]) -> None:
-    (found,) = _imports(ast.parse(source), "netspec.layers", at_load=True)
+    (found,) = _imports(ast.parse(source), "netspec.layers", at_load=True, calls=True)
     assert (found.module, targets(found), found.at_load) == expected
