@@ -72,6 +72,7 @@ def pytest_collection_finish() -> None:
     """Search for garbage from here on, among new objects alone."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)  # compiling a kernel makes a million objects, and hardly any of them in cycles
     gc.enable()
 
 

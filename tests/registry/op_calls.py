@@ -302,8 +302,8 @@ def _calls_by_op(dtype: DType) -> dict[type[Op], tuple[list[Call], list[Call]]]:
         by_op.setdefault(type(sample.op), ([], []))[0].append(sample)
     keys = {_key(sample.node) for samples, _ in by_op.values() for sample in samples}
     for net in all_built(dtype):
-        # In float32, inference adds no ops to those of training and its gradients.
-        graph = net.graph(order=2 if dtype == DType.FLOAT64 or net.builder.training else 0)
+        # Gradients of inference have no ops in addition to those of training and its gradients.
+        graph = net.graph(order=2 if net.builder.training else 0)
         values: dict[Value, Any] = {}  # computed if a call is new: most are not
         for node in graph.nodes():
             samples, of_cases = by_op.setdefault(type(node.op), ([], []))

@@ -6,6 +6,7 @@ takes it is tested too.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
@@ -75,6 +76,7 @@ def calls_by_op() -> dict[type[Op], list[Call]]:
     found: dict[type[Op], list[Call]] = {}
     for made in all_calls():
         found.setdefault(type(made.op), []).append(made)
+    gc.freeze()  # they stay: no search for garbage need look through them
     return found
 
 
@@ -123,15 +125,52 @@ def exemplars() -> frozenset[Case]:
     return frozenset(found.values())
 
 
+COMPILED = {"numba", "winograd"}
+"""Backends that compile a kernel for each element type: `make test` runs it in float32, slow tests in the others."""
+
+
+def is_single(made: Call, signature: LayoutSignature) -> bool:
+    """Whether neither 64 nor 16 bits are stored for any float."""
+    return not (is_double(made) or is_narrow(signature))
+
+
+def each_element_type(check: Callable[[Case, set[bool]], None]) -> Any:
+    """Turn a check of a case into a test per kernel and op class; of compiled kernels, into a fast and a slow one.
+
+    The check takes the values of `is_single` that it should try.
+    """
+    params = []
+    for label, kernel, op, mark, test_id in _kernel_params():
+        if kernel.backend in COMPILED:
+            params.append(pytest.param(label, kernel, op, {True}, marks=mark, id=test_id))
+            slow = [mark, pytest.mark.slow] if mark else pytest.mark.slow
+            params.append(pytest.param(label, kernel, op, {False}, marks=slow, id=f"{test_id}-other-types"))
+        else:
+            params.append(pytest.param(label, kernel, op, {True, False}, marks=mark, id=test_id))
+
+    @pytest.mark.parametrize(("label", "kernel", "op", "singles"), params)
+    def test(label: str, kernel: Kernel, op: type[Op], singles: set[bool]) -> None:
+        cases = [(label, kernel, made) for made in accepted(kernel, op)]
+        run_all(check, [(case_id(case), (case, singles)) for case in cases])
+
+    return named_like(check, test)
+
+
+def _kernel_params() -> Iterator[tuple[str, Kernel, type[Op], Any, str]]:
+    """Yield each device, kernel and op class with the marker and the name of their test."""
+    for label, kernel, op in kernels_by_op():
+        test_id = f"{label}-{kernel.backend}-{type(kernel).__name__}-{op.__name__}"
+        yield label, kernel, op, pytest.mark.gpu if label == "cuda" else (), test_id
+
+
 def each_kernel(*, applies: Callable[[Case], bool] = lambda _: True) -> Callable[[Callable[[Case], None]], Any]:
     """Turn a check of a case into a test per kernel and op class, which calls it for every case that it applies to.
 
     Calls are built when the first test runs: that takes long. Tests on a GPU carry the marker.
     """
-    params = []
-    for label, kernel, op in kernels_by_op():
-        test_id = f"{label}-{kernel.backend}-{type(kernel).__name__}-{op.__name__}"
-        params.append(pytest.param(label, kernel, op, marks=pytest.mark.gpu if label == "cuda" else (), id=test_id))
+    params = [
+        pytest.param(label, kernel, op, marks=mark, id=test_id) for label, kernel, op, mark, test_id in _kernel_params()
+    ]
 
     def decorate(check: Callable[[Case], None]) -> Any:
         @pytest.mark.parametrize(("label", "kernel", "op"), params)
@@ -151,10 +190,12 @@ def two_threads() -> Iterator[None]:
         yield
 
 
-@each_kernel()
-def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: Case) -> None:
+@each_element_type
+def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: Case, singles: set[bool]) -> None:
     device, one = devices()[case[0]], case[1]
     for signature in signatures(device, one, case[2]):
+        if is_single(case[2], signature) not in singles:
+            continue
         if is_narrow(signature) and case not in exemplars():
             continue  # how elements of fewer bits are read and written is the same for all elementwise ops
         made = for_signature(case[2], signature)
@@ -185,8 +226,8 @@ def runs_right(
         np.testing.assert_array_equal(device.fetch(x), before)
 
 
-@each_kernel()
-def test_what_is_not_a_number_stays_so(case: Case) -> None:
+@each_element_type
+def test_what_is_not_a_number_stays_so(case: Case, singles: set[bool]) -> None:
     """A kernel that hid NaN (a ReLU that makes 0 of it) would keep the guard from seeing it."""
     device, one, made = devices()[case[0]], case[1], case[2]
     spoiled = tuple(
@@ -197,6 +238,8 @@ def test_what_is_not_a_number_stays_so(case: Case) -> None:
     with np.errstate(all="ignore"):
         expected = evaluate(bad.node.outputs, bad.feeds)
     for signature in {is_narrow(found): found for found in signatures(device, one, bad)}.values():
+        if is_single(made, signature) not in singles:
+            continue
         outputs = [
             array(device, value.type, None, layout)
             for value, layout in zip(made.node.outputs, signature.outputs, strict=True)
