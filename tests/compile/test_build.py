@@ -200,7 +200,7 @@ def test_inputs_of_losses_and_metrics_only_are_omitted(tmp_path: Path) -> None:
 
 
 def test_all_values_have_the_requested_precision(tmp_path: Path) -> None:
-    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam"), dtype=DType.FLOAT64)
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam"), dtype=DType.FLOAT64, device="reference")
     for purpose in ProgramKind:
         floats = {value.dtype for node in compiler.graph(purpose, 2).nodes() for value in node.outputs} - {
             DType.BOOL, DType.INT32, DType.INT64,

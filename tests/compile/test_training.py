@@ -33,8 +33,10 @@ SOLVERS = {
 
 
 def compiled(folder: Path, rule: SolverSpec, dtype: DType = DType.FLOAT64, **loop: Any) -> Compiler:
+    """A net with a solver: in float32 with the kernels of users, in float64 with reference ones, not compiled."""
     loop_spec = LoopSpec.model_validate({"max_steps": 1, **loop})
-    return Compiler(net(NET, folder), solver=rule, dtype=dtype, device="cpu", loop=loop_spec)
+    device = "cpu" if dtype == DType.FLOAT32 else "reference"
+    return Compiler(net(NET, folder), solver=rule, dtype=dtype, device=device, loop=loop_spec)
 
 
 def samples(count: int, step: int) -> dict[str, np.ndarray]:

@@ -140,15 +140,21 @@ APART, OVERLAPPING = window(2, 2, stride=2), window(3, 3, stride=2, pad=1)
 PLACES = {one: by_reference(MaxPool(one), IMAGES) for one in (APART, OVERLAPPING)}
 
 
+def poolings(one: Window) -> list[tuple[Op, tuple[np.ndarray, ...]]]:
+    """Every pooling with a window, and its operands."""
+    actual = PLACES[one]
+    return [
+        (MaxPool(one), (IMAGES,)),
+        (MaxPoolGrad(one, IMAGES.shape), tuple(actual)),
+        (MaxPoolGather(one), (IMAGES, actual[1])),
+        (AveragePool(one), (IMAGES,)),
+        (AveragePoolGrad(one, IMAGES.shape), (actual[0],)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("op", "operands"),
-    [
-        *((MaxPool(one), (IMAGES,)) for one in PLACES),
-        *((MaxPoolGrad(one, IMAGES.shape), tuple(actual)) for one, actual in PLACES.items()),
-        *((MaxPoolGather(one), (IMAGES, actual[1])) for one, actual in PLACES.items()),
-        *((AveragePool(one), (IMAGES,)) for one in PLACES),
-        *((AveragePoolGrad(one, IMAGES.shape), (actual[0],)) for one, actual in PLACES.items()),
-    ],
+    [*poolings(OVERLAPPING), *(pytest.param(*each, marks=pytest.mark.slow) for each in poolings(APART))],
     ids=lambda value: repr(value) if isinstance(value, Op) else "",
 )
 def test_poolings_run_along_the_batch_where_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
