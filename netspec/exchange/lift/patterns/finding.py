@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from math import inf
 from typing import Any, TypeAlias
 
@@ -35,6 +35,11 @@ class OperatorPattern:
     attributes: Attributes = lambda match: dict(match.numbers)
     """Attributes of the node for a match; None if the match is not the pattern after all."""
 
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """The operators that the formula calls."""
+        return operators(self.formula)
+
 
 _families: list[Callable[[], Sequence[OperatorPattern]]] = []
 
@@ -61,9 +66,7 @@ def find_patterns(model: ImportedGraph, but: str = "") -> ImportedGraph:
     for node in reversed(model.nodes):
         if node.domain or not node.outputs or any(node.outputs[0] in names for names in (gone, search.fixed, (but,))):
             continue
-        candidates = [
-            pattern for pattern in _ending_in(node.op_type) if operators(pattern.formula) <= near[node.outputs[0]]
-        ]
+        candidates = [pattern for pattern in _ending_in(node.op_type) if pattern.called <= near[node.outputs[0]]]
         best = max(_matches(search, candidates, node, gone), key=lambda match: len(match[1]), default=None)
         if best is not None:
             replacement, used = best
@@ -95,6 +98,8 @@ def _near(model: ImportedGraph) -> Mapping[str, frozenset[str]]:
             for node, own_operators in named
             for name in node.outputs
         }
+        if near == before:
+            break  # no tensor is deeper than this
     return near
 
 
