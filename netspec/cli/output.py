@@ -85,3 +85,11 @@ def note_transforms(transforms: Sequence[str]) -> None:
     if transforms:
         print("note: transforms are not applied here; in training, inputs were transformed by:", file=sys.stderr)
         print("".join(f"  {line}\n" for line in transforms), end="", file=sys.stderr)
+
+
+def note_compilation() -> None:
+    """Let a terminal show that kernels are compiled, if that takes more than a second."""
+    from netspec.backends.compile_notice import announce_compilation
+
+    if sys.stderr.isatty():
+        announce_compilation(lambda: print("compiling kernels (first run only)…", file=sys.stderr, flush=True))

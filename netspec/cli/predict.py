@@ -25,7 +25,7 @@ from netspec.cli.options import (
     find_weights,
     writable,
 )
-from netspec.cli.output import count, note_transforms, table
+from netspec.cli.output import count, note_compilation, note_transforms, table
 from netspec.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def predict(
         check_output(target)
         if not is_folder(target):
             writable(target, "--output")
+    note_compilation()
     more_inputs, changes = files_and_overrides(overrides or ())
     if not is_model_file(Path(spec)):
         spec, weights = find_weights(spec, weights)

@@ -11,7 +11,7 @@ import typer
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import PICTURES, Device, Json, Overrides, Threads, Training, writable
-from netspec.cli.output import count, print_json_line, size
+from netspec.cli.output import count, note_compilation, print_json_line, size
 from netspec.cli.workers import start, to_start
 from netspec.errors import InputError, command, counted
 
@@ -109,6 +109,7 @@ def train(
     from netspec.training.run import run as run_training
 
     try:
+        note_compilation()
         with display(as_json=as_json) as listener:
             run = run_training(
                 spec,

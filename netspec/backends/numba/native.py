@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from netspec.backends.compile_notice import compilation
 from netspec.backends.disk_cache import DiskCache, open_cache
 from netspec.backends.numba import threads
 from netspec.graph.kernel import Thunk
@@ -203,7 +204,8 @@ def _native(imports: str, body: str, arguments: tuple[Argument, ...], *modules: 
     if object_code is None:
         from netspec.backends.numba.compile import compile_module
 
-        object_code = compile_module(store.module(f"netspec_{key}", text))
+        with compilation():
+            object_code = compile_module(store.module(f"netspec_{key}", text))
         store.write(f"{key}.o", object_code)
     from netspec.backends.numba.native import load
 
