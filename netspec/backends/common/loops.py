@@ -65,7 +65,7 @@ def merge_loops(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> Loops:
 class TransposedCopy:
     """A copy that transposes matrices: rows are contiguous in x, columns in y."""
 
-    places: int
+    matrices: int
     inner: int
     """Iterations of the inner of the two loops over matrices."""
     rows: int

@@ -115,8 +115,8 @@ def sums(
     parts = [take(columns.pieces * columns.channels) for _ in values]
     store_partials = " ".join(f"part{k}[piece * channels + c] = sum{k};" for k in range(len(values)))
     written = [pointer(f"part{k}", part, written=True) for k, part in enumerate(parts)]
-    again = " ".join(f"total{k} += part{k}[e * channels + c];" for k in range(len(values)))
-    body = f"{totals}\n    {OVER_ELEMENTS} {{ {again} }}\n    {block_sums}\n    {KEPT} {{ {finish} }}"
+    additions = " ".join(f"total{k} += part{k}[e * channels + c];" for k in range(len(values)))
+    body = f"{totals}\n    {OVER_ELEMENTS} {{ {additions} }}\n    {block_sums}\n    {KEPT} {{ {finish} }}"
     read = [pointer(f"part{k}", part) for k, part in enumerate(parts)]
     return chain([
         columns.launch([*parameters, *written], f"{reading}{store_partials} }}", dtype, **numbers),

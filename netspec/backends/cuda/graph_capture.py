@@ -230,11 +230,11 @@ class CaptureLimits:
         def writes_state(node: Node) -> bool:
             return any(result in storage and storage[result].kind.startswith("state:") for result in node.outputs)
 
-        again = [node for node in plan.order[plan.invariant_count :] if node in kernels]
+        captured_nodes = [node for node in plan.order[plan.invariant_count :] if node in kernels]
         late = [node for node in plan.order[plan.before_guard_count :] if node in kernels]
         return cls(
-            tuple(node for node in again if kernels[node].uses_array_library),
-            tuple(node for node in again if kernels[node].runs_on_host),
+            tuple(node for node in captured_nodes if kernels[node].uses_array_library),
+            tuple(node for node in captured_nodes if kernels[node].runs_on_host),
             tuple(node for node in late if kernels[node].backend != OWN and writes_state(node)),
             bool(plan.graph.updates),
             plan.graph.guard is not None,

@@ -98,7 +98,7 @@ def flows_of_planes(
     first: int, last: int, x: Any, mean: Any, offsets: Any, slopes: Any, flow: Any, arrays: Any, zero: float,
     rows: int, channels: int, inner: int, piece: int,
 ) -> None:  # fmt: skip
-    """Σ dy and Σ dy · (x - mean) of each (row, channel), where dy is `flow(arrays, place, channel)`."""
+    """Σ dy and Σ dy · (x - mean) of each (row, channel), where dy is `flow(arrays, position, channel)`."""
     for unit in range(first, last):
         offset, slope, c = zero, zero, unit % channels
         middle = mean[c]

@@ -41,35 +41,39 @@ def max_pool(
                     )  # the last block overlaps the one before: there is no remainder loop
                     for lane in range(lanes):
                         c = start + lane
-                        best, place = x[a + c], number(0)
+                        best, window_index = x[a + c], number(0)
                         for e in range(kernel_d):
                             for k in range(kernel_h):
                                 for l in range(kernel_w):
                                     step = (e * dilation_d * height + k * dilation_h) * width + l * dilation_w
                                     v = x[a + step * channels + c]
-                                    place = number((e * kernel_h + k) * kernel_w + l) if v > best else place
+                                    window_index = (
+                                        number((e * kernel_h + k) * kernel_w + l) if v > best else window_index
+                                    )
                                     best = v if v > best or v != v else best  # noqa: PLR0124  a NaN wins
                         y[b + c] = best
                         if keep:
-                            index[b + c] = place
+                            index[b + c] = window_index
                 continue
             lowest = a + ((e0 * dilation_d * height + k0 * dilation_h) * width + l0 * dilation_w) * channels
             for block in range(blocks):
                 start = min(block * lanes, channels - lanes)
                 for lane in range(lanes):
                     c = start + lane
-                    best, place = x[lowest + c], number((e0 * kernel_h + k0) * kernel_w + l0)
+                    best, window_index = x[lowest + c], number((e0 * kernel_h + k0) * kernel_w + l0)
                     for e in range(kernel_d):
                         for k in range(kernel_h):
                             for l in range(kernel_w):
                                 ee, kk, ll = min(max(e, e0), e1), min(max(k, k0), k1), min(max(l, l0), l1)
                                 step = (ee * dilation_d * height + kk * dilation_h) * width + ll * dilation_w
                                 v = x[a + step * channels + c]
-                                place = number((ee * kernel_h + kk) * kernel_w + ll) if v > best else place
+                                window_index = (
+                                    number((ee * kernel_h + kk) * kernel_w + ll) if v > best else window_index
+                                )
                                 best = v if v > best or v != v else best  # noqa: PLR0124  a NaN wins
                     y[b + c] = best
                     if keep:
-                        index[b + c] = place
+                        index[b + c] = window_index
 
 
 def max_pool_large(
@@ -95,12 +99,12 @@ def max_pool_large(
                         w = j * stride_w - pad_w + l * dilation_w
                         if d < 0 or h < 0 or w < 0 or d >= depth or h >= height or w >= width:
                             continue
-                        place = (e * kernel_h + k) * kernel_w + l
+                        window_index = (e * kernel_h + k) * kernel_w + l
                         a = (((n * depth + d) * height + h) * width + w) * channels
                         for c in range(channels):
                             v, best = x[a + c], y[b + c]
                             if keep:
-                                index[b + c] = place if v > best else index[b + c]
+                                index[b + c] = window_index if v > best else index[b + c]
                             y[b + c] = v if v > best or v != v else best  # noqa: PLR0124  NaN alone is not itself
 
 
@@ -127,9 +131,9 @@ def max_pool_grad(
                             if d < 0 or h < 0 or w < 0 or d >= depth or h >= height or w >= width:
                                 continue
                             a = n * size + ((d * height + h) * width + w) * channels
-                            place = (e * kernel_h + k) * kernel_w + l
+                            window_index = (e * kernel_h + k) * kernel_w + l
                             for c in range(channels):
-                                dx[a + c] += dy[b + c] if index[b + c] == place else zero
+                                dx[a + c] += dy[b + c] if index[b + c] == window_index else zero
 
 
 def max_pool_grad_apart(
@@ -149,12 +153,12 @@ def max_pool_grad_apart(
                 start = min(block * lanes, channels - lanes)
                 for lane in range(lanes):
                     c = start + lane
-                    flow, place = dy[b + c], number(index[b + c])
+                    flow, window_index = dy[b + c], number(index[b + c])
                     for e in range(kernel_d):
                         for k in range(kernel_h):
                             for l in range(kernel_w):
                                 to = a + ((e * height + k) * width + l) * channels + c
-                                dx[to] = flow if place == number((e * kernel_h + k) * kernel_w + l) else zero
+                                dx[to] = flow if window_index == number((e * kernel_h + k) * kernel_w + l) else zero
 
 
 def max_pool_gather(
@@ -170,10 +174,10 @@ def max_pool_gather(
         for j in range(out_w):
             b = (row * out_w + j) * channels
             for c in range(channels):
-                place = index[b + c]
-                d = o * stride_d - pad_d + place // (kernel_h * kernel_w) * dilation_d
-                h = i * stride_h - pad_h + place // kernel_w % kernel_h * dilation_h
-                w = j * stride_w - pad_w + place % kernel_w * dilation_w
+                window_index = index[b + c]
+                d = o * stride_d - pad_d + window_index // (kernel_h * kernel_w) * dilation_d
+                h = i * stride_h - pad_h + window_index // kernel_w % kernel_h * dilation_h
+                w = j * stride_w - pad_w + window_index % kernel_w * dilation_w
                 inside = d >= 0 and h >= 0 and w >= 0 and d < depth and h < height and w < width
                 y[b + c] = x[(((n * depth + d) * height + h) * width + w) * channels + c] if inside else zero
 

@@ -25,8 +25,8 @@ FLOATS = types.CPointer(types.float32)  # type: ignore[no-untyped-call]  # numba
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 
 
-def place(builder: Any, base: Any, *terms: tuple[Any, Any]) -> Any:
-    """base + Σ index · step."""
+def add_offsets(builder: Any, base: Any, *terms: tuple[Any, Any]) -> Any:
+    """Return base + Σ index · step."""
     for index, step in terms:
         base = builder.add(base, builder.mul(index, step))
     return base
@@ -74,22 +74,22 @@ def taps(rows: int, relu: bool) -> Any:
             x, x0, xc, xi, xj, w, w0, wr, wc, wi, wj, bias, b0, br, y, y0, yr, c, i, j = args
             sums = []
             for r in range(rows):
-                start = spread(builder, bias, place(builder, b0, (number(r), br)))
+                start = spread(builder, bias, add_offsets(builder, b0, (number(r), br)))
                 sums.append([cgutils.alloca_once_value(builder, start) for _ in range(SIDE_BY_SIDE)])
             with cgutils.for_range(builder, c) as along_c:
-                x_c = place(builder, x0, (along_c.index, xc))
-                w_c = place(builder, w0, (along_c.index, wc))
+                x_c = add_offsets(builder, x0, (along_c.index, xc))
+                w_c = add_offsets(builder, w0, (along_c.index, wc))
                 with cgutils.for_range(builder, i) as along_i:
-                    x_i = place(builder, x_c, (along_i.index, xi))
-                    w_i = place(builder, w_c, (along_i.index, wi))
+                    x_i = add_offsets(builder, x_c, (along_i.index, xi))
+                    w_i = add_offsets(builder, w_c, (along_i.index, wi))
                     with cgutils.for_range(builder, j) as along_j:
-                        x_j = place(builder, x_i, (along_j.index, xj))
-                        w_j = place(builder, w_i, (along_j.index, wj))
+                        x_j = add_offsets(builder, x_i, (along_j.index, xj))
+                        w_j = add_offsets(builder, w_i, (along_j.index, wj))
                         samples = [
                             load(builder, x, builder.add(x_j, number(LANES * side))) for side in range(SIDE_BY_SIDE)
                         ]
                         for r in range(rows):
-                            weight = spread(builder, w, place(builder, w_j, (number(r), wr)))
+                            weight = spread(builder, w, add_offsets(builder, w_j, (number(r), wr)))
                             for side in range(SIDE_BY_SIDE):
                                 add_product(builder, sums[r][side], weight, samples[side])
             for r in range(rows):
@@ -97,7 +97,7 @@ def taps(rows: int, relu: bool) -> Any:
                     total = builder.load(sums[r][side])
                     if relu:  # what is not below 0 is kept, including NaN
                         total = builder.select(builder.fcmp_ordered("<", total, ZERO), ZERO, total)
-                    at = builder.add(place(builder, y0, (number(r), yr)), number(LANES * side))
+                    at = builder.add(add_offsets(builder, y0, (number(r), yr)), number(LANES * side))
                     builder.store(total, builder.bitcast(builder.gep(y, [at]), VECTOR.as_pointer()), align=4)
             return context.get_dummy_value()
 
@@ -123,14 +123,14 @@ def products(rows: int, columns: int) -> Any:
             a, a0, ar, ai, b, b0, bk, bi, z, z0, zr, i, n = args
             sums = [[cgutils.alloca_once_value(builder, ZERO) for _ in range(columns)] for _ in range(rows)]
             with cgutils.for_range(builder, i) as along_i:
-                a_i = place(builder, a0, (along_i.index, ai))
-                b_i = place(builder, b0, (along_i.index, bi))
+                a_i = add_offsets(builder, a0, (along_i.index, ai))
+                b_i = add_offsets(builder, b0, (along_i.index, bi))
                 with cgutils.for_range(builder, builder.sdiv(n, number(LANES))) as along_n:
-                    a_n = place(builder, a_i, (along_n.index, number(LANES)))
-                    b_n = place(builder, b_i, (along_n.index, number(LANES)))
-                    others = [load(builder, b, place(builder, b_n, (number(k), bk))) for k in range(columns)]
+                    a_n = add_offsets(builder, a_i, (along_n.index, number(LANES)))
+                    b_n = add_offsets(builder, b_i, (along_n.index, number(LANES)))
+                    others = [load(builder, b, add_offsets(builder, b_n, (number(k), bk))) for k in range(columns)]
                     for r in range(rows):
-                        element = load(builder, a, place(builder, a_n, (number(r), ar)))
+                        element = load(builder, a, add_offsets(builder, a_n, (number(r), ar)))
                         for k in range(columns):
                             add_product(builder, sums[r][k], element, others[k])
             kind = ir.FunctionType(FLOAT, [FLOAT, VECTOR])
@@ -140,7 +140,7 @@ def products(rows: int, columns: int) -> Any:
                     product = builder.call(
                         across, [ir.Constant(FLOAT, -0.0), builder.load(sums[r][k])], fastmath=["reassoc"]
                     )
-                    at = builder.add(place(builder, z0, (number(r), zr)), number(k))
+                    at = builder.add(add_offsets(builder, z0, (number(r), zr)), number(k))
                     builder.store(product, builder.gep(z, [at]))
             return context.get_dummy_value()
 

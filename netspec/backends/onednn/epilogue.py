@@ -45,7 +45,7 @@ class PostOpEpilogue:
     bias: int | None
     post_ops: tuple[EltwisePostOp | PReluPostOp | tuple[AlgKind, int], ...]
 
-    def places(self, extras: Mapping[int, MemoryDesc], anchor_arity: int) -> dict[int, Operand]:
+    def operands(self, extras: Mapping[int, MemoryDesc], anchor_arity: int) -> dict[int, Operand]:
         """Indices of the extras that are arguments of the post-ops."""
         arguments: dict[int, Operand] = {}
         for number, post_op in enumerate(self.post_ops):

@@ -145,13 +145,13 @@ def load(path: str) -> OneDnnLibrary | str:
     version_of.restype = ctypes.POINTER(_Version)
     functions.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
     functions.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
-    found = version_of().contents
-    version = (found.major, found.minor, found.patch)
+    library_version = version_of().contents
+    version = (library_version.major, library_version.minor, library_version.patch)
     shown = ".".join(map(str, version))
-    if found.major != MAJOR or version < OLDEST:
+    if library_version.major != MAJOR or version < OLDEST:
         return f"{path} is oneDNN {shown}; version {OLDEST[0]}.{OLDEST[1]} or a later {MAJOR}.x is needed"
-    if found.cpu_runtime != OPENMP:
-        return f"{path} is oneDNN {shown} without OpenMP (runtime {found.cpu_runtime})"
+    if library_version.cpu_runtime != OPENMP:
+        return f"{path} is oneDNN {shown} without OpenMP (runtime {library_version.cpu_runtime})"
     if pool is None or _address(threads_of) != _address(pool.omp_get_max_threads):
         return f"{path} is oneDNN {shown} with {_file_of(threads_of)}: kernels share the threads of libgomp"
     return OneDnnLibrary(_file_of(version_of) or path, version, functions)

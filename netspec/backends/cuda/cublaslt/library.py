@@ -54,14 +54,14 @@ def _search(setting: str) -> CublasLtLibrary | str:
     if version is None:
         return "the package cupy is not installed"
     result: CublasLtLibrary | str = ""
-    for path in _places(version[0]):
+    for path in _candidate_paths(version[0]):
         result = load(path)
         if isinstance(result, CublasLtLibrary):
             break
     return result
 
 
-def _places(major: int) -> Iterator[str]:
+def _candidate_paths(major: int) -> Iterator[str]:
     """The wheel's file, if installed, and the file name of the system's library."""
     name = f"libcublasLt.so.{major}"
     yield from (str(path) for path in wheel_libraries(name))

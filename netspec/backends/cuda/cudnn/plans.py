@@ -188,7 +188,7 @@ class CudnnPlan(GraphDescription):
         }
         scratch = 0 if workspace is None else -(-address(workspace) // ALIGNMENT) * ALIGNMENT
         handle, set_stream = library.handle(), library.frontend().set_stream
-        alive = arrays, workspace, self.numbers  # `places` contains plain addresses
+        alive = arrays, workspace, self.numbers  # `addresses` contains plain numbers
 
         def run(stream: int, _: object = alive) -> None:
             set_stream(handle, stream)

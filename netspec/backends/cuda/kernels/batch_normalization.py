@@ -155,7 +155,7 @@ class BoundNormalization:
         """A per-channel vector: the given one, or one in scratch memory."""
         return self.scratch.take(self.columns.channels) if array is None else array
 
-    def beside(self, *vectors: Any) -> list[Any]:
+    def broadcast(self, *vectors: Any) -> list[Any]:
         """Per-channel vectors, shaped to broadcast over x."""
         return [vector.reshape(-1, *(1,) * (self.x.rank - 1 - self.op.axis)) for vector in vectors]
 
@@ -175,7 +175,7 @@ class InferenceKernel(ByColumns):
         formula = f"a0 / sqrt_{dtype}(a1 + ({dtype}){float(it.op.epsilon).hex()})"
         return chain([
             bound(((), (formula,)), [gamma, variance], [scale]),
-            bound(((), (NORMALIZED.format(1, 2, 3),)), [x, *it.beside(mean, scale, beta)], [y]),
+            bound(((), (NORMALIZED.format(1, 2, 3),)), [x, *it.broadcast(mean, scale, beta)], [y]),
         ])  # fmt: skip
 
 
@@ -219,7 +219,7 @@ class TrainingKernel(ByColumns):
                 ),
             ]  # fmt: skip
         if y is not None:
-            arrays = [x, *extras, *it.beside(mean, scale, beta)]
+            arrays = [x, *extras, *it.broadcast(mean, scale, beta)]
             code: Code = (), ("a0",)
             if isinstance(node.op, EpilogueFused):
                 code = scalar_code(node.op.epilogue(len(extras)), dtype, *(value.dtype for value in node.inputs[3:]))
@@ -287,5 +287,5 @@ class GradientKernel(ByColumns):
         if dx is not None:
             a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
             formula = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
-            calls.append(bound((lines, (formula,)), [*extras, x, *it.beside(mean, direct, level, tilt)], [dx]))
+            calls.append(bound((lines, (formula,)), [*extras, x, *it.broadcast(mean, direct, level, tilt)], [dx]))
         return chain(calls)

@@ -44,7 +44,7 @@ def reordered(source: Any, target: Any) -> Thunk:
     parameters = [
         pointer("x", source), pointer("y", target, written=True),
         *sizes(
-            max(target.size, tiled.places * wide * high), count=tiled.places * wide * high, wide=wide, high=high,
+            max(target.size, tiled.matrices * wide * high), count=tiled.matrices * wide * high, wide=wide, high=high,
             rows=tiled.rows, columns=tiled.columns, inner=tiled.inner, x0=x0, x1=x1, xc=xc, y0=y0, y1=y1, yr=yr,
         ),
     ]  # fmt: skip
@@ -55,7 +55,7 @@ def reordered(source: Any, target: Any) -> Thunk:
     body = TURN
     for word, meaning in words.items():
         body = body.replace(word, meaning)
-    return Launch(parameters, body, tiled.places * wide * high, of_blocks=True).bind()
+    return Launch(parameters, body, tiled.matrices * wide * high, of_blocks=True).bind()
 
 
 class Copier:

@@ -127,10 +127,10 @@ class ElementOffsets:
 
 def _reach(loops: Loops) -> int:
     """The largest index: number of elements, and their largest distance."""
-    apart = (
+    distances = (
         sum((size - 1) * abs(step) for size, step in zip(loops.sizes, steps, strict=True)) for steps in loops.steps
     )
-    return max(loops.size, *apart)
+    return max(loops.size, *distances)
 
 
 def _by_fours(

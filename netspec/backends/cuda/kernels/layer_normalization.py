@@ -280,12 +280,12 @@ class GroupNormalizationGradKernel(OverRowsKernel):
                 *sizes(kind.size, count=groups.count, length=groups.length, inner=width, groups=op.groups),
             ]
             calls.append(Launch(parameters, GROUPS.replace("NUMBER", str(dtype)), groups.count).bind())
-            seen = [array.reshape(batch, op.groups, width, side) for array in (dy, x)]
+            grouped = [array.reshape(batch, op.groups, width, side) for array in (dy, x)]
             small = [array.reshape(batch, op.groups, 1, 1) for array in (mean, *factors.values())]
             formula = "a1 * a2 * a4 - a5 - (a0 - a3) * a6"
             calls.append(
                 bound(
-                    ((), (formula,)), [seen[1], seen[0], gamma.reshape(op.groups, width, 1), *small],
+                    ((), (formula,)), [grouped[1], grouped[0], gamma.reshape(op.groups, width, 1), *small],
                     [dx.reshape(batch, op.groups, width, side)],
                 )
             )  # fmt: skip

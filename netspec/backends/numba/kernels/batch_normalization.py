@@ -104,7 +104,7 @@ class Grid:
         """Arguments of the loop bodies."""
         return self.rows, self.wide, self.inner, self.piece
 
-    def seen(self, array: Any) -> Any:
+    def view(self, array: Any) -> Any:
         """View of an operand as (rows, wide) or (rows, channels, inner), in memory order."""
         order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
         shape = (self.rows, self.wide) if self.inner == 1 else (self.rows, self.channels, self.inner)
@@ -155,18 +155,18 @@ class BoundNormalization:
         rows = [vector.reshape(grid.fold, grid.channels) for vector in repeated]
         return repeated, [bound(((), names), [vector.reshape(-1) for vector in vectors], rows)]
 
-    def beside(self) -> tuple[list[Any], list[Thunk]]:
+    def fused_operands(self) -> tuple[list[Any], list[Thunk]]:
         """Like `spread`, for the operands of the fused elementwise ops."""
         vectors = [extra for extra, kind in zip(self.extras, self.kinds, strict=True) if kind is OperandExtent.CHANNEL]
         repeated, calls = self.spread(*vectors)
         rest = iter(repeated)
-        seen = []
+        broadcast = []
         for extra, kind in zip(self.extras, self.kinds, strict=True):
             if kind is OperandExtent.WHOLE:
-                seen.append(self.grid.seen(extra))
+                broadcast.append(self.grid.view(extra))
             else:
-                seen.append(next(rest) if kind is OperandExtent.CHANNEL else extra.reshape(()))
-        return seen, calls
+                broadcast.append(next(rest) if kind is OperandExtent.CHANNEL else extra.reshape(()))
+        return broadcast, calls
 
 
 AS_IT_IS: Code = (), ("a0",)
@@ -183,11 +183,11 @@ class InferenceKernel(GridKernel):
         scale, dtype = it.own(None), it.dtype
         lines = (f"t = a0 / sqrt_{dtype}(a1 + {dtype}({it.op.epsilon!r}))",)
         vectors, repeated = it.spread(mean, scale, beta)
-        operands = [it.grid.seen(x), *vectors]
+        operands = [it.grid.view(x), *vectors]
         return chain([
             bound((lines, ("t",)), [gamma, variance], [scale]),
             *repeated,
-            bound(((), (NORMALIZED.format(1, 2, 3),)), operands, [it.grid.seen(y)]),
+            bound(((), (NORMALIZED.format(1, 2, 3),)), operands, [it.grid.view(y)]),
         ])  # fmt: skip
 
 
@@ -223,15 +223,15 @@ class TrainingKernel(GridKernel):
             ),
         ]  # fmt: skip
         if y is not None:
-            extras, others = it.beside()
+            extras, others = it.fused_operands()
             vectors, repeated = it.spread(mean, scale, beta)
             first = len(extras) + 1
             lines, names = AS_IT_IS
             if isinstance(node.op, EpilogueFused):
                 lines, names = scalar_code(node.op.epilogue(len(extras)), dtype, *it.dtypes)
             formula = f"a0 = {NORMALIZED.format(first, first + 1, first + 2)}"
-            operands = [grid.seen(x), *extras, *vectors]
-            calls += [*repeated, *others, bound(((formula, *lines), names), operands, [grid.seen(y)])]
+            operands = [grid.view(x), *extras, *vectors]
+            calls += [*repeated, *others, bound(((formula, *lines), names), operands, [grid.view(y)])]
         return chain(calls)
 
 
@@ -251,7 +251,7 @@ class GradientKernel(GridKernel):
         dgamma, dbeta = map(it.own, statistics)
         direct, level, tilt = (it.own(None) for _ in range(3))
         (middle,), repeated = it.spread(mean)
-        extras, others = it.beside()
+        extras, others = it.fused_operands()
         lines, (flow, *_) = AS_IT_IS
         if isinstance(node.op, PrologueFused):
             lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *it.dtypes)
@@ -279,8 +279,8 @@ class GradientKernel(GridKernel):
             factors, repeated = it.spread(direct, level, tilt)
             a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
             formula = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
-            operands = [*extras, grid.seen(x), middle, *factors]
-            calls += [*repeated, bound((lines, (formula,)), operands, [grid.seen(dx)])]
+            operands = [*extras, grid.view(x), middle, *factors]
+            calls += [*repeated, bound((lines, (formula,)), operands, [grid.view(dx)])]
         return chain(calls)
 
 

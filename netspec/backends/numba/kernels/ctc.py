@@ -26,13 +26,13 @@ def loss(
     """y[n] = -ln Σ of the probabilities of all alignments; only the previous row is stored."""
     width = 2 * size + 1
     for n in range(first, last):
-        end, places = max(min(frames[n], steps), 1), 2 * max(min(lengths[n], size), 0) + 1
+        end, positions = max(min(frames[n], steps), 1), 2 * max(min(lengths[n], size), 0) + 1
         old, new = 2 * n * width, (2 * n + 1) * width
-        for s in range(places):
+        for s in range(positions):
             k = blank if s % 2 == 0 else max(min(label[n * size + s // 2], count - 1), 0)
             rows[old + s] = x[n * steps * count + k] if s < 2 else never
         for t in range(1, end):
-            for s in range(places):
+            for s in range(positions):
                 k = blank if s % 2 == 0 else max(min(label[n * size + s // 2], count - 1), 0)
                 a, b, c = rows[old + s], never, never
                 if s > 0:
@@ -44,9 +44,9 @@ def loss(
                 total = log(exp(a - most) + exp(b - most) + exp(c - most))
                 rows[new + s] = most + total + x[(n * steps + t) * count + k]
             old, new = new, old
-        a, b = rows[old + places - 1], never
-        if places > 1:
-            b = rows[old + places - 2]
+        a, b = rows[old + positions - 1], never
+        if positions > 1:
+            b = rows[old + positions - 2]
         most = max(a, b)
         total = most + log(exp(a - most) + exp(b - most))
         y[n] = infinite if total < impossible else -total
@@ -59,13 +59,13 @@ def gradient(
     """dx[n, t, k] = -dy[n] · probability that k is at t, from forward and backward probabilities."""
     width = 2 * size + 1
     for n in range(first, last):
-        end, places = max(min(frames[n], steps), 1), 2 * max(min(lengths[n], size), 0) + 1
+        end, positions = max(min(frames[n], steps), 1), 2 * max(min(lengths[n], size), 0) + 1
         alpha = n * (steps + 2) * width
         old, new = alpha + steps * width, alpha + (steps + 1) * width
         for index in range(n * steps * count, (n + 1) * steps * count):
             dx[index] = zero
         for t in range(end):
-            for s in range(places):
+            for s in range(positions):
                 k = blank if s % 2 == 0 else max(min(label[n * size + s // 2], count - 1), 0)
                 if t == 0:
                     rows[alpha + s] = x[n * steps * count + k] if s < 2 else never
@@ -80,25 +80,25 @@ def gradient(
                 most = max(most, c)
                 total = log(exp(a - most) + exp(b - most) + exp(c - most))
                 rows[alpha + t * width + s] = most + total + x[(n * steps + t) * count + k]
-        at = alpha + (end - 1) * width + places
+        at = alpha + (end - 1) * width + positions
         a, b = rows[at - 1], never
-        if places > 1:
+        if positions > 1:
             b = rows[at - 2]
         most = max(a, b)
         whole = most + log(exp(a - most) + exp(b - most))
         if whole < impossible:
             continue
         for t in range(end - 1, -1, -1):
-            for s in range(places):
+            for s in range(positions):
                 k = blank if s % 2 == 0 else max(min(label[n * size + s // 2], count - 1), 0)
                 emitted = x[(n * steps + t) * count + k]
                 if t == end - 1:
-                    rows[new + s] = emitted if s + 2 >= places else never
+                    rows[new + s] = emitted if s + 2 >= positions else never
                 else:
                     a, b, c = rows[old + s], never, never
-                    if s + 1 < places:
+                    if s + 1 < positions:
                         b = rows[old + s + 1]
-                    if s + 2 < places and s % 2 == 1 and label[n * size + s // 2] != label[n * size + s // 2 + 1]:
+                    if s + 2 < positions and s % 2 == 1 and label[n * size + s // 2] != label[n * size + s // 2 + 1]:
                         c = rows[old + s + 2]
                     most = max(a, b)
                     most = max(most, c)

@@ -42,7 +42,7 @@ def reordered(source: Any, target: Any) -> Thunk:
         return copy(source, target)
     pointers = (Pointer(DType(str(array.dtype))) for array in (source, target))
     arguments: tuple[native.Argument, ...] = (*pointers, native.Literal(TILE), *(Size(),) * 9)
-    units = transposition.places * -(-transposition.rows // TILE)
+    units = transposition.matrices * -(-transposition.rows // TILE)
     sizes = transposition.rows, transposition.columns, transposition.inner, *transposition.x, *transposition.y
     return native.of_function(turn, arguments).bind(units, target.size, source, target, *sizes)
 

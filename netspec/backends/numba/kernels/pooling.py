@@ -79,11 +79,11 @@ def _turned(buffers: Buffers) -> Buffers:
 
 def bound(
     body: Callable[..., None], arrays: Sequence[tuple[Any, DType]], fixed: Sequence[Argument], large: Any, small: Any,
-    window: Window, units: int = 0, given: Sequence[int] = (),
+    window: Window, units: int = 0, extra_values: Sequence[int] = (),
 ) -> Thunk:  # fmt: skip
     """A call of a pooling body; `large` is an array over input positions, `small` one over windows.
 
-    `units` defaults to the rows of windows. `given` are values for arguments that `fixed` leaves open.
+    `units` defaults to the rows of windows. `extra_values` are values for arguments that `fixed` leaves open.
     """
     missing = AXES - len(window.size)
     geometry = [[1] * missing + list(values) for values in (window.size, window.strides, window.dilation)]
@@ -96,7 +96,7 @@ def bound(
     )  # fmt: skip
     n, channels = large.shape[:2]
     work = max(small.size * prod(window.size), large.size)
-    values = [*(array for array, _ in arrays), *given, *pads, channels, *spatial, *windows]
+    values = [*(array for array, _ in arrays), *extra_values, *pads, channels, *spatial, *windows]
     return native.of_function(body, arguments).bind(units or n * prod(windows[:-1]), work, *values)
 
 
@@ -147,7 +147,7 @@ class MaxPoolKernel(Pooling):
         arrays, keep = [(x, dtype), (y, dtype), (index, DType.INT32)], Literal(int(index is not None))
         if prod(window.size) <= UNROLLED and _always_inside(window):
             lanes, extra = _lanes(x)
-            return bound(max_pool, arrays, [keep, lanes, Type(str(dtype))], x, y, window, given=extra)
+            return bound(max_pool, arrays, [keep, lanes, Type(str(dtype))], x, y, window, extra_values=extra)
         return bound(max_pool_large, arrays, [keep, ConstArg(-inf, dtype)], x, y, window)
 
 
@@ -168,7 +168,7 @@ class MaxPoolGradKernel(Pooling):
             return bound(max_pool_grad, arrays, [zero], dx, dy, window, len(dx))
         lanes, extra = _lanes(dx)
         fixed = zero, lanes, Type(str(dtype))
-        return bound(max_pool_grad_apart, arrays, fixed, dx, dy, window, given=extra)
+        return bound(max_pool_grad_apart, arrays, fixed, dx, dy, window, extra_values=extra)
 
 
 @kernel(MaxPoolGather, backend="numba", rank=5)
@@ -201,7 +201,7 @@ class AveragePoolKernel(Pooling):
         counted: list[Argument] = [Size()] * (2 * AXES)
         fixed = ConstArg(0.0, dtype), ConstArg(1.0, dtype), unrolled, lanes, *counted
         extra = (*extra, *_counted(node.op))
-        return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, window, given=extra)
+        return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, window, extra_values=extra)
 
 
 @kernel(AveragePoolGrad, backend="numba", rank=5)

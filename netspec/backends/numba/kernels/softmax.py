@@ -134,12 +134,12 @@ def arg_max(
     """Index of the first maximum, or of the first NaN."""
     for unit in range(first, last):
         a = unit // inner * x0 + unit % inner * x1
-        best, place = x[a], 0
+        best, position = x[a], 0
         for c in range(1, count):
             v = x[a + c * xc]
             if v > best or (v != v and best == best):  # noqa: PLR0124  NaN is greater than all
-                best, place = v, c
-        y[unit // inner * y0 + unit % inner * y1] = place
+                best, position = v, c
+        y[unit // inner * y0 + unit % inner * y1] = position
 
 
 def one_hot(

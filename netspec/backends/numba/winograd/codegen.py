@@ -28,9 +28,9 @@ def body(
     for worker in range(first, last):
         own = worker * {side} * {side} * channels
         for unit in range(count * worker // workers, count * (worker + 1) // workers):
-            place = begin + unit
-            h, w = place // across % down * {outputs} - top, place % across * {outputs} - left
-            at = place // across // down * xn + h * xh + w * xw
+            index = begin + unit
+            h, w = index // across % down * {outputs} - top, index % across * {outputs} - left
+            at = index // across // down * xn + h * xh + w * xw
             if h >= 0 and w >= 0 and h + {side} <= height and w + {side} <= width:
                 for c in range(0, channels, 16):
                     tile(x, at + c, xh, xw, 1, v, unit * channels + c, {size} * step, step, 1)
@@ -82,15 +82,15 @@ def body(
                         z, own + (t - start) * {wide} + c, {size} * z_step, z_step, 1,
                         made, room + c, {outputs} * {wide}, {wide}, 1,
                     )
-                place, m = begin + t, group * {wide}
-                h, w, n = place // across % down * {outputs}, place % across * {outputs}, place // across // down
+                index, m = begin + t, group * {wide}
+                h, w, n = index // across % down * {outputs}, index % across * {outputs}, index // across // down
                 for i in range(min({outputs}, height - h)):
                     for j in range(min({outputs}, width - w)):
                         source = room + (i * {outputs} + j) * {wide}
                         to = n * yn + (h + i) * yh + (w + j) * yw + m
                         for c in range(0, {wide}, 16):
                             expect(y, to + {outputs} * yw + c)
-{places}
+{offsets}
                         for c in range(side_by_side):
                             a0 = read(made, source + c)
 {lines}
@@ -176,7 +176,7 @@ def following(lines: Sequence[str], name: str, extras: Sequence[Any], y: Any) ->
     text = {
         "extras": "".join(f"e{k}, " for k in numbers),
         "steps": ", ".join(f"e{k}{axis}" for k in numbers for axis in "nhw"),
-        "places": "\n".join(" " * 24 + line for line in offsets),
+        "offsets": "\n".join(" " * 24 + line for line in offsets),
         "lines": "\n".join(" " * 28 + line for line in (*loads, *lines)),
         "name": name,
     }

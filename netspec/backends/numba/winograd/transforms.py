@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils as untyped
 
 from netspec.backends.numba.intrinsics import intrinsic
-from netspec.backends.numba.tiles import FLOATS, LANES, VECTOR, ZERO, add_product, load, number, place, spread
+from netspec.backends.numba.tiles import FLOATS, LANES, VECTOR, ZERO, add_offsets, add_product, load, number, spread
 from netspec.backends.numba.winograd.matrices import Matrix, MinimalFilter, transposed
 
 cgutils: Any = untyped
@@ -46,19 +46,19 @@ def transform(outputs: int, taps: int, matrix_name: str, gathered: bool = False,
                 # each group of rows reads the operand again: 6 x 6 vectors would not stay in registers
                 columns = []
                 for j in range(len(matrix[0])):
-                    at = place(builder, x0, (number(j), xj))
+                    at = add_offsets(builder, x0, (number(j), xj))
                     needed = [i for i in range(len(matrix[0])) if any(matrix[row][i] for row in group)]
-                    indices = [place(builder, at, (number(i), xi)) for i in needed]
+                    indices = [add_offsets(builder, at, (number(i), xi)) for i in needed]
                     read = [
                         _gather(builder, x, index, xn) if gathered else load(builder, x, index) for index in indices
                     ]
                     columns.append(_combined(builder, matrix, group, dict(zip(needed, read, strict=True))))
                 for k, i in enumerate(group):
                     row = {j: column[k] for j, column in enumerate(columns)}
-                    at = place(builder, z0, (number(i), zi))
+                    at = add_offsets(builder, z0, (number(i), zi))
                     for other in groups:
                         for j, combined in zip(other, _combined(builder, matrix, other, row), strict=True):
-                            to = place(builder, at, (number(j), zj))
+                            to = add_offsets(builder, at, (number(j), zj))
                             if scattered:
                                 _scatter(builder, combined, z, to, zn)
                             else:
@@ -88,7 +88,7 @@ def multiply(rows: int, vectors: int) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             a, a0, ar, ak, b, b0, bk, z, z0, zr, count, more = args
             indices = [
-                [builder.add(place(builder, z0, (number(r), zr)), number(LANES * v)) for v in range(vectors)]
+                [builder.add(add_offsets(builder, z0, (number(r), zr)), number(LANES * v)) for v in range(vectors)]
                 for r in range(rows)
             ]
             sums = [[cgutils.alloca_once_value(builder, ZERO) for _ in range(vectors)] for _ in range(rows)]
@@ -96,11 +96,11 @@ def multiply(rows: int, vectors: int) -> Any:
                 for factor in line:
                     builder.store(ZERO, factor)
             with cgutils.for_range(builder, count) as along:
-                at_a = place(builder, a0, (along.index, ak))
-                at_b = place(builder, b0, (along.index, bk))
+                at_a = add_offsets(builder, a0, (along.index, ak))
+                at_b = add_offsets(builder, b0, (along.index, bk))
                 others = [load(builder, b, builder.add(at_b, number(LANES * v))) for v in range(vectors)]
                 for r in range(rows):
-                    factor = spread(builder, a, place(builder, at_a, (number(r), ar)))
+                    factor = spread(builder, a, add_offsets(builder, at_a, (number(r), ar)))
                     for v in range(vectors):
                         add_product(builder, sums[r][v], factor, others[v])
             with builder.if_then(builder.icmp_signed("!=", more, number(0))):
@@ -168,17 +168,17 @@ def _mirrored(row: Sequence[float], other: Sequence[float]) -> bool:
 def _sum(builder: Any, row: Sequence[float], x: dict[int, Any]) -> Any:
     """Σ row[k] · x[k]"""
     terms = [(factor, x[index]) for index, factor in enumerate(row) if factor]
-    terms.sort(key=lambda term: term[0] != 1.0)
+    terms.sort(key=lambda pair: pair[0] != 1.0)
     (factor, total), *rest = terms
     if factor != 1.0:
         total = builder.fmul(_constant(factor), total)
-    for factor, one in rest:
+    for factor, term in rest:
         if abs(factor) == 1.0:
-            total = builder.fadd(total, one) if factor > 0 else builder.fsub(total, one)
+            total = builder.fadd(total, term) if factor > 0 else builder.fsub(total, term)
         else:
             kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
             fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
-            total = builder.call(fma, [_constant(factor), one, total])
+            total = builder.call(fma, [_constant(factor), term, total])
     return total
 
 
@@ -238,7 +238,7 @@ def _gather(builder: Any, array: Any, at: Any, step: Any) -> Any:
     """A vector of strided elements."""
     vector = ir.Constant(VECTOR, ir.Undefined)
     for lane in range(LANES):
-        element = builder.load(builder.gep(array, [place(builder, at, (number(lane), step))]))
+        element = builder.load(builder.gep(array, [add_offsets(builder, at, (number(lane), step))]))
         vector = builder.insert_element(vector, element, ir.Constant(ir.IntType(32), lane))
     return vector
 
@@ -246,4 +246,4 @@ def _gather(builder: Any, array: Any, at: Any, step: Any) -> Any:
 def _scatter(builder: Any, vector: Any, array: Any, at: Any, step: Any) -> None:
     for lane in range(LANES):
         element = builder.extract_element(vector, ir.Constant(ir.IntType(32), lane))
-        builder.store(element, builder.gep(array, [place(builder, at, (number(lane), step))]))
+        builder.store(element, builder.gep(array, [add_offsets(builder, at, (number(lane), step))]))

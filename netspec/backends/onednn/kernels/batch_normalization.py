@@ -62,11 +62,11 @@ class NormalizationKernel(OneDnnKernel):
         layouts = [last if value.type == x else PLAIN for value in (*node.inputs, *node.outputs)]
         return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
 
-    def places(
+    def operands(
         self, node: Node, layouts: LayoutSignature, inputs: Sequence[Arg], outputs: Sequence[Arg]
     ) -> dict[int, Operand]:
         """Operands and results by argument."""
-        found: dict[int, Operand] = {}
+        operands_by_argument: dict[int, Operand] = {}
         for output, arguments, values, signature in (
             (False, inputs, node.inputs, layouts.inputs),
             (True, outputs, node.outputs, layouts.outputs),
@@ -74,8 +74,8 @@ class NormalizationKernel(OneDnnKernel):
             for index, (argument, value, layout) in enumerate(zip(arguments, values, signature, strict=True)):
                 vector = len(value.shape) == 1
                 lies = MemoryDesc.strided(engine(), value.shape) if vector else desc(value.type, layout)
-                found[argument] = Operand(index, lies, output=output)
-        return found
+                operands_by_argument[argument] = Operand(index, lies, output=output)
+        return operands_by_argument
 
 
 @kernel(BatchNormalizationTraining, backend="onednn", rank=4)
@@ -88,7 +88,7 @@ class BatchNormalizationKernel(NormalizationKernel):
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         inputs, outputs = (Arg.SRC, Arg.SCALE, Arg.SHIFT), (Arg.DST, Arg.MEAN, Arg.VARIANCE)
         primitive_desc = _forward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
-        return Computation(primitive_desc, self.places(node, layouts, inputs, outputs))
+        return Computation(primitive_desc, self.operands(node, layouts, inputs, outputs))
 
 
 @kernel(BatchNormalizationGrad, backend="onednn", rank=6)
@@ -102,4 +102,4 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
         inputs = (Arg.SRC, Arg.SCALE, Arg.MEAN, Arg.VARIANCE, Arg.DIFF_DST)
         outputs = (Arg.DIFF_SRC, Arg.DIFF_SCALE, Arg.DIFF_SHIFT)
         primitive_desc = _backward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
-        return Computation(primitive_desc, self.places(node, layouts, inputs, outputs))
+        return Computation(primitive_desc, self.operands(node, layouts, inputs, outputs))

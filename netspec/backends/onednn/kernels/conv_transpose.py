@@ -79,7 +79,7 @@ class ConvTransposeKernel(OneDnnKernel):
         }
         if epilogue.bias is not None and bias is not None:
             arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
-        arguments |= epilogue.places(extras, 2)
+        arguments |= epilogue.operands(extras, 2)
         return Computation(primitive_desc, arguments, epilogue.slopes())
 
 

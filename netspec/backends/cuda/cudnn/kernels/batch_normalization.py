@@ -97,11 +97,11 @@ class NormalizationKernel(ChannelNormKernel):
         return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
-        found, x = narrow_data_only(node, preferred), node.inputs[0].type
-        first = found.inputs[0]
-        if not self._alike(node, found) or _uneven(x, first.stored_dtype(x)) is not None:
+        signature, x = narrow_data_only(node, preferred), node.inputs[0].type
+        first = signature.inputs[0]
+        if not self._alike(node, signature) or _uneven(x, first.stored_dtype(x)) is not None:
             return None
-        return None if isinstance(find_plan(self.described(node, Tensor.of(x, first))), str) else found
+        return None if isinstance(find_plan(self.described(node, Tensor.of(x, first))), str) else signature
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
         """Return kernels that run other plans of the library."""
@@ -235,8 +235,8 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
         """Index of the operand that the library reads as dy; None if a prologue computes dy first."""
         if not isinstance(node.op, PrologueFused):
             return 4
-        found = self._past(node, Tensor.of(node.inputs[0].type, signature.inputs[0]))
-        return None if found is None else found.dy
+        past = self._past(node, Tensor.of(node.inputs[0].type, signature.inputs[0]))
+        return None if past is None else past.dy
 
     def large(self, node: Node, layouts: LayoutSignature) -> int:
         """dy, if a prologue computes it."""
@@ -247,8 +247,8 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
         if self._dy(node, signature) is not None:
             return 0, 2
         x = node.inputs[0]
-        again = 1 if x in node.inputs[4:] else 0
-        return (2 + again) * signature.inputs[0].nbytes(x.type), 3
+        rereads = 1 if x in node.inputs[4:] else 0
+        return (2 + rereads) * signature.inputs[0].nbytes(x.type), 3
 
     def called(self, node: Node, buffers: Buffers, plan: CudnnPlan, scratch: ScratchMemory, space: Any) -> list[Thunk]:
         (x, gamma, mean, variance, *extras), (dx, *statistics) = buffers.inputs, buffers.outputs

@@ -44,26 +44,26 @@ class ConvolutionKernel(ContractionKernel):
     kind: ConvolutionKind
     pick: str | None = None
     """Name of the plan; default: the one that the library estimates to be fastest."""
-    apart: bool = False
+    separate_bias: bool = False
     """Whether the epilogue adds the bias."""
 
     @property
     def label(self) -> str:
-        apart = ", the bias apart" if self.apart else ""
-        return super().label + ("" if self.pick is None else f" by {self.pick}{apart}")
+        note = ", the bias apart" if self.separate_bias else ""
+        return super().label + ("" if self.pick is None else f" by {self.pick}{note}")
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
         """Return kernels that run other plans, including plans without the bias if the kernel adds one."""
         variants = list[Kernel]()
-        for apart in (False, True)[: 1 + (self.body(node)[0] is not None)]:
-            variant = _with_plan(self, None, apart)
+        for separate_bias in (False, True)[: 1 + (self.body(node)[0] is not None)]:
+            variant = _with_plan(self, None, separate_bias)
             operation = variant._described(node, signature)
             if not isinstance(find_plan(operation), str):
-                variants += [_with_plan(self, name, apart) for name in plan_names(operation)]
+                variants += [_with_plan(self, name, separate_bias) for name in plan_names(operation)]
         return variants
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
-        return not self.apart and isinstance(op, Conv) and dtype == DType.FLOAT32
+        return not self.separate_bias and isinstance(op, Conv) and dtype == DType.FLOAT32
 
     def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
         conv = op if isinstance(op, Conv) else getattr(op, "conv", None)
@@ -129,10 +129,10 @@ class ConvolutionKernel(ContractionKernel):
 
 
 @cache
-def _with_plan(kernel: ConvolutionKernel, pick: str | None, apart: bool) -> ConvolutionKernel:
+def _with_plan(kernel: ConvolutionKernel, pick: str | None, separate_bias: bool) -> ConvolutionKernel:
     """Return a copy of a kernel that runs another plan."""
     variant = copy(kernel)
-    variant.pick, variant.apart = pick, apart
+    variant.pick, variant.separate_bias = pick, separate_bias
     return variant
 
 
