@@ -89,7 +89,7 @@ def check(
             if not as_json and not (strict and report.warnings):
                 exported = f"; exports to {export}{' with notes' * bool(notes)}" if export is not None else ""
                 facts = f"{counted(report.layers, 'layer')}, {counted(report.parameters, 'parameter')}{exported}"
-                facts += f"; read of the data: {report.data}" * bool(report.data)
+                facts += f"; data read: {report.data}" * bool(report.data)
                 print(f"OK: {file} ({facts})")
             if run:
                 problems += [(file, problem) for problem in _check_expectations(file, overrides, device, quiet=as_json)]

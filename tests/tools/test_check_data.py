@@ -289,5 +289,5 @@ def test_what_was_read_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], name="features")
     assert main(["check", str(path)]) == 0
     assert capsys.readouterr().out == (
-        f"OK: {path} (1 layer, 9 parameters; read of the data: the first 4,096 rows of table.csv)\n"
+        f"OK: {path} (1 layer, 9 parameters; data read: the first 4,096 rows of table.csv)\n"
     )
