@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from netspec.data.imaging.annotations import Annotation
     from netspec.data.imaging.arrays import Picture
+    from netspec.data.tabular.encodings import ColumnEncoding
 
     Array: TypeAlias = NDArray[Any]
     Samples: TypeAlias = Array | list[Array]
@@ -102,6 +103,8 @@ class Dataset:
     """Description of two samples that differ in size, by field."""
     column_ranges: Mapping[str, tuple[str, int, int]] = _NOTHING
     """For a table: the field of each column, and the range of its elements on the last axis of that field."""
+    column_encodings: Mapping[str, tuple[ColumnEncoding | None, ...]] = _NOTHING
+    """For a table: how the columns of each field are encoded, in their order; None if that is not plain data."""
     annotations: Mapping[str, Annotation] = _NOTHING
     """Rules by which fields that belong to positions in an image (masks, boxes) follow its transforms, by field."""
     window: int | None = None

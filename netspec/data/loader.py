@@ -28,6 +28,8 @@ from netspec.schema.specs.data import ShuffleWindow, SplitFields
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from netspec.data.tabular.encodings import ColumnEncoding
+
 
 MOST_CHECKED = 10_000_000
 """Largest number of samples whose labels are all checked before the first batch."""
@@ -236,6 +238,12 @@ class Loader:
             if scale != 1.0:
                 scales[binding.name] = abs(scale)
         return scales
+
+    @property
+    def column_encodings(self) -> dict[str, tuple[ColumnEncoding | None, ...]]:
+        """For a table: how the columns of each input are encoded, in their order."""
+        encodings = self._pipeline.column_encodings
+        return {binding.name: encodings[binding.field] for binding in self._bindings if binding.field in encodings}
 
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""

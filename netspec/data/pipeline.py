@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from netspec.data.imaging.annotations import ImageAnnotations
 from netspec.data.uint8_lut import MAX_CROP_RATIO, DeferredDecode, lookup_table
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
+
+if TYPE_CHECKING:
+    from netspec.data.tabular.encodings import ColumnEncoding
 
 CHUNK, CHUNK_VALUES = 1024, 2**24
 """Maximum number of samples, and of values of a field, that are processed at a time when values are learned.
@@ -337,6 +340,11 @@ class TransformPipeline:
     def column_ranges(self) -> Mapping[str, tuple[str, int, int]]:
         """For a table: the field of each column, and the range of its elements in a sample of that field."""
         return self._dataset.column_ranges
+
+    @property
+    def column_encodings(self) -> Mapping[str, tuple[ColumnEncoding | None, ...]]:
+        """For a table: how the columns of each field are encoded."""
+        return self._dataset.column_encodings
 
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions."""

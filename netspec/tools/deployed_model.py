@@ -17,8 +17,9 @@ from netspec.compile import ProgramKind
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.loader import Loader, open_loader
 from netspec.data.sources.image_folder import ImageFileSource
+from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER
-from netspec.errors import InputError
+from netspec.errors import InputError, counted
 from netspec.exchange.formats.onnx.exporting import MOST_AT_ONCE
 from netspec.exchange.formats.onnx.metadata import CLASSES, FUNCTIONS, TRANSFORMS
 from netspec.graph.graph import Graph
@@ -32,11 +33,14 @@ from netspec.layers.states import Domain
 from netspec.schema.plain_json import json_text
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.raw_columns import RawColumns
 from netspec.tools.transform_ops import has_ops, transform_ops
 from netspec.training.decoding import Decoder, Postprocessing, decoders_of
 from netspec.training.evaluation import learned_of, wanted_inputs
 from netspec.training.model import Model
+from netspec.training.predict_files import rows_of
 from netspec.training.preprocessing import record_of
 
 if TYPE_CHECKING:
@@ -108,6 +112,10 @@ class DeployedModel:
     """Decoders that `predict` applies to outputs, by name in the net."""
     left_out: tuple[str, ...] = field(default=())
     """Parts of the preprocessing and postprocessing that the graph does not contain, a line each."""
+    raw: RawColumns | None = None
+    """The columns of a table that the exported model takes in place of inputs of the graph."""
+    raw_samples: dict[str, Array] = field(default_factory=dict)
+    """The same samples as such columns."""
 
     @cached_property
     def output_names(self) -> dict[str, str]:
@@ -130,7 +138,8 @@ class DeployedModel:
     def steps(self) -> list[str]:
         """Names of the transforms and functions in the graph: `Rescaling`, `softmax`."""
         inside = [type(step).__name__ for spec in self.inputs.values() for step in spec.inside]
-        return inside + [step.function for step in self.postprocessing.values()]
+        columns = [] if self.raw is None else [counted(len(self.raw.encodings), "column")]
+        return columns + inside + [step.function for step in self.postprocessing.values()]
 
     @property
     def sample_count(self) -> int:
@@ -222,13 +231,17 @@ def deployed_model(model: Model, spec: NetSpec | TrainSpec, batch: int | None = 
     known = model.compiler.spec.inputs
     with open_loader(spec.data.deployed, seed=spec.train.seed, wanted=wanted, known=known, learned=learned) as loader:
         inputs = {name: _deployed_input(loader, name, spec.data.deployed) for name in wanted}
-        samples = _samples_of(loader, inputs, batch)
-        encoded = _encoded_by_source(loader, spec)
+        indices = _spread(loader, batch)
+        samples = _samples_of(loader, inputs, indices)
+        raw = _raw_columns(loader, inputs, spec.data.deployed)
+        cells = {} if raw is None or not len(indices) else _cells_of(loader, spec, indices)
+        encoded = _encoded_by_source(loader, spec) if raw is None else raw.remarks
     decoders = decoders_of(spec, model.preprocessing)
     steps = {name: decoder.postprocessing for name, decoder in decoders.items() if decoder.postprocessing is not None}
     classes = {name: decoder.classes for name, decoder in decoders.items() if decoder.classes}
     left_out = (*encoded, *_not_inside(inputs, decoders))
-    return DeployedModel(model, inputs, steps, classes, samples, decoders, left_out)
+    raw_samples = raw.arrays(cells) if raw is not None and cells else {}
+    return DeployedModel(model, inputs, steps, classes, samples, decoders, left_out, raw, raw_samples)
 
 
 def _deployed_input(loader: Loader, name: str, split: object) -> DeployedInput:
@@ -245,14 +258,49 @@ def _deployed_input(loader: Loader, name: str, split: object) -> DeployedInput:
     return DeployedInput.of(source, transforms, resized)
 
 
-def _samples_of(loader: Loader, inputs: Mapping[str, DeployedInput], batch: int | None) -> dict[str, Array]:
-    """Return samples that are spread over the data, as the graph takes them; none if there are too few for a batch."""
+def _spread(loader: Loader, batch: int | None) -> Array:
+    """Return indices of samples that are spread over the data; none if there are too few for a batch."""
     count = batch or min(MOST_AT_ONCE, loader.samples)
     if count > loader.samples:
+        return np.zeros(0, np.int64)
+    return np.linspace(0, loader.samples - 1, count).astype(np.int64)
+
+
+def _samples_of(loader: Loader, inputs: Mapping[str, DeployedInput], indices: Array) -> dict[str, Array]:
+    """Return samples as the graph takes them."""
+    if not len(indices):
         return {}
-    indices = np.linspace(0, loader.samples - 1, count).astype(np.int64)
     read = loader.source_samples(indices)
     return {name: np.asarray(_applied(spec.before, read[name])) for name, spec in inputs.items()}
+
+
+def _raw_columns(loader: Loader, inputs: Mapping[str, DeployedInput], split: object) -> RawColumns | None:
+    """Return the columns that all inputs consist of; None if one of them has no form in operators."""
+    if not isinstance(split, TableSource):
+        return None
+    encodings = loader.column_encodings
+    columns = {
+        name: [encoding for encoding in encodings.get(name, ()) if encoding is not None]
+        for name, spec in inputs.items()
+        if not spec.before
+    }
+    complete = len(columns) == len(inputs) and all(
+        listed and len(listed) == len(encodings[name]) for name, listed in columns.items()
+    )
+    names = [encoding.column for listed in columns.values() for encoding in listed]
+    if not complete or len(set(names)) < len(names) or "" in names:
+        return None
+    missing = frozenset(map(str.lower, split.missing_values))
+    return RawColumns(columns, {name for name, spec in inputs.items() if spec.type.shape}, missing)
+
+
+def _cells_of(loader: Loader, spec: TrainSpec, indices: Array) -> dict[str, list[str]]:
+    """Return the cells of the rows of samples, by column."""
+    split = spec.data.deployed
+    assert isinstance(split, TableSource)
+    rows = rows_of(spec, [resolve_path(split, "path")])
+    assert rows is not None
+    return rows.matching({"row": [loader.identify(index)[1] for index in indices.tolist()]})
 
 
 def _applied(transforms: tuple[Transform, ...], samples: Samples) -> Samples:

@@ -419,6 +419,8 @@ def export_deployed(
         name=model.spec.name,
         doc=model.spec.description,
         metadata=_metadata(model, spec, preparation) | deployed.metadata(),
+        prologue=deployed.raw.prologue() if deployed.raw is not None else None,
+        prologue_inputs=deployed.raw_samples,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec import __version__
 from netspec.compile import ProgramKind
+from netspec.data.tabular.encodings import ColumnEncoding, NumberEncoding
 from netspec.errors import InputError, and_more, counted
 from netspec.exchange.files import write_atomically
 from netspec.schema.specs.data import SOURCES
@@ -19,6 +20,7 @@ from netspec.tools.model_script import (
     WRITTEN_BY,
     Inputs,
     ScriptOutput,
+    ScriptTable,
     arguments,
     reads_pictures,
     script_text,
@@ -35,6 +37,8 @@ MODEL, CARD = "model.onnx", "README.md"
 """Names of the files of the folder, next to the script."""
 MOST_CLASSES = 50
 """Number of class names that a card lists; the others are in the metadata of the model."""
+MOST_NAMES = 10
+"""Number of names of a column that a card lists."""
 MEANINGS = {
     "class": "{values} of each class",
     "either": "probability of the second class",
@@ -85,19 +89,35 @@ def write_card(
     inputs: Inputs = {name: None if deployed is None else deployed.inputs.get(name) for name in report.inputs}
     types = {name: str(value.dtype) for name, value in graph.inputs().items()}
     types |= {name: kind.type.dtype for name, kind in inputs.items() if kind is not None}
+    table = None if deployed is None else _table_of(deployed, spec)
+    types |= deployed.raw.prologue().inputs if deployed is not None and deployed.raw is not None else {}
     classes = {names[name]: decoder.classes for name, decoder in decoders.items() if decoder.classes}
     lines = [
         *_introduction(spec, outputs, classes),
-        *_inputs_and_outputs(report, types, inputs, outputs, classes),
+        *_inputs_and_outputs(report, types, inputs, outputs, classes, table),
         *_preprocessing(deployed, left_out),
-        *_how_to_run(report, inputs),
+        *_how_to_run(report, inputs, table),
         *_training(spec, run),
     ]
     mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
-    texts = {CARD: "\n".join([mark, *lines]).rstrip() + "\n", SCRIPT: script_text(report.path.name, inputs, outputs)}
+    texts = {
+        CARD: "\n".join([mark, *lines]).rstrip() + "\n",
+        SCRIPT: script_text(report.path.name, inputs, outputs, table),
+    }
     for name, text in texts.items():
         write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
     return folder / CARD, folder / SCRIPT
+
+
+def _table_of(deployed: DeployedModel, spec: NetSpec | TrainSpec) -> ScriptTable | None:
+    """Return the table whose columns a model takes; None if it takes something else."""
+    if deployed.raw is None or not isinstance(spec, TrainSpec):
+        return None
+    split = spec.data.deployed
+    header = getattr(split, "header", None)
+    return ScriptTable(
+        deployed.raw, getattr(split, "delimiter", ","), header if isinstance(header, (list, tuple)) else None
+    )
 
 
 def _introduction(
@@ -128,16 +148,21 @@ def _inputs_and_outputs(
     inputs: Inputs,
     outputs: Sequence[ScriptOutput],
     classes: Mapping[str, Sequence[str]],
+    table: ScriptTable | None,
 ) -> Iterator[str]:
     def row(name: str, dims: Sequence[object], dtype: str, meaning: str) -> str:
         shape = ", ".join("?" if dim is None else str(dim) for dim in dims)
         return f"| `{name}` | [{shape}] | {dtype} | {meaning} |"
 
-    pictures = reads_pictures(inputs)
+    pictures = table is None and reads_pictures(inputs)
+    encodings = {} if table is None else table.columns.encodings
     head = ("| name | shape | type | meaning |", "| --- | --- | --- | --- |")
     yield from ("## Inputs", "", *head)
     for name, dims in report.inputs.items():
         colors = "red, green, blue" if dims[1:2] == (3,) else "gray"
+        if name in encodings:
+            yield row(name, dims, types[name], _column_meaning(encodings[name]))
+            continue
         meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column" if pictures else "one row per sample"
         yield row(name, dims, types[name], meaning)
     yield from ("", "## Outputs", "", *head)
@@ -153,21 +178,37 @@ def _inputs_and_outputs(
     yield ""
 
 
+def _column_meaning(encoding: ColumnEncoding) -> str:
+    if isinstance(encoding, NumberEncoding):
+        return "number" if encoding.fill is None else "number; NaN if it is missing"
+    names = [name for name, index in encoding.indices.items() if index > encoding.default or encoding.default < 0]
+    shown = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
+    return f"name: {shown}".replace("|", "\\|")
+
+
 def _preprocessing(deployed: DeployedModel | None, left_out: Sequence[str]) -> Iterator[str]:
     yield from ("## Preprocessing", "")
     if deployed is not None:
         yield from (f"In the model: {', '.join(deployed.steps) or 'nothing'}.", "")
     if left_out:
-        yield from ("Not in the model; whoever runs it must do this first:", "")
+        yield from ("Not in the model, and up to the program that runs it:", "")
         yield from (f"- {line}" for line in left_out)
     else:
         yield "Nothing else is needed: the model takes samples as the data has them."
     yield ""
 
 
-def _how_to_run(report: ExportReport, inputs: Inputs) -> Iterator[str]:
-    libraries = "numpy onnxruntime pillow" if reads_pictures(inputs) else "numpy onnxruntime"
-    yield from ("## Run", "", "```", f"pip install {libraries}", f"python {SCRIPT} {arguments(inputs)}", "```", "")
+def _how_to_run(report: ExportReport, inputs: Inputs, table: ScriptTable | None) -> Iterator[str]:
+    libraries = "numpy onnxruntime" + " pillow" * (table is None and reads_pictures(inputs))
+    yield from (
+        "## Run",
+        "",
+        "```",
+        f"pip install {libraries}",
+        f"python {SCRIPT} {arguments(inputs, table)}",
+        "```",
+        "",
+    )
     yield f"`{SCRIPT}` prints an answer for each sample. `{report.path.name}` has ONNX opset {report.opset}."
     if report.comparison is not None and report.comparison.whole.finite:
         yield f"ONNX Runtime and netspec give the same results: {report.comparison.whole}."

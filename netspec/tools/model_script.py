@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from netspec.data.tabular.encodings import NumberEncoding
 from netspec.data.transforms.resizing import Resizing
 from netspec.training.decoding import Decoder
 
 if TYPE_CHECKING:
     from netspec.tools.deployed_model import DeployedInput
+    from netspec.tools.raw_columns import RawColumns
 
 SCRIPT = "run.py"
 """Name of the script in the folder of an exported model."""
 WRITTEN_BY = "written by netspec export"
 """Mark of files that a later export may replace."""
 _MODES = {1: "L", 3: "RGB"}
+USED = frozenset([
+    "csv", "json", "sys", "np", "session", "metadata", "name", "image", "file", "rows", "columns", "missing", "cells",
+    "numbers", "arrays", "row", "best", "second", "chosen",
+    "mask", "shares", "largest", "size",
+])  # fmt: skip
+"""Names that the script uses itself."""
 
 Inputs: TypeAlias = "Mapping[str, DeployedInput | None]"
 """The inputs of an exported model: with preprocessing, or None for an input of the net alone."""
+
+
+@dataclass(frozen=True)
+class ScriptTable:
+    """A table whose columns are the inputs of an exported model."""
+
+    columns: RawColumns
+    delimiter: str
+    header: Sequence[str] | None
+    """Names of the columns if the table has no line with them."""
 
 
 @dataclass(frozen=True)
@@ -69,29 +87,39 @@ class ScriptOutput:
         return cls(name, "array", "value", has_names)
 
 
-def script_text(model: str, inputs: Inputs, outputs: list[ScriptOutput]) -> str:
+def script_text(model: str, inputs: Inputs, outputs: list[ScriptOutput], table: ScriptTable | None = None) -> str:
     """Return the script for a model file of this name.
 
-    Pictures are read if the only input takes their pixels; anything else is read as arrays from an .npz file.
+    Rows are read from a table, and pictures if the only input takes their pixels; anything else is read as arrays from
+    an .npz file.
     """
-    pictures = reads_pictures(inputs)
+    pictures = table is None and reads_pictures(inputs)
     named = [output for output in outputs if output.has_names]
-    lines = [f'"""Run {model}: python {SCRIPT} {arguments(inputs)} ({WRITTEN_BY})."""', ""]
-    lines += ["import json"] * bool(named) + ["import sys", "from pathlib import Path", "", "import numpy as np"]
+    lines = [f'"""Run {model}: python {SCRIPT} {arguments(inputs, table)} ({WRITTEN_BY})."""', ""]
+    lines += (
+        ["import csv"] * (table is not None)
+        + ["import json"] * bool(named)
+        + ["import sys", "from pathlib import Path", "", "import numpy as np"]
+    )
     lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * pictures, ""]
     lines.append(f'session = onnxruntime.InferenceSession(str(Path(__file__).with_name("{model}")))')
     if named:
         lines.append("metadata = session.get_modelmeta().custom_metadata_map")
     lines += [f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.name}"]' for output in named]
-    lines += _of_pictures(inputs, outputs) if pictures else _of_arrays(inputs, outputs)
+    if table is not None:
+        lines += _of_rows(table, outputs)
+    else:
+        lines += _of_pictures(inputs, outputs) if pictures else _of_arrays(inputs, outputs)
     several = len(outputs) > 1
     for output in outputs:
         lines += [f"    {line}" for line in _printed(output, "0" if pictures else "row", several=several)]
     return "\n".join(lines) + "\n"
 
 
-def arguments(inputs: Inputs) -> str:
+def arguments(inputs: Inputs, table: ScriptTable | None = None) -> str:
     """Return the arguments of the script for these inputs."""
+    if table is not None:
+        return "TABLE.csv"
     return "PICTURE..." if reads_pictures(inputs) else "ARRAYS.npz"
 
 
@@ -135,6 +163,35 @@ def _of_arrays(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
         f"{_run(outputs)}{{{arrays}}})",
         f"for row in range(len({outputs[0].variable})):",
     ]
+
+
+def _of_rows(table: ScriptTable, outputs: list[ScriptOutput]) -> list[str]:
+    """Return the lines that read the columns of a table, and run the model."""
+    encodings = table.columns.encodings.values()
+    numbers = [encoding.column for encoding in encodings if isinstance(encoding, NumberEncoding)]
+    names = [encoding.column for encoding in encodings if not isinstance(encoding, NumberEncoding)]
+    options = [f"delimiter={table.delimiter!r}"] * (table.delimiter != ",")
+    options += [f"fieldnames={list(table.header)!r}"] if table.header is not None else []
+    reader = ", ".join(["file", *options, "skipinitialspace=True"])
+    lines = [
+        'with open(sys.argv[1], newline="", encoding="utf-8") as file:',
+        f"    rows = list(csv.DictReader({reader}))",
+        "columns = {}",
+    ]
+    if numbers:
+        lines += [
+            f"missing = {sorted({'', *table.columns.missing})!r}",
+            f"for name in {numbers!r}:",
+            "    cells = [row[name].strip() for row in rows]",
+            '    numbers = [float("nan" if cell.lower() in missing else cell) for cell in cells]',
+            "    columns[name] = np.array(numbers, np.float64)",
+        ]
+    if names:
+        lines += [
+            f"for name in {names!r}:",
+            "    columns[name] = np.array([row[name].strip() for row in rows], object)",
+        ]
+    return [*lines, f"{_run(outputs)}columns)", f"for row in range(len({outputs[0].variable})):"]
 
 
 def _run(outputs: list[ScriptOutput]) -> str:
@@ -181,6 +238,4 @@ def _printed(output: ScriptOutput, row: str, *, several: bool) -> Iterator[str]:
 def _identifier(name: str) -> str:
     """Return a name as one of Python's that the script does not use otherwise."""
     cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
-    used = {"json", "sys", "np", "session", "metadata", "name", "image", "arrays", "row", "best", "second", "chosen"}
-    used |= {"mask", "shares", "largest", "size"}
-    return f"output_{cleaned}" if cleaned in used or iskeyword(cleaned) or not cleaned.isidentifier() else cleaned
+    return f"output_{cleaned}" if cleaned in USED or iskeyword(cleaned) or not cleaned.isidentifier() else cleaned

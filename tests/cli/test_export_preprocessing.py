@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -135,12 +137,92 @@ train: {max_steps: 2}
     assert trained.status == 0, trained.err
     result = export(netspec)
     assert result.status == 0, result.err
-    assert "in the model: restore" in result.out
-    assert "`source: csv` prepares its values: x\n" in result.err
-    x = np.arange(8) + 0.5
-    features = np.stack([(x - x.mean()) / x.std(), np.full(8, 1.5)], axis=1).astype(np.float32)
-    (prediction,) = session().run(["prediction"], {"features": features})
+    assert "in the model: 2 columns, restore" in result.out
+    assert "checks of the columns x, y: missing values and unknown names are not errors" in result.err
+    (prediction,) = session().run(["prediction"], {"x": np.arange(8) + 0.5, "y": np.full(8, 1.5)})
     np.testing.assert_allclose(prediction[:, 0], predict("run", "prices.csv").answers["prediction"], rtol=1e-5)
+
+
+TABLE = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [11]}, town: {shape: [], dtype: int32}, label: {shape: [], dtype: int32}}
+  layers:
+    - {name: towns, type: Embedding, from: town, input_dim: 4, output_dim: 3}
+    - {name: joined, type: Concatenate, from: [features, towns]}
+    - {name: scores, type: Dense, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [scores, label], from_logits: true}]
+solver: {type: SGD, learning_rate: 0.01}
+train: {max_steps: 2}
+data:
+  train:
+    source: csv
+    path: rows.csv
+    header: true
+    delimiter: ";"
+    label: "left"
+    batch_size: 8
+    columns:
+      age: {type: numeric, missing: median, missing_indicator: true, normalization: standard}
+      size: {type: numeric, missing: 7.5}
+      rate: {type: numeric, missing: mean, normalization: min_max}
+      color:
+        {type: categorical, unknown: index, missing: unknown, vocabulary: [blue, green, "7"], replace: {teal: green}}
+      shape: {type: categorical, missing: most_frequent}
+      town: {type: categorical, output_mode: int, unknown: index, missing: unknown}
+      plain: EXTRA
+      left: {type: categorical, vocabulary: ["yes", "no"]}
+"""
+
+
+def table(extra: str) -> None:
+    """Write 40 rows with gaps, blanks around cells, and texts for missing values; and the training on them."""
+    random = np.random.default_rng(2)
+    columns = {
+        "age": ["18", " 30.25", "1e2", "", "?", "NA"], "size": ["1", "2", "null"],
+        "rate": ["1700000000.5", "1.7e9", ""],
+        "color": ["blue", "green", "7", "teal", "red", "", "?"], "shape": ["round", "flat ", "", "n/a"],
+        "town": ["Lund", "Turku", "Bergen", "?"], "plain": ["2020-01-05", "2021-07-01"], "left": ["yes", "no"],
+    }  # fmt: skip
+    rows = [";".join(random.choice(values) for values in columns.values()) for _ in range(40)]
+    Path("rows.csv").write_text("\n".join([";".join(columns), *rows]) + "\n")
+    text = TABLE.replace("EXTRA", extra)
+    Path("train.yaml").write_text(text if extra else text.replace("      plain: \n", "").replace("[11]", "[10]"))
+
+
+def test_the_columns_of_a_table_are_inputs(netspec, work):
+    table("")
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    result = netspec("export", "run", "--output", "deployed")
+    assert result.status == 0, result.err
+    assert "in the model: 6 columns, softmax" in result.out
+    assert "on 40 samples of the data, onnxruntime gives the same results" in result.out
+    assert "checks of the columns shape: missing values and unknown names are not errors" in result.err
+    answers = predict("run", "rows.csv").answers
+    expected = [
+        f"{row}: {name} {probability:.1%}"
+        for row, name, probability in zip(answers["row"], answers["class"], answers["probability"], strict=True)
+    ]
+    script = subprocess.run(
+        [sys.executable, "deployed/run.py", "rows.csv"], capture_output=True, text=True, check=False, env={}
+    )
+    assert script.stdout.splitlines() == expected, script.stderr
+    card = Path("deployed/README.md").read_text()
+    assert "| `age` | [N] | float64 | number; NaN if it is missing |" in card
+    assert "| `color` | [N] | string | name: blue, green, 7, teal |" in card
+    assert "python run.py TABLE.csv" in card
+    assert netspec("export", "run", "--output", "deployed", "--batch-size", "5").status == 0
+
+
+def test_a_table_with_other_columns_is_encoded_outside(netspec, work):
+    table("{type: date, parts: [year]}")
+    trained = netspec("train", "train.yaml", "--run-dir", "run")
+    assert trained.status == 0, trained.err
+    result = export(netspec)
+    assert result.status == 0, result.err
+    assert "features [N, 11], town [N] → probabilities [N, 2]" in result.out
+    assert "`source: csv` prepares its values: age, rate, shape, town" in result.err
 
 
 @pytest.mark.parametrize(

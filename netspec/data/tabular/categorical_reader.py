@@ -9,6 +9,7 @@ import numpy as np
 
 from netspec.data.base import Array
 from netspec.data.tabular.column import Column
+from netspec.data.tabular.encodings import NameEncoding
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -145,6 +146,18 @@ class CategoricalColumn(Column):
         one_hot = np.zeros((len(values), self.width), np.float32)
         one_hot[np.arange(len(values)), positions] = 1.0
         return one_hot
+
+    def encoding(self) -> NameEncoding:
+        indices = dict(self._index)
+        for written, meant in (self._spec.replace or {}).items():
+            if meant in self._index:
+                indices[written] = self._index[meant]
+        default = 0 if self._other else -1
+        missing = default if self._fill is None else self._index.get(self._fill, default)
+        for text in ("", *self.setting.absent):
+            for spelled in (text, text.upper(), text.capitalize()):
+                indices.setdefault(spelled, missing)
+        return NameEncoding(self.name, indices, default, self.width if self.vector else 0)
 
 
 class PlainLabelColumn(Column):

@@ -13,6 +13,7 @@ from netspec.errors import InputError, Problem, listing
 
 if TYPE_CHECKING:
     from netspec.data.tabular.cells import Cells
+    from netspec.data.tabular.encodings import ColumnEncoding
     from netspec.data.tabular.row_errors import BlockFaults
 
 
@@ -91,6 +92,10 @@ class Column:
     def encode(self, values: Array) -> Array:
         """Return the values as (N, width)."""
         raise NotImplementedError  # abstract
+
+    def encoding(self) -> ColumnEncoding | None:
+        """Return how cells become values, after learning; None if that is not expressed as plain data."""
+        return None
 
     def absent(self, cells: Cells, rows: Array) -> tuple[Array, Array]:
         """Return which rows have a missing value."""

@@ -22,6 +22,7 @@ from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from netspec.data.tabular.column import Column
+    from netspec.data.tabular.encodings import ColumnEncoding
     from netspec.data.tabular.table_file import RowBlock, TableFile
 
 Fields = Mapping[str, Sequence["Column"]]
@@ -79,12 +80,12 @@ def open_table(
             table.encoded(values), digest=digest, describe=table.describe, identify=table.identify, **facts
         )
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
-        dataset.column_ranges = table.column_ranges
+        dataset.column_ranges, dataset.column_encodings = table.column_ranges, table.column_encodings
         return dataset, table.rows
     least = WINDOWS_KEPT * max(window, page) if window else 0
     paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
     paged.digest = digest
-    paged.column_ranges = table.column_ranges
+    paged.column_ranges, paged.column_encodings = table.column_ranges, table.column_encodings
     return paged, table.rows
 
 
@@ -202,6 +203,11 @@ class _Table:
                 ranges[column.name] = (name, start, start + column.width)
                 start += column.width
         return ranges
+
+    @property
+    def column_encodings(self) -> dict[str, tuple[ColumnEncoding | None, ...]]:
+        """How the columns of each field are encoded, in their order."""
+        return {name: tuple(column.encoding() for column in columns) for name, columns in self._fields.items()}
 
     def describe(self, index: int) -> str:
         return self.file.describe(int(self.rows(np.array([index]))[0]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from netspec.data.base import Array
 from netspec.data.tabular.column import Column, quoted
+from netspec.data.tabular.encodings import NumberEncoding
 from netspec.data.tabular.row_errors import MOST_ALIKE
 from netspec.data.tabular.statistics import ColumnStatistics, Median, normalized
 from netspec.errors import InputError, Problem, counted
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT32 = np.iinfo(np.int32)
+NOT_NORMALIZED = (("offset", 0.0), ("scale", 1.0))
+"""Values of a column that is not normalized."""
 _EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
 
 
@@ -202,3 +205,9 @@ class NumericColumn(Column):
             if self._spec.missing_indicator
             else numbers
         )
+
+    def encoding(self) -> NumberEncoding | None:
+        if self._all_integers:
+            return None
+        (offset,), (scale,) = (self._normalization.get(name, [default]) for name, default in NOT_NORMALIZED)
+        return NumberEncoding(self.name, self._fill, offset, scale, self._spec.missing_indicator)

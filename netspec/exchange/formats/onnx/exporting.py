@@ -17,6 +17,7 @@ from netspec.exchange.formats.onnx import messages
 from netspec.exchange.formats.onnx.cleanup import tidy
 from netspec.exchange.formats.onnx.messages import LOWEST_OPSET, Dims
 from netspec.exchange.formats.onnx.opset_downgrade import older
+from netspec.exchange.formats.onnx.prologue import Prologue
 from netspec.exchange.formats.onnx.verify import TOLERANCE, Predict, Verifier, random_inputs
 from netspec.exchange.formats.registry import Exportable, ExportOptions, Lost
 from netspec.exchange.lower.emit import differences, emit
@@ -206,14 +207,17 @@ def export_verified(
     doc: str = "",
     metadata: Mapping[str, str] | None = None,
     inside: int = messages.MAX_BYTES,
+    prologue: Prologue | None = None,
+    prologue_inputs: Arrays | None = None,
 ) -> ExportReport:
     """Export, compare with `predict` on random inputs (two batch sizes if the batch is open), and only then save.
 
     `predict` maps the net's inputs to its outputs, for any batch size that the model takes; `all_values` likewise to
     every layer's output, to name the first layer that differs. `domains` are the ranges of integer inputs.
     `user_inputs` are further samples to compare on; with a fixed batch, a multiple of it. `undrawn_for` gives the graph
-    without random numbers, which is compared in place of a graph that draws them. The largest difference is written to
-    the model's metadata. Raises as `to_onnx`; `RunError` if results differ.
+    without random numbers, which is compared in place of a graph that draws them. `prologue` are operators in front of
+    the model, for which `prologue_inputs` are the samples of `user_inputs`. The largest difference is written to the
+    model's metadata. Raises as `to_onnx`; `RunError` if results differ.
     """
     parts = list(_parts(user_inputs, batch)) if user_inputs else []
     exported = to_onnx(
@@ -233,12 +237,23 @@ def export_verified(
             types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
             comparisons.append(compare(random_inputs(types, domains or {}, seed), "random inputs"))
         on_user_inputs = [compare(part, f"the samples given, from sample {start} on") for start, part in parts]
+        if prologue is not None:
+            prologue.attach(exported.model, batch or BATCH_AXIS)
+            with_prologue = exported.runnable(folder, target.name)
+            before = [part for _, part in _parts(prologue_inputs, batch)] if prologue_inputs else []
+            for (start, part), raw in zip(parts, before, strict=True):
+                complete = Verifier(with_prologue, lambda _, part=part: predict(part), tolerance)  # type: ignore[misc]
+                on_user_inputs.append(complete(raw, f"the samples of the data, from sample {start} on"))
         worst = OutputComparison.largest(comparisons + on_user_inputs).whole
         if worst.finite:  # else there is nothing that was verified
             exported.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
         random_gap = OutputComparison.largest(comparisons)
         own_gap = OutputComparison.largest(on_user_inputs) if on_user_inputs else None
-        return exported.save(path, random_gap, own_gap, folder if exported.weights else None)
+        report = exported.save(path, random_gap, own_gap, folder if exported.weights else None)
+        if prologue is None:
+            return report
+        kept = {name: dims for name, dims in report.inputs.items() if name not in prologue.computed}
+        return replace(report, inputs={**prologue.dims(batch or BATCH_AXIS), **kept})
 
 
 def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:

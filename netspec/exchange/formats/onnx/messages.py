@@ -137,6 +137,13 @@ def _untaken(graph: LoweredGraph, node: OperatorNode, schema: onnx.defs.OpSchema
     return None
 
 
+def element_number(dtype: str) -> int:
+    """Return ONNX's number of an element type."""
+    from onnx import helper
+
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+
 def weights_of(graph: LoweredGraph, states: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The values of a graph's states by the names of their tensors."""
     return {
