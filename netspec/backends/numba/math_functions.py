@@ -17,57 +17,6 @@ from netspec.backends.numba.intrinsics import bits, from_bits, maximum
 from netspec.backends.numba.native import INLINED, REASSOCIATE
 from netspec.graph.ops.random import LOW, MULTIPLIERS, ROUNDS, WEYL
 
-__all__ = [
-    "acos_float32",
-    "acos_float64",
-    "acosh_float32",
-    "acosh_float64",
-    "add_float32",
-    "add_float64",
-    "asin_float32",
-    "asin_float64",
-    "asinh_float32",
-    "asinh_float64",
-    "atan_float32",
-    "atan_float64",
-    "atanh_float32",
-    "atanh_float64",
-    "ceil_float32",
-    "ceil_float64",
-    "cos_float32",
-    "cos_float64",
-    "cosh_float32",
-    "cosh_float64",
-    "exp_float32",
-    "exp_float64",
-    "expm1_float32",
-    "expm1_float64",
-    "floor_float32",
-    "floor_float64",
-    "fmod_float32",
-    "fmod_float64",
-    "log1p_float32",
-    "log1p_float64",
-    "log_float32",
-    "log_float64",
-    "maximum_float32",
-    "maximum_float64",
-    "pow_float32",
-    "pow_float64",
-    "rint_float32",
-    "rint_float64",
-    "sin_float32",
-    "sin_float64",
-    "sinh_float32",
-    "sinh_float64",
-    "sqrt_float32",
-    "sqrt_float64",
-    "tanh_float32",
-    "tanh_float64",
-    "uniform_float32",
-    "uniform_float64",
-]  # fmt: skip
-
 F = np.float32
 I = np.int32
 
@@ -212,6 +161,12 @@ cosh_float32, cosh_float64 = _of_library(math.cosh, "cosh x")
 asinh_float32, asinh_float64 = _of_library(math.asinh, "The number whose sinh is x")
 acosh_float32, acosh_float64 = _of_library(math.acosh, "The number whose cosh is x")
 atanh_float32, atanh_float64 = _of_library(math.atanh, "The number whose tanh is x")
+sqrt_float32, sqrt_float64 = _of_library(math.sqrt, "√x")
+exp_float64 = _of_library(math.exp, "eˣ")[1]
+expm1_float64 = _of_library(math.expm1, "eˣ - 1")[1]
+tanh_float64 = _of_library(math.tanh, "tanh x")[1]
+log_float64 = _of_library(math.log, "ln x")[1]
+log1p_float64 = _of_library(math.log1p, "ln(1 + x)")[1]
 floor_float32, floor_float64 = _of_library(np.floor, "⌊x⌋")
 ceil_float32, ceil_float64 = _of_library(np.ceil, "⌈x⌉")
 rint_float32, rint_float64 = _of_library(np.rint, "x rounded, to an even number where two are as near")
@@ -236,51 +191,9 @@ def pow_float32(x: Any, y: Any) -> Any:
 
 
 @inlined
-def sqrt_float32(x: Any) -> Any:
-    """√x"""
-    return F(math.sqrt(x))
-
-
-@inlined
-def exp_float64(x: Any) -> Any:
-    """eˣ"""
-    return math.exp(x)
-
-
-@inlined
-def expm1_float64(x: Any) -> Any:
-    """eˣ - 1"""
-    return math.expm1(x)
-
-
-@inlined
-def tanh_float64(x: Any) -> Any:
-    """tanh x"""
-    return math.tanh(x)
-
-
-@inlined
-def log_float64(x: Any) -> Any:
-    """ln x"""
-    return math.log(x)
-
-
-@inlined
-def log1p_float64(x: Any) -> Any:
-    """ln(1 + x)"""
-    return math.log1p(x)
-
-
-@inlined
 def pow_float64(x: Any, y: Any) -> Any:
     """xʸ"""
     return math.pow(x, y)
-
-
-@inlined
-def sqrt_float64(x: Any) -> Any:
-    """√x"""
-    return math.sqrt(x)
 
 
 @inlined
@@ -305,3 +218,6 @@ def uniform_float64(counter: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -
     """Like `uniform_float32`."""
     a, b, c, d = _philox(counter, c1, c2, c3, k0, k1)
     return I(a) * UNIT, I(b) * UNIT, I(c) * UNIT, I(d) * UNIT
+
+
+__all__ = [name for name in globals() if name.endswith(("_float32", "_float64"))]
