@@ -123,6 +123,26 @@ def _binary_loss_of_classes(subject: _Subject) -> Iterator[Problem]:
             )  # fmt: skip
 
 
+def _binary_loss_of_many_classes(subject: _Subject) -> Iterator[Problem]:
+    """A loss for yes or no on class indices from 0 to more than 1."""
+    if not isinstance(subject.spec, TrainSpec):
+        return
+    split = subject.spec.data.train
+    changed = {getattr(transform, "apply_to", None) for transform in split.transforms}
+    for link, loss in subject.losses("binary"):
+        label = split.inputs.get(link.sources[1], link.sources[1]) if len(link.sources) > 1 else ""
+        classes = subject.survey.classes.get(label, subject.survey.least_classes.get(label, 0))
+        field = subject.survey.fields.get(label)
+        if classes <= 2 or field is None or field.shape or label in changed:
+            continue
+        yield Problem(
+            f"{type(loss).__name__} tells two classes apart, and the data has {classes:,} classes",
+            loss.where("type"), f"losses.{link.name}.type", expected="labels 0 and 1",
+            got=f"labels up to {classes - 1}",
+            hint=f"use SparseCategoricalCrossentropy, and a last layer with {classes:,} scores",
+        )  # fmt: skip
+
+
 def _number_of_classes(subject: _Subject) -> Iterator[Problem]:
     """More or fewer scores than the data has classes."""
     if not isinstance(subject.spec, TrainSpec):
@@ -264,6 +284,7 @@ def _needed_memory(subject: _Subject, there: int) -> tuple[int, str]:
 RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (
     _mismatched_logits,
     _binary_loss_of_classes,
+    _binary_loss_of_many_classes,
     _number_of_classes,
     _unscaled_pixels,
     _slow_moving_averages,

@@ -90,6 +90,12 @@ UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
             "use CategoricalCrossentropy, or SparseCategoricalCrossentropy for class indices",
         ),
         (
+            {"net__layers__2__units": 1, "net__losses": [{**BINARY[0], "from_logits": True}],
+             "net__inputs__label": {"shape": []}},
+            "losses.loss.type", "BinaryCrossentropy tells two classes apart, and the data has 10 classes",
+            "use SparseCategoricalCrossentropy, and a last layer with 10 scores",
+        ),
+        (
             {"net__layers__2__units": 9}, "layers.logits", "`logits` has 9 scores, and the data has 10 classes",
             "set `units: 10`",
         ),
