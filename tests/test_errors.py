@@ -38,7 +38,7 @@ def test_a_summary_is_one_line_of_messages():
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 500), (500, 0), (300, 300), (MAX_QUOTED_LINE - 3, 0)])
-def test_a_long_line_is_cut_with_an_ellipsis_and_the_caret_stays_at_its_place(before: int, after: int):
+def test_a_long_line_is_cut_with_an_ellipsis_and_the_caret_keeps_its_position(before: int, after: int):
     text = "a" * before + "!?!" + "b" * after
     quoted, caret = Problem("m", Location("f", 1, before + 1, text)).render().splitlines()[1:]
     assert quoted[caret.index("^") :].startswith("!?!")

@@ -108,7 +108,7 @@ class Worker(Communicator):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_each_of_several_workers_has_a_gpu_of_its_own(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_worker_has_a_separate_gpu(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     nccl.install(monkeypatch, Machine(2))
     with acting_as(Worker(rank, 2)):
         device = open_device("cuda")

@@ -362,7 +362,7 @@ def test_an_unknown_device() -> None:
 
 
 @pytest.mark.parametrize(("name", "entered"), [("reference", 1), ("cpu", 0)])
-def test_only_array_code_runs_inside_of_what_holds_its_library(
+def test_only_array_code_runs_while_its_library_is_configured(
     monkeypatch: pytest.MonkeyPatch, name: str, entered: int
 ) -> None:
     device = open_device(name)

@@ -109,7 +109,7 @@ def test_all_kernels_train_equally_with_masks_and_states(name: str, monkeypatch:
 
 
 @pytest.mark.parametrize("name", one_is_fast(LAYERS, "GRU"))
-def test_gradients_are_those_of_the_graph_before_the_passes(name: str) -> None:
+def test_passes_keep_the_gradients(name: str) -> None:
     """The embedding's among them, which come by way of products that the passes move before the look-up."""
     compiled = compiler({"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]})
     random = np.random.default_rng(3)

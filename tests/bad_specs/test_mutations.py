@@ -68,7 +68,7 @@ def _problems(file: Path) -> tuple[Problem, ...]:
 @pytest.mark.parametrize("name", FILES)
 @settings(max_examples=120)
 @given(data=st.data())
-def test_a_slip_of_the_hand_is_told_at_its_place(name, kind, data, tmp_path_factory):
+def test_a_typing_mistake_is_reported_at_its_location(name, kind, data, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     check(folder, {**FILES, name: data.draw(CHANGES[kind](name))})
 

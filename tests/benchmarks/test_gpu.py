@@ -19,7 +19,7 @@ from tests.backends.cuda.compile import Collector
 from tests.backends.cuda.fake import Machine
 
 
-def test_the_table_is_that_of_the_nets() -> None:
+def test_the_table_matches_the_nets() -> None:
     assert {row.net for row in ROWS} <= set(NETS)
     assert len({(row.net, row.precision) for row in ROWS}) == len(ROWS) == 15
     assert [row.net for row in ROWS if row.floor] == ["resnet50"]
@@ -67,7 +67,7 @@ def test_losses_that_are_others_are_not_timed(monkeypatch: pytest.MonkeyPatch) -
         bench_gpu.measure(Row("lenet", 64, "tf32", 1.5), compare=True)
 
 
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.report.require", lambda *packages: None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(BenchmarkError, match=r"(?s)needs CuPy.*`--dry` builds and plans"):

@@ -14,7 +14,7 @@ TOLERANCE = 0.08
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.net}-{case.workers}")
-def test_predictions_are_near_what_was_published(case):
+def test_predictions_are_near_published_figures(case):
     assert abs(case.predicted(JITTER) - case.published) < TOLERANCE
     assert case.predicted(0.0) > case.predicted(JITTER)
 

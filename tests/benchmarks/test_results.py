@@ -60,7 +60,7 @@ def test_tables() -> None:
     assert lines[9:] == ["Against jax: 2.00 over 1 net.", "", "- failed: lenet: no memory"]
 
 
-def test_a_table_replaces_what_stands_between_its_marks() -> None:
+def test_a_table_replaces_the_text_between_its_marks() -> None:
     document = "a\n<!-- benchmark mnist -->\nold\n<!-- end -->\nb\n<!-- benchmark training -->\n<!-- end -->\n"
     made = render.put_into(render.put_into(document, "mnist", r"new \1"), "training", "newer")
     assert made == document.replace("old", r"new \1").replace("training -->\n", "training -->\nnewer\n")

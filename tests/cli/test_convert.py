@@ -36,7 +36,7 @@ def test_a_checkpoint_and_a_spec_with_weights(netspec, trained):
         assert all(np.array_equal(first[name], two[name]) for name in first.files if name != "netspec.net")
 
 
-def test_a_training_goes_to_keras_and_goes_on_when_it_comes_back(netspec, trained):
+def test_a_run_continues_in_keras_and_back_in_netspec(netspec, trained):
     checkpoint = max(Path("run/checkpoints").glob("*.h5"))
     assert netspec("convert", checkpoint, "model.keras").status == 0
     assert netspec("import", "model.keras", "--output", "back").status == 0

@@ -77,7 +77,7 @@ def test_figures_and_pictures_of_images(netspec, work, photos):
         assert (colours == (0, 110, 200)).all(axis=1).sum() > 10 * 300  # frames of ten samples
 
 
-def test_figures_are_those_of_the_files(netspec, photos):
+def test_figures_equal_the_files(netspec, photos):
     result = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
     pixels = pixels_of(photos)
     image = result["fields"]["image"]
@@ -95,7 +95,7 @@ def test_figures_are_those_of_the_files(netspec, photos):
     assert result["sheet"] is None
 
 
-def test_test_data_uses_what_was_learned_from_training_data(netspec, work, photos):
+def test_test_data_uses_values_learned_from_training_data(netspec, work, photos):
     train = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
     test = netspec("data", "show", "photos_train.yaml", "--split", "test", "--json", "--out", "t.png", *QUICK).json
     assert test["learned"] == train["learned"]

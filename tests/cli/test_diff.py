@@ -123,7 +123,7 @@ def test_added_layers_are_printed_without_defaults(netspec, tmp_path, monkeypatc
     assert f"  losses.loss: - → {fields}\n" in netspec("diff", "a.yaml", "b.yaml").out
 
 
-def test_weights_that_one_side_alone_has_are_a_difference(netspec, trained):
+def test_weights_on_only_one_side_are_a_difference(netspec, trained):
     result = netspec("diff", "run", "net.yaml", "--exit-code")
     assert result.status == 1
     assert "outputs were not compared: B has no weights" in result.out
@@ -140,7 +140,7 @@ def test_mistakes_of_both_sides_are_reported_at_once(netspec, trained):
 
 
 @pytest.mark.parametrize("name", ["own.h5", "own.npz", "torch.safetensors", "blobs.weights.h5", "blobs.caffemodel.h5"])
-def test_weights_alone_are_those_of_the_other_net(netspec, trained, name):
+def test_a_weights_file_takes_the_net_of_the_other_side(netspec, trained, name):
     stored = read_weights("run/best.h5")
     if name == "own.h5":
         write_weights(name, stored.arrays)

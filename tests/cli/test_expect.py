@@ -80,7 +80,7 @@ def test_unmet_expectations_of_a_training_are_reported_after_running(folder, cap
     assert reported["expect.overfits"][0] == "a loss of -1 or less"
 
 
-def test_a_loss_that_is_not_finite_is_as_large_as_can_be(folder, capsys):
+def test_a_non_finite_loss_is_reported_as_infinite(folder, capsys):
     reported = problems(capsys, "train.yaml", "--run", "solver.learning_rate=1e30", "solver.momentum=0")
     assert list(reported) == ["expect.overfits"]
     assert reported["expect.overfits"][1].startswith("inf")

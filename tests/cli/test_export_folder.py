@@ -86,7 +86,7 @@ def predicted(paths: list[str]) -> list[str]:
     return [f"{file}: {name} {probability:.1%}" for file, name, probability in zip(*columns, strict=True)]
 
 
-def test_the_script_prints_what_predict_says(netspec, photos):
+def test_the_script_prints_the_answers_of_predict(netspec, photos):
     deployed(netspec, {**CLASSES, **SIZE})
     assert lines_of_script(*photos) == predicted(photos)
     assert len({line.split(": ")[1].split()[0] for line in predicted(photos)}) == 2

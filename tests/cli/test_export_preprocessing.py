@@ -116,7 +116,7 @@ def test_transforms_without_an_exact_form_are_listed_and_come_first(netspec, pix
     assert [step["type"] for step in json.loads(metadata["netspec_transforms"])] == ["Resizing"]
 
 
-def test_a_normalized_target_comes_back_in_the_units_of_the_data(netspec, work):
+def test_a_normalized_target_is_predicted_in_the_units_of_the_data(netspec, work):
     rows = [f"{index}.5,1.5,{100 + 7 * index}.0" for index in range(8)]
     Path("prices.csv").write_text("\n".join(["x,y,price", *rows]))
     Path("train.yaml").write_text("""

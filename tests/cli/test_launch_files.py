@@ -63,7 +63,7 @@ def test_launch_files_start_trainings_that_can_run(file: str, work: Path, capsys
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
-def test_a_second_start_goes_on(file: str, work: Path):
+def test_a_second_start_resumes(file: str, work: Path):
     first, second = arguments(file, "runs/blobs")
     assert main(["train", *first, "train.max_steps=2"]) == 0
     assert main(["train", *second, "train.max_steps=3"]) == 0

@@ -61,7 +61,7 @@ def test_files_and_overrides(tmp_path, monkeypatch):
     assert files_and_overrides(["x.yaml", "k=v", "~k", "a=b"]) == (["x.yaml", "a=b"], ["k=v", "~k"])
 
 
-def test_where_a_file_can_be_written(tmp_path):
+def test_paths_that_can_be_written(tmp_path):
     assert writable(tmp_path / "a", "--output") == tmp_path / "a"
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="is a folder"):

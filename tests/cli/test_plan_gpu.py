@@ -22,7 +22,7 @@ from tests.cli.conftest import Netspec
 ZOO = Path(__file__).parents[2] / "model_zoo"
 
 
-def test_kernels_are_those_of_the_gpu_and_no_library_is_asked_for(
+def test_gpu_kernels_are_planned_without_gpu_libraries(
     netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it fails

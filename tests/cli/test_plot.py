@@ -26,7 +26,7 @@ def test_the_curve_of_a_schedule_is_the_rate_at_each_step(netspec, work):
     assert "note" not in curve
 
 
-def test_no_data_is_read_where_the_length_is_in_steps(netspec, work):
+def test_no_data_is_read_if_the_length_is_in_steps(netspec, work):
     (work / "blobs.npz").unlink()
     assert netspec("plot", "train.yaml", "--schedule").status == 0
     result = netspec("plot", "train.yaml", "~train.max_steps", "train.max_epochs=2", "--schedule")
@@ -51,7 +51,7 @@ def test_groups_and_plateaus_have_curves_of_their_own(netspec, work):
     assert "*/bias (before any reduction" in netspec(*words).out
 
 
-def test_a_scheduled_momentum_has_a_chart_of_its_own(netspec, work):
+def test_a_scheduled_momentum_has_a_separate_chart(netspec, work):
     momentum = "solver={type: SGD, momentum: {type: OneCycle, initial: 0.95, peak: 0.85, end: 0.9}}"
     rate, chart = netspec("plot", "train.yaml", momentum, "--schedule", "--json").json
     assert (rate["title"], chart["title"]) == ("learning rate", "momentum")

@@ -9,7 +9,7 @@ import numpy as np
 from netspec.exchange.formats.native.hdf5 import read_weights
 
 
-def test_a_training_in_bfloat16_keeps_float32_and_goes_on(netspec, work):
+def test_a_bfloat16_run_keeps_float32_states_and_resumes(netspec, work):
     """Parameters are as far from those of float32 as rounding to 8 bits takes them, and none of 8 bits itself."""
     for name, precision in (("wide", "float32"), ("narrow", "bfloat16")):
         assert netspec("train", "train.yaml", f"train.precision={precision}", "--run-dir", name).status == 0
@@ -27,7 +27,7 @@ def test_a_training_in_bfloat16_keeps_float32_and_goes_on(netspec, work):
     assert netspec(*words).status == 0
 
 
-def test_a_training_in_float16_skips_steps_that_overflow_and_goes_on_to_the_bit(netspec, work):
+def test_a_float16_run_skips_overflowing_steps_and_resumes_bit_identically(netspec, work):
     """Its scale adapts unless it is given; of gradients that overflow the run says how many steps they cost."""
     high = "train.loss_scale={initial: 3e6, growth_steps: 3}"  # gradients above 65504, which float16 has not
     words = ("train", "train.yaml", "train.precision=float16", "--device", "reference", high, "train.log_every=1")

@@ -148,7 +148,7 @@ def test_a_wrong_shape_is_reported(netspec, trained):
     assert "4]" in result.err
 
 
-def test_nothing_is_written_where_something_is_wrong(netspec, trained):
+def test_nothing_is_written_after_an_error(netspec, trained):
     np.savez("in.npz", features=np.zeros((5, 4), np.float32))
     predict(netspec)
     assert not (trained / "out.npz").exists()

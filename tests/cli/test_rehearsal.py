@@ -21,7 +21,7 @@ def test_a_dry_run_reports_the_training(netspec, work):
     assert sorted(work.iterdir()) == before
 
 
-def test_memory_is_that_of_the_strategy(netspec, work):
+def test_memory_depends_on_the_strategy(netspec, work):
     """Each of two workers keeps a half of what the solver remembers, or has one of the stages."""
 
     def memory(way: str) -> int:

@@ -30,7 +30,7 @@ def test_devices(netspec):
     assert any(line.startswith("reference  NumPy ") for line in lines)
 
 
-def test_devices_print_what_starts_workers(netspec, monkeypatch, tmp_path):
+def test_devices_print_the_mpi_that_starts_workers(netspec, monkeypatch, tmp_path):
     result = netspec("devices", "--json").json["mpi"]
     lines = netspec("devices").out.splitlines()
     assert {"mpi4py", "library", "mpiexec", "missing", "job"} == set(result)

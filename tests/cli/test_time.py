@@ -41,7 +41,7 @@ def test_json_adds_up(netspec, work):
         assert layer["of_roofline"] == pytest.approx(layer["least_seconds"] / layer["seconds"])
 
 
-def test_flops_and_nodes_are_those_of_the_plan(netspec, work):
+def test_flops_and_nodes_equal_the_plan(netspec, work):
     program = netspec("plan", "train.yaml", "--json", "--kernels").json
     result = netspec("time", "train.yaml", "--steps", "1", "--json").json
     copies = [node for node in result["nodes"] if node["op"] == "copies of states"]
@@ -65,7 +65,7 @@ def test_the_timed_program_of_a_net_file(netspec, work):
     assert netspec("time", "net.yaml", "--steps", "1", "--json").json["purpose"] == "predict"
 
 
-def test_whole_numbers_stay_within_their_domains(netspec, work):
+def test_integers_stay_within_their_domains(netspec, work):
     # Three words: any other index would be outside of the table, and the step would fail.
     (work / "net.yaml").write_text(
         "netspec: 1\ninputs: {word: {shape: [50], dtype: int32}}\n"

@@ -76,7 +76,7 @@ def test_overrides_and_weights(netspec, trained):
     assert all(np.abs(after[name] - before[name]).max() < 0.2 for name in before)
 
 
-def test_resume_goes_on(netspec, work):
+def test_resume_continues_the_run(netspec, work):
     assert netspec("train", "train.yaml", "train.max_steps=6", "--run-dir", "run").status == 0
     result = netspec("train", "train.yaml", "--resume", "--run-dir", "run", "--json")
     assert result.status == 0
@@ -239,7 +239,7 @@ def with_console(init: Callable[..., None], console: Console) -> Callable[..., N
     return made
 
 
-def test_lines_where_there_is_no_terminal(capsys):
+def test_lines_without_a_terminal(capsys):
     for event in EVENTS:
         progress.text_lines(event)
     lines = capsys.readouterr().out.splitlines()

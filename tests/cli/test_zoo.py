@@ -74,7 +74,7 @@ def test_paths_that_leave_the_model_still_lead_there(work):
     assert (work / "copy" / "weights.h5").read_bytes() == b"\x00../data.csv"
 
 
-def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
+def test_a_new_folder_appears_complete_or_not_at_all(tmp_path):
     target = tmp_path / "a"
 
     def fill() -> None:

@@ -57,7 +57,7 @@ COMMON = [
 
 
 @pytest.mark.parametrize("loss", [*COMMON, "SparseCategoricalCrossentropy"])
-def test_steps_of_common_losses_run_on_fast_kernels_alone(tmp_path: Path, loss: str) -> None:
+def test_steps_of_common_losses_run_only_on_fast_kernels(tmp_path: Path, loss: str) -> None:
     label = "shape: [], dtype: int32" if "Sparse" in loss else "shape: [3]"
     text = f"""\
     netspec: 1

@@ -72,7 +72,7 @@ def moved_together(transform: ImageTransform) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("cls", "sample"), MOVING)
-def test_mask_shows_the_object_where_the_moved_image_shows_it(cls, sample):
+def test_mask_follows_the_object_in_the_moved_image(cls, sample):
     result = moved_together(build(cls, {**sample, "fill_value": 0} if "fill_value" in sample else sample))
     masks = result["mask"]
     assert masks.shape == (SAMPLES, *result["image"].shape[2:])
@@ -111,7 +111,7 @@ def test_moved_boxes_enclose_the_moved_mask(cls, sample):
     assert count or cls.__name__ in ("RandAugment", "CenterCrop")
 
 
-def test_every_image_transform_says_what_happens_to_positions():
+def test_every_image_transform_declares_its_effect_on_positions():
     silent = [cls.__name__ for cls in TYPES if cls.positions is None]
     assert silent == ["AugMix"]
     for cls in TYPES:
@@ -197,7 +197,7 @@ def test_pipeline_moves_masks_and_boxes_with_images(ragged):
         assert np.mean((level == masks)[inside]) > 0.9  # but for blended borders, and the brightness
 
 
-def test_results_depend_on_sample_and_epoch_alone():
+def test_results_depend_only_on_sample_and_epoch():
     lines = pipeline(AUGMENTATION)
     together = lines.read(np.arange(SAMPLES), 1)
     assert flattened(lines.read(np.arange(SAMPLES), 1)) == flattened(together)
@@ -244,7 +244,7 @@ def test_transforms_that_would_separate_image_and_annotations_are_refused(transf
     assert caught.value.problems[0].expected
 
 
-def test_transform_of_another_package_must_say_where_it_moves_positions():
+def test_transform_of_another_package_must_declare_how_it_moves_positions():
     class Swirl(ImageTransform):
         def change(self, image, draw):
             return image

@@ -73,7 +73,7 @@ def test_the_log_has_the_counts(tmp_path: Path) -> None:
         assert balanced.sampling == "sampler: balanced: 33 draws of each class per epoch; samples: 0 80, 2 15, 5 5"
 
 
-def test_what_cannot_be_balanced_is_told(tmp_path: Path) -> None:
+def test_data_that_cannot_be_balanced_is_reported(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", x=np.arange(9.0))
     split = split_of(str(tmp_path / "train.yaml"), source="npz", path="b.npz", batch_size=7, sampler="balanced")
     with pytest.raises(InputError, match="classes cannot be balanced"):

@@ -171,7 +171,7 @@ def test_duplicate_names_are_allowed_if_columns_are_selected_by_number(tmp_path)
     assert everything(table(tmp_path, ",,b\n1,2,3\n"))["features"] == [[1, 2, 3]]  # blanks are no names
 
 
-def test_classes_of_another_split_must_be_those_of_training(tmp_path):
+def test_other_splits_must_have_the_classes_of_the_training_data(tmp_path):
     train = Loader(table(tmp_path, IRIS, label="species"), split_of(source="npz", path="unused"), seed=1)
     other = table(tmp_path, "a,b,species\n1,2,setosa\n1,2,rosa\n", label="species")
     with pytest.raises(InputError) as error:
@@ -368,7 +368,7 @@ def test_the_first_skipped_rows_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(("columns", "label"), [(["a", "y"], "y"), ([1, 2], 2), ([1, "y"], 2)])
-def test_the_label_is_no_input(tmp_path, columns, label):
+def test_the_label_is_not_an_input(tmp_path, columns, label):
     with pytest.raises(InputError) as error:
         table(tmp_path, "a,y\n1,0\n", header=True, columns=columns, label=label)
     (problem,) = error.value.problems

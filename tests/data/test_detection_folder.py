@@ -139,7 +139,7 @@ def test_images_are_divided_and_the_parts_have_the_classes_of_all(tmp_path):
     assert train.describe(0) != validation.describe(0)
 
 
-def test_classes_of_the_training_split_number_those_of_others(tmp_path):
+def test_training_classes_number_the_classes_of_other_splits(tmp_path):
     fields = write_voc(tmp_path)
     split = split_of(str(tmp_path / "train.yaml"), source="detection_folder", **fields)
     data = split.open(learned={"classes": ["bird", "dog", "cat"]})

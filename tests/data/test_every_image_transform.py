@@ -121,7 +121,7 @@ def test_results_do_not_depend_on_batches_order_threads_and_memory(cls, sample):
 
 
 @pytest.mark.parametrize(("cls", "sample"), CASES)
-def test_uint8_and_float_results_differ_by_rounding_alone(cls, sample):
+def test_uint8_and_float_results_differ_only_by_rounding(cls, sample):
     transform = build_transform(cls, sample)
     batch = one_size(3, "uint8")
     floats = np.clip(applied(transform, batch.astype(np.float32)), 0, 255)  # bicubic goes beyond its neighbours

@@ -166,7 +166,7 @@ def test_parts_of_every_source_are_disjoint_and_complete(source: Callable[[Path]
         assert loader.state()["data"] != other[name].state()["data"]
 
 
-def test_values_are_learned_from_the_training_part_alone(tmp_path: Path) -> None:
+def test_values_are_learned_only_from_the_training_part(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,kind\n" + "".join(f"{index},{'ab'[index % 2]}\n" for index in range(20)))
     fields = {
         "source": "csv", "path": "a.csv", "header": True, "label": "kind",
@@ -183,7 +183,7 @@ def test_values_are_learned_from_the_training_part_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("source", [_files, _lines])
-def test_vocabularies_are_learned_from_the_training_part_alone(source: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_vocabularies_are_learned_only_from_the_training_part(source: Callable[[Path], Any], tmp_path: Path) -> None:
     parts = opened(tmp_path, source(tmp_path), test=0.25)
     vocabulary = parts["train"].learned.source["tokenizer"]["vocabulary"]
     assert len(vocabulary) == 1 + 30  # `the`, and the words of 30 documents
@@ -191,7 +191,7 @@ def test_vocabularies_are_learned_from_the_training_part_alone(source: Callable[
     assert (tokens[:, 1] == 1).all()  # unknown
 
 
-def test_transforms_learn_from_the_training_part_alone(tmp_path: Path) -> None:
+def test_transforms_learn_only_from_the_training_part(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.arange(COUNT, dtype=np.float32)[:, None], label=LABELS.astype(np.int32))
     fields = {"source": "npz", "path": "a.npz", "transforms": [{"type": "Normalization", "adapt": True}]}
     parts = opened(tmp_path, fields, validation=0.5)
@@ -297,12 +297,12 @@ def test_damaged_rows_are_counted_in_their_own_part(tmp_path: Path) -> None:
         ("train", "this source has no stored parts"),
     ],
 )
-def test_wrong_fields_are_told_before_data_is_read(hold_out: Any, message: str) -> None:
+def test_wrong_fields_are_reported_before_data_is_read(hold_out: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_train(_training({"source": "npz", "path": "none.npz", "split": hold_out}))
 
 
-def test_data_that_is_given_twice_is_told() -> None:
+def test_duplicate_data_is_reported() -> None:
     train = {"source": "npz", "path": "none.npz", "split": {"test": 0.1}}
     with pytest.raises(InputError, match="the test data is defined twice"):
         load_train(_training(train, test={"source": "npz", "path": "b.npz", "batch_size": 4}))
@@ -319,7 +319,7 @@ def test_data_that_is_given_twice_is_told() -> None:
         ({"test": 0.1, "time": "kind"}, "not all values are numbers or dates"),
     ],
 )
-def test_what_the_data_does_not_allow_is_told(tmp_path: Path, hold_out: Any, message: str) -> None:
+def test_options_that_the_data_does_not_allow_are_reported(tmp_path: Path, hold_out: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         opened(tmp_path, _csv(tmp_path), **hold_out)
 
@@ -375,7 +375,7 @@ def test_transforms_know_whether_they_are_random(name: str, fields: dict[str, An
     assert declared.random == (declared.mixes or draws)
 
 
-def test_sounds_are_cut_at_the_same_place_every_time() -> None:
+def test_clips_are_cut_at_the_same_position_every_time() -> None:
     padding = {"type": "Padding", "length": 4, "truncating": "random"}
     split = split_of(source="npz", path="a.npz", batch_size=4, transforms=[padding])
     pipeline = TransformPipeline(DeclaredDataset({"x": FieldType((None,), "float32")}), split.held_out("test"), seed=0)

@@ -268,7 +268,7 @@ def full_pass(loader: Loader) -> np.ndarray:
     return np.concatenate([batch.inputs["image"] for batch in loader.one_pass()])
 
 
-def test_the_mean_image_is_that_of_the_training_split():
+def test_the_mean_image_comes_from_the_training_split():
     train = loader_of(IMAGES, {"type": "MeanImage", "adapt": True})
     mean_image = full_pass(train)
     assert mean_image.dtype == np.float32

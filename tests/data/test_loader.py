@@ -346,7 +346,7 @@ def test_no_samples_is_an_error():
         loader_of(0)
 
 
-def test_the_random_numbers_of_a_sample_depend_on_nothing_else():
+def test_the_random_numbers_of_a_sample_depend_only_on_its_keys():
     draws = {
         (seed, epoch, index, stage): sample_generator(seed, epoch, index, stage).random()
         for seed in (0, 1, 2**64 - 1)
@@ -370,7 +370,7 @@ def test_uniform_numbers_equal_the_philox_of_numpy(others):
             assert drawn[row].tolist() == expected.tolist()
 
 
-def test_uniform_numbers_depend_on_the_sample_alone():
+def test_uniform_numbers_depend_only_on_the_sample():
     all_numbers = SampleKeys(1, 2, np.arange(90), 3).uniform(2)
     assert all_numbers[4:6].tolist() == SampleKeys(1, 2, np.array([4, 5]), 3).uniform(2).tolist()
     assert all_numbers[:, :1].tolist() == SampleKeys(1, 2, np.arange(90), 3).uniform(1).tolist()

@@ -89,7 +89,7 @@ def test_targets_of_held_out_rows_follow_rows_of_training(tmp_path: Path) -> Non
     assert samples["past"].tolist() == [[50, 60], [60, 70], [70, 80]]
 
 
-def test_statistics_are_those_of_the_training_part(tmp_path: Path) -> None:
+def test_statistics_come_from_the_training_part(tmp_path: Path) -> None:
     columns = {"temperature": {"type": "numeric", "normalization": "standard"}}
     source = table(tmp_path, columns=columns, windows={"length": 2}, split={"test": 0.3, "time": "time"})
     parts = DataSpec(train=source).splits()

@@ -35,7 +35,7 @@ def test_a_sample_does_not_depend_on_the_reading_order(order, task):
         assert np.array_equal(values, np.asarray(straight[name])[order])
 
 
-def test_samples_depend_on_seed_and_index_alone():
+def test_samples_depend_only_on_seed_and_index():
     data, later = (
         open_synthetic(fields=IMAGE, task="classification"),
         open_synthetic(fields=IMAGE, task="classification", first=5),

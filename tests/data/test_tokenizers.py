@@ -184,7 +184,7 @@ def test_a_tokenizer_json_equals_the_library_tokenizer(tmp_path):
         (b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "drops unknown characters"),
     ],
 )
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, message):
+def test_a_file_without_a_tokenizer_is_rejected(tmp_path, content, message):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as error:

@@ -187,7 +187,7 @@ def jittered(batch_size: int, prefetch: int, transforms: int = 1) -> dict[tuple[
     return results
 
 
-def test_random_transforms_depend_on_seed_epoch_and_sample_alone():
+def test_random_transforms_depend_only_on_seed_epoch_and_sample():
     expected = jittered(1, 0)
     assert len({value for (value,) in expected.values()}) == 20
     assert jittered(4, 0) == jittered(10, 2) == expected

@@ -87,7 +87,7 @@ def test_values_of_a_bucket_are_contiguous(dtype: DType) -> None:
     assert [result.offset for result in results] == [piece.offset for piece in pieces]
 
 
-def test_a_value_in_two_places_is_copied_to_one_of_them() -> None:
+def test_a_value_in_two_buffers_is_copied_to_one_of_them() -> None:
     """Nothing is summed twice, whoever else reads it."""
     x = Input("x", TensorType((5,), DType.FLOAT32))()
     shared = Tanh()(x)

@@ -16,7 +16,7 @@ def test_workers_agree(jobs, workers: int, by: str) -> None:
     assert job.err == ""
 
 
-def test_a_worker_alone_agrees_with_itself() -> None:
+def test_a_single_worker_agrees_with_itself() -> None:
     single = Communicator()
     assert (single.rank, single.size, single.is_first) == (0, 1, True)
     assert single.all_gather_objects({"a": 1}) == [{"a": 1}]

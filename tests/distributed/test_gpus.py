@@ -64,7 +64,7 @@ APART = ("averages", "center", "parts", "stages", "served", "served late", "serv
 """Whose workers do not compute a batch at the same time, so that no layer sees all of it."""
 
 
-def test_weights_and_bytes_are_those_of_workers_on_processors(jobs: Any, tmp_path: Path) -> None:
+def test_weights_and_bytes_equal_cpu_workers(jobs: Any, tmp_path: Path) -> None:
     """Batches of 7: one worker has a sample more. What is sent is counted by plan where a graph is replayed."""
     noise = np.random.default_rng(0)
     images = noise.normal(size=(40, 1, 6, 6)).astype(np.float32)

@@ -59,7 +59,7 @@ def test_cuts_are_the_best_of_all(parts: int) -> None:
         assert tuple(actual) in good
 
 
-def test_a_cut_is_behind_a_pooling_where_that_sends_less() -> None:
+def test_a_cut_after_a_pooling_is_preferred_if_it_sends_less() -> None:
     lenet = load_net(ROOT / "model_zoo" / "lenet_mnist" / "net.yaml")
     assert balance_stages(lenet, 3, 8, DType.FLOAT32) == ("conv2", "flat")
     assert len(set(balance_stages(net(IMAGES), 7, 4, DType.FLOAT32))) == 6

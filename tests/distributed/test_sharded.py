@@ -146,7 +146,7 @@ def test_resume_on_one_worker(name: str, folder: Path, tmp_path: Path, trained, 
 
 
 @pytest.mark.parametrize("name", ["reduced", "sharded"])
-def test_other_strategies_and_it_go_on_from_each_other(name: str, trained, alone, jobs) -> None:
+def test_other_strategies_resume_its_checkpoints_and_vice_versa(name: str, trained, alone, jobs) -> None:
     assert_close(weights(trained(2, jobs) / name), weights(alone / "adam"), 1e-10)
 
 

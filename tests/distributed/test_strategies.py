@@ -174,7 +174,7 @@ def test_16_bits_are_not_deterministic() -> None:
         pytest.param(3, WAYS[-1:], id="3", marks=pytest.mark.slow),
     ],
 )
-def test_all_train_and_go_on_exactly(
+def test_all_strategies_train_and_resume_exactly(
     jobs: Any,
     spec: Callable[..., dict[str, Any]],
     tmp_path: Path,

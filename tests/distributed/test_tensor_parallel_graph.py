@@ -120,7 +120,7 @@ def fed(states: Mapping[str, Any], start: int, stop: int, size: int) -> dict[str
     ],
 )
 @pytest.mark.parametrize("workers", [2, 4])
-def test_pieces_of_gradients_are_those_of_one_worker(size: int, axes: dict[str, int], workers: int) -> None:
+def test_pieces_of_gradients_equal_one_worker(size: int, axes: dict[str, int], workers: int) -> None:
     """Through dropout and noise, penalties of parts and of the whole, parameters that columns are cut from."""
     single = built(size)
     states = {

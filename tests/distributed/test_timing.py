@@ -28,7 +28,7 @@ def timed(jobs: Any, *words: object) -> dict[str, Any]:
     return timing
 
 
-def test_messages_are_those_of_the_plan(jobs, spec: Path, capfd) -> None:
+def test_messages_equal_the_plan(jobs, spec: Path, capfd) -> None:
     full = timed(jobs, spec, BUCKETS, "--workers", 2)
     timing = full["communication"]
     assert main(["plan", str(spec), BUCKETS, "--workers", "2", "--json"]) == 0

@@ -106,7 +106,7 @@ def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
-def test_trainings_whose_workers_are_killed_go_on_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
+def test_runs_with_killed_workers_resume_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
     """In every way. Those that nobody kills run in one job, those that go on in another one."""
     runs = {}
     for parallel in WAYS:

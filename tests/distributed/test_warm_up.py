@@ -75,7 +75,7 @@ def test_expected_bytes_are_the_mean_over_stages() -> None:
     assert expected(range(10, 10), warm_up_steps=4) == 0
 
 
-def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> None:
+def test_velocities_of_the_workers_equal_deep_gradient_compression() -> None:
     """Lin et al. 2018, algorithm 4, in NumPy beside."""
     spec = load_train(training(strategy="top_k", density=0.25, smallest=1, momentum=0.9))
     assert isinstance(spec.parallel, Strategy)
@@ -104,7 +104,7 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
     assert (abs(residual["fc/kernel"]) > 1e-6).sum() == 18  # what was sent, in float32, leaves a rounding
 
 
-def test_a_solver_has_no_momentum_where_the_workers_have_it() -> None:
+def test_momentum_in_solver_and_workers_is_rejected() -> None:
     for solver, actual in (({"type": "SGD", "momentum": 0.9}, "SGD with momentum 0.9"), ({"type": "Adam"}, "Adam")):
         with pytest.raises(InputError, match="`momentum` cannot be set both here and in the solver") as caught:
             load_train(training(strategy="top_k", momentum=0.9) | {"solver": solver})

@@ -46,7 +46,7 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("example", WHOLE, ids=lambda example: example.id)
-def test_every_whole_file_is_right(example: Example, tmp_path: Path):
+def test_every_complete_file_is_valid(example: Example, tmp_path: Path):
     write_files(example.page, tmp_path)
     assert check(tmp_path / example.file, data=False).parameters > 0
 
@@ -102,7 +102,7 @@ def test_every_override_fits_the_file_that_it_is_shown_with(
             assert not overrides, f"{file} is not shown on the page"
 
 
-def test_the_picture_in_the_readme_shows_what_is_printed(
+def test_the_picture_in_the_readme_shows_the_real_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Compares the errors; record it again with docs/images/record.py if they have changed."""

@@ -8,5 +8,5 @@ from tests.exchange.documented_lists import SECTIONS, listed
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_the_documentation_lists_what_is_imported_and_exported(section: str) -> None:
+def test_the_documentation_lists_imported_and_exported_types(section: str) -> None:
     assert listed(section) == {line: list(names) for line, names in SECTIONS[section]().items()}, "run: make docs"

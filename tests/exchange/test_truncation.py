@@ -98,7 +98,7 @@ def check(found: Imported, wanted: Mapping[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("until", [("pool",), ("hidden",), ("hidden", "norm"), ("norm", "conv"), ("head",)])
-def test_outputs_equal_those_of_the_whole_net(whole: Model, files: Path, file: str, until: tuple[str, ...]) -> None:
+def test_outputs_equal_the_full_net(whole: Model, files: Path, file: str, until: tuple[str, ...]) -> None:
     actual = import_model(files / file, ImportOptions(until=until))
     check(actual, expected(whole, *until))
     left = parse_yaml(actual.net, "net.yaml")
@@ -213,7 +213,7 @@ def test_an_output_has_the_requested_name(tmp_path: Path) -> None:
         assert list(computed(actual, np.ones((2, 3), "float32"))) == [called]
 
 
-def test_layers_that_an_importer_creates_have_the_names_of_the_whole_net(tmp_path: Path) -> None:
+def test_layers_created_by_an_importer_keep_the_names_of_the_full_net(tmp_path: Path) -> None:
     """Two calls of a Keras layer become two layers; Keras's name refers to both."""
     path = PEER_FILES / "nested.h5"
     whole = import_model(path)

@@ -49,7 +49,7 @@ def stored_in(file: Hdf5File, path: str) -> StoredArray:
 @pytest.mark.parametrize("block", [0, 512])
 @pytest.mark.parametrize("in_memory", [False, True])
 @pytest.mark.parametrize("name", VALUES)
-def test_values_are_those_of_h5py(name: str, in_memory: bool, block: int, tmp_path: Path) -> None:
+def test_values_equal_h5py(name: str, in_memory: bool, block: int, tmp_path: Path) -> None:
     path, (expected, options) = tmp_path / "a.h5", VALUES[name]
     with h5py.File(path, "w", userblock_size=block) as file:
         if name == "never written":
@@ -67,7 +67,7 @@ def test_values_are_those_of_h5py(name: str, in_memory: bool, block: int, tmp_pa
         assert np.array_equal(opened.values(stored, rows), expected[rows])
 
 
-def test_links_and_loops_are_told_apart(tmp_path: Path) -> None:
+def test_links_and_loops_are_distinguished(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["g/x"] = np.arange(3)
         file["g/up"] = file["/"]
@@ -201,7 +201,9 @@ def test_an_interrupted_request_leaves_no_answer_behind(tmp_path: Path, monkeypa
     assert opened.values(stored).tolist() == list(range(10))
 
 
-def test_what_this_process_wrote_is_read_without_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_written_by_this_process_are_read_without_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_weights(tmp_path / "w.h5", {"a/kernel": np.arange(3.0)})
     monkeypatch.setattr(hdf5, "_running", lambda: pytest.fail("another process is asked"))
     assert read_weights(tmp_path / "w.h5").arrays["a/kernel"].tolist() == [0, 1, 2]

@@ -265,7 +265,7 @@ def test_equal_constants_are_stored_once() -> None:
     assert plan.memory.constant_bytes == ALIGNMENT
 
 
-def test_gradients_are_freed_one_by_one() -> None:
+def test_each_gradient_is_freed_after_its_update() -> None:
     """Ten gradients of equal size, each only for its own update: the plan holds a few of them, not ten."""
     x = Input("x", typed((1000,)))()
     updates: dict[str, Value] = {}

@@ -44,7 +44,7 @@ def trained(folder: Path, name: str, **more: Any) -> Path:
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_training_ends_as_that_of_pytorch(name: str, device: str, tmp_path: Path) -> None:
+def test_a_run_ends_with_the_weights_of_pytorch(name: str, device: str, tmp_path: Path) -> None:
     path = trained(tmp_path, name, device=device)
     arrays = to_state_dict(read_weights(path).arrays)
     expected = {key.removeprefix(f"{name}/"): array for key, array in ANSWERS.items() if key.startswith(f"{name}/")}
@@ -75,7 +75,7 @@ def test_the_number_of_batches_comes_from_a_state_dict_and_goes_into_one(tmp_pat
     assert from_state_dict(theirs, shapes).keys() == shapes.keys()  # a layer with a momentum has no use for it
 
 
-def test_a_run_goes_on_counting(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_counting(tmp_path: Path) -> None:
     """The statistics are bit-identical to those of a run that was not interrupted."""
     uninterrupted = read_weights(trained(tmp_path, "cumulative"))
     data = spec(tmp_path, CASES["cumulative"][0])
@@ -99,7 +99,7 @@ def test_caffe_without_statistics_of_batches_refuses_them(tmp_path: Path) -> Non
         written({"track_running_stats": False}, tmp_path / "net.prototxt")
 
 
-def test_keras_is_written_with_notes_of_what_its_training_does_otherwise(tmp_path: Path) -> None:
+def test_keras_export_notes_differences_in_training(tmp_path: Path) -> None:
     notes = written({"momentum": None, "unbiased_moving_variance": True}, tmp_path / "net.keras")
     assert {"`unbiased_moving_variance`", "`momentum: null`"} <= {note.partition(" of ")[0] for note in notes}
     with ZipFile(tmp_path / "net.keras") as file:

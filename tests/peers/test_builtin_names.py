@@ -29,7 +29,7 @@ def recorded(module: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("module", ["activations", "initializers", "regularizers", "constraints"])
-def test_the_names_are_those_of_keras(module: str) -> None:
+def test_the_names_equal_keras(module: str) -> None:
     kind, names = module.removesuffix("s"), recorded(module)
     for name, own in names.items():
         expected = None if own in ABSTRACT else name if kind == "activation" else own
@@ -38,7 +38,7 @@ def test_the_names_are_those_of_keras(module: str) -> None:
 
 
 @pytest.mark.parametrize(("module", "kind"), [("losses", "loss"), ("metrics", "metric")])
-def test_losses_and_metrics_are_those_of_keras(module: str, kind: str) -> None:
+def test_losses_and_metrics_equal_keras(module: str, kind: str) -> None:
     names = recorded(module)
     for name, own in names.items():
         form: keras_names.Form = "function" if own == own.lower() else "class"
@@ -48,7 +48,7 @@ def test_losses_and_metrics_are_those_of_keras(module: str, kind: str) -> None:
     assert keras_names.loss_or_metric_names(kind, "text", 3) - names.keys() - MISSING_IN_STRINGS == EARLIER[module]
 
 
-def test_layers_are_those_of_keras() -> None:
+def test_layers_equal_keras() -> None:
     there = {str(name) for name in load_answers("builtin_names")["layers"]}
     gone = keras_names.names("layer") - there
     assert gone <= RENAMED_CLASSES.keys()

@@ -35,6 +35,6 @@ def test_cases_that_opencv_cannot_run_have_a_recorded_reason() -> None:
     assert all(str(said) for key, said in RECORDED.items() if key.endswith("/unlike"))
 
 
-def test_most_answers_are_those_to_what_is_written_now(files: list[CaffeFile]) -> None:
+def test_most_recorded_results_belong_to_the_current_export(files: list[CaffeFile]) -> None:
     digests = {key.partition("/")[0] for key in RECORDED}
     assert len(digests & {caffe_file.digest for caffe_file in files}) > 0.8 * len(digests)

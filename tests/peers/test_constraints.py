@@ -20,7 +20,7 @@ losses: [{type: MeanSquaredError, from: [fc, y]}]
 
 
 @pytest.mark.parametrize("name", constraints.CONSTRAINTS)
-def test_constrained_weights_are_those_of_keras(name, tmp_path):
+def test_constrained_weights_equal_keras(name, tmp_path):
     answers = load_answers("constraints")
     for key, array in constraints.given().items():
         np.testing.assert_array_equal(answers[key], array, err_msg="record the peers' answers")

@@ -11,7 +11,7 @@ from tests.peers.recordings import load_answers
 
 
 @pytest.mark.parametrize("number", range(len(SIZES)))
-def test_windows_begin_where_pytorch_s_do(number: int) -> None:
+def test_windows_begin_at_the_positions_of_pytorch(number: int) -> None:
     size, window, count = SIZES[number]
     expected = load_answers("fractional_pooling")[str(number)]
     steps, slope = np.arange(count - 1, dtype=np.float32), (size - window) / max(1, count - 1)

@@ -46,7 +46,7 @@ def compiled(folder: Any, rule: Any, dtype: DType, data: dict[str, np.ndarray], 
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_updates_by_several_batches_are_those_of_keras(name, tmp_path):
+def test_updates_by_several_batches_equal_keras(name, tmp_path):
     """Ten updates, each by four batches, with clipping, decay and an average of the weights."""
     data = given(STEPS * ACCUMULATE)
     fields = {key: value for key, value in SOLVERS[name].items() if key != "type"}
@@ -69,7 +69,7 @@ def test_updates_by_several_batches_are_those_of_keras(name, tmp_path):
         np.testing.assert_allclose(compiler.weights()["fc/kernel"], average, rtol=1e-10)
 
 
-def test_a_scaled_loss_is_that_of_keras(tmp_path):
+def test_a_scaled_loss_equals_keras(tmp_path):
     """Ten steps in float32, the first of which overflow; then the scale is doubled after three good ones."""
     data = given(STEPS)
     scaling = {"initial": INITIAL_SCALE, "growth_steps": GROWTH}

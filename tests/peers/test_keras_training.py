@@ -11,7 +11,7 @@ from tests.peers.recordings import load_answers
 
 
 @pytest.mark.parametrize("case", trainings(), ids=lambda value: value.name)
-def test_the_next_step_is_that_of_keras(case: Training) -> None:
+def test_the_next_step_equals_keras(case: Training) -> None:
     """Weights, moving averages, the states of the solver and the number of the step."""
     stored = load_answers("keras_training")
     prefix = f"{case.name}/"

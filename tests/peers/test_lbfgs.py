@@ -39,7 +39,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 
 @pytest.mark.parametrize("dtype", lbfgs.DTYPES)
 @pytest.mark.parametrize("case", lbfgs.CASES)
-def test_steps_are_those_of_pytorch(case, dtype, tmp_path):
+def test_steps_equal_pytorch(case, dtype, tmp_path):
     """In three batches, the last of which is smaller, and in two runs, the second of which goes on with the first."""
     data = lbfgs.given()
     stored = load_answers("lbfgs")

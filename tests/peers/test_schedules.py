@@ -24,14 +24,14 @@ def schedule(fields: dict) -> ScheduleSpec:
 
 
 @pytest.mark.parametrize("name", schedules.SCHEDULES)
-def test_rates_are_those_of_the_peer(name):
+def test_rates_equal_the_peer(name):
     made = schedule(schedules.SCHEDULES[name][0])
     results = [made.value(step, schedules.STEPS) for step in range(schedules.STEPS)]
     np.testing.assert_allclose(results, answer(name), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.PLATEAUS)
-def test_reductions_are_those_of_the_peer(name):
+def test_reductions_equal_the_peer(name):
     fields = {"type": "ReduceLROnPlateau", "schedule": schedules.RATE, **schedules.PLATEAUS[name][0]}
     made, results = schedule(fields), []
     seen = made.start()
@@ -44,7 +44,7 @@ def test_reductions_are_those_of_the_peer(name):
 
 
 @pytest.mark.parametrize("name", schedules.CYCLES)
-def test_weights_with_a_cycled_momentum_are_those_of_pytorch(name):
+def test_weights_with_a_cycled_momentum_equal_pytorch(name):
     """40 steps in float64, in which PyTorch's schedule moves the rate and the momentum."""
     made = solver(**{"type_" if key == "type" else key: value for key, value in schedules.CYCLES[name][0].items()})
     steps = range(schedules.STEPS)

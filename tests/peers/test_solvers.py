@@ -74,7 +74,7 @@ def steps(solver: SolverSpec, dtype: str, variant: dict[str, Any]) -> Arrays:
     ("case", "variant", "dtype"),
     [pytest.param(*one, id=key(*one), marks=() if one[2] == "float64" else pytest.mark.slow) for one in ALL],
 )
-def test_ten_steps_are_those_of_the_peer(case: SolverCase, variant: dict[str, Any], dtype: str) -> None:
+def test_ten_steps_equal_the_peer(case: SolverCase, variant: dict[str, Any], dtype: str) -> None:
     for name, array in solvers.given().items():
         np.testing.assert_array_equal(ANSWERS[name], array, err_msg="record the peers' answers")
     expected = ANSWERS[key(case, variant, dtype)]

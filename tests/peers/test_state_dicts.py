@@ -23,7 +23,7 @@ def test_a_state_dict_predicts_as_in_pytorch(tmp_path: Path) -> None:
         np.testing.assert_allclose(prediction[name], ANSWERS[name], rtol=1e-5, atol=1e-5)
 
 
-def test_written_state_dicts_equal_those_of_pytorch(tmp_path: Path) -> None:
+def test_written_state_dicts_equal_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
     path.write_bytes(ANSWERS["weights"].tobytes())
     model = netspec.load(NET, path)

@@ -39,7 +39,7 @@ PUBLIC_MODULES = {"netspec.graph", "netspec.layers", "netspec.training"}
 """The modules that packages of others import from, as CONTRIBUTING says."""
 
 
-def test_the_package_imports_from_public_modules_alone():
+def test_the_package_imports_only_from_public_modules():
     imported = {node.module for node in ast.walk(ast.parse(PACKAGE.read_text())) if isinstance(node, ast.ImportFrom)}
     assert {module for module in imported if module and module.startswith("netspec")} == PUBLIC_MODULES
     assert "import netspec" not in PACKAGE.read_text().splitlines()
@@ -123,7 +123,7 @@ def test_without_the_package_its_types_are_unknown(site):
     assert "net.yaml:4:17: error: unknown loss 'FourthPower'" in done.stderr
 
 
-def test_a_package_is_imported_by_who_names_what_it_adds_alone(site):
+def test_a_package_is_imported_only_if_a_spec_names_its_types(site):
     install(site, "noisy", {"layers": ("Noise", "noisy:Noise")}, "raise SystemError('imported')\n")
     (site.parent / "net.yaml").write_text(
         NET.replace("Gate", "Activation, activation: relu").replace("FourthPower", "MeanSquaredError")
@@ -148,7 +148,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.slow
-def test_a_broken_package_is_told_at_the_place_that_names_it(site, case):
+def test_a_broken_package_is_reported_at_the_line_that_names_its_type(site, case):
     module, words = BROKEN[case]
     install(site, "broken", {"layers": ("Gate", "broken:Gate")}, module)
     done = netspec(site, "check", "net.yaml")

@@ -191,7 +191,7 @@ def two_threads() -> Iterator[None]:
 
 
 @each_element_type
-def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case: Case, singles: set[bool]) -> None:
+def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(case: Case, singles: set[bool]) -> None:
     device, one = devices()[case[0]], case[1]
     for signature in signatures(device, one, case[2]):
         if is_single(case[2], signature) not in singles:
@@ -227,7 +227,7 @@ def runs_right(
 
 
 @each_element_type
-def test_what_is_not_a_number_stays_so(case: Case, singles: set[bool]) -> None:
+def test_nan_stays_nan(case: Case, singles: set[bool]) -> None:
     """A kernel that hid NaN (a ReLU that makes 0 of it) would keep the guard from seeing it."""
     device, one, made = devices()[case[0]], case[1], case[2]
     spoiled = tuple(
@@ -269,7 +269,7 @@ def test_computes_any_one_of_its_results(case: Case) -> None:
 
 
 @each_kernel(applies=lambda case: any(over(case[2])) and case in exemplars())
-def test_may_write_over_an_operand_where_the_op_says_so(case: Case) -> None:
+def test_an_operand_is_overwritten_only_if_the_op_allows_it(case: Case) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
     for signature in {is_narrow(found): found for found in signatures(device, one, made)}.values():
         given = for_signature(made, signature)

@@ -156,7 +156,7 @@ def test_inference_form_updates_no_state(case: Case) -> None:
 
 
 @every
-def test_initial_values_have_the_right_shape_and_depend_on_the_seed_alone(case: Case) -> None:
+def test_initial_values_have_the_right_shape_and_depend_only_on_the_seed(case: Case) -> None:
     for name, state in built(case, True).builder.states.items():
         first, repeated = (state.initial.sample(5, name, state.value.shape, "float32") for _ in range(2))
         assert first.shape == state.value.shape
@@ -165,7 +165,7 @@ def test_initial_values_have_the_right_shape_and_depend_on_the_seed_alone(case: 
 
 
 @each_class("metric")
-def test_metric_of_uneven_batches_equals_that_of_all_samples(case: Case) -> None:
+def test_metric_of_uneven_batches_equals_the_metric_of_all_samples(case: Case) -> None:
     """Totals of batches of 1 and the rest add up to the totals of all samples at once; rows are concatenated."""
     metric, full_batch = case.spec(), built(case, False)
     size = case.sample.shapes[0][0]

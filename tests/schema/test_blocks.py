@@ -176,7 +176,7 @@ layers:
     assert [name for name, *_ in links(text, "vars.deep=true")] == ["a", "b", "d/0", "d/2", "e"]
 
 
-def test_a_block_that_leaves_all_out_is_what_it_reads(folder):
+def test_a_block_without_layers_returns_its_input(folder):
     text = "blocks: {maybe: {params: {on}, layers: [{type: Flatten, if: '${on}'}]}}\n"
     text += (
         "layers: [{name: a, type: Flatten}, {name: m, type: maybe, on: false}, {name: b, type: Add, from: [a, m]}]\n"
@@ -215,7 +215,7 @@ def test_a_call_may_share_and_freeze(folder):
     assert (right.share, right.trainable, left.share, left.trainable) == ("left/fc", False, None, True)
 
 
-def test_places_are_those_of_the_definition_by_the_call(folder):
+def test_locations_name_the_definition_and_the_call(folder):
     links(DENSE + "layers:\n  - {type: fully, name: one, units: 3}\n")
     net = load_net("net.yaml")
     place = net.layers[0].where("units")
@@ -235,7 +235,7 @@ def test_the_resolved_spec_has_only_plain_layers_and_is_equal(folder):
     assert load_net("again.yaml") == net
 
 
-def test_overrides_reach_calls_definitions_and_what_they_make(folder):
+def test_overrides_reach_calls_definitions_and_their_layers(folder):
     text = DENSE + "vars: {n: 3}\nlayers:\n  - {type: fully, name: one, units: 3}\n"
     changes = ("layers.one.units=5", "blocks.fully.params.activation=tanh", "layers.one/dropout.rate=${n / 30}")
     links(text, *changes)
@@ -248,7 +248,7 @@ def test_overrides_reach_calls_definitions_and_what_they_make(folder):
     assert spec.net.layers[1].model_dump()["rate"] == 0.25
 
 
-def test_an_override_of_what_no_call_makes(folder):
+def test_an_override_of_a_layer_that_no_call_creates(folder):
     text = complaint(DENSE + "layers: [{type: fully, name: one, units: 3}]\n", "layers.one/dropuot.rate=0.1")
     assert "no item `one/dropuot` in `layers`" in text
     assert "did you mean `one/dropout`?" in text

@@ -44,7 +44,7 @@ def test_a_layer_that_is_only_called_otherwise_is_the_same() -> None:
     assert comparison.names == {"a": "first", "b": "b", "sum": "sum"}
 
 
-def test_what_is_read_from_elsewhere_is_a_difference() -> None:
+def test_a_different_source_layer_is_a_difference() -> None:
     reads = {"name": "sum", "type": "Add", "from": ["a", "b"]}
     comparison = compare_specs(
         net(DENSE, {**HEAD, "units": 3}, reads), net(DENSE, {**HEAD, "units": 3}, {**reads, "from": ["a", "a"]})

@@ -65,7 +65,7 @@ def test_class_without_source_has_no_field_docs(monkeypatch: pytest.MonkeyPatch)
     assert field_docs(made) == field_docs(gone) == {}
 
 
-def test_no_source_is_parsed_where_nothing_is_wrong():
+def test_no_source_is_parsed_without_an_error():
     code = """
 import ast
 parsed, parse = [], ast.parse

@@ -193,7 +193,7 @@ def evaluated(text: str) -> tuple[Map, Evaluator]:
     return tree, evaluator
 
 
-def test_whole_values_keep_their_type_and_parts_become_text():
+def test_complete_values_keep_their_type_and_parts_become_text():
     tree, evaluator = evaluated(
         "vars: {w: 8, r: 0.5, on: true}\na: ${w}\nb: ${w / 2}\nc: x${w}_${r}_${on}\nd: $${w}\ne: ${on}\nf: $$${w}\n"
     )

@@ -134,7 +134,7 @@ def test_missing_file_is_the_only_error_reported(put):
     assert message.count("error: ") == 1
 
 
-def test_mistakes_in_a_file_are_reported_with_those_of_the_net(put):
+def test_errors_in_a_file_and_its_net_are_reported_together(put):
     put(
         net="include: a.yaml\nlayers: [{type: Flatten, nam: x}]\n",
         a="inputs: {}\nvars: {n: }\nblocks: {b: {layers: []}}\n",
@@ -158,7 +158,7 @@ def test_names_that_clash(put):
     assert "a.yaml:2:8: error: two variables are called `n`" in message
 
 
-def test_where_files_may_not_be(put):
+def test_forbidden_paths(put):
     put(net="layers: [{include: a.yaml, repeat: 2}, {include: 3}]\n", a="layers: [Flatten]\n")
     message = complaint()
     assert "net.yaml:3:28: error: `repeat` cannot be used with `include`" in message

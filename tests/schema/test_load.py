@@ -54,7 +54,7 @@ def test_names_are_filled_in(folder):
     ]
 
 
-def test_variables_of_the_training_replace_those_of_the_net(folder):
+def test_variables_of_the_training_replace_variables_of_the_net(folder):
     write(folder, train=TRAIN + "vars: {width: '${half * 2}', half: 16}\n")
     spec = load_train("train.yaml")
     assert spec.net.vars == {"width": 32}
@@ -79,7 +79,7 @@ def test_the_path_of_the_net_is_relative_to_the_training(folder):
     assert load_train("runs/train.yaml").net == load_net("net.yaml")
 
 
-def test_files_are_relative_to_where_they_are_written(folder):
+def test_paths_are_relative_to_the_file_that_contains_them(folder):
     (folder / "runs").mkdir()
     write(folder / "runs")
     spec = load_train("runs/train.yaml")
@@ -285,7 +285,7 @@ max_steps, memory_budget, mode, monitor, precision, recompute, restore_best, see
     )
 
 
-def test_what_a_loss_compares_must_be_plain(folder):
+def test_operands_of_a_loss_must_be_plain(folder):
     write(folder, net=NET.replace("  label:", "  other: {shape: []}\n  label:"))
     assert (
         complaint("net.yaml")

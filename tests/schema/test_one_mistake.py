@@ -360,7 +360,7 @@ SECTIONS = [
 
 
 @pytest.mark.parametrize(("old", "new", "place", "hint"), SECTIONS)
-def test_one_wrong_word_elsewhere(folder, old, new, place, hint):
+def test_one_wrong_word_in_other_sections(folder, old, new, place, hint):
     write(folder, net=NET.replace(old, new))
     with pytest.raises(SpecError) as caught:
         load_net("net.yaml")

@@ -63,7 +63,7 @@ CHANGES: list[tuple[str, tuple[Any, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("argument", "path", "value"), CHANGES, ids=[case[0] for case in CHANGES])
-def test_a_change_and_its_place(argument, path, value):
+def test_an_override_has_a_path_a_value_and_a_location(argument, path, value):
     tree = changed(argument)
     place, walked = locate(tree, path)
     item: Any = tree
@@ -87,7 +87,7 @@ def test_later_ones_win_and_are_numbered():
     assert str(tree["vars"].value_at["width"]) == "<command line>:2:12"
 
 
-def test_places_inside_a_value():
+def test_locations_inside_a_value():
     tree = changed("solver={type: SGD, rate: 3}")
     assert str(tree["solver"].value_at["rate"]) == "<command line>:1:26"
 

@@ -115,7 +115,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_and_where(case):
+def test_refusals_and_their_locations(case):
     text, place, message = REFUSED[case]
     with pytest.raises(SpecError) as caught:
         parse_yaml(text, "t")
@@ -253,7 +253,7 @@ PROTOTXT = 'name: "LeNet"\nlayer {\n  name: "data"\n  type: "Input"\n}\n'
 
 
 @pytest.mark.parametrize("name", ["lenet.prototxt", "LENET.PROTOTXT", "lenet.yaml", "lenet.txt"])
-def test_a_prototxt_is_named_as_such_and_what_can_be_imported(tmp_path, name):
+def test_a_prototxt_is_identified_with_a_hint_to_import_it(tmp_path, name):
     (tmp_path / name).write_text(PROTOTXT)
     with pytest.raises(InputError, match="is a net or solver of Caffe") as caught:
         read_yaml(tmp_path / name)

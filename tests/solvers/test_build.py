@@ -105,7 +105,7 @@ def test_json_schema_of_learning_rate_has_all_forms() -> None:
     assert forms == [{"type": "number", "exclusiveMinimum": 0}, parts, {"x-netspec-registry": "schedule"}]
 
 
-def test_defaults_are_those_of_keras() -> None:
+def test_defaults_equal_keras() -> None:
     adamw = AdamW()
     assert (adamw.learning_rate.value(0, 1), adamw.beta_1, adamw.beta_2, adamw.epsilon, adamw.weight_decay) == (
         0.001, 0.9, 0.999, 1e-7, 0.004,

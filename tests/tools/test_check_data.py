@@ -191,7 +191,7 @@ def test_one_hot_columns_of_a_long_table_are_not_counted(tmp_path: Path) -> None
     assert problem.got == "[3] of float32 from the source"
 
 
-def test_categories_of_test_data_are_those_of_training(tmp_path: Path) -> None:
+def test_test_data_uses_the_categories_of_the_training_data(tmp_path: Path) -> None:
     table(tmp_path, rows=50)
     (tmp_path / "test.csv").write_text("a,b,color,y\n0.1,0.2,red,x\n", encoding="utf-8")
     source = {**CSV, "path": "data/table.csv", "columns": {"a": "numeric", "color": "categorical"}}
@@ -276,13 +276,13 @@ def test_a_survey_does_not_read_the_arrays_of_a_large_archive(tmp_path: Path, mo
     assert report.data == "the headers of the arrays"
 
 
-def test_samples_that_are_held_out_are_checked_as_those_of_training(tmp_path: Path) -> None:
+def test_held_out_samples_are_checked_like_training_samples(tmp_path: Path) -> None:
     table(tmp_path)
     source = {**CSV, "path": "data/table.csv", "split": {"validation": 0.2, "stratify": "y"}}
     assert netspec.check(training(tmp_path, source, [2], name="features")).warnings == ()
 
 
-def test_what_was_read_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_part_that_was_read_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from netspec.cli import main
 
     table(tmp_path)

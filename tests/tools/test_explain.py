@@ -47,7 +47,7 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
 
 
-def test_the_heat_is_where_the_square_is(pictures: Path) -> None:
+def test_the_heat_map_marks_the_square(pictures: Path) -> None:
     explanation = netspec.explain_picture(pictures, "photos/left/0.png", output="why.png")
     assert explanation.label == "left"
     assert explanation.probability > 0.9

@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_importing_the_package_loads_nothing_else():
+def test_importing_the_package_loads_no_other_module():
     code = "import netspec, sys; print(*(name for name in sys.modules if name.startswith('netspec.')))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.split() == []
@@ -112,7 +112,7 @@ def test_a_run_has_history_best_weights_and_test(run):
 
 
 @pytest.mark.parametrize("name", ["run", "run/best.h5", "run/weights.h5", "run/checkpoints/step-00000002.h5"])
-def test_load_takes_what_a_training_writes(run, name):
+def test_load_accepts_files_of_a_run(run, name):
     model = netspec.load(run.run_dir.parent / name, device="reference")
     assert model.evaluate(run.run_dir.parent / "train.yaml").loss == pytest.approx(run.test.loss)
 
@@ -139,7 +139,7 @@ def test_load_takes_a_model_file_of_any_format(run, name, tmp_path):
     np.testing.assert_array_equal(outputs, actual)
 
 
-def test_load_names_what_is_wrong_with_a_path(run, tmp_path):
+def test_load_reports_the_problem_with_a_path(run, tmp_path):
     with pytest.raises(netspec.InputError, match="no such file"):
         netspec.load(tmp_path / "nothing.yaml")
     with pytest.raises(netspec.InputError, match="is a folder without a spec"):

@@ -56,7 +56,7 @@ def test_states_follow_from_the_last_event_and_the_lock(tmp_path):
     assert (listed[3].steps, listed[4].started) == (60, "2026-01-02T03:04:05.678Z")
 
 
-def test_the_best_and_the_last_monitored_value_are_those_of_the_validation_data(tmp_path):
+def test_best_and_last_monitored_values_come_from_the_validation_data(tmp_path):
     write_run(
         tmp_path / "run", START, evaluation(10, 0.7), evaluation(20, 0.9, elapsed=4.5), evaluation(30, None),
         {"event": "test", "step": 30, "split": "test", "loss": 2.0, "metrics": {"accuracy": 0.99}, "elapsed": 6.0},

@@ -119,7 +119,7 @@ UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
         ),
     ],
 )  # fmt: skip
-def test_what_people_really_do_is_reported(changes: dict[str, Any], path: str, message: str, hint: str) -> None:
+def test_common_mistakes_are_reported(changes: dict[str, Any], path: str, message: str, hint: str) -> None:
     (warning,) = netspec.check(changed(**changes)).warnings
     assert (warning.path, warning.message, warning.hint) == (path, message, hint)
     assert warning.location is not None

@@ -29,7 +29,7 @@ def weights_of(training: dict[str, Any], folder: Path, **more: Any) -> dict[str,
     return read_weights(netspec.train(training, run_dir=folder, **more).last_weights).arrays
 
 
-def test_mean_and_variance_are_those_of_the_training_data(spec: Make, points: Path, tmp_path: Path) -> None:
+def test_mean_and_variance_come_from_the_training_data(spec: Make, points: Path, tmp_path: Path) -> None:
     data = np.load(points / "train.npz")["x"].astype(float)  # 230 samples: the last batch is smaller
     weights = weights_of(with_layers(spec, {"name": "scaled", "type": "Normalization"}), tmp_path / "run")
     # Rounded to float32 once; within a batch sums of 32 numbers are float32.

@@ -49,7 +49,7 @@ def strict(folder: Path) -> list[Event]:
     [([3, 1, 2, 4, 5], 1), ([1, 2, 3, 4, 5], 0), ([5, 4, 3, 2, 1], 4), ([2, 1, 1, 1, 1], 1),
      ([nan, 3, 2, nan, 4], 2), ([-inf, inf, 3, nan, 4], 2)],
 )  # fmt: skip
-def test_the_best_weights_are_those_of_the_lowest_finite_loss(
+def test_the_best_weights_have_the_lowest_finite_loss(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], best: int
 ) -> None:
     best_files = told_losses(monkeypatch, losses)

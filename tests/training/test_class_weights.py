@@ -32,7 +32,7 @@ def with_weights(spec: dict[str, Any], weights: Any) -> dict[str, Any]:
     return changed
 
 
-def test_weights_are_those_of_scikit_learn():
+def test_weights_equal_scikit_learn():
     sklearn = pytest.importorskip("sklearn.utils.class_weight", reason="scikit-learn is an extra")
     targets = np.repeat([0, 1, 4], [700, 40, 3])
     expected = sklearn.compute_class_weight("balanced", classes=np.array([0, 1, 4]), y=targets)

@@ -24,7 +24,7 @@ def logged(run: netspec.Run) -> list[dict[str, Any]]:
     return [event for event in run.history if event["event"] == "log"]
 
 
-def test_metrics_of_an_epoch_are_those_of_an_evaluation_with_the_same_weights(spec: Make, tmp_path: Path) -> None:
+def test_metrics_of_an_epoch_equal_an_evaluation_with_the_same_weights(spec: Make, tmp_path: Path) -> None:
     training = spec(max_steps=None, max_epochs=2, log_every=8) | {"net": PLAIN}
     training["solver"] = {"type": "SGD", "learning_rate": 1e-30}
     training["data"]["test"] = {**training["data"]["train"], "shuffle": False}
@@ -67,7 +67,7 @@ def test_a_resumed_run_logs_the_same_metrics(spec: Make, tmp_path: Path, accumul
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("solver", [{"global_clipnorm": 1e-3}, {}])
-def test_the_gradient_norm_is_that_of_all_gradients_before_clipping(
+def test_the_gradient_norm_covers_all_gradients_before_clipping(
     spec: Make, tmp_path: Path, accumulate: int, solver: dict[str, Any]
 ) -> None:
     norms = []
@@ -91,7 +91,7 @@ def test_the_gradient_norm_is_that_of_all_gradients_before_clipping(
     assert logged(run)[0]["gradient_norm"] == pytest.approx(norms[0], rel=1e-5)
 
 
-def test_the_norm_is_logged_by_default_where_clipping_computes_it(spec: Make, tmp_path: Path) -> None:
+def test_the_norm_is_logged_by_default_if_clipping_computes_it(spec: Make, tmp_path: Path) -> None:
     clipped = netspec.train(spec(max_steps=2), run_dir=tmp_path / "a")
     assert all("gradient_norm" in event for event in logged(clipped))
     plain = spec(max_steps=2) | {"solver": {"type": "SGD", "learning_rate": 0.1}}

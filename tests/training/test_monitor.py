@@ -49,7 +49,7 @@ FALLING = [(5.0, 0.2), (4.0, 0.9), (3.0, 0.5), (2.0, 0.4), (1.0, 0.3)]
 """The loss falls; the accuracy is highest at the second evaluation."""
 
 
-def test_the_best_weights_are_those_of_the_monitored_metric(spec: Make, tmp_path: Path, evaluations: Any) -> None:
+def test_the_monitored_metric_selects_the_best_weights(spec: Make, tmp_path: Path, evaluations: Any) -> None:
     evaluated = evaluations(FALLING)
     run = netspec.train(spec(test_every=8, monitor="accuracy"), run_dir=tmp_path / "run")
     best = read_weights(run.run_dir / "best.h5")
@@ -178,7 +178,7 @@ def test_missing_best_weights_are_found_again(spec: Make, tmp_path: Path) -> Non
     assert "best.h5 is missing: the best evaluation so far does not count" in (run.run_dir / "log.txt").read_text()
 
 
-def test_a_checkpoint_with_the_lowest_loss_alone_can_be_read() -> None:
+def test_a_checkpoint_with_only_the_lowest_loss_can_be_read() -> None:
     """As versions up to 0.2 wrote it."""
     progress = Progress.from_json({"step": 3, "best_loss": 0.5, "best_step": 2})
     assert (progress.best_value, progress.best_step, progress.best_evaluation) == (0.5, 2, None)

@@ -113,6 +113,6 @@ def test_training_shows_its_progress_in_a_notebook(tmp_path: Path, kernel: Displ
     assert [row[:2] for row in rows(last)] == [["step", "data"], ["2", "test"], ["4", "test"]]
 
 
-def test_training_shows_nothing_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_shows_nothing_outside_notebooks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path)
     assert capsys.readouterr().out == ""

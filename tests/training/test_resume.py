@@ -36,7 +36,7 @@ def damage(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-def test_without_the_spec_file_the_checkpoint_says_what_may_not_change(spec: Make, tmp_path: Path) -> None:
+def test_without_the_spec_file_the_checkpoint_fixes_the_settings(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(), run_dir=tmp_path / "run")
     (run.run_dir / "spec.yaml").unlink()
     other = spec()

@@ -57,7 +57,7 @@ def test_a_run_directory_holds_spec_log_checkpoints_and_weights(spec: Make, tmp_
     assert [event for event in log_events if event["event"] != "progress"] == events(run.run_dir)
 
 
-def test_weights_depend_on_the_seed_alone(spec: Make, tmp_path: Path) -> None:
+def test_weights_depend_only_on_the_seed(spec: Make, tmp_path: Path) -> None:
     first, repeated, other = (
         weights(netspec.train(spec(seed=seed), run_dir=tmp_path / name).run_dir)
         for name, seed in (("a", 3), ("b", 3), ("c", 4))
@@ -366,7 +366,7 @@ def test_the_log_starts_with_versions_and_threads_and_resume_warns_of_changes(
     assert any(message.startswith("4 threads are used instead of 3") for message in warnings)
 
 
-def test_errors_about_changed_settings_say_how_to_resume(spec: Make, tmp_path: Path) -> None:
+def test_errors_about_changed_settings_show_how_to_resume(spec: Make, tmp_path: Path) -> None:
     netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", **{"solver.global_clipnorm": None})
     with pytest.raises(InputError) as caught:
         netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", resume=True)

@@ -20,7 +20,7 @@ SPECS = sorted(path for path in zoo_root().glob("*/*.yaml"))
 
 
 @pytest.mark.parametrize("kind", ["net", "train"])
-def test_the_schema_that_editors_read_is_that_of_this_code(kind: str) -> None:
+def test_the_schema_for_editors_is_up_to_date(kind: str) -> None:
     file = zoo_root() / "schema" / f"{kind}.json"
     now = json_schema("net" if kind == "net" else "train")
     assert json.loads(file.read_text()) == json.loads(json.dumps(now)), f"make it anew: netspec schema {kind} > {file}"

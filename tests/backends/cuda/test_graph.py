@@ -237,7 +237,7 @@ def test_runs_without_guard_are_not_awaited_and_own_their_inputs(opened: Open, e
     np.testing.assert_allclose(states["sum"], expected, rtol=1e-6)  # a product and a sum may be one instruction
 
 
-def test_array_code_is_called_one_by_one(opened: Open) -> None:
+def test_array_code_is_called_op_by_op(opened: Open) -> None:
     """Its sums are those of the library here."""
     expected, states = one_by_one(opened, 3)
     machine, compiler, program = opened(ArrayCodeDevice, eager=(0, 1))
@@ -249,7 +249,7 @@ def test_array_code_is_called_one_by_one(opened: Open) -> None:
     assert machine.recorded == 0
 
 
-def test_a_program_that_writes_no_state_reads_those_of_the_last_good_step(opened: Open) -> None:
+def test_a_program_without_writes_reads_the_states_of_the_last_good_step(opened: Open) -> None:
     _, compiler, program = opened()
     steps(program, 2)
     predict = compiler.program(ProgramKind.PREDICT, BATCH)

@@ -69,7 +69,7 @@ def test_calls_are_timed_by_the_clock_of_the_gpu(gpu: Callable[..., Any]) -> Non
     assert calls.count == 1 + 10
 
 
-def test_ratings_are_those_of_the_gpu_that_is_there(gpu: Callable[..., Any]) -> None:
+def test_ratings_belong_to_the_present_gpu(gpu: Callable[..., Any]) -> None:
     assert gpu("NVIDIA H200").rates is GPUS["h200"].rates
     assert gpu("NVIDIA A100-SXM4-80GB").rates is GPUS["a100"].rates
     assert gpu("Tesla T4").rates is GPUS["t4"].rates
@@ -77,7 +77,7 @@ def test_ratings_are_those_of_the_gpu_that_is_there(gpu: Callable[..., Any]) -> 
     assert gpu("NVIDIA GH300").rates is GPUS[UNKNOWN].rates  # none that is known
 
 
-def test_winners_are_those_of_a_gpu_a_driver_and_a_cuda(gpu: Callable[..., Any]) -> None:
+def test_winners_belong_to_a_gpu_a_driver_and_a_cuda_version(gpu: Callable[..., Any]) -> None:
     files = {
         Tuner(gpu(*given), "full")._file
         for given in (("NVIDIA H200",), ("NVIDIA H100",), ("NVIDIA H200", 12080), ("NVIDIA H200", 13000, 12080))

@@ -33,7 +33,7 @@ def test_numbers_between_are_rounded_as_ml_dtypes_does() -> None:
     np.testing.assert_array_equal(actual.view(np.uint16)[there], expected.view(np.uint16)[there])
 
 
-def test_arithmetic_between_reading_and_writing_is_that_of_float32() -> None:
+def test_arithmetic_between_reading_and_writing_is_in_float32() -> None:
     x, y = np.full(100, 1.0, ml_dtypes.bfloat16), np.empty(100, ml_dtypes.bfloat16)
     code = ("t0 = a0 + float32(0.001)", "t1 = (t0 - float32(1)) * float32(1000)"), ("t1",)
     bound(code, [x], [y])()

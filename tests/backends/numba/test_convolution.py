@@ -117,7 +117,7 @@ def test_a_convolution_and_its_gradients_are_declined_together(
 
 
 @pytest.mark.skipif(bool(unavailable_reasons(["onednn"])), reason="no other kernel takes bfloat16")
-def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() -> None:
+def test_a_bfloat16_kernel_is_cheaper_and_appears_in_the_plan() -> None:
     net = load_net(Path(__file__).parents[3] / "model_zoo/lenet_mnist/net.yaml")
     solver = SGD.model_validate({"type": "SGD"})
     for dtype, backend in ((DType.FLOAT32, "numba"), (DType.BFLOAT16, "onednn")):
@@ -157,7 +157,7 @@ def poolings(one: Window) -> list[tuple[Op, tuple[np.ndarray, ...]]]:
     [*poolings(OVERLAPPING), *(pytest.param(*each, marks=pytest.mark.slow) for each in poolings(APART))],
     ids=lambda value: repr(value) if isinstance(value, Op) else "",
 )
-def test_poolings_run_along_the_batch_where_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
+def test_poolings_run_along_the_batch_if_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
     node = node_of(op, *operands)
     signature = kernel_candidates(node, ["numba"]).kernels[0].layouts(node, [BATCH_LAST] * len(operands))
     assert {*signature.inputs, *signature.outputs} == {BATCH_LAST}

@@ -38,7 +38,7 @@ def test_a_descriptor_of_any_view_is_its_shape_and_strides(engine, shape, order,
 
 
 @given(shape=st.lists(st.integers(1, 4), min_size=1, max_size=5))
-def test_row_major_strides_are_those_of_numpy(shape):
+def test_row_major_strides_equal_numpy(shape):
     assert row_major(tuple(shape)) == tuple(stride // 8 for stride in np.zeros(shape).strides)
 
 

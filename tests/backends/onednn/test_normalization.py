@@ -118,7 +118,7 @@ FLAGS = [NormalizationFlags.NONE, NormalizationFlags.USE_SCALE, NormalizationFla
 
 
 @pytest.mark.parametrize("flags", FLAGS)
-def test_scale_and_shift_are_taken_one_by_one(engine, flags):
+def test_scale_and_shift_are_taken_separately(engine, flags):
     """The library describes both where it takes one, and refuses to run with what it does not take."""
     x, dy, scale, shift = uniform(4, 3, 5), uniform(4, 3, 5, seed=1), uniform(3, seed=2), uniform(3, seed=3)
     desc = describe(engine, x.shape)
@@ -140,7 +140,7 @@ def test_scale_and_shift_are_taken_one_by_one(engine, flags):
     assert (Arg.DIFF_SHIFT in backward.arguments) == bool(flags & NormalizationFlags.USE_SHIFT)
 
 
-def test_layer_normalization_takes_scale_and_shift_one_by_one(engine):
+def test_layer_normalization_takes_scale_and_shift_separately(engine):
     x = uniform(4, 7)
     desc, statistics = describe(engine, x.shape), describe(engine, (4,))
     for flags in FLAGS:

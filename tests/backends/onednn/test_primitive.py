@@ -140,7 +140,7 @@ def test_it_runs_on_another_thread(engine):
     np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
-def test_the_number_of_threads_does_not_change_what_is_computed_element_by_element(engine):
+def test_the_number_of_threads_does_not_change_elementwise_results(engine):
     x = uniform(64, 64)
     results = []
     for count in (1, 2):

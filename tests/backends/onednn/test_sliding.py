@@ -195,7 +195,7 @@ pooling = pytest.mark.parametrize(("shape", "window"), POOLINGS.values(), ids=PO
 
 @pooling
 @in_each_layout
-def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, layout):
+def test_max_pooling_stores_the_index_of_each_maximum(engine, shape, window, layout):
     x = uniform(*shape)
     windows = naive.taps(x, window, fill=-np.inf)
     axes = tuple(range(len(shape), windows.ndim))

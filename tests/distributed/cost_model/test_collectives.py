@@ -186,7 +186,7 @@ def test_hosts_share_their_connection():
     assert all(not one.leave for one in c.auto(2**26, cluster(8, 8)))
 
 
-def test_hierarchical_is_flat_where_there_is_one_level():
+def test_hierarchical_is_flat_with_one_level():
     for every in (cluster(8), cluster(8, 8)):
         assert c.hierarchical(2**20, every) == c.cheapest(2**20, every, c.FLAT)
 

@@ -8,7 +8,7 @@ from netspec.distributed.cost_model.networks import NETWORKS, Cluster, parse_net
 from netspec.errors import InputError
 
 
-def test_rates_are_those_of_the_line_less_headers():
+def test_rates_exclude_headers_of_the_link():
     for name, gigabits in (("ib-fdr", 54.54), ("ib-edr", 100), ("ib-hdr", 200), ("ib-ndr", 400)):
         assert 0.99 < 8 / NETWORKS[name].beta / (gigabits * 1e9) < 1
     for name, gigabits in (("ethernet-1g", 1), ("ethernet-10g", 10), ("ethernet-25g", 25), ("ethernet-100g", 100)):

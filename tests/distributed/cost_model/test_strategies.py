@@ -129,7 +129,7 @@ def test_channel_sends_messages_in_order():
     assert schedule_channel([]).end == 0.0
 
 
-def test_exposed_time_excludes_what_backward_hides():
+def test_exposed_time_excludes_communication_hidden_by_the_backward_pass():
     actual = predicted("all_reduce", 4, replace(JOB, first_bucket=1, bucket=1)).times
     each = [seconds(ring(layer.nbytes, cluster(4)), cluster(4)) for layer in reversed(LAYERS)]
     assert actual.communication == pytest.approx(sum(each))

@@ -57,7 +57,7 @@ def test_a_file_name_without_a_known_format_is_rejected() -> None:
         format_to_write("model.xyz")
 
 
-def test_weights_alone_are_laid_onto_a_net(tmp_path: Path) -> None:
+def test_weights_without_a_net_are_loaded_into_a_net(tmp_path: Path) -> None:
     path = tmp_path / "weights.h5"
     write_weights(path, {"a/kernel": np.ones(2, "float32")})
     layers = [{"name": "a", "type": "Dense", "units": 1}]
@@ -231,7 +231,7 @@ STATE = {
 
 @pytest.mark.parametrize("kind", [*STATE, "a pickle"])
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin", ".onnx"])
-def test_files_of_pytorch_say_how_their_weights_are_saved(tmp_path: Path, kind: str, suffix: str) -> None:
+def test_errors_for_pytorch_files_show_how_to_save_weights(tmp_path: Path, kind: str, suffix: str) -> None:
     path = tmp_path / f"model{suffix}"
     if kind in STATE:
         with ZipFile(path, "w") as archive:

@@ -88,7 +88,7 @@ def test_an_activation_becomes_a_field(tmp_path: Path) -> None:
     assert layers_of(text) == ["{name: y, type: Conv2D, filters: 3, kernel_size: 3, activation: relu}"]
 
 
-def test_packed_heads_are_those_of_three_tensors(tmp_path: Path) -> None:
+def test_packed_heads_equal_three_tensors(tmp_path: Path) -> None:
     """onnxruntime does not support the packed form on CPUs: compare with separate tensors."""
     query, key, value = (drawn(2, 5, 2, 4) for _ in range(3))
     flat = {name: array.reshape(2, 5, 8) for name, array in (("q", query), ("k", key), ("v", value))}

@@ -126,7 +126,7 @@ def test_notes_on_an_output_that_is_an_input_and_a_name_of_two_lines(tmp_path: P
         ({"strides": [3, 1], "auto_pad": "VALID", "output_padding": [2, 0]}, (2, 2)),
     ],
 )
-def test_a_transposed_convolution_is_as_large_as_onnxruntimes(
+def test_a_transposed_convolution_has_the_size_of_onnxruntime(
     attributes: dict[str, Any], size: tuple[int, int], tmp_path: Path
 ) -> None:
     proto = model(

@@ -68,7 +68,7 @@ def test_products_of_8_bits_are_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op_type", ["MatMulInteger", "ConvInteger"])
-def test_computed_scales_are_those_of_the_model(op_type: str, tmp_path: Path) -> None:
+def test_computed_scales_equal_the_model(op_type: str, tmp_path: Path) -> None:
     nodes = [
         node("DynamicQuantizeLinear", "x", "q, s, z"), node(op_type, "q w z v", "i"), node("Cast", "i", "f", to=1),
         node("Mul", "s k", "t"), node("Mul", "f t"),

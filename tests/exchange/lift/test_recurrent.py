@@ -164,7 +164,7 @@ def test_initial_states_of_several_sequences_of_a_single_sample(kind: str, tmp_p
     np.testing.assert_allclose(y[0], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_function_of_the_last_state_is_a_layer_of_its_own(tmp_path: Path) -> None:
+def test_a_function_of_the_last_state_is_a_separate_layer(tmp_path: Path) -> None:
     nodes = [node("GRU", "x w r b", ", h", hidden_size=3), node("Tanh", "h", "t"), node("Squeeze", "t zero")]
     proto = joined(nodes, {"x": [4, "N", 2]}, zero=ints(0), **weights("GRU"))
     same(proto, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))

@@ -114,7 +114,7 @@ def test_a_note_reports_that_the_model_takes_a_single_sample(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("constant", [floats(1, 3), floats(3), floats(3, 2)])
-def test_constant_outputs_are_those_of_the_models_own_batch(constant: np.ndarray, tmp_path: Path) -> None:
+def test_constant_outputs_have_the_batch_size_of_the_model(constant: np.ndarray, tmp_path: Path) -> None:
     proto = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": [3, 2]}, "y k", c=constant)
     agrees(proto, tmp_path)
     first = [node("Shape", "x", "n", end=1), node("Cast", "n", "k", to=1)]

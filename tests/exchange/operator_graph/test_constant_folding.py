@@ -32,7 +32,7 @@ def made(op_type: str, *operands: Any, opset: int = 17, outputs: tuple[str, ...]
         ("Size", (np.ones((3, 4)),), {}, 12),
     ],
 )
-def test_the_result_is_that_of_onnx(op_type: str, operands: Any, attributes: Any, expected: Any) -> None:
+def test_the_result_equals_onnx(op_type: str, operands: Any, attributes: Any, expected: Any) -> None:
     (actual,) = made(op_type, *operands, **attributes)
     np.testing.assert_array_equal(actual, expected)
 

@@ -130,7 +130,7 @@ def test_auc_and_f1_take_class_indices(labels):
     assert metric("F1Score", probabilities, labels).figure() == metric("F1Score", probabilities, one_hot).figure()
 
 
-def test_auc_of_two_classes_is_that_of_class_1():
+def test_auc_of_two_classes_is_the_auc_of_class_1():
     scores = np.random.default_rng(5).normal(size=(40, 2))
     labels = np.random.default_rng(6).integers(0, 2, 40)
     margin = scores[:, 1:] - scores[:, :1]  # its sigmoid is the softmax of class 1

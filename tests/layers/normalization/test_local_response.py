@@ -34,7 +34,7 @@ def test_lrn_within_channels_matches_its_definition(size):
     np.testing.assert_allclose(y, expected, rtol=1e-12)
 
 
-def test_lrn_defaults_are_those_of_caffe():
+def test_lrn_defaults_equal_caffe():
     x = np.array([[1.0, 2.0, 3.0]])
     np.testing.assert_allclose(layer("LocalResponseNormalization", x).y, x * (1 + 14 / 5) ** -0.75, rtol=1e-12)
 

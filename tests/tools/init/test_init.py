@@ -97,7 +97,7 @@ def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
     assert run.steps == 2
 
 
-def test_a_folder_of_runs_beside_the_classes_is_no_class(photos: Path, tmp_path: Path) -> None:
+def test_a_folder_of_runs_next_to_the_classes_is_not_a_class(photos: Path, tmp_path: Path) -> None:
     result = init(photos)
     (photos / "runs" / "photos").mkdir(parents=True)
     assert trains(result, tmp_path).steps == 2
@@ -203,7 +203,7 @@ def test_the_same_data_gives_the_same_files(table: Path, tmp_path: Path) -> None
         ({"data": "photos", "target": "label"}, "names a column of a table"),
     ],
 )
-def test_wrong_arguments_are_told(
+def test_wrong_arguments_are_reported(
     table: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, str], message: str
 ) -> None:
     (table.parent / "empty").mkdir()

@@ -96,7 +96,7 @@ def test_a_run_or_a_model_file_loses_its_head(model: Path, source: str) -> None:
     init("photos", trunk=source, force=True)  # the import is still there
 
 
-def test_an_unknown_preparation_is_guessed_and_said(model: Path) -> None:
+def test_an_unknown_preprocessing_is_guessed_with_a_note(model: Path) -> None:
     Path("plain.yaml").write_text(SCENES.replace("[3, 16, 16]", "[16, 16, 3]").replace(
         "layers:", "layers:\n  - {name: first, type: Permute, dims: [3, 1, 2]}"
     ))  # fmt: skip

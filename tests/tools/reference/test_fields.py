@@ -96,7 +96,7 @@ def test_a_default_is_shown_as_it_would_be_written(value: Any, written: Any):
     assert as_written(value) == written
 
 
-def test_fields_that_equal_those_of_the_base_are_inherited():
+def test_fields_equal_to_the_base_are_inherited():
     assert inherited(Outer, Base) == {"name"}
 
 

@@ -104,7 +104,7 @@ def test_a_canceled_request_is_not_computed():
         second.result(0)
 
 
-def test_close_computes_what_waits():
+def test_close_computes_waiting_requests():
     batcher = Batcher(double, [1, 8], max_delay=60.0)
     futures = [batcher.submit(batch(number), 1) for number in range(3)]
     batcher.close()

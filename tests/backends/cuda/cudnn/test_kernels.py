@@ -30,7 +30,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kernel", registered_kernels(["cudnn"]), ids=lambda value: value.label)
-def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(kernel: Kernel) -> None:
+def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(kernel: Kernel) -> None:
     check(kernel, rounded_twice=True)  # the library rounds what it writes, before what follows
 
 

@@ -39,7 +39,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, folder: Path, cupy: Any) -> list[str
     return [name for name in actual if any(Path(wheel).name == name for wheel in WHEELS)]
 
 
-def test_the_cuda_runtime_is_that_of_cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cuda_runtime_comes_from_cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The frontend's attention fails without a runtime, and if it finds two."""
     actual = loaded(monkeypatch, tmp_path, Machine().cupy())
     assert actual == ["libcudart.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13", "libcudnn.so.9"]

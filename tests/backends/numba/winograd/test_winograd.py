@@ -220,7 +220,7 @@ def test_nan_stays_nan() -> None:
         ),
     ],
 )
-def test_declines_what_gains_nothing(
+def test_kernels_without_gain_are_rejected(
     batch: int, channels: int, filters: int, size: int, op: Conv, why: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tile_selection, "GAIN", 1.4)

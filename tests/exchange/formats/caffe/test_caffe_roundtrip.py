@@ -44,7 +44,7 @@ NO_FORM = excluded()
 
 
 @pytest.mark.parametrize("case", first_is_fast(cases("layer")))
-def test_every_layer_comes_back_or_is_refused_with_its_reason(case: Case, tmp_path: Path) -> None:
+def test_every_layer_round_trips_or_is_rejected_with_its_reason(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     try:
         after, _ = again(before, tmp_path)
@@ -125,7 +125,7 @@ NETS: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("weights", ["model.caffemodel", "model.caffemodel.h5"])
 @pytest.mark.parametrize("name", NETS)
-def test_nets_come_back(name: str, weights: str, tmp_path: Path) -> None:
+def test_nets_round_trip(name: str, weights: str, tmp_path: Path) -> None:
     before = Net.of(net_data(*NETS[name]))
     after, _ = again(before, tmp_path, weights)
     agree(before, after)
@@ -144,7 +144,7 @@ LENET: list[dict[str, Any]] = [
 ]
 
 
-def test_a_net_of_usual_layers_comes_back_unchanged(tmp_path: Path) -> None:
+def test_a_net_of_common_layers_round_trips_unchanged(tmp_path: Path) -> None:
     before = Net.of(net_data(*LENET))
     after, notes = again(before, tmp_path)
     agree(before, after)
@@ -165,7 +165,7 @@ HIDDEN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("outputs", [["h", "y"], ["drop", "y"], ["h", "drop", "y"], ["h", "drop"]])
-def test_outputs_that_layers_read_come_back(outputs: list[str], tmp_path: Path) -> None:
+def test_outputs_that_layers_read_round_trip(outputs: list[str], tmp_path: Path) -> None:
     before = Net.of(net_data(*HIDDEN, outputs=outputs))
     after, _ = again(before, tmp_path)
     agree(before, after)

@@ -109,7 +109,7 @@ def test_tests_crop_the_center(tmp_path):
     assert fields["limit"] == 6400
 
 
-def test_transforms_compute_what_caffes_do(tmp_path):
+def test_transforms_equal_caffe(tmp_path):
     """DataTransformer: the part in the middle, (x − mean) · scale; rows and columns start at (size − crop) / 2."""
     images = np.random.default_rng(3).integers(0, 256, (5, 3, 9, 8)).astype(np.uint8)
     fields, _ = read(

@@ -87,7 +87,7 @@ def test_text_and_bytes_hold_the_same():
     assert encode(reread) == encode(net)
 
 
-def test_bytes_are_those_of_protocol_buffers():
+def test_bytes_equal_protocol_buffers():
     # Written by hand after https://protobuf.dev/programming-guides/encoding/.
     blob = Message("BlobProto", num=-1, data=np.array([1, 2], np.float32), shape=Message("BlobShape", dim=[300]))
     assert encode(blob) == (

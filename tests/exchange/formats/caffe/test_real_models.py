@@ -152,7 +152,7 @@ def test_a_net_in_its_weights_equals_the_prototxt():
 
 @needs_models
 @pytest.mark.parametrize("name", ["mtcnn/det1", "mtcnn/det2", "lenet/lenet", "cifar10_quick/cifar10_quick"])
-def test_real_nets_come_back(tmp_path, name):
+def test_real_nets_round_trip(tmp_path, name):
     """To the last bit: the same layers with the same weights."""
     path = ROOT / f"{name}.prototxt"
     (weights,) = [file for file in path.parent.glob(f"{path.stem}*.caffemodel*") if "reference" not in file.name]

@@ -80,7 +80,7 @@ def test_a_net_in_the_same_folder_with_its_tests(tmp_path):
     assert [metric.name for metric in spec.net.metrics] == ["accuracy"]
 
 
-def test_without_tests_the_net_is_that_of_training(tmp_path):
+def test_without_test_data_the_net_is_built_for_training(tmp_path):
     spec = loaded(tmp_path, imported(tmp_path, SOLVER + 'net: "small.prototxt"', small=NET))
     assert spec.data.test is None
     assert spec.net.metrics == []
@@ -279,7 +279,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_states_that_are_damaged_or_of_something_else(tmp_path, name):
+def test_damaged_or_foreign_states(tmp_path, name):
     with pytest.raises(InputError) as error:
         imported(tmp_path, SOLVER + 'net: "small.prototxt"', damaged(tmp_path, name), small=NET)
     assert DAMAGED[name] in str(error.value)

@@ -82,7 +82,7 @@ def read(message: Message) -> tuple[SolverSpec, list[str]]:
 
 
 @pytest.mark.parametrize("policy", RATES.values(), ids=RATES)
-def test_rates_are_those_of_caffe_at_every_step(policy):
+def test_rates_equal_caffe_at_every_step(policy):
     solver, _ = read(solver_of(**policy))
     caffe = Caffe({"base_lr": 0.1, "max_iter": STEPS, **policy}, {})
     for step in range(STEPS):
@@ -96,7 +96,7 @@ def test_a_policy_that_changes_nothing_is_a_number():
 
 
 @pytest.mark.parametrize("fields", RULES, ids=lambda fields: " ".join(map(str, fields.values())))
-def test_ten_steps_are_those_of_caffe(fields):
+def test_ten_steps_equal_caffe(fields):
     """With multipliers of rates and decays, and a rate that falls."""
     policy = {"lr_policy": "inv", "gamma": 0.3, "power": 0.75}
     solver, notes = read(solver_of(**policy, **fields))
@@ -163,7 +163,7 @@ def test_all_problems_are_reported_at_once():
     assert len(remarks.problems) == 3
 
 
-def test_momentum_where_caffe_has_none_and_a_delta_of_0():
+def test_momentum_without_counterpart_in_caffe_and_a_delta_of_0():
     message = solver_of(type="AdaGrad", momentum=0.9, delta=0.0)
     _, notes = read(message)
     assert update_rule(message, Diagnostics())["epsilon"] == 1e-30

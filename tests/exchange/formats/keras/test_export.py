@@ -64,7 +64,7 @@ def test_a_permute_is_combined_with_the_order_that_readers_need() -> None:
     ]  # fmt: skip
 
 
-def test_the_same_net_gives_the_same_bytes_that_depend_on_nothing_else(tmp_path: Path) -> None:
+def test_the_same_net_gives_the_same_bytes(tmp_path: Path) -> None:
     case = named("branches of images")
     for name, write in {"a.keras": write_keras, "b.keras": write_keras, "a.weights.h5": write_keras_weights}.items():
         assert write(tmp_path / name, case.exportable) == ("the input `x` is (N, …, channels) in Keras, channels last",)

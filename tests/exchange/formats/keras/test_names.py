@@ -25,7 +25,7 @@ def states(case: Case) -> dict[str, tuple[int, ...]]:
 
 
 @each_class("layer")
-def test_every_state_has_a_place_of_its_own_and_its_axes_turn_back(case: Case) -> None:
+def test_every_state_has_a_separate_path_and_invertible_axes(case: Case) -> None:
     shapes = states(case)
     if not shapes:
         return
@@ -44,7 +44,7 @@ def of(type_: str, names: list[str], **fields: object) -> list[KerasVariable]:
     return variables(LAYERS.parse({"type": type_, **fields}), names)
 
 
-def test_paths_of_variables_are_those_of_keras() -> None:
+def test_paths_of_variables_equal_keras() -> None:
     """As `model.save_weights` of Keras 3.15 writes them."""
     assert [one.path for one in of("BatchNormalization", ["beta", "moving_mean", "moving_variance"], scale=False)] == [
         "vars/0", "vars/1", "vars/2",

@@ -30,7 +30,7 @@ def test_answers_as_keras_did(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "right"), [("sudoku_digits_cnn.h5", 9868), ("mnist_cnn.keras", 9918)])
-def test_is_as_good_on_mnist(name: str, right: int, tmp_path: Path) -> None:
+def test_imported_model_has_the_same_accuracy_on_mnist(name: str, right: int, tmp_path: Path) -> None:
     """Of 10,000 images so many are told right, as by Keras."""
     folder = zoo_root() / "data/mnist"
     images, labels = (gzip.decompress((folder / f"t10k-{what}-ubyte.gz").read_bytes()) for what in FILES)

@@ -34,7 +34,7 @@ LAYERS_OF_IT = {
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_the_next_step_is_that_of_keras(name: str, tmp_path: Path) -> None:
+def test_the_next_step_equals_keras(name: str, tmp_path: Path) -> None:
     """Three steps in Keras, the fourth in both: weights, moving averages and slots all count in it."""
     imported = import_model(FILES / name)
     (tmp_path / "net.yaml").write_text(imported.net, encoding="utf-8")

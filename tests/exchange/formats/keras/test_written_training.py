@@ -23,7 +23,7 @@ RATE = {"learning_rate"}
 @pytest.mark.parametrize(
     "case", [training for training in trainings() if training.net is not LEARNED], ids=lambda training: training.name
 )
-def test_solver_states_and_step_come_back(case: Training, tmp_path: Path) -> None:
+def test_solver_states_and_step_round_trip(case: Training, tmp_path: Path) -> None:
     exportable = case.exportable()
     write_keras(tmp_path / "model.keras", exportable)
     imported = import_model(tmp_path / "model.keras")
@@ -42,7 +42,7 @@ def test_solver_states_and_step_come_back(case: Training, tmp_path: Path) -> Non
     assert sorted(metric.type for metric in after.net.metrics) == sorted(metric.type for metric in before.net.metrics)
 
 
-def test_states_of_learned_arrays_come_back_as_those_of_keras_layers(tmp_path: Path) -> None:
+def test_states_of_learned_arrays_become_states_of_keras_layers(tmp_path: Path) -> None:
     """Bias is an Embedding of one row there, Scale an EinsumDense: names and shapes are other ones, numbers are not."""
     (training,) = (training for training in trainings() if training.net is LEARNED)
     exportable = training.exportable()

@@ -49,7 +49,7 @@ numbers = st.sampled_from(DTYPES).flatmap(
 
 
 @given(st.dictionaries(names | layer_names, numbers, max_size=5), st.text(max_size=20), st.text(max_size=20))
-def test_weights_come_back(
+def test_weights_round_trip(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray], net: str, name: str
 ) -> None:
     path = tmp_path_factory.mktemp("w") / "w.h5"
@@ -61,7 +61,7 @@ def test_weights_come_back(
 
 
 @given(st.lists(names | layer_names, unique=True, max_size=8))
-def test_every_name_has_its_own_place(given_names: list[str]) -> None:
+def test_every_name_has_a_separate_path(given_names: list[str]) -> None:
     """No two names share a dataset, and none lies inside another."""
     paths = [dataset_path(name, given_names) for name in given_names]
     assert len(set(paths)) == len(paths)
@@ -94,7 +94,7 @@ def test_a_file_describes_itself_to_people_and_to_other_programs(tmp_path: Path)
         np.testing.assert_array_equal(file["arrays/conv1/kernel"][...], ARRAYS["conv1/kernel"])
 
 
-def test_a_checkpoint_comes_back_and_serves_as_weights(tmp_path: Path) -> None:
+def test_a_checkpoint_round_trips_and_serves_as_weights(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "c.h5", ARRAYS, ROLES, PROGRESS, "net: net.yaml")
     checkpoint = read_checkpoint(tmp_path / "c.h5")
     assert (checkpoint.progress, checkpoint.roles, checkpoint.spec) == (PROGRESS, ROLES, "net: net.yaml")

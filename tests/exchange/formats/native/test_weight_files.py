@@ -52,7 +52,7 @@ def file_of(header: Any, data: bytes = b"") -> bytes:
 
 @pytest.mark.parametrize("write", [lambda path: write_safetensors(path, ARRAYS, {"k": "v"}),
                                    lambda path: write_npz(path, ARRAYS)])  # fmt: skip
-def test_arrays_come_back_and_bytes_are_the_same_each_time(write: Callable[[Path], None], tmp_path: Path) -> None:
+def test_arrays_round_trip_and_bytes_are_reproducible(write: Callable[[Path], None], tmp_path: Path) -> None:
     first, second = tmp_path / "one", tmp_path / "two"
     write(first)
     write(second)

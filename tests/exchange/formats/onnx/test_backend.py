@@ -71,7 +71,7 @@ def test_inputs_that_shapes_depend_on_are_constants_by_value() -> None:
     assert len(Counted.nets) == 2
 
 
-def test_inputs_are_given_in_order_by_name_or_alone() -> None:
+def test_inputs_are_passed_in_order_by_name_or_as_one_array() -> None:
     prepared, x = Counted.prepare(RELU), np.ones((1, 2, 3), "float32")
     for inputs in ([x], (x,), {"x": x}, x):
         outputs: Any = prepared.run(inputs)
@@ -87,7 +87,7 @@ def test_outputs_are_of_their_declared_type(kind: int) -> None:
 
 
 @pytest.mark.parametrize("message", [None, [(np.dtype("float32"), (2, 3, 2))]])
-def test_a_node_alone(message: Any) -> None:
+def test_a_single_node(message: Any) -> None:
     x = random.normal(size=(2, 6)).astype("float32")
     (y,) = Counted.run_node(node("Reshape", "x s"), [x, np.array([2, 3, 2])], outputs_info=message, opset_version=13)
     np.testing.assert_array_equal(y, x.reshape(2, 3, 2))

@@ -31,7 +31,7 @@ def lenet() -> Net:
     return Net.of(LENET)
 
 
-def test_names_are_those_of_the_net(lenet: Net, tmp_path: Path) -> None:
+def test_names_equal_the_net(lenet: Net, tmp_path: Path) -> None:
     report = export_onnx(lenet.graph, lenet.states, tmp_path / "m.onnx", name="lenet", metadata={"spec": "abc"})
     model = onnx.load(tmp_path / "m.onnx")
     graph = model.graph
@@ -77,7 +77,7 @@ def test_older_opsets(lenet: Net, tmp_path: Path, opset: int) -> None:
     assert onnx.load(tmp_path / "m").opset_import[0].version == opset
 
 
-def test_an_opset_that_cannot_say_it(tmp_path: Path) -> None:
+def test_an_opset_without_the_operator(tmp_path: Path) -> None:
     inputs = {name: {"shape": [3], "dtype": "int32"} for name in "xy"}
     net = Net.of(net_data({"name": "most", "type": "Maximum", "from": ["x", "y"]}, inputs=inputs))
     with pytest.raises(InputError, match=r"layer `most` .* can't be written in ONNX opset 11") as error:

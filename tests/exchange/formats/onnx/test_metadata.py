@@ -9,7 +9,7 @@ from netspec.exchange.formats.onnx.metadata import MOST_CHARACTERS, meanings
 INPUTS, OUTPUTS = {"x": "x_in"}, {"scores": "scores_out", "other": "other"}
 
 
-def test_names_in_the_model_become_those_of_the_net():
+def test_names_in_the_model_become_names_of_the_net():
     metadata = {
         "netspec_classes": '{"scores": ["cat", "dog"]}',
         "netspec_functions": '{"scores": "softmax"}',

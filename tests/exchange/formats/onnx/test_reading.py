@@ -131,7 +131,7 @@ def test_external_weights_outside_the_folder_or_too_short_are_refused(
         imported(beside(tmp_path, **fields), tmp_path)
 
 
-def test_all_of_another_file_is_given_where_no_length_is(tmp_path: Path) -> None:
+def test_a_file_without_a_length_is_external_data_in_full(tmp_path: Path) -> None:
     proto = beside(tmp_path)
     entries = proto.graph.initializer[0].external_data
     del entries[2]

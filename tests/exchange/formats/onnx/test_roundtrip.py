@@ -81,7 +81,7 @@ def test_layers_without_a_roundtrip_are_refused_or_compute_the_same(case: Case, 
 
 
 @pytest.mark.parametrize("case", first_is_fast(c for c in cases("layer") if not has_no_roundtrip(c)))
-def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
+def test_every_layer_round_trips(case: Case, tmp_path: Path) -> None:
     before = one_layer(case)
     after, text = again(before, tmp_path)
     agree(before, after, case.sample.ranges)
@@ -93,7 +93,7 @@ def test_every_layer_comes_back(case: Case, tmp_path: Path) -> None:
         assert types["sample"] in (case.type, *cls.onnx_equivalents), text
 
 
-def test_a_net_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_net_round_trips_unchanged(tmp_path: Path) -> None:
     before = Net.of(LENET)
     after, text = again(before, tmp_path)
     agree(before, after)
@@ -105,7 +105,7 @@ def test_a_net_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("momentum", [0.99, 0.9, 0.5])
-def test_the_momentum_of_moving_averages_comes_back(momentum: float, axis: int, tmp_path: Path) -> None:
+def test_the_momentum_of_moving_averages_round_trips(momentum: float, axis: int, tmp_path: Path) -> None:
     """It says nothing of inference, but a training may go on from what is imported."""
     spec = {"name": "y", "type": "BatchNormalization", "momentum": momentum, "axis": axis}
     before = Net(load_net(parse_yaml(f"netspec: 1\ninputs: {{x: {{shape: [3, 4]}}}}\nlayers: [{spec}]\n", "net.yaml")))

@@ -57,7 +57,7 @@ def test_arrays_of_other_shapes_are_not_assigned() -> None:
     assert "conv1.weight" in arrays  # which is told by its own name
 
 
-def test_a_module_with_several_arrays_of_its_own_leaves_them_to_a_map() -> None:
+def test_a_module_with_several_direct_arrays_needs_a_map() -> None:
     arrays = from_state_dict(modules() | {"layer1.0.other": np.ones(2, "float32")}, WANTED)
     assert "layer1/layer1.0/Mul/scale" not in arrays
     assert {"layer1.0.layer_scale", "layer1.0.other"} <= arrays.keys()
