@@ -1,10 +1,10 @@
 """Write pictures with boxes for a first detector: shapes, or the digits of MNIST, on noisy backgrounds.
 
     python make_pictures.py FOLDER                    # circles, squares and triangles
-    python make_pictures.py FOLDER --digits mnist     # digits from the files of MNIST in the folder `mnist`
+    python make_pictures.py FOLDER --digits           # digits of MNIST
 
 The boxes are written in three formats: FOLDER/train.json and test.json (COCO), FOLDER/Annotations (Pascal VOC, with the
-parts in ImageSets/Main), and FOLDER/data.yaml with FOLDER/labels (YOLO). Needs NumPy and Pillow.
+parts in ImageSets/Main), and FOLDER/data.yaml with FOLDER/labels (YOLO). Needs netspec, which includes MNIST.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Digits:
 
     names = tuple(map(str, range(10)))
 
-    def __init__(self, folder: Path, part: str) -> None:
+    def __init__(self, part: str) -> None:
+        from netspec.data.bundled import zoo_root
+
+        folder = zoo_root() / "data" / "mnist"
         prefix = "train" if part == "train" else "t10k"
         self._images = _idx(folder, f"{prefix}-images-idx3-ubyte", 16).reshape(-1, 28, 28)
         self._labels = _idx(folder, f"{prefix}-labels-idx1-ubyte", 8)
@@ -86,9 +89,7 @@ class Digits:
 
 
 def _idx(folder: Path, name: str, header: int) -> np.ndarray:
-    packed, plain = folder / f"{name}.gz", folder / name
-    data = gzip.decompress(packed.read_bytes()) if packed.is_file() else plain.read_bytes()
-    return np.frombuffer(data, np.uint8, offset=header)
+    return np.frombuffer(gzip.decompress((folder / f"{name}.gz").read_bytes()), np.uint8, offset=header)
 
 
 def background(random: np.random.Generator) -> Image.Image:
@@ -166,12 +167,12 @@ def write_part(folder: Path, part: str, pictures: list[list[Thing]], names: Sequ
     (folder / f"ImageSets/Main/{part}.txt").write_text("".join(stems))
 
 
-def write_pictures(folder: Path, counts: dict[str, int], digits: Path | None = None, seed: int = 1) -> None:
+def write_pictures(folder: Path, counts: dict[str, int], *, digits: bool = False, seed: int = 1) -> None:
     """Write pictures and boxes: `counts` has the number of pictures of each part."""
     names: Sequence[str] = ()
     for stream, (part, count) in enumerate(counts.items()):
         random = np.random.default_rng([seed, stream])
-        objects = Shapes() if digits is None else Digits(digits, part)
+        objects = Digits(part) if digits else Shapes()
         names = objects.names
         (folder / "images" / part).mkdir(parents=True, exist_ok=True)
         pictures = []
@@ -191,10 +192,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train", type=int, default=2000, metavar="N", help="number of training pictures [2000]")
     parser.add_argument("--test", type=int, default=300, metavar="N", help="number of test pictures [300]")
-    parser.add_argument("--digits", type=Path, metavar="FOLDER", help="paste digits from the files of MNIST in FOLDER")
+    parser.add_argument("--digits", action="store_true", help="paste digits of MNIST instead of drawing shapes")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices [1]")
     options = parser.parse_args()
-    write_pictures(options.folder, {"train": options.train, "test": options.test}, options.digits, options.seed)
+    counts = {"train": options.train, "test": options.test}
+    write_pictures(options.folder, counts, digits=options.digits, seed=options.seed)
 
 
 if __name__ == "__main__":

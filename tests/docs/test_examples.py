@@ -91,7 +91,9 @@ def test_every_override_fits_the_file_that_it_is_shown_with(
     monkeypatch.chdir(tmp_path)
     write_files(page, tmp_path)
     (tmp_path / "model_zoo").symlink_to(zoo_root())
-    (tmp_path / "my_net").symlink_to(zoo_root() / "lenet_mnist")  # as `netspec zoo copy` makes it
+    copies = {words[3]: words[2] for words in commands(page) if words[:2] == ["zoo", "copy"] and len(words) > 3}
+    for folder, model in {"my_net": "lenet_mnist", **copies}.items():
+        (tmp_path / folder).symlink_to(zoo_root() / model)
     files, overrides = files_and_overrides([word for word in words[1:] if not word.startswith("--")])
     initialized = [f"{words[1]}/train.yaml" for words in commands(page) if words[0] == "init"]
     for file in files:

@@ -32,6 +32,14 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
     "text": (["text.md"], {"curl -L -o tinyshakespeare.txt": TEXT, "--prompt 'ROMEO:'": "--prompt 'ABC' --tokens 5"}),
     "time series": (["time_series.md"], {"netspec train train.yaml": "netspec train train.yaml train.max_epochs=5"}),
     "segmentation": (["segmentation.md"], {"range(240)": "range(24)", "train.max_epochs=8": "train.max_epochs=1"}),
+    "detection": (
+        ["detection.md"],
+        {
+            "detector/shapes\n": "detector/shapes --train 40 --test 4\n",
+            "--digits\n": "--digits --train 40 --test 4\n",
+            "netspec train detector/train.yaml": "netspec train detector/train.yaml train.max_epochs=1",
+        },
+    ),
     "python": (["python.md"], {}),
 }
 """Pages of each task, and replacements in their commands."""
