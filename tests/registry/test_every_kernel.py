@@ -163,14 +163,17 @@ def _kernel_params() -> Iterator[tuple[str, Kernel, type[Op], Any, str]]:
         yield label, kernel, op, pytest.mark.gpu if label == "cuda" else (), test_id
 
 
-def each_kernel(*, applies: Callable[[Case], bool] = lambda _: True) -> Callable[[Callable[[Case], None]], Any]:
+def each_kernel(
+    *, applies: Callable[[Case], bool] = lambda _: True, compiled_is_slow: bool = False
+) -> Callable[[Callable[[Case], None]], Any]:
     """Turn a check of a case into a test per kernel and op class, which calls it for every case that it applies to.
 
     Calls are built when the first test runs: that takes long. Tests on a GPU carry the marker.
     """
-    params = [
-        pytest.param(label, kernel, op, marks=mark, id=test_id) for label, kernel, op, mark, test_id in _kernel_params()
-    ]
+    params = []
+    for label, kernel, op, mark, test_id in _kernel_params():
+        is_slow = compiled_is_slow and kernel.backend in COMPILED
+        params.append(pytest.param(label, kernel, op, marks=pytest.mark.slow if is_slow else mark, id=test_id))
 
     def decorate(check: Callable[[Case], None]) -> Any:
         @pytest.mark.parametrize(("label", "kernel", "op"), params)
@@ -253,7 +256,7 @@ def test_nan_stays_nan(case: Case, singles: set[bool]) -> None:
                 assert np.isnan(fetch(device, y, value.type, layout))[np.isnan(right)].all()
 
 
-@each_kernel(applies=has_several_results)
+@each_kernel(applies=has_several_results, compiled_is_slow=True)  # each selection of results is compiled
 def test_computes_any_one_of_its_results(case: Case) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
     expected = evaluate(made.node.outputs, made.feeds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from netspec.sklearn import Classifier, Regressor
@@ -17,6 +18,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@parametrize_with_checks([Classifier(**SETTINGS), Regressor(**SETTINGS)])
-def test_estimator(estimator: Any, check: Any) -> None:
+@parametrize_with_checks([Classifier(**SETTINGS)])
+def test_classifier(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([Regressor(**SETTINGS)])
+def test_regressor(estimator: Any, check: Any) -> None:
     check(estimator)
