@@ -24,6 +24,7 @@ from netspec.solvers.schedules.constant import Constant
 from netspec.tools.specs import load_train
 from netspec.training.chart_pictures import write_picture
 from netspec.training.charts import AxisScale, Chart, Curve
+from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint
@@ -108,7 +109,7 @@ def find_learning_rate(
 
         >>> netspec.find_learning_rate("train.yaml").suggested
     """
-    spec = with_samples(load_train(source, overrides), samples)
+    spec, _ = with_class_weights(with_samples(load_train(source, overrides), samples))
     assert isinstance(spec.solver, SolverSpec)
     if spec.solver.full_batch:
         message = f"{spec.solver.type} finds the length of its steps itself"

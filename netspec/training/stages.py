@@ -24,6 +24,7 @@ from netspec.schema.load import load_train
 from netspec.schema.specs.stages import StageSpec, stage_specs
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.callbacks.base import Callback, CallbackSpec
+from netspec.training.class_weights import with_class_weights
 from netspec.training.events import Event, Listener, LogFiles, done_event, elapsed, format_event
 from netspec.training.resume import check_unchanged
 from netspec.training.run_directory import BEST, WEIGHTS, RunDir
@@ -75,6 +76,7 @@ def train_stages(
     `StoppedBetweenStages`, and `InputError` if a stage that has ended was another one.
     """
     began = time.perf_counter()
+    spec, notes = with_class_weights(spec)
     folder.write_spec(resolved_yaml(spec))
     with LogFiles(folder.folder) as log:
         run, steps, seconds = None, 0, 0.0
@@ -86,7 +88,8 @@ def train_stages(
                 seconds += elapsed(own.log)
                 continue
             events = _StageEvents(number, spec, steps, seconds, (log, *listeners))
-            events.announce(stage)
+            events.announce(stage, notes)
+            notes = []
             with _recorded(folder, own, number, log):
                 stop = _StopRequest()
                 run = train(
@@ -198,8 +201,10 @@ class _StageEvents:
         for listener in self.listeners:
             listener(dict(event))
 
-    def announce(self, stage: TrainSpec) -> None:
-        """Send a note that the stage begins."""
+    def announce(self, stage: TrainSpec, notes: Sequence[str]) -> None:
+        """Send a note that the stage begins, after other notes."""
+        for note in notes:
+            self._send({"event": "note", "stage": self.number, "message": note})
         name = f" ({self._stage.name})" if self._stage.name else ""
         frozen = f", frozen: {listing(self._stage.freeze)}" if self._stage.freeze else ""
         epochs, steps = stage.train.max_epochs, stage.train.max_steps

@@ -70,6 +70,20 @@ def test_a_resumed_run_has_bit_identical_weights(spec: SpecMaker, tmp_path: Path
         np.testing.assert_array_equal(second[name], value)
 
 
+def test_stages_of_a_run_have_the_same_weights(spec: SpecMaker, points: Path, tmp_path: Path):
+    staged = with_weights(spec(), BALANCED)
+    staged["stages"] = [{"max_steps": 4, "freeze": ["fc1"]}, {"max_steps": 5}]
+    events: list[Event] = []
+    first = run(staged, run_dir=tmp_path / "run", listeners=[events.append])
+    assert sum("class_weight: balanced" in event.get("message", "") for event in events) == 1
+    resumed = run(staged, run_dir=tmp_path / "run", resume=True)
+    assert resumed.steps == first.steps == 9
+    files = [tmp_path / "run/spec.yaml", tmp_path / "run/stage-1/spec.yaml", tmp_path / "run/stage-2/spec.yaml"]
+    saved = [getattr(load_train(file).net.losses[0], "class_weight", None) for file in files]
+    assert saved[0] != BALANCED
+    assert saved[0] == saved[1] == saved[2]
+
+
 def test_evaluation_of_a_file_counts_the_training_data(spec: SpecMaker, tmp_path: Path):
     finished = run(with_weights(spec(), BALANCED), run_dir=tmp_path / "run")
     of_run = evaluated(finished.run_dir / "spec.yaml", finished.weights)
