@@ -28,6 +28,7 @@ TEXT = "python -c \"print((''.join(map(chr, range(33, 97))) + chr(10)) * 60)\" >
 """Writes 65 characters again and again in place of Shakespeare's works."""
 TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
     "images": (["images.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
+    "fine-tuning": (["images.md", "fine_tuning.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
     "table": (["tables.md"], {}),
     "text": (["text.md"], {"curl -L -o tinyshakespeare.txt": TEXT, "--prompt 'ROMEO:'": "--prompt 'ABC' --tokens 5"}),
     "time series": (["time_series.md"], {"netspec train train.yaml": "netspec train train.yaml train.max_epochs=5"}),
