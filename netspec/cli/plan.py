@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netspec.backends.device import machine_memory
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
@@ -113,6 +112,8 @@ def _print_groups(costs: Costs) -> None:
 
 
 def _print_programs(costs: Costs) -> None:
+    from netspec.backends.device import machine_memory
+
     states_bytes = sum(costs.states_bytes.values())
     staged = any(program.staged_bytes for program in costs.programs.values())
     rows = [
