@@ -21,12 +21,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     counts: dict[str, Counter[str]] = {}
     for state in ("passed", "skipped", "failed"):
         for report in terminalreporter.stats.get(state, []):
-            _, actual, rest = report.nodeid.partition("::OnnxBackend")
-            if actual:
+            _, marker, rest = report.nodeid.partition("::OnnxBackend")
+            if marker:
                 counts.setdefault(rest.partition("ModelTest")[0], Counter())[state] += 1
-    for suite, actual in sorted(counts.items()):
-        total = actual.total()
+    for suite, states in sorted(counts.items()):
+        total = states.total()
         terminalreporter.write_line(
-            f"onnx.backend.test, {suite}: {actual['passed']} of {total} pass, {actual['skipped']} are excluded "
-            f"(-rs says why), {actual['failed']} fail"
+            f"onnx.backend.test, {suite}: {states['passed']} of {total} pass, {states['skipped']} are excluded "
+            f"(-rs says why), {states['failed']} fail"
         )

@@ -188,7 +188,7 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
     "transposed convolution with rest": (
         model([node("ConvTranspose", "x w b", strides=[3], group=2, output_padding=[2])], ("N", 2, 4),
               w=floats(2, 2, 2), b=B),
-        "{name: y, type: Conv1DTranspose, filters: 4, kernel_size: 2, strides: 3, output_padding: 2, groups: 2}",
+        "{name: y, type: Conv1DTranspose, filters: 4, kernel_size: 2, strides: 3, groups: 2, output_padding: 2}",
     ),
     "transposed convolution with gaps": (
         model([node("ConvTranspose", "x w b", strides=[3])], ("N", 2, 4), w=floats(2, 4, 2), b=B),
