@@ -12,6 +12,8 @@ from netspec.exchange.files import write_atomically
 from netspec.tools.init.files import Files
 
 TASKS = ("classification", "regression", "text", "forecast")
+HEAD = 2**16
+"""Number of bytes of a JSON file in which COCO's annotations are recognized."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,19 @@ def init(
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
 
 
+def _box_annotations(folder: Path) -> Path | None:
+    """Return the annotations of boxes in a folder: Pascal VOC's, YOLO's or COCO's; None if there are none."""
+    if any((folder / "Annotations").glob("*.xml")):
+        return folder / "Annotations"
+    if (folder / "data.yaml").is_file():
+        return folder / "data.yaml"
+    for file in sorted(folder.glob("*.json")):
+        with file.open("rb") as document:
+            if b'"images"' in document.read(HEAD):
+                return file
+    return None
+
+
 def _existing(files: Sequence[Path]) -> list[Problem]:
     """Return a problem if some of the files to write exist."""
     existing = [str(file) for file in files if file.exists()]
@@ -106,6 +121,12 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         raise InputError("--target names a column of a table", expected="a table", got=f"the folder {path}")
     if task != "text" and trunk is None and (folders := mask_folders(path)) is not None:
         return mask_files(path, folder, net, folders)
+    if task != "text" and trunk is None and (annotations := _box_annotations(path)) is not None:
+        raise InputError(
+            f"{path} has pictures with boxes, for which no files are written", got=str(annotations),
+            hint="`netspec zoo copy shapes_detector detector` copies a detector; set `path` and `annotations` in "
+            "its train.yaml",
+        )  # fmt: skip
     if task != "text" and has_images(path):
         return image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
     if task != "text" and has_sounds(path):

@@ -244,3 +244,19 @@ def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, norm
         assert scale == pytest.approx(np.std(50 * values), rel=0.1)  # of the training split
     log = (tmp_path / "run" / "log.txt").read_text()
     assert f"({run.test.in_units['mae']:.5g} in the target's unit)" in log
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("Annotations/a.xml", "<annotation/>"), ("data.yaml", "names: [cat]"), ("boxes.json", '{"images": []}')],
+)
+def test_annotations_of_boxes_lead_to_the_detector_in_the_zoo(tmp_path: Path, name: str, content: str) -> None:
+    for folder in ("images", "others"):
+        (tmp_path / folder).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / folder / "a.png")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match="has pictures with boxes, for which no files are written") as error:
+        init(tmp_path)
+    assert "netspec zoo copy shapes_detector" in str(error.value.problems[0].hint)
+    assert str(error.value.problems[0].got).endswith(name.partition("/")[0])
