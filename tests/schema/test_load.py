@@ -115,16 +115,16 @@ def test_problems_of_python_data():
 <python>:10:1: error: `Dense` has no field `unit`
   10 | layers.0.unit='${1/0}'
      | ^
-  expected: one of activation, activity_regularizer, from, if, learning_rate_multiplier, name, repeat, share, \
-trainable, type, units, weight_decay_multiplier
   hint: did you mean `units`?
+  expected: one of units, activation, activity_regularizer, from, if, learning_rate_multiplier, name, repeat, \
+share, trainable and 2 more
 <python>:10:18: error: division by zero: 1/0
   10 | layers.0.unit='${1/0}'
      |                  ^
 <python>:11:10: error: unknown layer 'Flat'
   11 | layers.1='Flat'
      |          ^
-  expected: one of Flatten, Add, Conv2D, Dense, Dropout
+  expected: one of Add, Conv2D, Dense, Dropout, Flatten
   got: 'Flat' (text)
   hint: did you mean `Flatten`?
 3 errors
@@ -172,8 +172,8 @@ def test_all_problems_of_all_files_are_reported_in_full(folder):
 net.yaml:2:1: error: `net` has no field `nam`
   2 | nam: lenet
     | ^
-  expected: one of blocks, description, expect, include, inputs, layers, losses, metrics, name, netspec, outputs, vars
   hint: did you mean `name`?
+  expected: one of name, blocks, description, expect, include, inputs, layers, losses, metrics, netspec and 2 more
 net.yaml:4:26: error: the sizes of a shape must be integers ≥ 1
   4 |   image: {shape: [1, 28, -28]}
     |                          ^
@@ -188,9 +188,9 @@ net.yaml:5:29: error: `dtype` has an unknown value
 net.yaml:7:33: error: `Conv2D` has no field `filter`
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
     |                                 ^
-  expected: one of activity_regularizer, filters, from, if, kernel_initializer, kernel_size, learning_rate_multiplier, \
-name, padding, repeat, share, strides, trainable, type, use_bias, weight_decay_multiplier
   hint: did you mean `filters`?
+  expected: one of filters, activity_regularizer, from, if, kernel_initializer, kernel_size, \
+learning_rate_multiplier, name, padding, repeat and 6 more
 net.yaml:7:60: error: `kernel_size` is too long
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
     |                                                            ^
@@ -209,9 +209,9 @@ net.yaml:8:25: error: unknown layer 'InnerProduct'
 net.yaml:9:29: error: `Dense` has no field `num_output`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                             ^
-  expected: one of activation, activity_regularizer, from, if, learning_rate_multiplier, name, repeat, share, \
-trainable, type, units, weight_decay_multiplier
   hint: `num_output` is Caffe's name: use `filters` (Conv2D) or `units` (Dense)
+  expected: one of name, units, activation, activity_regularizer, from, if, learning_rate_multiplier, repeat, \
+share, trainable and 2 more
 net.yaml:9:50: error: there is no layer or input named `conv3`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                                                  ^
@@ -245,9 +245,8 @@ train.yaml:5:20: error: `max_steps` is not an integer
 train.yaml:6:1: error: a training file has no field `optimizer`
   6 | optimizer: adam
     | ^
-  expected: one of callbacks, compile, data, description, expect, include, init_from, name, net, netspec, \
-parallel, solver, stages, train, vars
   hint: use `solver`
+  expected: one of solver, callbacks, compile, data, description, expect, include, init_from, name, net and 5 more
 17 errors
 """
     )
@@ -277,9 +276,9 @@ train.yaml:2:6: error: no such file: nett.yaml
 train.yaml:7:9: error: `train` has no field `max_step`
   7 | train: {max_step: 1000}
     |         ^
-  expected: one of accumulate, checkpoint_every, early_stopping, keep_checkpoints, log_every, loss_scale, max_epochs, \
-max_steps, memory_budget, mode, monitor, precision, recompute, restore_best, seed, test_every
   hint: did you mean `max_steps`?
+  expected: one of max_steps, accumulate, checkpoint_every, early_stopping, keep_checkpoints, log_every, \
+log_gradient_norm, log_metrics, loss_scale, max_epochs and 8 more
 2 errors
 """
     )
