@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
@@ -280,19 +280,19 @@ def _predict_content(
 def _predict_raw(model: Model, spec: TrainSpec, samples: object, batch_size: int | None) -> Iterator[PredictedBatch]:
     """Predict for pictures, rows or texts in memory, which have numbers instead of files."""
     with raw_files(samples, inference_split(spec)) as (paths, split):
-        yield from _numbered(batch.outputs for batch in predict_files(model, spec, paths, batch_size, split))
+        yield from _numbered(predict_files(model, spec, paths, batch_size, split))
 
 
 def _predict_arrays(model: Model, arrays: Mapping[str, Any], batch_size: int | None) -> Iterator[PredictedBatch]:
-    return _numbered(model.predict_batches(arrays, batch_size))
+    return _numbered(PredictedBatch({}, outputs) for outputs in model.predict_batches(arrays, batch_size))
 
 
-def _numbered(batches: Iterable[dict[str, NDArray[Any]]]) -> Iterator[PredictedBatch]:
-    """Yield outputs with the numbers of their samples, from 1."""
+def _numbered(batches: Iterable[PredictedBatch]) -> Iterator[PredictedBatch]:
+    """Yield predictions with the numbers of their samples, from 1."""
     first = 1
-    for outputs in batches:
-        samples = len(next(iter(outputs.values())))
-        yield PredictedBatch({"row": [*range(first, first + samples)]}, outputs)
+    for batch in batches:
+        samples = len(next(iter(batch.outputs.values())))
+        yield replace(batch, ids={"row": [*range(first, first + samples)]})
         first += samples
 
 
@@ -301,15 +301,7 @@ def _answered(
 ) -> Iterator[AnsweredBatch]:
     """Decode the outputs of batches, and add the columns of their rows."""
     for batch in batches:
-        columns: dict[str, Column] = {**batch.ids, **answers_of(batch.outputs, decoders, top)}
-        for name, values in columns.items():
-            if batch.sizes is not None and name.rpartition(".")[2] == "mask":
-                columns[name] = [_resized(mask, size) for mask, size in zip(values, batch.sizes, strict=True)]
-            if batch.windows is not None and name.rpartition(".")[2] == "boxes":
-                columns[name] = [
-                    boxes if window is None else boxes_in_picture(boxes, window)
-                    for boxes, window in zip(values, batch.windows, strict=True)
-                ]
+        columns = answers_of(batch, decoders, top)
         if rows is not None:
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
@@ -326,13 +318,23 @@ def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
     return resized
 
 
-def answers_of(outputs: Mapping[str, NDArray[Any]], decoders: Mapping[str, Decoder], top: int) -> dict[str, Column]:
-    """Return the columns of answers for outputs (N, …); if there are several, `OUTPUT.COLUMN`."""
-    return {
-        column if len(decoders) == 1 else f"{name}.{column}": values
-        for name, output in outputs.items()
-        for column, values in decoders[name](output, top).items()
-    }
+def answers_of(batch: PredictedBatch, decoders: Mapping[str, Decoder], top: int) -> dict[str, Column]:
+    """Return the ids and the columns of answers for a batch; if the net has several outputs, `OUTPUT.COLUMN`.
+
+    Masks and boxes are those of the pictures in their files, if these are known.
+    """
+    columns: dict[str, Column] = dict(batch.ids)
+    for output, array in batch.outputs.items():
+        for column, values in decoders[output](array, top).items():
+            if column == "mask" and batch.sizes is not None:
+                values = [_resized(mask, size) for mask, size in zip(values, batch.sizes, strict=True)]
+            if column == "boxes" and batch.windows is not None:
+                values = [
+                    boxes if window is None else boxes_in_picture(boxes, window)
+                    for boxes, window in zip(values, batch.windows, strict=True)
+                ]
+            columns[column if len(decoders) == 1 else f"{output}.{column}"] = values
+    return columns
 
 
 def _renamed(columns: Mapping[str, Column], reserved: Sequence[str]) -> dict[str, Column]:

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from netspec import predict
 from netspec.data.imaging.palette import class_colors
+from netspec.tools.serving.service import PredictionService
 from tests.cli.conftest import Netspec
 
 NET = """\
@@ -116,6 +118,17 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     assert {(result["image_id"], result["category_id"], *map(round, result["bbox"])) for result in results} == {
         (entry["image_id"], entry["category_id"], *entry["bbox"]) for entry in expected
     }
+
+    with Image.open("photos/003.png") as picture:
+        answered = predict("run", [picture.copy()], device="reference").answers
+    assert found_boxes(answered["boxes"][0]) == boxes_of(3)
+    service = PredictionService("run", device="reference", max_batch=1)
+    try:
+        samples = service.read(Path("photos/003.png").read_bytes(), "image/png")
+        (answer,) = service.answers(samples, service.submit(samples.inputs).result(), top=1)
+    finally:
+        service.close()
+    assert found_boxes(answer["boxes"]) == boxes_of(3)
 
 
 def test_boxes_are_drawn_on_pictures(netspec: Netspec, photos: Path) -> None:

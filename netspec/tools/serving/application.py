@@ -162,11 +162,11 @@ class _Endpoints:
             raise RequestError(400, "the body is empty")
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         loop = asyncio.get_running_loop()
-        ids, arrays = await loop.run_in_executor(self._threads, self._service.read, body, content_type)
-        outputs = await self._compute(arrays)
-        answers = self._service.answers
-        found = await self._run(sum(array.nbytes for array in outputs.values()), answers, ids, outputs, top)
-        return _json({"model": self._service.name, "answers": found})
+        samples = await loop.run_in_executor(self._threads, self._service.read, body, content_type)
+        outputs = await self._compute(samples.inputs)
+        size = sum(array.nbytes for array in outputs.values())
+        answers = await self._run(size, self._service.answers, samples, outputs, top)
+        return _json({"model": self._service.name, "answers": answers})
 
     def _check_model(self, request: Request) -> None:
         name, version = request.path_params["model"], request.path_params.get("version", VERSION)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
 from netspec.training.model import Model
+from netspec.training.picture_windows import Window
 from netspec.training.predict_files import FilePreparation
 from netspec.training.raw_samples import Row, sample_kind, write_rows, write_texts
 
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
 
 PICTURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp"}
 """Suffixes of pictures by the first bytes of the file."""
+
+
+class PreparedBody(NamedTuple):
+    """The samples in the body of a request."""
+
+    ids: dict[str, list[Any]]
+    """Identifiers of the samples, such as `{"row": [1, 2]}`."""
+    inputs: Arrays
+    """Inputs of the net, (N, …) by name."""
+    windows: list[Window | None]
+    """The part of each picture that the net sees, in pixels; empty for other samples."""
 
 
 class BodyReader:
@@ -56,8 +68,8 @@ class BodyReader:
                 columns.append({"name": name, "type": kind, **values})
         return columns
 
-    def read(self, body: bytes, content_type: str) -> tuple[dict[str, list[Any]], Arrays]:
-        """Return the ids of the samples in a body, such as `{"row": [1, 2]}`, and the inputs of the net.
+    def read(self, body: bytes, content_type: str) -> PreparedBody:
+        """Return the samples in a body as inputs of the net.
 
         Raises `RequestError` 400 or 422 with what is wrong in the body.
         """
@@ -73,17 +85,19 @@ class BodyReader:
             except InputError as error:
                 raise as_request_error(error, 422, folder) from None
 
-    def _prepare(self, paths: Sequence[Path], split: Source) -> tuple[dict[str, list[Any]], Arrays]:
+    def _prepare(self, paths: Sequence[Path], split: Source) -> PreparedBody:
         ids: dict[str, list[Any]] = {}
+        windows: list[Window | None] = []
         parts: list[Mapping[str, NDArray[Any]]] = []
         for identities, batch in self._preparation.batches(paths, split=split):
             for key, values in identities.items():
                 ids.setdefault(key, []).extend(values)
             parts.append(batch.inputs)
+            windows += self._preparation.picture_windows(identities) or []
         if not parts:
             raise RequestError(422, "there is no sample in the body")
         ids.pop("file", None)
-        return ids, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return PreparedBody(ids, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, windows)
 
     def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:
         """Write the samples of a body to files; return these and the source that describes their format."""

@@ -18,10 +18,11 @@ from netspec.tools.serving.batching import Arrays, Batcher, batch_sizes
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
-from netspec.tools.serving.samples import BodyReader
+from netspec.tools.serving.samples import BodyReader, PreparedBody
 from netspec.training.decoding import decoders_of
 from netspec.training.evaluation import wanted_inputs
 from netspec.training.inputs import check_inputs
+from netspec.training.predict_files import PredictedBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,15 +102,16 @@ class PredictionService:
             {name: array.astype(self._inputs[name].dtype, copy=False) for name, array in checked.items()}, samples
         )
 
-    def read(self, body: bytes, content_type: str) -> tuple[dict[str, list[Any]], Arrays]:
-        """Return the ids of the samples in a body, and the inputs of the net. Raises `RequestError`."""
+    def read(self, body: bytes, content_type: str) -> PreparedBody:
+        """Return the samples in a body as inputs of the net. Raises `RequestError`."""
         if self._reader is None:
             raise RequestError(422, "the model comes without its training and takes arrays: send them to /v2")
         return self._reader.read(body, content_type)
 
-    def answers(self, ids: Mapping[str, list[Any]], outputs: Arrays, top: int) -> list[dict[str, Any]]:
+    def answers(self, samples: PreparedBody, outputs: Arrays, top: int) -> list[dict[str, Any]]:
         """Return the answers for samples, as plain data; `top` is the number of classes to name."""
-        columns = {**ids, **answers_of(outputs, self._decoders, top)}
+        batch = PredictedBatch(samples.ids, outputs, windows=samples.windows or None)
+        columns = answers_of(batch, self._decoders, top)
         return [
             {
                 name: value.tolist() if isinstance(value, np.ndarray) else value
