@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -218,21 +217,24 @@ class Loader:
 
     @property
     def unit_scales(self) -> dict[str, float]:
-        """By input that is a single number in other units than those of the data: the factor that converts back."""
+        """By input of numbers in other units than those of the data: the factor that converts all of them back."""
         scales: dict[str, float] = {}
         label = getattr(self._split, "label", None)
         column = self.learned.source.get(str(label)) if label is not None else None
         for binding in self._bindings:
-            if prod(binding.shape) != 1:
+            if len(binding.shape) > 1:
                 continue
             steps = [step for name, step in self.transforms if name == binding.name]
-            ends = np.array([0.0, 1.0]).reshape(2, *binding.shape)
+            ends = np.stack([np.zeros(binding.shape), np.ones(binding.shape)])
             try:
                 for step in reversed(steps):
                     ends = step.restore(ends)
             except NotImplementedError:
                 continue
-            scale = float(ends[1].item() - ends[0].item())
+            factors = np.unique(ends[1] - ends[0])
+            if len(factors) != 1:
+                continue
+            scale = float(factors[0])
             if binding.field == LABEL and isinstance(column, Mapping) and "scale" in column:
                 scale *= float(np.asarray(column["scale"]).flat[0])
             if scale != 1.0:

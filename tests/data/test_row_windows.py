@@ -142,6 +142,7 @@ net:
   inputs: {past: {shape: [4]}, label: {shape: [2]}}
   layers: [{name: forecast, type: Dense, units: 2, from: past}]
   losses: [{type: MeanSquaredError, from: [forecast, label]}]
+  metrics: [{type: MeanAbsoluteError, name: mae, from: [forecast, label]}]
 data:
   train:
     source: csv
@@ -163,6 +164,9 @@ def test_forecasts_are_in_the_units_of_the_data(tmp_path: Path) -> None:
     (tmp_path / "series.csv").write_text("day,value\n" + "".join(f"{day},{v}\n" for day, v in enumerate(values)))
     (tmp_path / "train.yaml").write_text(SPEC)
     run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
+    assert run.test is not None
+    deviation = np.std(values[:60])
+    np.testing.assert_allclose(run.test.in_units["mae"], run.test.metrics["mae"] * deviation, rtol=1e-4)
     (importance,) = netspec.explain_columns(run.run_dir, device="reference")
     assert importance.column == "value"
     assert importance.increase > 0.5  # the values of the label's own past, in standard deviations
