@@ -61,7 +61,8 @@ def check(
     exists, and that its headers and first samples fit the net. Lists all errors with their lines, then warnings about
     probable mistakes: probabilities for a loss of logits, pixels without scaling, unused layers, and others.
 
-    With --export, also lists layers that the format does not support. Prints notes on what it leaves out to stderr.
+    With --export, also lists layers that the format does not support. Notes about parts
+    that an export leaves out, such as losses, go to stderr.
     Formats: onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
 
     With --json, prints a list of objects with severity (error or warning), file, line, column, path, message, expected,

@@ -54,7 +54,7 @@ def explain(
     if input_file is not None and target is None:
         raise InputError("--output is missing", expected="the name of a PNG file, such as why.png")
     if input_file is None and (target is not None or label is not None):
-        raise InputError("--output and --class explain a picture", expected="--input with its path")
+        raise InputError("--output and --class explain an image", expected="--input with its path")
     spec, weights = find_weights(spec, weights)
     from netspec.tools.explain import explain_columns, explain_picture
 

@@ -77,8 +77,8 @@ def export(
     relative to an output's largest magnitude. Transforms of the training data are not part of the model: they are
     listed, and recorded if the format allows it. A symbolic batch size accepts any number of samples.
 
-    With --with-preprocessing, an ONNX model takes samples as the data has them, such as pixels, and returns
-    probabilities. It is compared with `netspec predict` on samples of the test data. Lists steps that it lacks. A
+    With --with-preprocessing, an ONNX model takes raw samples, such as pixels, and returns probabilities. It is
+    compared with `netspec predict` on samples of the test data. Preprocessing steps outside the model are listed. A
     folder gets such a model by default.
 
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and

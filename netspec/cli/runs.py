@@ -30,7 +30,9 @@ MAX_METRICS = 4
     epilog=examples("netspec runs", "netspec runs experiments --sort best --reverse", "netspec runs --csv > runs.csv"),
 )
 def runs(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Search this folder and those below it.")] = "runs",
+    folder: Annotated[
+        str, typer.Argument(metavar="[DIR]", help="Search this folder and all below it [default: runs].")
+    ] = "runs",
     sort: Annotated[
         str | None, typer.Option(metavar="FIELD", help="Sort by a column, metric or setting [default: started].")
     ] = None,

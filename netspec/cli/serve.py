@@ -41,7 +41,7 @@ def serve(
 ) -> None:
     """Answer requests to a trained net over HTTP.
 
-    POST a picture, a JSON row or a text to /predict, or tensors to /v2/models/NAME/infer (Open Inference Protocol). The
+    POST an image, a JSON row or a text to /predict, or tensors to /v2/models/NAME/infer (Open Inference Protocol). The
     page at / has a form for browsers, /metrics is for Prometheus. Ctrl-C or SIGTERM finishes open requests, and stops.
     """
     from pathlib import Path

@@ -42,7 +42,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run, or start from FILE (see above).")] = False,
     weights: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Start from these weights, where names and shapes match.")
+        str | None, typer.Option(metavar="FILE", help="Load weights that match by name and shape.")
     ] = None,
     device: Device = "auto",
     threads: Threads = None,

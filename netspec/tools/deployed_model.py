@@ -1,4 +1,4 @@
-"""A model with its preprocessing and postprocessing: it takes samples as the data has them, and gives probabilities.
+"""A model with its preprocessing and postprocessing: it takes raw samples, and returns probabilities.
 
 The transforms of a training become ops in front of the net, as far as they have an exact form, and the function that
 `predict` applies to an output becomes ops behind it. Exporters write this graph like that of the net alone.

@@ -81,7 +81,7 @@ def explain_picture(
     if len(arrays) != 1 or len(images) != 1:
         expected = "a net with one input of images (C, H, W)"
         got = ", ".join(f"`{name}`: {list(array.shape[1:])}" for name, array in arrays.items())
-        raise InputError("only classes of pictures can be explained by covering parts", expected=expected, got=got)
+        raise InputError("only classes of images can be explained by covering parts", expected=expected, got=got)
     image = arrays[images[0]][:1]
     output_name, decoder = next(iter(decoders_of(spec, model.preprocessing).items()))
 

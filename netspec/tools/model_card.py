@@ -194,7 +194,7 @@ def _preprocessing(deployed: DeployedModel | None, left_out: Sequence[str]) -> I
         yield from ("Not in the model, and up to the program that runs it:", "")
         yield from (f"- {line}" for line in left_out)
     else:
-        yield "Nothing else is needed: the model takes samples as the data has them."
+        yield "Nothing else is needed: the model takes raw samples."
     yield ""
 
 

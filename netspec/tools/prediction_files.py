@@ -199,7 +199,7 @@ def _write_pictures(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
             file = f"{Path(name).stem}.png"
             if file in written:
                 raise InputError(
-                    f"two pictures would be written to {folder / file}", expected="pictures with different names",
+                    f"two images would be written to {folder / file}", expected="images with different names",
                     got=f"{written[file]} and {name}",
                 )  # fmt: skip
             written[file] = name
@@ -224,7 +224,7 @@ def _mask_picture(mask: NDArray[Any]) -> Picture:
 def _picture_with_boxes(name: str, boxes: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Picture:
     """Return the picture in a file with its boxes, each labelled with its class and score."""
     if not Path(name).is_file():
-        raise InputError("boxes are drawn on the pictures in files", expected="files as --input", got=name)
+        raise InputError("boxes can only be drawn on images in files", expected="files as --input", got=name)
     from netspec.data.imaging.box_drawing import with_boxes
     from netspec.data.readers.decode import ImageDecoder
 

@@ -105,7 +105,7 @@ def write_picture(charts: Sequence[Chart], path: Path) -> None:
     """Write charts, one below the other, to an SVG or PNG file, by suffix. Raises `InputError` for other suffixes."""
     if path.suffix.lower() not in SUFFIXES:
         expected = " or ".join(f"a file name that ends in {suffix}" for suffix in SUFFIXES)
-        raise InputError("pictures are written as SVG or PNG", expected=expected, got=str(path))
+        raise InputError("charts are written as SVG or PNG", expected=expected, got=str(path))
     write = _write_svg if path.suffix.lower() == ".svg" else _write_png
     write_atomically(path, lambda staged: write(charts, staged))
 

@@ -175,7 +175,7 @@ def test_values_that_are_missing_are_counted(netspec, work):
         (("train.yaml", "--split", "tests"), "did you mean `test`?"),
         (("train.yaml", "--split", "test", "~data.test"), "there is no test data"),
         (("train.yaml", "--samples", "-1"), "--samples must be 0 or more"),
-        (("train.yaml", "--out", "sheet.jpg"), "--out: pictures are written as PNG"),
+        (("train.yaml", "--out", "sheet.jpg"), "--out: images are written as PNG"),
         (("train.yaml", "--out", "nowhere/sheet.png"), "--out: there is no folder nowhere"),
         (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
     ],

@@ -144,7 +144,7 @@ def test_boxes_are_drawn_on_pictures(netspec: Netspec, photos: Path) -> None:
     Path("photos/000.png").rename("more/001.png")
     result = netspec("predict", "run", "--input", "photos", "more", "--output", "again")
     assert result.status == 2
-    assert "two pictures would be written to again/001.png" in result.err
+    assert "two images would be written to again/001.png" in result.err
 
 
 @pytest.mark.parametrize(

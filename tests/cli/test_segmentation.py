@@ -109,7 +109,7 @@ def test_masks_of_the_same_name_are_not_overwritten(netspec: Netspec, fields: Pa
     Path("fields/images/0.png").rename("other/1.png")
     result = netspec("predict", "run", "--input", "other", "fields/images", "--output", "masks")
     assert result.status == 2
-    assert "two pictures would be written to masks/1.png" in result.err
+    assert "two images would be written to masks/1.png" in result.err
     assert "other/1.png and fields/images/1.png" in result.err
 
 

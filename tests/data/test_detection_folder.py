@@ -166,8 +166,8 @@ def changed_annotation(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "message", "got"),
     [
-        (changed_annotation(bbox=[30, 5, 20, 10]), "a box leaves its picture",
-         "[30, 5, 50, 15] in a picture of 40 × 20 pixels at boxes.json: annotations[0] (id 1)"),
+        (changed_annotation(bbox=[30, 5, 20, 10]), "a box extends beyond its image",
+         "[30, 5, 50, 15] in an image of 40 × 20 pixels at boxes.json: annotations[0] (id 1)"),
         (changed_annotation(bbox=[30, 5, 0, 10]), "a box has no area",
          "[30, 5, 30, 15] at boxes.json: annotations[0] (id 1)"),
         (changed_annotation(bbox=[30, 5, float("nan"), 10]), "a box has no area",
@@ -193,7 +193,7 @@ def test_missing_pictures_and_unknown_classes_are_located(tmp_path):
     assert problem.hint == "did you mean `dig`?"
     (tmp_path / "photos" / "b.png").unlink()
     problem = problem_of(tmp_path, **fields)
-    assert problem.message == "a picture is missing"
+    assert problem.message == "an image is missing"
     assert problem.got == f"{tmp_path / 'photos' / 'b.png'}, of boxes.json: images[0] (id 7)"
 
 
@@ -202,30 +202,29 @@ def test_at_most_ten_problems_of_a_kind_are_named(tmp_path):
     wrong = {"image_id": 3, "category_id": 17, "bbox": [0, 0, 90, 9]}
     document["annotations"] = [{"id": number, **wrong} for number in range(3)] * 8
     problem = problem_of(tmp_path, max_boxes=30, **write_coco(tmp_path, document))
-    assert problem.message == "a box leaves its picture (24 times)"
+    assert problem.message == "a box extends beyond its image (24 times)"
     assert len(problem.notes) == 10
     assert problem.notes[-1] == "… and 14 more"
 
 
 def test_too_many_boxes(tmp_path):
     problem = problem_of(tmp_path, **{**write_coco(tmp_path), "max_boxes": 1})
-    assert problem.message == "a picture has more than `max_boxes` boxes"
+    assert problem.message == "an image has more than `max_boxes` boxes"
     assert (problem.expected, problem.hint) == ("at most 1", "raise `max_boxes`")
 
 
 def test_damaged_pictures_are_skipped_on_request(tmp_path):
     data = opened(tmp_path, **write_coco(tmp_path, changed_annotation(bbox=[0, 0, 99, 9])), on_error="skip")
     assert (len(data), data.skipped) == (1, 1)
-    assert data.damaged == [
-        "a box leaves its picture: [0, 0, 99, 9] in a picture of 40 × 20 pixels at boxes.json: annotations[0] (id 1)"
-    ]
+    got = "[0, 0, 99, 9] in an image of 40 × 20 pixels at boxes.json: annotations[0] (id 1)"
+    assert data.damaged == [f"a box extends beyond its image: {got}"]
     assert arrays_of(data, np.arange(1))["labels"][0, 0] == -1
 
 
 @pytest.mark.parametrize(
     ("line", "message", "got"),
     [
-        ("0 0.5 0.5 1.2 0.5", "a box leaves its picture", "[-0.1, 0.25, 1.1, 0.75] at a.txt:2"),
+        ("0 0.5 0.5 1.2 0.5", "a box extends beyond its image", "[-0.1, 0.25, 1.1, 0.75] at a.txt:2"),
         ("0 0.5 0.5 0.2 0", "a box has no area", "[0.4, 0.5, 0.6, 0.5] at a.txt:2"),
         ("2 0.5 0.5 0.2 0.2", "a class number is out of range", "2 at a.txt:2"),
         ("0 0.1 0.1 0.2 0.1 0.2 0.2", "a line is not a box", "`0 0.1 0.1 0.2 0.1 0.2 0.2` at a.txt:2"),
@@ -239,8 +238,8 @@ def test_problems_of_yolo_annotations_are_located(tmp_path, line, message, got):
 @pytest.mark.parametrize(
     ("objects", "message", "got"),
     [
-        (OBJECT.format(1, 1, 50, 10, name="cat", difficult=0), "a box leaves its picture",
-         "[0, 0, 50, 10] in a picture of 40 × 20 pixels at a.xml:2"),
+        (OBJECT.format(1, 1, 50, 10, name="cat", difficult=0), "a box extends beyond its image",
+         "[0, 0, 50, 10] in an image of 40 × 20 pixels at a.xml:2"),
         (OBJECT.format(9, 1, 5, 10, name="cat", difficult=0), "a box has no area", "[8, 0, 5, 10] at a.xml:2"),
         (OBJECT.format("x", 1, 5, 10, name="cat", difficult=0), "an object has no valid box",
          "['x', '1', '5', '10'] at a.xml:2"),

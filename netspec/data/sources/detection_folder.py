@@ -144,21 +144,21 @@ class DetectionFolder(ImageFileSource):
             files = [existing(path / f"{name}.xml") for name in listed]
         if not files:
             raise InputError(f"{path} holds no annotations", expected="files whose names end in .xml")
-        pictures = root / "JPEGImages"
-        return read_voc(files, pictures if pictures.is_dir() else root, findings)
+        images = root / "JPEGImages"
+        return read_voc(files, images if images.is_dir() else root, findings)
 
     def _read_yolo(self, root: Path, path: Path, findings: Findings) -> AnnotationSet:
         from netspec.data.readers.boxes.yolo import find_names, folders_of, labels_of, read_names, read_yolo
         from netspec.data.readers.file_samples import unlabelled
 
         if path.suffix.lower() in (".yaml", ".yml"):
-            pictures, labels = folders_of(path, self.stored_part("train") or "train")
+            images, labels = folders_of(path, self.stored_part("train") or "train")
             names: list[str] | None = self.classes or read_names(path)
         else:
             self._refuse_part("text files have no parts", "`annotations` with a data.yaml, or one folder for each part")
-            pictures, labels = root, labels_of(root) if path == root else path
+            images, labels = root, labels_of(root) if path == root else path
             names = self.classes or find_names(labels, Path(commonpath([root, labels])))
-        return read_yolo(unlabelled([pictures], self.file_kind()).files, pictures, labels, names, findings)
+        return read_yolo(unlabelled([images], self.file_kind()).files, images, labels, names, findings)
 
 
 def _found_annotations(root: Path) -> Path:

@@ -123,7 +123,7 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         return mask_files(path, folder, net, folders)
     if task != "text" and trunk is None and (annotations := _box_annotations(path)) is not None:
         raise InputError(
-            f"{path} has pictures with boxes, for which no files are written", got=str(annotations),
+            f"{path} has images with boxes, for which `netspec init` writes no files", got=str(annotations),
             hint="`netspec zoo copy shapes_detector detector` copies a detector; set `path` and `annotations` in "
             "its train.yaml",
         )  # fmt: skip

@@ -159,4 +159,4 @@ def _picture_suffix(body: bytes) -> str:
     for start, suffix in PICTURES.items():
         if body.startswith(start):
             return suffix
-    raise RequestError(422, "the body is not a picture: expected a PNG, JPEG, WebP or BMP file")
+    raise RequestError(422, "the body is not an image: expected a PNG, JPEG, WebP or BMP file")

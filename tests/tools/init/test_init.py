@@ -256,7 +256,7 @@ def test_annotations_of_boxes_lead_to_the_detector_in_the_zoo(tmp_path: Path, na
         Image.new("RGB", (8, 8)).save(tmp_path / folder / "a.png")
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match="has pictures with boxes, for which no files are written") as error:
+    with pytest.raises(InputError, match="has images with boxes, for which `netspec init` writes no files") as error:
         init(tmp_path)
     assert "netspec zoo copy shapes_detector" in str(error.value.problems[0].hint)
     assert str(error.value.problems[0].got).endswith(name.partition("/")[0])

@@ -1,1 +1,1 @@
-"""Readers of pictures with boxes: COCO JSON, Pascal VOC XML, YOLO text."""
+"""Readers of images with boxes: COCO JSON, Pascal VOC XML, YOLO text."""

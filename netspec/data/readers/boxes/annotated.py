@@ -1,4 +1,4 @@
-"""Pictures and their boxes as annotation files state them, and the checks that all formats share."""
+"""Images and their boxes as annotation files state them, and the checks that all formats share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CATEGORY_IDS = "category_ids"
 EXAMPLES = 10
 """Number of locations that a message names; the others are counted."""
 TOLERANCE = 1.0
-"""Number of pixels by which a box may leave its picture: programs round differently. It is cut off."""
+"""Number of pixels by which a box may extend beyond its image, since programs round differently. It is clipped."""
 RELATIVE_TOLERANCE = 1e-3
-"""The same for coordinates that are fractions of the picture."""
+"""The same for coordinates that are fractions of the image."""
 
 
 class AnnotatedBox(NamedTuple):
@@ -38,46 +38,44 @@ class AnnotatedBox(NamedTuple):
 
 
 @dataclass
-class AnnotatedPicture:
-    """A picture and its boxes."""
+class AnnotatedImage:
+    """An image and its boxes."""
 
     file: Path
     place: str
-    """Location of the picture in the annotation file."""
+    """Location of the image in the annotation file."""
     boxes: list[AnnotatedBox] = field(default_factory=list)
 
 
 @dataclass
 class AnnotationSet:
-    """All pictures of an annotation file or folder."""
+    """All images of an annotation file or folder."""
 
-    pictures: list[AnnotatedPicture]
+    images: list[AnnotatedImage]
     classes: tuple[str, ...] | None = None
     """The classes that the files declare, in their order; None if they only occur with boxes."""
     category_ids: Mapping[str, int] = field(default_factory=dict)
     """Ids of the classes in the files, by name, if they have any."""
     relative: bool = False
-    """Whether coordinates are fractions of the picture's size; otherwise pixels."""
+    """Whether coordinates are fractions of the image's size; otherwise pixels."""
 
 
 class Findings:
-    """Problems of annotations, grouped by kind, with a few locations of each."""
+    """Problems of annotations, grouped by kind, with the locations of the first few."""
 
     def __init__(self) -> None:
         self._by_kind: dict[tuple[str, str, str | None], list[str]] = {}
         self._of_files = False
-        self.pictures: dict[int, str] = {}
-        """The first problem of each picture, by its index."""
+        self.images: dict[int, str] = {}
+        """The first problem of each image, by its index."""
 
-    def add(
-        self, kind: str, expected: str, example: str, *, picture: int | None = None, hint: str | None = None
-    ) -> None:
+    def add(self, kind: str, expected: str, example: str, *, image: int | None = None, hint: str | None = None) -> None:
         """Add a problem of a kind; `example` is its location and what is there."""
         self._by_kind.setdefault((kind, expected, hint), []).append(example)
-        if picture is None:
+        if image is None:
             self._of_files = True
         else:
-            self.pictures.setdefault(picture, f"{kind}: {example}")
+            self.images.setdefault(image, f"{kind}: {example}")
 
     def problems(self) -> list[Problem]:
         """Return one problem for each kind."""
@@ -94,54 +92,54 @@ class Findings:
         ]
 
     def refuse(self, *, skip: bool) -> None:
-        """Raise `InputError` if there are problems; with `skip`, only if one of them belongs to no picture."""
+        """Raise `InputError` if there are problems; with `skip`, only if one of them concerns no single image."""
         if self._by_kind and (self._of_files or not skip):
             raise InputError(self.problems())
 
 
 @dataclass
 class BoxArrays:
-    """The boxes of all pictures, padded with boxes without area."""
+    """The boxes of all images, padded with boxes without area."""
 
     boxes: Array
-    """(pictures, max_boxes, 4) of float32: left, top, right, bottom, as fractions of the picture's width and height."""
+    """(images, max_boxes, 4) of float32: left, top, right, bottom, as fractions of the image's width and height."""
     labels: Array
-    """(pictures, max_boxes) of int32: class numbers; -1 for padding."""
+    """(images, max_boxes) of int32: class numbers; -1 for padding."""
     crowd: Array
-    """(pictures, max_boxes) of int32: 1 for boxes that enclose several objects."""
+    """(images, max_boxes) of int32: 1 for boxes that enclose several objects."""
 
 
 def class_names(
     annotations: AnnotationSet, declared: Sequence[str] | None, trained: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """Return the classes in the order of their numbers: declared, of the training split, or of the files."""
+    """Return the classes by number: as declared in the spec, of the training split, or as the files list them."""
     if declared is not None or trained:
         return tuple(declared or trained or ())
     if annotations.classes is not None:
         return annotations.classes
-    return tuple(sorted({box.name for picture in annotations.pictures for box in picture.boxes}))
+    return tuple(sorted({box.name for image in annotations.images for box in image.boxes}))
 
 
 def box_arrays(annotations: AnnotationSet, classes: Sequence[str], max_boxes: int, findings: Findings) -> BoxArrays:
-    """Return the boxes of all pictures as arrays. Adds the boxes and pictures that cannot be used to `findings`."""
-    count = len(annotations.pictures)
+    """Return the boxes of all images as arrays. Adds the boxes and images that cannot be used to `findings`."""
+    count = len(annotations.images)
     arrays = BoxArrays(
         np.zeros((count, max_boxes, 4), np.float32),
         np.full((count, max_boxes), -1, np.int32),
         np.zeros((count, max_boxes), np.int32),
     )
     numbers = {name: number for number, name in enumerate(classes)}
-    for index, picture in enumerate(annotations.pictures):
-        size = _size(picture, index, annotations, findings)
+    for index, image in enumerate(annotations.images):
+        size = _size(image, index, annotations, findings)
         if size is None:
             continue
-        if len(picture.boxes) > max_boxes:
+        if len(image.boxes) > max_boxes:
             findings.add(
-                "a picture has more than `max_boxes` boxes", f"at most {max_boxes}",
-                f"{len(picture.boxes)} boxes in {picture.place}", picture=index, hint="raise `max_boxes`",
+                "an image has more than `max_boxes` boxes", f"at most {max_boxes}",
+                f"{len(image.boxes)} boxes in {image.place}", image=index, hint="raise `max_boxes`",
             )  # fmt: skip
             continue
-        for row, box in enumerate(picture.boxes):
+        for row, box in enumerate(image.boxes):
             corners = _checked(box, size, index, numbers, annotations, findings)
             if corners is not None:
                 arrays.boxes[index, row] = corners
@@ -150,21 +148,19 @@ def box_arrays(annotations: AnnotationSet, classes: Sequence[str], max_boxes: in
     return arrays
 
 
-def _size(
-    picture: AnnotatedPicture, index: int, annotations: AnnotationSet, findings: Findings
-) -> tuple[int, int] | None:
-    """Return width and height of a picture in the unit of its boxes; None if it cannot be read."""
-    if not picture.file.is_file():
-        found = f"{picture.file}, of {picture.place}"
-        findings.add("a picture is missing", "all pictures that annotations name", found, picture=index)
+def _size(image: AnnotatedImage, index: int, annotations: AnnotationSet, findings: Findings) -> tuple[int, int] | None:
+    """Return width and height of an image in the unit of its boxes; None if it cannot be read."""
+    if not image.file.is_file():
+        example = f"{image.file}, of {image.place}"
+        findings.add("an image is missing", "all images that annotations name", example, image=index)
         return None
     if annotations.relative:
         return 1, 1
     try:
-        height, width = upright_size(picture.file, str(picture.file))
+        height, width = upright_size(image.file, str(image.file))
     except InputError as error:
         damage = error.problems[0]
-        findings.add("a picture cannot be read", damage.expected or "an intact picture", damage.brief, picture=index)
+        findings.add("an image cannot be read", damage.expected or "an intact image", damage.brief, image=index)
         return None
     return width, height
 
@@ -173,29 +169,29 @@ def _checked(
     box: AnnotatedBox, size: tuple[int, int], index: int, numbers: Mapping[str, int], annotations: AnnotationSet,
     findings: Findings,
 ) -> tuple[float, float, float, float] | None:  # fmt: skip
-    """Return the corners of a box as fractions of the picture, cut off at its edges; None if it is wrong."""
+    """Return the corners as fractions of the image, clipped to it. For an invalid box, add a finding; return None."""
     width, height = size
     left, top, right, bottom = box.corners
-    unit = "fractions of the picture" if annotations.relative else f"a picture of {width} × {height} pixels"
+    unit = "fractions of the image" if annotations.relative else f"an image of {width} × {height} pixels"
     text = f"[{left:g}, {top:g}, {right:g}, {bottom:g}]"
     if box.name not in numbers:
         findings.add(
             "a box has an unknown class", f"one of {listing(list(numbers), EXAMPLES)}", f"`{box.name}` at {box.place}",
-            picture=index, hint=did_you_mean(box.name, numbers),
+            image=index, hint=did_you_mean(box.name, numbers),
         )  # fmt: skip
         return None
     if not all(map(isfinite, box.corners)) or right <= left or bottom <= top:
-        findings.add("a box has no area", "left < right and top < bottom", f"{text} at {box.place}", picture=index)
+        findings.add("a box has no area", "left < right and top < bottom", f"{text} at {box.place}", image=index)
         return None
     slack = RELATIVE_TOLERANCE if annotations.relative else TOLERANCE
     if left < -slack or top < -slack or right > width + slack or bottom > height + slack:
         expected = "0 to 1" if annotations.relative else "left and top ≥ 0, right ≤ width, bottom ≤ height"
         inside = "" if annotations.relative else f" in {unit}"
-        findings.add("a box leaves its picture", expected, f"{text}{inside} at {box.place}", picture=index)
+        findings.add("a box extends beyond its image", expected, f"{text}{inside} at {box.place}", image=index)
         return None
     x1, y1, x2, y2 = max(left, 0) / width, max(top, 0) / height, min(right / width, 1), min(bottom / height, 1)
     if x2 <= x1 or y2 <= y1:
-        findings.add("a box has no area", "an area inside the picture", f"{text} at {box.place}", picture=index)
+        findings.add("a box has no area", "an area inside the image", f"{text} at {box.place}", image=index)
         return None
     return x1, y1, x2, y2
 

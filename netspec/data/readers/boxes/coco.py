@@ -12,7 +12,7 @@ from typing import Any
 from netspec.data.files import existing
 from netspec.data.readers.boxes.annotated import (
     AnnotatedBox,
-    AnnotatedPicture,
+    AnnotatedImage,
     AnnotationSet,
     Findings,
     checked_numbers,
@@ -25,19 +25,19 @@ MAX_BYTES = 2**30
 SECTIONS = ("images", "categories", "annotations")
 
 
-def read_coco(path: Path, pictures: Path, findings: Findings) -> AnnotationSet:
-    """Read an annotation file; the pictures are in the folder `pictures`. Adds problems to `findings`.
+def read_coco(path: Path, folder: Path, findings: Findings) -> AnnotationSet:
+    """Read an annotation file; the images are in `folder`. Adds problems to `findings`.
 
     Boxes are `[left, top, width, height]` in pixels. Classes are ordered by the ids of their categories.
     """
     document = _document(path)
     names = _categories(path, document["categories"], findings)
-    by_id = _images(path, document["images"], pictures, findings)
+    by_id = _images(path, document["images"], folder, findings)
     for index, entry in enumerate(document["annotations"]):
         _add_box(path, index, entry, by_id, names, findings)
-    found = [picture for _, picture in by_id.values()]
+    images = [image for _, image in by_id.values()]
     ids = {names[key]: key for key in sorted(names)}
-    return AnnotationSet(found, tuple(ids), ids)
+    return AnnotationSet(images, tuple(ids), ids)
 
 
 def _document(path: Path) -> dict[str, list[Any]]:
@@ -78,11 +78,9 @@ def _categories(path: Path, entries: list[Any], findings: Findings) -> dict[int,
     return names
 
 
-def _images(
-    path: Path, entries: list[Any], folder: Path, findings: Findings
-) -> dict[int, tuple[int, AnnotatedPicture]]:
-    """Return the index and the picture for each id of `images`."""
-    by_id: dict[int, tuple[int, AnnotatedPicture]] = {}
+def _images(path: Path, entries: list[Any], folder: Path, findings: Findings) -> dict[int, tuple[int, AnnotatedImage]]:
+    """Return the index and the image for each id of `images`."""
+    by_id: dict[int, tuple[int, AnnotatedImage]] = {}
     for index, entry in enumerate(entries):
         key, name = _id_of(entry), checked_text(entry.get("file_name")) if isinstance(entry, dict) else None
         place = f"{path.name}: images[{index}]"
@@ -91,7 +89,7 @@ def _images(
         elif key in by_id:
             findings.add("an image id is used twice", "each id once", f"id {key} in {place}")
         else:
-            by_id[key] = len(by_id), AnnotatedPicture(folder / name, f"{place} (id {key})")
+            by_id[key] = len(by_id), AnnotatedImage(folder / name, f"{place} (id {key})")
     return by_id
 
 
@@ -101,27 +99,27 @@ def _id_of(entry: Any) -> int | None:
 
 
 def _add_box(
-    path: Path, index: int, entry: Any, by_id: dict[int, tuple[int, AnnotatedPicture]], names: dict[int, str],
+    path: Path, index: int, entry: Any, by_id: dict[int, tuple[int, AnnotatedImage]], names: dict[int, str],
     findings: Findings,
 ) -> None:  # fmt: skip
-    """Add a box to its picture, or a problem."""
+    """Add a box to its image, or a problem."""
     entry = entry if isinstance(entry, dict) else {}
     place = f"{path.name}: annotations[{index}] (id {entry.get('id')})"
     box = checked_numbers(entry.get("bbox"), 4)
-    picture = by_id.get(entry["image_id"]) if isinstance(entry.get("image_id"), int) else None
-    if picture is None:
+    indexed_image = by_id.get(entry["image_id"]) if isinstance(entry.get("image_id"), int) else None
+    if indexed_image is None:
         findings.add("an annotation belongs to no image", "an `image_id` of `images`",
                      f"{entry.get('image_id')} at {place}")  # fmt: skip
         return
-    row, target = picture
+    row, image = indexed_image
     name = names.get(entry["category_id"]) if isinstance(entry.get("category_id"), int) else None
     if name is None:
         findings.add("an annotation has an unknown category", "a `category_id` of `categories`",
-                     f"{entry.get('category_id')} at {place}", picture=row)  # fmt: skip
+                     f"{entry.get('category_id')} at {place}", image=row)  # fmt: skip
     elif box is None:
         findings.add("an annotation has no valid `bbox`", "[left, top, width, height] in pixels",
-                     f"{entry.get('bbox')} at {place}", picture=row)  # fmt: skip
+                     f"{entry.get('bbox')} at {place}", image=row)  # fmt: skip
     else:
         left, top, width, height = box
         corners = (left, top, left + width, top + height)
-        target.boxes.append(AnnotatedBox(name, corners, place, entry.get("iscrowd") == 1))
+        image.boxes.append(AnnotatedBox(name, corners, place, entry.get("iscrowd") == 1))

@@ -1,4 +1,4 @@
-"""Pictures with boxes as samples."""
+"""Images with boxes as samples."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ def boxed_images(
     annotations: AnnotationSet, findings: Findings, declared: Sequence[str] | None, trained: Sequence[str] | None,
     max_boxes: int, *, skip: bool,
 ) -> tuple[Listing, BoxArrays]:  # fmt: skip
-    """Return the pictures and their boxes.
+    """Return the images and their boxes.
 
-    Raises `InputError` with all boxes and pictures that cannot be used; with `skip`, these pictures are left out.
+    Raises `InputError` with all boxes and images that cannot be used; with `skip`, these images are left out.
     """
     classes = class_names(annotations, declared, trained)
     arrays = box_arrays(annotations, classes, max_boxes, findings)
     findings.refuse(skip=skip)
-    kept = [index for index in range(len(annotations.pictures)) if index not in findings.pictures]
-    pictures = [annotations.pictures[index] for index in kept]
-    if not pictures:
+    kept = [index for index in range(len(annotations.images)) if index not in findings.images]
+    images = [annotations.images[index] for index in kept]
+    if not images:
         raise InputError(
-            "there is no picture to read", expected="annotations of one or more pictures",
-            got=f"{counted(len(findings.pictures), 'picture')} with problems, the first: "
-            f"{next(iter(findings.pictures.values()))}" if findings.pictures else "none",
+            "there is no image to read", expected="annotations of one or more images",
+            got=f"{counted(len(findings.images), 'image')} with problems, the first: "
+            f"{next(iter(findings.images.values()))}" if findings.images else "none",
         )  # fmt: skip
     listing = Listing(
-        IMAGES, [picture.file for picture in pictures], None, classes, [picture.place for picture in pictures],
-        list(findings.pictures.values()),
+        IMAGES, [image.file for image in images], None, classes, [image.place for image in images],
+        list(findings.images.values()),
     )  # fmt: skip
     rows = np.array(kept)
     return listing, BoxArrays(arrays.boxes[rows], arrays.labels[rows], arrays.crowd[rows])

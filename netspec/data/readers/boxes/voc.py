@@ -1,4 +1,4 @@
-"""Pascal VOC's annotations: an XML file for each picture.
+"""Pascal VOC's annotations: an XML file for each image.
 
 http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html
 """
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from xml.parsers import expat
 
 from netspec.data.files import existing
-from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedPicture, AnnotationSet, Findings
+from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedImage, AnnotationSet, Findings
 from netspec.data.readers.images import IMAGES
 from netspec.errors import InputError
 
@@ -80,25 +80,25 @@ def parse_xml(path: Path) -> Element:
     return root.children[0]
 
 
-def read_voc(files: list[Path], pictures: Path, findings: Findings) -> AnnotationSet:
-    """Read annotation files; the pictures are in the folder `pictures`. Adds problems to `findings`.
+def read_voc(files: list[Path], folder: Path, findings: Findings) -> AnnotationSet:
+    """Read annotation files; the images are in `folder`. Adds problems to `findings`.
 
     Boxes are in pixels that are counted from 1, and contain their last row and column. Boxes marked as difficult are
     crowds. Classes are those that occur, sorted by name.
     """
-    found = []
+    images = []
     for index, file in enumerate(files):
         root = parse_xml(file)
-        picture = AnnotatedPicture(_picture_of(file, root, pictures), file.name)
-        found.append(picture)
+        image = AnnotatedImage(_image_of(file, root, folder), file.name)
+        images.append(image)
         for element in root.children:
             if element.tag == "object":
-                _add_box(file, element, picture, index, findings)
-    return AnnotationSet(found)
+                _add_box(file, element, image, index, findings)
+    return AnnotationSet(images)
 
 
-def _picture_of(file: Path, root: Element, folder: Path) -> Path:
-    """Return the picture that a file names; else the one of the same name."""
+def _image_of(file: Path, root: Element, folder: Path) -> Path:
+    """Return the image that an annotation file names, or else the image with the same name as the file."""
     named = folder / (root.content("filename") or f"{file.stem}.jpg")
     if named.is_file():
         return named
@@ -106,8 +106,8 @@ def _picture_of(file: Path, root: Element, folder: Path) -> Path:
     return next((candidate for candidate in candidates if candidate.is_file()), named)
 
 
-def _add_box(file: Path, element: Element, picture: AnnotatedPicture, index: int, findings: Findings) -> None:
-    """Add a box to its picture, or a problem."""
+def _add_box(file: Path, element: Element, image: AnnotatedImage, index: int, findings: Findings) -> None:
+    """Add a box to its image, or a problem."""
     place = f"{file.name}:{element.line}"
     bounds = element.child("bndbox")
     name, texts = element.content("name"), [] if bounds is None else [bounds.content(tag) for tag in CORNERS]
@@ -115,10 +115,10 @@ def _add_box(file: Path, element: Element, picture: AnnotatedPicture, index: int
         left, top, right, bottom = map(float, texts)
     except ValueError:
         expected = "`bndbox` with the numbers xmin, ymin, xmax, ymax"
-        findings.add("an object has no valid box", expected, f"{texts or 'no `bndbox`'} at {place}", picture=index)
+        findings.add("an object has no valid box", expected, f"{texts or 'no `bndbox`'} at {place}", image=index)
         return
     if not name:
-        findings.add("an object has no name", "the name of its class", place, picture=index)
+        findings.add("an object has no name", "the name of its class", place, image=index)
         return
     corners = (left - 1, top - 1, right, bottom)
-    picture.boxes.append(AnnotatedBox(name, corners, place, element.content("difficult") == "1"))
+    image.boxes.append(AnnotatedBox(name, corners, place, element.content("difficult") == "1"))

@@ -1,4 +1,4 @@
-"""YOLO's annotations: a text file for each picture, with a class number and a box in each line.
+"""YOLO's annotations: a text file for each image, with a class number and a box in each line.
 
 https://docs.ultralytics.com/datasets/detect/
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.data.files import existing
-from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedPicture, AnnotationSet, Findings
+from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedImage, AnnotationSet, Findings
 from netspec.errors import InputError, listing
 
 MAX_BYTES = 2**24
@@ -20,27 +20,25 @@ NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names
 
 
 def read_yolo(
-    pictures: Sequence[Path], root: Path, labels: Path, names: Sequence[str] | None, findings: Findings
+    images: Sequence[Path], root: Path, labels: Path, names: Sequence[str] | None, findings: Findings
 ) -> AnnotationSet:
-    """Read the text file of each picture, `labels/NAME.txt` for `root/NAME.jpg`. Adds problems to `findings`.
+    """Read the text file of each image, `labels/NAME.txt` for `root/NAME.jpg`. Adds problems to `findings`.
 
-    Each line is `class x y width height`, with the center of the box, as fractions of the picture. A picture without a
+    Each line is `class x y width height`, with the center of the box, as fractions of the image. An image without a
     text file has no boxes. Without `names`, the names of the classes are their numbers.
     """
-    found, highest = [], -1
-    for index, picture in enumerate(pictures):
-        file = labels / picture.relative_to(root).with_suffix(".txt")
-        annotated = AnnotatedPicture(picture, file.name)
-        found.append(annotated)
+    annotated_images, highest = [], -1
+    for index, image in enumerate(images):
+        file = labels / image.relative_to(root).with_suffix(".txt")
+        annotated = AnnotatedImage(image, file.name)
+        annotated_images.append(annotated)
         if file.is_file():
             highest = max(highest, _add_boxes(file, annotated, index, names, findings))
-    return AnnotationSet(found, tuple(names or map(str, range(highest + 1))), relative=True)
+    return AnnotationSet(annotated_images, tuple(names or map(str, range(highest + 1))), relative=True)
 
 
-def _add_boxes(
-    file: Path, picture: AnnotatedPicture, index: int, names: Sequence[str] | None, findings: Findings
-) -> int:
-    """Add the boxes of a text file to its picture, or problems. Returns the highest class number."""
+def _add_boxes(file: Path, image: AnnotatedImage, index: int, names: Sequence[str] | None, findings: Findings) -> int:
+    """Add the boxes of a text file to its image, or problems. Returns the highest class number."""
     highest = -1
     for number, line in enumerate(_text(file).splitlines(), 1):
         cells, place = line.split(), f"{file.name}:{number}"
@@ -51,15 +49,15 @@ def _add_boxes(
         except ValueError:
             hint = "lines with more numbers are outlines, not boxes" if len(cells) > 5 else None
             expected = "5 numbers: class, center x, center y, width, height"
-            findings.add("a line is not a box", expected, f"`{line[:80]}` at {place}", picture=index, hint=hint)
+            findings.add("a line is not a box", expected, f"`{line[:80]}` at {place}", image=index, hint=hint)
             continue
         if label < 0 or (names is not None and label >= len(names)):
             expected = "a number ≥ 0" if names is None else f"0 to {len(names) - 1}, for {len(names)} names"
-            findings.add("a class number is out of range", expected, f"{label} at {place}", picture=index)
+            findings.add("a class number is out of range", expected, f"{label} at {place}", image=index)
             continue
         highest = max(highest, label)
         corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        picture.boxes.append(AnnotatedBox(str(label) if names is None else names[label], corners, place))
+        image.boxes.append(AnnotatedBox(str(label) if names is None else names[label], corners, place))
     return highest
 
 
@@ -99,14 +97,14 @@ def read_names(path: Path) -> list[str]:
 
 
 def read_data_file(path: Path) -> dict[Any, Any]:
-    """Read a data file: `names`, and the folders of the pictures as `train`, `val` and `test`."""
+    """Read a data file: `names`, and the folders of the images as `train`, `val` and `test`."""
     from netspec.schema.yaml.reader import read_yaml
 
     return read_yaml(existing(path))
 
 
 def folders_of(data_file: Path, part: str) -> tuple[Path, Path]:
-    """Return the folders of the pictures and of the labels of a part that a data file names.
+    """Return the folders of the images and of the labels of a part that a data file names.
 
     As in Ultralytics: labels are in the folder `labels` in place of the last `images`.
     """
@@ -120,14 +118,14 @@ def folders_of(data_file: Path, part: str) -> tuple[Path, Path]:
     root = data.get("path")
     base = data_file.parent / root if isinstance(root, str) and (data_file.parent / root).is_dir() else data_file.parent
     candidates = [base / value, data_file.parent / value, data_file.parent / value.removeprefix("../")]
-    pictures = next((candidate for candidate in candidates if candidate.is_dir()), candidates[0])
-    return pictures, labels_of(pictures)
+    images = next((candidate for candidate in candidates if candidate.is_dir()), candidates[0])
+    return images, labels_of(images)
 
 
-def labels_of(pictures: Path) -> Path:
-    """Return the folder of the labels of a folder of pictures: `labels` in place of the last `images`, or the same."""
-    parts = list(pictures.parts)
+def labels_of(images: Path) -> Path:
+    """Return the folder of the labels of a folder of images: `labels` in place of the last `images`, or the same."""
+    parts = list(images.parts)
     if "images" not in parts:
-        return pictures
+        return images
     last = len(parts) - 1 - parts[::-1].index("images")
     return Path(*parts[:last], "labels", *parts[last + 1 :])
