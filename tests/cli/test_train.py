@@ -284,7 +284,7 @@ def test_learning_rates_are_tested_without_a_run(netspec, work):
     [
         (("--find-lr", "--resume"), "--find-lr and --resume cannot be combined"),
         (("--find-lr", "--run-dir", "run"), "--find-lr and --run-dir cannot be combined"),
-        (("--find-lr", "--out", "rates.pdf"), "charts are written as SVG or PNG"),
+        (("--find-lr", "--out", "rates.pdf"), "images are written as SVG or PNG"),
         (("--out", "rates.svg"), "--out needs --find-lr"),
         (
             ("--find-lr", "solver={type: LBFGS}", "~train.max_steps", "train.max_epochs=2"),
