@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netspec.distributed.cost_model.comm_volume import CollectiveMessage
+    from netspec.tools.batch_limit import BatchLimit
     from netspec.tools.gpu_plan import GpuCosts
     from netspec.tools.gpu_worker_plan import GpuWorkers
     from netspec.tools.plan import Costs, KernelUse, WorkerPlan
@@ -28,6 +29,7 @@ app = command_app()
     epilog=examples(
         "netspec plan train.yaml",
         "netspec plan train.yaml --kernels",
+        "netspec plan train.yaml --largest-batch",
         "netspec plan train.yaml --workers 8",
         "netspec plan train.yaml --device h200 train.precision=bfloat16",
     ),
@@ -49,6 +51,9 @@ def plan(
         str | None,
         typer.Option("--device", metavar="NAME", help="Plan for this GPU, present or not [default: the CPU]."),
     ] = None,
+    largest_batch: Annotated[
+        bool, typer.Option("--largest-batch", help="Find the largest batch that fits into memory.")
+    ] = False,
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
@@ -60,12 +65,15 @@ def plan(
     --device accepts t4, a100, l40s, rtx4090, h100, h200 and b200. The plan then shows whether the net fits into the
     GPU's memory, the largest batch that does, and the minimum time of a step. With a strategy that needs shared memory
     (hogwild), all workers are on one host by default.
+
+    --largest-batch plans more batch sizes, without recomputation, and compares them with the memory of this machine or,
+    with --device, of the GPU. Batches in the loader and Python itself need some memory in addition.
     """
     from netspec.tools.plan import plan as plan_spec
 
     planned = plan_spec(
         spec, overrides=overrides or (), batch_size=batch_size, workers=workers, workers_per_host=workers_per_host,
-        device=device, autotune=autotune,
+        device=device, autotune=autotune, largest_batch=largest_batch,
     )  # fmt: skip
     if as_json:
         print_json(planned.as_json(kernels=kernels))
@@ -75,7 +83,10 @@ def plan(
     _print_groups(costs)
     _print_programs(costs)
     if costs.gpu is not None:
-        _print_gpu(costs.gpu, costs.batch_size)
+        _print_gpu(costs.gpu, costs.batch_size, costs.largest_batch)
+    elif costs.largest_batch is not None:
+        print()
+        _print_largest_batch(costs.largest_batch.samples, costs.largest_batch)
     if costs.remark is not None:
         print(f"\n{costs.remark}")
     if planned.workers is not None:
@@ -190,13 +201,21 @@ def _print_workers(plan: WorkerPlan) -> None:
         _print_gpus(plan.gpus)
 
 
-def _print_gpu(gpu: GpuCosts, batch_size: int) -> None:
+def _print_largest_batch(samples: int | None, limit: BatchLimit | None) -> None:
+    needed = ""
+    if limit is not None:
+        memory = f"{size(limit.memory_bytes)} of {limit.memory_of}"
+        needed = f" ({limit.program} needs {size(limit.needed_bytes)} of the {memory})"
+    if samples is None:
+        print(f"not even one sample fits{needed}")
+    else:
+        print(f"the largest batch that fits without recomputation: {_batch(samples)}{needed}")
+
+
+def _print_gpu(gpu: GpuCosts, batch_size: int, limit: BatchLimit | None) -> None:
     fits = "fits" if gpu.needed_bytes <= gpu.memory_bytes else "does not fit"
     print(f"\n{gpu.title}: {size(gpu.needed_bytes)} of {size(gpu.memory_bytes)} are needed, which {fits}")
-    if gpu.largest_batch is None:
-        print("not even one sample fits")
-    else:
-        print(f"the largest batch that fits without recomputation: {_batch(gpu.largest_batch)}")
+    _print_largest_batch(gpu.largest_batch, limit)
     for name, minimum in gpu.least.items():
         rate = batch_size / minimum.seconds if minimum.seconds else 0.0
         print(

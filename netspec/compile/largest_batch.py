@@ -7,22 +7,25 @@ from collections.abc import Callable, Mapping
 MAX_SAMPLES = 1 << 20
 """Upper limit of the search."""
 ATTEMPTS = 6
-"""Largest number of batch sizes that are planned to find the largest one that fits."""
+"""Largest number of batch sizes that are planned for a note in an error message."""
+INTERPOLATIONS = 5
+"""Number of sizes after which the search bisects: memory jumps if larger batches have other kernels."""
 
 
-def largest_batch(bytes_of: Callable[[int], int], memory: int, start: int) -> int | None:
+def largest_batch(bytes_of: Callable[[int], int], memory: int, start: int, attempts: int = ATTEMPTS) -> int | None:
     """Return the largest number of samples that fits into `memory` bytes; None if one sample does not fit.
 
-    Memory grows about linearly with the batch size, so few sizes have to be planned.
+    Memory grows about linearly with the batch size, so few sizes have to be planned: `attempts`, and one sample.
     """
     fits, exceeds, samples = 0, MAX_SAMPLES + 1, start
     planned: dict[int, int] = {}
-    for _ in range(ATTEMPTS):
+    for attempt in range(attempts):
         planned[samples] = bytes_of(samples)
         fits, exceeds = (max(fits, samples), exceeds) if planned[samples] <= memory else (fits, min(exceeds, samples))
         if fits + 1 >= exceeds or fits >= MAX_SAMPLES:
             break
-        samples = min(max(_guess(planned, memory), fits + 1), exceeds - 1)
+        guess = _guess(planned, memory) if attempt < INTERPOLATIONS else (fits + exceeds) // 2
+        samples = min(max(guess, fits + 1), exceeds - 1)
     if not fits and exceeds > 1:
         fits = 1 if bytes_of(1) <= memory else 0
     return fits or None

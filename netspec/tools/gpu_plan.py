@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from netspec.backends.cuda.gpus import Gpu
-from netspec.compile.largest_batch import largest_batch
+from netspec.backends.device_registry import PlannedGpu
 from netspec.graph.execution_plan import ExecutionPlan, layout_signature
 from netspec.graph.fused import inner_traits
 from netspec.graph.kernel import bytes_moved, multiply_precision
 from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
+from netspec.tools.batch_limit import BatchLimit
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,12 @@ class GpuCosts:
         return asdict(self)
 
 
-def gpu_costs(
-    name: str, gpu: Gpu, plans: Mapping[str, ExecutionPlan], states: int, batch_size: int, needs: Callable[[int], int]
-) -> GpuCosts:
-    """Return the costs of the programs of `plans`; `needs` plans a batch and returns its bytes without the `states`."""
+def gpu_costs(device: PlannedGpu, plans: Mapping[str, ExecutionPlan], states: int, limit: BatchLimit) -> GpuCosts:
+    """Return the costs of the programs of `plans`, which share `states` bytes."""
+    gpu = device.gpu
     needed = states + max((plan.memory.nbytes for plan in plans.values()), default=0)
-    largest = largest_batch(lambda samples: states + needs(samples), gpu.memory, batch_size)
     least = {purpose: least_time(plan, gpu) for purpose, plan in plans.items()}
-    return GpuCosts(name, gpu.title, gpu.memory, needed, largest, least)
+    return GpuCosts(device.name, gpu.title, gpu.memory, needed, limit.samples, least)
 
 
 def least_time(plan: ExecutionPlan, gpu: Gpu) -> LeastTime:

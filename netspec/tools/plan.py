@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import LoopSpec, TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.groups import group_of
+from netspec.tools.batch_limit import BatchLimit, batch_limit
 from netspec.tools.gpu_plan import GpuCosts, gpu_costs
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
 
@@ -113,6 +114,8 @@ class Costs:
     """Remarks of the device about a program, by program; empty for most."""
     gpu: GpuCosts | None = None
     """Costs on the GPU that was planned for."""
+    largest_batch: BatchLimit | None = None
+    """The largest batch that fits into memory, on request."""
     remark: str | None = None
     """Remark of the device about the precision."""
     groups: tuple[GroupUse, ...] = ()
@@ -121,7 +124,7 @@ class Costs:
     def as_json(self, *, kernels: bool) -> dict[str, Any]:
         """The costs as plain data, with the kernels on request."""
         data = asdict(self)
-        for name in ("gpu", "remark"):
+        for name in ("gpu", "largest_batch", "remark"):
             if data[name] is None:
                 del data[name]
         data["totals"] = {"flops": self.flops, "memory_bytes": self.memory_bytes}
@@ -181,13 +184,15 @@ def plan(
     workers_per_host: int | None = None,
     device: str | None = None,
     autotune: str | None = None,
+    largest_batch: bool = False,
 ) -> Plan:
     """Plan a net or a training step: shapes, parameters, arithmetic, memory and kernels. Nothing is allocated.
 
     `batch_size` defaults to that of the training file, or 1 for a net. With `workers`, the plan includes what each
     worker sends and allocates in a step, with `workers_per_host` of them on a host. `device` is the CPU by
     default, or a GPU that need not be present, such as `"h200"`: then the plan says whether the net fits, the largest
-    batch that does, and the least time of a step.
+    batch that does, and the least time of a step. `largest_batch` searches for the largest batch that fits into the
+    memory of this machine, or of the GPU: `costs.largest_batch` has its samples and bytes.
 
     Raises `InputError` if the spec is wrong or cannot be spread over the workers.
 
@@ -199,6 +204,8 @@ def plan(
             raise InputError(f"{name} must be 1 or more", got=str(number))
     if workers_per_host is not None and workers is None:
         raise InputError("--workers-per-host has no effect without --workers", hint="add the number: `--workers 8`")
+    if largest_batch and workers is not None:
+        raise InputError("--largest-batch is for one worker", hint="omit `--workers`")
     spec, solver, loop = load_spec(source, overrides), None, None
     if isinstance(spec, TrainSpec):
         assert isinstance(spec.solver, SolverSpec)
@@ -206,6 +213,7 @@ def plan(
     result = costs(
         net_of(spec), batch_size or 1, dtype=precision_of(spec), solver=solver, autotune=autotune or autotune_of(spec),
         rounding=rounding_of(spec), deterministic=deterministic_of(spec), loop=loop, device=device or "null",
+        largest_batch=largest_batch,
     )  # fmt: skip
     if workers is None:
         return Plan(result, None)
@@ -239,10 +247,12 @@ def costs(
     deterministic: bool = True,
     loop: LoopSpec | None = None,
     device: str = "null",
+    largest_batch: bool = False,
 ) -> Costs:
     """Plan a net for batches of a size; with a solver also the training step, within the memory that `loop` gives it.
 
-    With `autotune`, kernels are the winners of races that were run before: planning runs none. Raises `SpecError` where
+    With `autotune`, kernels are the winners of races that were run before: planning runs none. `largest_batch` plans
+    more sizes, to find the largest batch that fits. Raises `SpecError` where
     the net is wrong, or the step does not fit into its memory budget.
     """
     opened = _planning(device, autotune, rounding, deterministic=deterministic)
@@ -261,6 +271,7 @@ def costs(
     except NoKernelError as error:
         raise RunError(f"there is no kernel for a part of this net: {error}") from None
     info = compiler.info.values()
+    limit = batch_limit(compiler, batch_size) if largest_batch or isinstance(opened, PlannedGpu) else None
     states = Counter(dict.fromkeys(("parameter", "statistic", "slot", "gradient"), 0))
     for state in info:
         states[state.role] += align_up(state.value.type.nbytes)
@@ -273,7 +284,8 @@ def costs(
         parameters=sum(parameter.value.type.size for parameter in parameters),
         trainable_parameters=sum(parameter.value.type.size for parameter in parameters if parameter.trainable),
         states_bytes=dict(states),
-        gpu=_on_gpu(opened, compiler, plans, batch_size) if isinstance(opened, PlannedGpu) else None,
+        gpu=gpu_costs(opened, plans, states.total(), limit) if isinstance(opened, PlannedGpu) and limit else None,
+        largest_batch=limit if largest_batch else None,
         remark=compiler.remark,
         programs={name: _program(plan) for name, plan in plans.items()},
         kernels={name: tuple(_kernels(plan)) for name, plan in plans.items()},
@@ -291,20 +303,6 @@ def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool)
             hint=did_you_mean(device, PLANNING) or "without `--device` the plan is for the CPU",
         )  # fmt: skip
     return opened
-
-
-def _on_gpu(device: PlannedGpu, compiler: Compiler, plans: Mapping[str, ExecutionPlan], batch_size: int) -> GpuCosts:
-    """Costs of the programs on a GPU; larger batches are planned without recomputation."""
-    loop = compiler.loop.model_copy(update={"recompute": "none", "memory_budget": None}) if compiler.loop else None
-    without_recomputation = Compiler(
-        compiler.spec, dtype=compiler.precision, solver=compiler.solver, device=device, loop=loop
-    )
-    purpose = without_recomputation.batch_program if without_recomputation.solver is not None else ProgramKind.PREDICT
-    nbytes = sum(align_up(state.value.type.nbytes) for state in without_recomputation.info.values())
-    return gpu_costs(
-        device.name, device.gpu, plans, nbytes, batch_size,
-        lambda samples: without_recomputation.plan(purpose, samples).memory.nbytes,
-    )  # fmt: skip
 
 
 def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:

@@ -97,7 +97,7 @@ def test_planned_memory_is_what_programs_allocate(netspec):
     result = netspec("plan", LENET, "--json", "--batch-size", "16").json
     spec = load_train(LENET)
     assert isinstance(spec.solver, SolverSpec)
-    compiler = Compiler(spec.net, solver=spec.solver, device="cpu")
+    compiler = Compiler(spec.net, solver=spec.solver, device="cpu", loop=spec.train)
     for purpose in (ProgramKind.TRAIN, ProgramKind.TEST, ProgramKind.PREDICT):
         program: Program = compiler.program(purpose, 16)
         assert result["programs"][purpose]["arena_bytes"] == program.plan.memory.arena_bytes
@@ -280,5 +280,48 @@ def test_memory_that_is_not_there_is_reported(netspec, monkeypatch):
 
     spec = zoo_root() / "lenet_mnist" / "train.yaml"
     assert "do not fit" not in netspec("plan", spec).out
-    monkeypatch.setattr("netspec.cli.plan.machine_memory", lambda: 2**20)
+    monkeypatch.setattr("netspec.backends.device.machine_memory", lambda: 2**20)
     assert "do not fit into the memory of this machine, 1.05 MB" in netspec("plan", spec).out
+
+
+@pytest.mark.parametrize("words", [[], ["train.accumulate=2"]])
+def test_the_largest_batch_of_this_machine(netspec, work, monkeypatch, words):
+    monkeypatch.setattr("netspec.tools.batch_limit.machine_memory", lambda: 2**20)
+    limit = netspec("plan", "train.yaml", *words, "--largest-batch", "--json").json["largest_batch"]
+    assert (limit["memory_bytes"], limit["memory_of"]) == (2**20, "this machine")
+    assert limit["program"] == ("accumulate" if words else "train")
+
+    def needed(samples: int) -> int:
+        planned = netspec("plan", "train.yaml", *words, "--batch-size", samples, "--json").json
+        program = planned["programs"][limit["program"]]
+        parts = ("arena_bytes", "constant_bytes", "steady_bytes", "staged_bytes")
+        total: int = sum(planned["states_bytes"].values()) + sum(program[part] for part in parts)
+        return total
+
+    assert needed(limit["samples"]) == limit["needed_bytes"] <= 2**20
+    assert needed(limit["samples"] + 1) > 2**20
+    needs = f"{limit['program']} needs 1.05 MB of the 1.05 MB of this machine"
+    shown = netspec("plan", "train.yaml", *words, "--largest-batch").out
+    assert f"without recomputation: {limit['samples']:,} ({needs})" in shown
+
+
+def test_no_batch_fits_into_too_little_memory(netspec, work, monkeypatch):
+    monkeypatch.setattr("netspec.tools.batch_limit.machine_memory", lambda: 100)
+    assert "not even one sample fits (train needs " in netspec("plan", "train.yaml", "--largest-batch").out
+    assert netspec("plan", "train.yaml", "--largest-batch", "--json").json["largest_batch"]["samples"] is None
+    monkeypatch.setattr("netspec.tools.batch_limit.machine_memory", lambda: None)
+    result = netspec("plan", "train.yaml", "--largest-batch")
+    assert (result.status, "the system does not report its memory" in result.err) == (1, True)
+
+
+def test_the_largest_batch_is_for_one_worker(netspec, work):
+    result = netspec("plan", "train.yaml", "--largest-batch", "--workers", "2")
+    assert (result.status, "--largest-batch is for one worker" in result.err) == (2, True)
+
+
+def test_the_largest_batch_of_a_gpu(netspec, work):
+    planned = netspec("plan", "net.yaml", "--largest-batch", "--device", "t4", "--json").json
+    limit = planned["largest_batch"]
+    assert (limit["program"], limit["samples"]) == ("predict", planned["gpu"]["largest_batch"])
+    assert (limit["memory_of"], limit["memory_bytes"]) == (planned["gpu"]["title"], planned["gpu"]["memory_bytes"])
+    assert "largest_batch" not in netspec("plan", "net.yaml", "--device", "t4", "--json").json

@@ -114,6 +114,17 @@ def test_the_largest_batch_is_the_largest() -> None:
         assert largest == exact
 
 
+@pytest.mark.parametrize("limit", [300_000, 1_000_000, 5_000_000])
+def test_the_largest_batch_is_found_next_to_a_jump(limit: int) -> None:
+    """Kernels of large batches may need far more memory."""
+
+    def needs(samples: int) -> int:
+        return 100 * samples if samples <= 3_001 else 150 * samples + 500_000
+
+    exact = max(samples for samples in range(1, 40_000) if needs(samples) <= limit)
+    assert largest_batch(needs, limit, 64, attempts=20) == exact
+
+
 def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = GPUS["t4"].__class__("a tiny one", (7, 5), 1000, GPUS["t4"].rates, GPUS["t4"].links)
     monkeypatch.setitem(GPUS, "t4", small)
