@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,29 @@ def test_the_saved_weights_are_the_evaluated_averages(spec: Make, tmp_path: Path
         reloaded = netspec.load(averaged(spec), file).evaluate(averaged(spec))
         assert reloaded == run.test
     np.testing.assert_array_equal(read_weights(run.run_dir / "best.h5").arrays["fc1/kernel"], saved["fc1/kernel"])
+
+
+def test_logged_evaluations_and_the_best_weights_are_those_of_the_average(spec: Make, tmp_path: Path) -> None:
+    train_spec = averaged(spec, max_steps=24, test_every=4, monitor="accuracy", mode="min")
+    train_spec["data"]["validation"] = train_spec["data"]["test"]
+    train_spec["train"] |= {"checkpoint_every": 4, "keep_checkpoints": 6}
+    run = netspec.train(train_spec, run_dir=tmp_path / "run")
+    events = [json.loads(line) for line in (run.run_dir / "log.jsonl").read_text().splitlines()]
+    logged = {
+        (event["split"], event["step"]): (event["loss"], event["metrics"])
+        for event in events if event["event"] == "test"
+    }  # fmt: skip
+    step = run.weights_step
+    assert step is not None
+    assert step < 24, "the best weights are not those of the last step"
+    checkpoint = read_checkpoint(run.run_dir / "checkpoints" / f"step-{step:08d}.h5")
+    best = read_weights(run.run_dir / "best.h5").arrays
+    for name in ("fc1/kernel", "logits/bias"):
+        np.testing.assert_array_equal(best[name], checkpoint.states[f"solver/{name}/average"])
+        assert (best[name] != checkpoint.states[name]).any()
+    for split in ("validation", "test"):
+        evaluation = netspec.test(run.run_dir, split=split)
+        assert (evaluation.loss, evaluation.metrics) == logged[split, step]
 
 
 def test_a_saved_spec_with_averages_can_be_loaded(spec: Make, tmp_path: Path) -> None:
