@@ -36,11 +36,11 @@ from netspec.training.stepper import PartialStep
 STEPS = 150
 """Default number of learning rates."""
 BELOW, ABOVE = 0.1, 100.0
-"""Default range, as factors on the lowest and highest rates that a solver is normally used with."""
+"""Factors of the default range, on the lowest and highest usual learning rates of the solver."""
 SMOOTHING = 0.85
 """Weight of the previous mean in a moving average of losses."""
 LEAST_FALL = 0.03
-"""Fall of the smoothed loss, as a share of it, without which no rate is suggested; it must exceed the noise too."""
+"""Smallest relative decrease of the smoothed loss for which a rate is suggested; it must exceed the noise too."""
 SAFETY = 10.0
 """Factor between the rate with the lowest loss and the suggested one."""
 SCHEDULE_STEPS = 1000
@@ -101,9 +101,9 @@ def find_learning_rate(
     """Train for a few steps with a growing learning rate, and suggest one. Writes nothing but `out`.
 
     The rate grows exponentially from `lowest` to `highest` in `steps` steps, and the test ends earlier if the loss
-    diverges. By default the range is that of the solver's usual rates, extended by far. Rates of parameter groups grow
-    in proportion; momenta keep their first values. `weights` and `samples` are those of `netspec.train`. `out` names an
-    SVG or PNG file for the chart.
+    diverges. The default range is wider than the solver's usual rates: from a tenth of the lowest to 100 times the
+    highest. Rates of parameter groups grow in proportion; momenta keep their first values. `weights` and `samples` are
+    those of `netspec.train`. `out` names an SVG or PNG file for the chart.
 
     Raises `InputError` if the spec, the data or the range is wrong, or the solver has no learning rate to test.
 
@@ -119,7 +119,9 @@ def find_learning_rate(
     high = usual_high * ABOVE if highest is None else highest
     if not (0 < low < high and isfinite(high)):
         raise InputError(
-            "the learning rates are not a range", expected="0 < lowest < highest", got=f"{low:g}, {high:g}"
+            "`lowest` and `highest` are not a range of learning rates",
+            expected="0 < lowest < highest",
+            got=f"{low:g}, {high:g}",
         )
     if steps < 10:
         raise InputError("`steps` must be 10 or more", got=str(steps))
@@ -152,8 +154,8 @@ def _losses(
             for name, schedule in schedules.items()
         }
         try:
-            started = stepper.run(batch, step, inputs, part)
-            loss = None if started is None else started[0]()
+            result = stepper.run(batch, step, inputs, part)
+            loss = None if result is None else result[0]()
         except NonFiniteLoss:
             return (losses or [nan])[0], losses[1:], True
         if loss is None:  # the step continues with the next batch
@@ -195,9 +197,9 @@ def _evaluate(
         lowest, steepest = tested[least], tested[1 + min(range(len(slopes)), key=lambda index: slopes[index])]
         suggested = rounded(min(lowest / SAFETY, steepest))
     current = highest_rate(spec, spec.solver.learning_rate)
-    at = tested[-1] if diverged and tested else None
+    diverged_at = tested[-1] if diverged and tested else None
     return LearningRateTest(
-        tuple(tested), tuple(losses), tuple(smoothed), first, at, lowest, steepest, suggested, current,
+        tuple(tested), tuple(losses), tuple(smoothed), first, diverged_at, lowest, steepest, suggested, current,
         _field_of(spec.solver.learning_rate, current), spec.data.train.batch_size,
     )  # fmt: skip
 
@@ -209,13 +211,13 @@ def _deviation(losses: Sequence[float], smoothed: Sequence[float]) -> float:
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """Return the means of two moving averages, from the left and from the right: without the delay of one of them."""
+    """Return the mean of a forward and a backward moving average, whose delays cancel."""
     forward, backward = _averages(values), _averages(values[::-1])[::-1]
     return [(left + right) / 2 for left, right in zip(forward, backward, strict=True)]
 
 
 def _averages(values: Sequence[float]) -> list[float]:
-    """Return exponential moving averages, which weigh the first values as much as the later ones."""
+    """Return exponential moving averages with bias correction."""
     total = weight = 0.0
     averages = []
     for value in values:
@@ -225,7 +227,7 @@ def _averages(values: Sequence[float]) -> list[float]:
 
 
 def rounded(rate: float) -> float:
-    """Return a rate with one significant digit, not larger by more than rounding."""
+    """Round a rate to one significant digit."""
     return float(f"{rate:.0e}") if rate > 0 and isfinite(log10(rate)) else rate
 
 

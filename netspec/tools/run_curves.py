@@ -59,7 +59,7 @@ class RunLog:
     def _position(self, event: Event, axis: Axis) -> float:
         if axis == "epoch":
             if self.steps_per_epoch is None:
-                raise InputError(f"the log of {self.name} has no start of a training", hint="use `--x step`")
+                raise InputError(f"the log of {self.name} has no `start` event", hint="use `--x step`")
             return float(event["step"]) / self.steps_per_epoch
         if axis == "time":
             if not isinstance(event.get("elapsed"), (int, float)):

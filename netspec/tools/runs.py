@@ -37,7 +37,7 @@ COLUMNS = ("name", "state", "started", "seconds", "step", "steps", "monitor", "l
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run."""
+    """State, results and settings of a run."""
 
     name: str
     """Its folder, relative to the folder that was searched."""
@@ -72,7 +72,7 @@ class RunSummary:
         return {**asdict(self), "run_dir": str(self.run_dir)}
 
     def row(self) -> dict[str, Any]:
-        """Return everything in one level: fields, metrics, settings."""
+        """Return fields, metrics and settings in one flat mapping."""
         fields = {name: getattr(self, name) for name in COLUMNS}
         return {**fields, **self.metrics, **self.settings}
 
@@ -190,7 +190,7 @@ def _read_run(folder: Path, name: str) -> tuple[RunSummary, dict[str, Any] | Non
     tree, problem = _read_spec(files.spec)
     state = _state(folder, events)
     if problem is None and state != "running" and not any(event["event"] == "start" for event in events):
-        problem = f"{files.log} has no start of a training"
+        problem = f"{files.log} has no `start` event"
     if problem is not None:
         state = "damaged"
     elif state == "failed":
@@ -228,13 +228,13 @@ def _failure(event: Event) -> str | None:
 
 
 def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the log says about a run, as fields of `RunSummary`."""
+    """Return the results in the log of a run, as fields of `RunSummary`."""
     starts = [event for event in events if event["event"] == "start"]
     stepped = [event["step"] for event in events if event["event"] != "start" and isinstance(event.get("step"), int)]
     done = next((event for event in reversed(events) if event["event"] == "done"), {})
     evaluations = [event for event in events if event["event"] == "test" and isinstance(event.get("metrics"), dict)]
     split = "validation" if any(event.get("split") == "validation" for event in evaluations) else "test"
-    watched = [event for event in evaluations if event.get("split", "test") == split]
+    monitored = [event for event in evaluations if event.get("split", "test") == split]
     results = {event.get("split", "test"): _scalars(event) for event in evaluations}
     if (logged := next((event for event in reversed(events) if event["event"] == "log"), None)) is not None:
         results["train"] = _scalars(logged)
@@ -246,7 +246,7 @@ def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]
         "step": stepped[-1] if stepped else None,
         "steps": starts[-1].get("steps") if starts else None,
         "metrics": {f"{name}/{key}": value for name, figures in results.items() for key, value in figures.items()},
-        **_monitored(events, watched, split, tree),
+        **_monitored(events, monitored, split, tree),
     }
 
 

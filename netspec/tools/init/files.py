@@ -14,9 +14,9 @@ from netspec.schema.yaml.flow_style import flow
 
 WIDTH = 110
 NORMALIZATION = {"type": "BatchNormalization", "momentum": 0.9}
-"""Statistics that follow within some steps, since epochs of small sets are short."""
+"""Moving statistics that adapt within a few steps, since epochs of small datasets are short."""
 LEAST_STEPS = 150
-"""Number of steps that a training may fail to improve before it ends."""
+"""Minimum number of steps without improvement before a training ends."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ def comment(text: str, indent: int = 0) -> list[str]:
 
 
 def entry(key: str, value: Any, why: str = "", indent: int = 0) -> list[str]:
-    """Return a line `key: value`, with the reason as a comment: behind it if it fits, else above."""
+    """Return a line `key: value`, with the reason as a comment: after it if it fits, else above."""
     line = " " * indent + f"{key}: {flow(value)}"
     if not why:
         return [line]
@@ -91,7 +91,7 @@ def hold_out(
     why = " and ".join(f"{share:.0%} {purposes[part]}" for part in parts)
     if stratify is None:
         return split, why
-    return {**split, "stratify": stratify}, f"{why}; `{stratify}` is distributed alike in all parts"
+    return {**split, "stratify": stratify}, f"{why}; `{stratify}` has the same distribution in all parts"
 
 
 def class_folders(root: Path) -> list[Path]:

@@ -35,7 +35,7 @@ from netspec.tools.init.trunk import IMAGENET, SCALING, Trunk, head
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
 """Names of folders that hold a split of their own, next to `train`."""
-MOST_LOOKED_AT, MOST_SECONDS, MOST_BYTES = 2_000, 5.0, 2**26
+MAX_OPENED, MAX_SECONDS, MAX_BYTES = 2_000, 5.0, 2**26
 """Limits of the sample that is opened: files, seconds, and bytes."""
 SIDES = (28, 32, 48, 64, 96, 128)
 """Sides to which images are resized."""
@@ -54,7 +54,7 @@ class ImageSurvey:
     gray: bool = True
     unreadable: list[str] = field(default_factory=list)
     duplicates: int = 0
-    looked_at: int = 0
+    opened: int = 0
 
     @property
     def images(self) -> int:
@@ -87,26 +87,26 @@ def survey(root: Path) -> ImageSurvey:
             expected="two folders or more, one for each class", got=listing(list(files)) or "none",
         )  # fmt: skip
     result = ImageSurvey({name: len(class_files) for name, class_files in files.items()})
-    per_class = max(1, MOST_LOOKED_AT // len(files))
+    per_class = max(1, MAX_OPENED // len(files))
     sample = [
         file
         for class_files in files.values()
         for file in class_files[:: max(1, len(class_files) // per_class)][:per_class]
     ]
-    _look_at(sample, result)
+    _open_sample(sample, result)
     return result
 
 
-def _look_at(sample: list[Path], result: ImageSurvey) -> None:
+def _open_sample(sample: list[Path], result: ImageSurvey) -> None:
     from PIL import Image
 
-    ends, read, seen = time.monotonic() + MOST_SECONDS, 0, Counter[str]()
+    deadline, read, seen = time.monotonic() + MAX_SECONDS, 0, Counter[str]()
     for number, file in enumerate(sorted(sample, key=lambda file: sha256(str(file).encode()).digest())):
-        if read > MOST_BYTES or (number > len(result.counts) and time.monotonic() > ends):
+        if read > MAX_BYTES or (number > len(result.counts) and time.monotonic() > deadline):
             break
-        result.looked_at += 1
+        result.opened += 1
         try:
-            content = file.read_bytes() if file.stat().st_size <= MOST_BYTES else b""
+            content = file.read_bytes() if file.stat().st_size <= MAX_BYTES else b""
             with Image.open(file) as image:
                 result.sizes.append((image.height, image.width))
                 result.gray &= image.mode in ("L", "1", "I;16", "LA")
@@ -160,7 +160,7 @@ def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
     spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}" if image_survey.sizes else "unknown"
     findings = [
         f"{image_survey.images:,} images of {len(counts)} classes: {named}",
-        f"{kind} images, {spans} pixels (height × width), in a sample of {image_survey.looked_at:,}",
+        f"{kind} images, {spans} pixels (height × width), in a sample of {image_survey.opened:,}",
     ]  # fmt: skip
     warnings = []
     rare = [name for name, count in counts.items() if count < RARE]
@@ -171,12 +171,12 @@ def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
         warnings.append("the largest class has over ten times as many images as the smallest one")
     if image_survey.unreadable:
         warnings.append(
-            f"{len(image_survey.unreadable):,} of {image_survey.looked_at:,} images cannot be read and are left out: "
+            f"{len(image_survey.unreadable):,} of {image_survey.opened:,} images cannot be read and are left out: "
             f"{listing(image_survey.unreadable, 3)}"
         )
     if image_survey.duplicates:
         warnings.append(
-            f"{image_survey.duplicates:,} of {image_survey.looked_at:,} images are duplicates; in both training and "
+            f"{image_survey.duplicates:,} of {image_survey.opened:,} images are duplicates; in both training and "
             "test data, they make results look too good"
         )
     return findings, warnings

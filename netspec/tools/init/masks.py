@@ -26,16 +26,17 @@ from netspec.tools.init.files import (
     relative,
     training,
 )
-from netspec.tools.init.images import MOST_SECONDS, PARTS, images_below
+from netspec.tools.init.images import MAX_SECONDS, PARTS, images_below
 
 IMAGES, MASKS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
 """Names of the folders."""
 MASK_SUFFIXES = frozenset({".png", ".bmp"})
-MOST_LOOKED_AT = 500
-"""Number of pairs that are opened at most."""
-MOST_CLASSES = 64
-"""Pixels with more values than this are not class indices."""
+MAX_OPENED = 500
+"""Number of image and mask pairs that are opened at most."""
+MAX_CLASSES = 64
+"""If masks have more pixel values than this, the values are not class indices."""
 IGNORED = 255
+"""Pixel value that belongs to no class."""
 SIDES = (32, 64, 96, 128)
 """Sides to which images are resized; the net halves them up to four times."""
 WIDTHS = (16, 32, 64, 96, 96)
@@ -43,9 +44,10 @@ WIDTHS = (16, 32, 64, 96, 96)
 
 
 class MaskFolders(NamedTuple):
-    """Where images and masks are."""
+    """The folders of images and masks."""
 
     root: Path
+    """Their common parent folder."""
     images: str
     masks: str
 
@@ -56,8 +58,8 @@ class MaskSurvey:
 
     pairs: list[tuple[Path, Path]]
     suffix: str
-    """What the name of a mask has after that of its image."""
-    alone: int
+    """Text in the name of a mask after the name of its image, such as `_mask`."""
+    unpaired: int
     """Number of images without a mask."""
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Height and width of each image of the sample."""
@@ -65,7 +67,7 @@ class MaskSurvey:
     pixels: Counter[int] = field(default_factory=Counter)
     """Number of pixels of each value in the masks of the sample."""
     unreadable: list[str] = field(default_factory=list)
-    looked_at: int = 0
+    opened: int = 0
     names: tuple[str, ...] = ()
     """The lines of `classes.txt`, if there is one."""
 
@@ -77,11 +79,11 @@ class MaskSurvey:
 
     @property
     def count(self) -> int:
-        """Number of classes: that of the names, or all indices up to the largest one of the sample."""
-        return len(self.names) or (len(self.values) if self.mapped else max(self.values) + 1)
+        """Number of classes: the number of names, or else of indices up to the largest one in the sample."""
+        return len(self.names) or (len(self.values) if self.needs_mapping else max(self.values) + 1)
 
     @property
-    def mapped(self) -> bool:
+    def needs_mapping(self) -> bool:
         """Whether pixel values must be mapped to class indices: black and white masks, or values far apart."""
         far_apart = not self.names and max(self.values) >= 2 * len(self.values) + 8
         return self.values == [0, IGNORED] or far_apart
@@ -124,13 +126,13 @@ def survey(folders: MaskFolders) -> MaskSurvey:
     classes = root / "classes.txt"
     names = tuple(listed_names(classes)) if classes.is_file() else ()
     result = MaskSurvey(pairs, suffix, len(files) - len(pairs), names=names)
-    _look_at(pairs, result)
+    _open_sample(pairs, result)
     if not result.pixels:
         raise InputError(f"no mask in {root / masks} can be read", got=listing(result.unreadable, 3))
-    if len(result.values) > MOST_CLASSES:
+    if len(result.values) > MAX_CLASSES:
         raise InputError(
             f"the pixels of masks in {root / masks} are not class indices",
-            expected=f"at most {MOST_CLASSES} values, 0, 1, 2, …", got=f"{len(result.values)} values",
+            expected=f"at most {MAX_CLASSES} values, 0, 1, 2, …", got=f"{len(result.values)} values",
         )  # fmt: skip
     return result
 
@@ -140,25 +142,25 @@ def _name(file: Path, folder: Path) -> str:
 
 
 def _suffix(images: dict[str, Path], masks: dict[str, Path]) -> str:
-    """Return what the names of most masks have after the names of their images."""
+    """Return the text that most names of masks have after the name of their image."""
     suffixes = Counter[str]()
     for name in list(images)[:20]:
         suffixes.update(mask[len(name) :] for mask in masks if mask.startswith(name))
     return max(suffixes, key=lambda suffix: (suffixes[suffix], -len(suffix)), default="")
 
 
-def _look_at(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
+def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
     import numpy as np
     from PIL import Image
 
     from netspec.data.readers.decode import read_mask
 
-    ends = time.monotonic() + MOST_SECONDS
-    sample = sorted(pairs, key=lambda pair: sha256(pair[0].name.encode()).digest())[:MOST_LOOKED_AT]
+    deadline = time.monotonic() + MAX_SECONDS
+    sample = sorted(pairs, key=lambda pair: sha256(pair[0].name.encode()).digest())[:MAX_OPENED]
     for image, mask in sample:
-        if result.looked_at > 1 and time.monotonic() > ends:
+        if result.opened > 1 and time.monotonic() > deadline:
             break
-        result.looked_at += 1
+        result.opened += 1
         try:
             with Image.open(image) as picture:
                 result.sizes.append((picture.height, picture.width))
@@ -172,41 +174,42 @@ def _look_at(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
 
 def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders) -> Files:
     """Return the files for a folder of images and masks."""
-    found = survey(folders)
-    same = len(set(found.sizes)) == 1
-    side = min(SIDES, key=lambda side: abs(side - median(min(size) for size in found.sizes)))
-    fits = same and max(found.sizes[0]) <= max(SIDES) and not any(length % 8 for length in found.sizes[0])
-    size = found.sizes[0] if fits else (side, side)
-    files = Files("semantic segmentation", "", "", *_findings(found))
-    files.net = _net(name_of(path), size, found)
-    files.train = _train(path, folder, net, folders, size, found)
+    mask_survey = survey(folders)
+    same = len(set(mask_survey.sizes)) == 1
+    side = min(SIDES, key=lambda side: abs(side - median(min(size) for size in mask_survey.sizes)))
+    fits = same and max(mask_survey.sizes[0]) <= max(SIDES) and not any(length % 8 for length in mask_survey.sizes[0])
+    size = mask_survey.sizes[0] if fits else (side, side)
+    files = Files("semantic segmentation", "", "", *_findings(mask_survey))
+    files.net = _net(name_of(path), size, mask_survey)
+    files.train = _train(path, folder, net, folders, size, mask_survey)
     return files
 
 
-def _findings(found: MaskSurvey) -> tuple[list[str], list[str]]:
-    total = sum(count for value, count in found.pixels.items() if value in found.values)
+def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
+    total = sum(count for value, count in mask_survey.pixels.items() if value in mask_survey.values)
     shares = {
-        found.values.index(value) if found.mapped else value: found.pixels[value] / total for value in found.values
+        mask_survey.values.index(value) if mask_survey.needs_mapping else value: mask_survey.pixels[value] / total
+        for value in mask_survey.values
     }
-    named = ", ".join(f"{found.classes[index]} {share:.1%}" for index, share in list(shares.items())[:10])
-    heights, widths = ([size[axis] for size in found.sizes] for axis in (0, 1))
-    kind = "gray" if found.gray else "color"
+    named = ", ".join(f"{mask_survey.classes[index]} {share:.1%}" for index, share in list(shares.items())[:10])
+    heights, widths = ([size[axis] for size in mask_survey.sizes] for axis in (0, 1))
+    kind = "gray" if mask_survey.gray else "color"
     spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}"
     findings = [
-        f"{len(found.pairs):,} images with masks of {found.count} classes; pixels: {named}",
-        f"{kind} images, {spans} pixels (height × width), in a sample of {found.looked_at:,}",
+        f"{len(mask_survey.pairs):,} images with masks of {mask_survey.count} classes; pixels: {named}",
+        f"{kind} images, {spans} pixels (height × width), in a sample of {mask_survey.opened:,}",
     ]
     warnings = []
-    if not found.names:
+    if not mask_survey.names:
         warnings.append("the names of the classes are unknown: write them into `classes` in train.yaml")
-    if found.alone:
-        warnings.append(f"{counted(found.alone, 'image')} without a mask are left out")
-    if found.unreadable:
+    if mask_survey.unpaired:
+        warnings.append(f"{counted(mask_survey.unpaired, 'image')} without a mask are left out")
+    if mask_survey.unreadable:
         warnings.append(
-            f"{len(found.unreadable):,} of {found.looked_at:,} pairs cannot be read and are left out: "
-            f"{listing(found.unreadable, 3)}"
+            f"{len(mask_survey.unreadable):,} of {mask_survey.opened:,} pairs cannot be read and are left out: "
+            f"{listing(mask_survey.unreadable, 3)}"
         )
-    rare = [found.classes[index] for index, share in shares.items() if share < 0.01]
+    rare = [mask_survey.classes[index] for index, share in shares.items() if share < 0.01]
     if rare:
         warnings.append(
             f"classes of less than 1% of the pixels: {listing(rare, 5)}; `class_weight: balanced` in the loss may help"
@@ -214,18 +217,18 @@ def _findings(found: MaskSurvey) -> tuple[list[str], list[str]]:
     return findings, warnings
 
 
-def _net(name: str, size: tuple[int, int], found: MaskSurvey) -> str:
+def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey) -> str:
     depth = next(depth for depth in (4, 3) if not any(length % 2**depth for length in size) or depth == 3)
     depth = min(depth, 3 if min(size) < 64 else 4)
     lines = [
         *comment(
-            f"A small U-Net for {found.count} classes of pixels: it halves the resolution {depth} times, then doubles "
-            "it as often, and joins features of the same resolution."
+            f"A small U-Net for {mask_survey.count} classes of pixels: it halves the resolution {depth} times, "
+            "then doubles it as often, and joins features of the same resolution."
         ),
         "netspec: 1",
         f"name: {name}",
         "inputs:",
-        *entry("image", {"shape": [1 if found.gray else 3, *size]}, "channels, height, width", 2),
+        *entry("image", {"shape": [1 if mask_survey.gray else 3, *size]}, "channels, height, width", 2),
         *entry("mask", {"shape": list(size), "dtype": "int32"}, f"the class of each pixel; {IGNORED}: none", 2),
         "blocks:",
         "  convolutions:   # two convolutions, each with normalization",
@@ -253,18 +256,18 @@ def _net(name: str, size: tuple[int, int], found: MaskSurvey) -> str:
         "type": "MeanIoU",
         "name": "mean_iou",
         "from": pair,
-        "num_classes": found.count,
+        "num_classes": mask_survey.count,
         "sparse_y_pred": False,
         **pixels,
     }
     accuracy = {"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": pair, **pixels}
-    logits = {"name": "logits", "type": "Conv2D", "filters": found.count, "kernel_size": 1}
+    logits = {"name": "logits", "type": "Conv2D", "filters": mask_survey.count, "kernel_size": 1}
     lines += items([(logits, "a score for each class and pixel")], 2)
     lines += [
         "losses:",
         *items([(loss, "")], 2),
         "metrics:",
-        *items([(iou, "of all classes alike"), (accuracy, "")], 2),
+        *items([(iou, "the mean over classes"), (accuracy, "")], 2),
     ]
     return document(lines)
 
@@ -276,9 +279,11 @@ _CONVOLUTION: list[dict[str, Any]] = [
 ]
 
 
-def _train(path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], found: MaskSurvey) -> str:
+def _train(
+    path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey
+) -> str:
     root = folders.root
-    fields = _fields(folders, size, found)
+    fields = _fields(folders, size, mask_survey)
     declared = {
         part: next((root.parent / name for name in names if root != path and (path / name).is_dir()), None)
         for part, names in PARTS.items()
@@ -293,13 +298,16 @@ def _train(path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple
         lines += entry(key, value, why, 4)
     missing = [part for part, file in declared.items() if file is None]
     if missing:
-        lines += entry("split", *hold_out(len(found.pairs), parts=missing), 4)
+        lines += entry("split", *hold_out(len(mask_survey.pairs), parts=missing), 4)
     transforms: Sequence[tuple[dict[str, Any], str]] = [
-        ({"type": "RandomFlip", "mode": "horizontal"}, "the mask moves along; remove it if left and right matter"),
+        (
+            {"type": "RandomFlip", "mode": "horizontal"},
+            "also flips the mask; remove it if left and right differ in meaning",
+        ),
         ({"type": "RandomRotation", "factor": 0.03, "fill_mode": "constant"}, f"up to 11°; new corners are {IGNORED}"),
         ({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255"),
     ]
-    batch = 16 if len(found.pairs) > 500 else 8
+    batch = 16 if len(mask_survey.pairs) > 500 else 8
     lines += [
         *entry("batch_size", batch, "", 4),
         *entry("shuffle", True, "", 4),
@@ -312,27 +320,29 @@ def _train(path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple
             lines += entry("path", relative(file, folder), "", 4)
             lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
             lines += [*entry("batch_size", batch, "", 4), "    transforms:", *items([(transforms[-1][0], "")], 6)]
-    epochs = 30 if len(found.pairs) > 5_000 else 60 if len(found.pairs) > 500 else 120
-    patience = patient_epochs(len(found.pairs), batch, 8)
+    epochs = 30 if len(mask_survey.pairs) > 5_000 else 60 if len(mask_survey.pairs) > 500 else 120
+    patience = patient_epochs(len(mask_survey.pairs), batch, 8)
     return document([*lines, *training(monitor="mean_iou", epochs=epochs, patience=patience)])
 
 
-def _fields(folders: MaskFolders, size: tuple[int, int], found: MaskSurvey) -> list[tuple[str, Any, str]]:
+def _fields(folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey) -> list[tuple[str, Any, str]]:
     """Return the fields of the source that all parts share, each with its reason."""
     fields: list[tuple[str, Any, str]] = []
     if folders.images != "images":
         fields.append(("images", folders.images, ""))
     if folders.masks != "masks":
         fields.append(("masks", folders.masks, ""))
-    if found.suffix:
-        fields.append(("mask_suffix", found.suffix, "what follows the name of the image"))
-    if found.mapped:
-        fields.append(("mask_values", found.values, "the pixel values of the classes"))
-    fields.append(("classes", found.classes, "in the order of their indices"))
-    same = set(found.sizes) == {size}
-    fields.append(("size", list(size), "that of all images" if same else "larger is slower, and finds finer shapes"))
-    if found.gray:
+    if mask_survey.suffix:
+        fields.append(("mask_suffix", mask_survey.suffix, "text after the name of the image"))
+    if mask_survey.needs_mapping:
+        fields.append(("mask_values", mask_survey.values, "the pixel values of the classes"))
+    fields.append(("classes", mask_survey.classes, "in the order of their indices"))
+    same = set(mask_survey.sizes) == {size}
+    fields.append(
+        ("size", list(size), "the size of all images" if same else "larger is slower, and finds finer shapes")
+    )
+    if mask_survey.gray:
         fields.append(("channels", 1, "all images of the sample are gray"))
-    if found.alone or found.unreadable:
+    if mask_survey.unpaired or mask_survey.unreadable:
         fields.append(("on_error", "skip", "some pairs are incomplete: they are left out, and counted in the log"))
     return fields

@@ -12,32 +12,32 @@ from typing import Any
 
 from netspec.errors import InputError, counted
 from netspec.tools.init.files import Files, comment, document, entry, items, name_of, relative, training
-from netspec.tools.init.tables import MOST_ROWS, ColumnSurvey, TableColumns, TableSurvey, column_key, rows_of
+from netspec.tools.init.tables import MAX_ROWS, ColumnSurvey, TableColumns, TableSurvey, column_key, rows_of
 
 SEASONS = (
     (5_400, 24, "hours of a day"), (129_600, 7, "days of a week"), (1_000_000, 52, "weeks of a year"),
     (3_000_000, 12, "months of a year"), (9_000_000, 4, "quarters of a year"),
 )  # fmt: skip
-"""Longest time between two rows in seconds, rows in a season, and their name."""
+"""Longest time between two rows in seconds, number of rows in a season, and description of the season."""
 NO_SEASON = 8
-"""Rows to forecast if the time between rows is unknown, or a year or more."""
+"""Number of rows to forecast if the time between rows is unknown, or a year or more."""
 SMALL = 3_000
-"""Fewer rows teach a linear net only."""
+"""With fewer rows than this, the net is linear."""
 TINY = 1_000
-"""Of fewer rows none are held out for validation: they would be too few to stop by."""
+"""With fewer rows than this, none are held out for validation: early stopping would depend on too few."""
 DAY, YEAR = 86_400, 365 * 86_400
 
 
 @dataclass(frozen=True)
 class RowOrder:
-    """How the rows of a table follow each other."""
+    """Chronological order of the rows of a table."""
 
     time: str
-    """The column of the time: dates, or numbers that increase."""
+    """Time column: dates, or numbers that increase."""
     group: str | None
-    """The column that names the series of a row; None if there is one series."""
+    """Column that names the series of each row; None if there is only one series."""
     longest: int
-    """Number of rows of the longest series that was looked at."""
+    """Number of rows of the longest series in the sample."""
     season: int
     """Number of rows in a season."""
     season_name: str
@@ -46,16 +46,16 @@ class RowOrder:
 
     @property
     def date_parts(self) -> list[str]:
-        """Parts of a date that repeat within the series, and so tell something about rows to come."""
+        """Parts of a date that recur within the series, so that they can help to forecast."""
         repeats = {"month": self.step * self.longest >= 2 * YEAR and self.step < 28 * DAY}
         repeats |= {"weekday": 0 < self.step <= DAY, "hour": 0 < self.step < DAY}
-        return [part for part, does in repeats.items() if does]
+        return [part for part, recurs in repeats.items() if recurs]
 
 
 def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey) -> Files:
-    """Return the files to forecast a column. Raises `InputError` if the rows are in no order."""
+    """Return the files to forecast a column. Raises `InputError` if rows are not in chronological order."""
     if not label.is_numeric:
-        raise InputError(f"column {label.name!r} cannot be forecast", expected="numbers", got="other texts")
+        raise InputError(f"column {label.name!r} cannot be forecast", expected="numbers", got="texts")
     order = _order(path, survey, label)
     horizon = max(1, min(order.season, order.longest // 10))
     length = max(1, min(2 * order.season, order.longest // 3 - horizon))
@@ -80,11 +80,11 @@ def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label:
 
 
 def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
-    """Find the column of the time, and that of the series if there are several."""
+    """Find the time column, and the column that names the series if there are several."""
     columns = [column for column in survey.columns if column is not label and not column.is_text]
     times = [column for column in columns if column.is_date and not column.missing]
     times += [column for column in columns if column.is_numeric and not column.missing]
-    rows = list(islice(rows_of(path), MOST_ROWS))
+    rows = list(islice(rows_of(path), MAX_ROWS))
     names = [column.name for column in survey.columns]
     for time in times:
         cells = [row[names.index(time.name)] for row in rows]
@@ -97,9 +97,9 @@ def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
                 step = median(steps) if time.is_date else 0.0
                 return RowOrder(time.name, group, max(map(len, series)), *_season(step), step)
     raise InputError(
-        f"the rows of {path} are not in the order of time",
-        expected="a column of dates or numbers that increase from row to row; or several series one after another, "
-        "with a column that names the series",
+        f"the rows of {path} are not in chronological order",
+        expected="a time column (dates or numbers that increase from row to row); if there are several "
+        "series, one after the other, also a column that names them",
     )
 
 
@@ -150,7 +150,7 @@ def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int) 
             ({"name": "linear", **outputs, "from": "past"}, "most of a forecast is a weighted sum of the past"),
             ({"name": "flat", "type": "Flatten", "from": "features"}, ""),
             ({"name": "joined", "type": "Concatenate", "from": ["past", "flat"]}, ""),
-            ({"type": "Dense", "units": 64, "activation": "relu"}, "what depends on the other columns"),
+            ({"type": "Dense", "units": 64, "activation": "relu"}, "a correction that depends on the other columns"),
             ({"type": "Dropout", "rate": 0.2}, "against overfitting"),
             ({"name": "correction", **outputs}, ""),
             ({"name": "forecast", "type": "Add", "from": ["linear", "correction"]}, ""),
@@ -186,11 +186,11 @@ def _train(
     windows: dict[str, Any] = {"length": length, "horizon": horizon}
     windows |= {"group": order.group} if order.group else {}
     lines += entry(
-        "windows", windows, f"{counted(length, 'row')} to read, and the {counted(horizon, 'row')} after to forecast", 4
+        "windows", windows, f"reads {counted(length, 'row')}, and forecasts the next {counted(horizon, 'row')}", 4
     )
     tiny = survey.rows < TINY
     split = {**({} if tiny else {"validation": 0.15}), "test": 0.15, "time": order.time}
-    lines += entry("split", split, "the last rows in time test the forecast", 4)
+    lines += entry("split", split, "the last rows in time are held out to test the forecast", 4)
     lines += [*entry("batch_size", 16 if survey.rows < SMALL else 64, "", 4), *entry("shuffle", True, "", 4)]
     return document([*lines, *(_fixed_training() if tiny else training(monitor="loss", epochs=50, patience=6))])
 

@@ -30,13 +30,13 @@ SUFFIX = ".wav"
 BATCH = 32
 BANDS = 40
 HIGHEST_RATE = 16_000
-"""Samples per second that suffice for speech and most noises."""
+"""Sampling rate, in Hz, that suffices for speech and most noises."""
 LONGEST = 4.0
-"""Seconds of a sound that the net reads at most."""
-MOST_FILES, MOST_SECONDS = 1_000, 5.0
-"""Limits of the sounds that are read."""
+"""Maximum length of the clips that the net reads, in seconds."""
+MAX_FILES, MAX_SECONDS = 1_000, 5.0
+"""Limits of the sample that is read: files and seconds."""
 RARE = 10
-"""A class of fewer sounds is warned of."""
+"""A class of fewer sounds than this is reported."""
 
 
 @dataclass
@@ -53,12 +53,12 @@ class SoundSurvey:
 
     @property
     def rate(self) -> int:
-        """Samples per second that the net reads: those of most sounds, up to 16,000."""
+        """Sampling rate that the net reads, in Hz: the rate of most sounds, up to 16,000."""
         return min(self.rates.most_common(1)[0][0], HIGHEST_RATE)
 
     @property
     def length(self) -> int:
-        """Samples that nine of ten sounds do not exceed, up to four seconds."""
+        """Number of samples that nine of ten sounds do not exceed, up to four seconds."""
         longest = sorted(self.seconds)[int(0.9 * (len(self.seconds) - 1))]
         return max(self.rate // 10, round(min(longest, LONGEST) * self.rate))
 
@@ -77,7 +77,7 @@ def sound_files(path: Path, folder: Path, net: str) -> Files:
             f"{path} has {counted(len(class_files), 'class folder')} with sounds",
             expected="two folders or more, one for each class", got=listing(list(class_files)) or "none",
         )  # fmt: skip
-    survey = _look_at(class_files)
+    survey = _open_sample(class_files)
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
@@ -86,17 +86,17 @@ def sound_files(path: Path, folder: Path, net: str) -> Files:
     return files
 
 
-def _look_at(class_files: dict[str, list[Path]]) -> SoundSurvey:
+def _open_sample(class_files: dict[str, list[Path]]) -> SoundSurvey:
     """Read a sample of the sounds of each class."""
     from netspec.data.audio.riff import read_sound
 
     survey = SoundSurvey({name: len(files) for name, files in class_files.items()})
-    per_class = max(1, MOST_FILES // len(class_files))
+    per_class = max(1, MAX_FILES // len(class_files))
     sample = [file for files in class_files.values() for file in files[:: max(1, len(files) // per_class)][:per_class]]
     seen: set[int] = set()
-    ends = time.monotonic() + MOST_SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     for file in sample:
-        if time.monotonic() > ends:
+        if time.monotonic() > deadline:
             break
         try:
             sound, samples = read_sound(file)
@@ -148,7 +148,7 @@ def _net(name: str, survey: SoundSurvey) -> str:
         if filters < 128 and frames >= 8:
             layers.append(({"type": "MaxPooling2D", "pool_size": 2}, ""))
     layers += [
-        ({"type": "GlobalAveragePooling2D"}, "the time of a sound matters little"),
+        ({"type": "GlobalAveragePooling2D"}, "when a sound occurs matters little"),
         ({"type": "Dropout", "rate": 0.3}, "against overfitting"),
         ({"name": "logits", "type": "Dense", "units": len(survey.counts)}, "one output for each class"),
     ]
@@ -183,7 +183,7 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
         *entry("split", split, why, 4), *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([
-            (padding, f"{survey.length / survey.rate:.2g} s: nine of ten sounds are not longer, or it is long enough"),
+            (padding, f"{survey.length / survey.rate:.2g} s: nine of ten sounds fit (at most {LONGEST:g} s)"),
             (_spectrogram(survey)[0], "frames of 25 ms, one every 10 ms"),
             ({"type": "Normalization", "adapt": True}, "mean and variance of the training part"),
         ], 6),

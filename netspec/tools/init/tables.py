@@ -16,15 +16,15 @@ from typing import Any
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.tools.init.files import Files, comment, document, entry, hold_out, items, name_of, relative, training
 
-MOST_ROWS, MOST_BYTES, MOST_SECONDS = 200_000, 2**26, 10.0
+MAX_ROWS, MAX_BYTES, MAX_SECONDS = 200_000, 2**26, 10.0
 """Limits of the rows that are looked at."""
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """Cells that mean a missing value, in lower case; the default of `missing_values`."""
 TARGETS = ("label", "target", "class", "y", "outcome")
 """Names of columns that are predicted unless a target is given."""
-MOST_CLASSES = 20
+MAX_CLASSES = 20
 """A target of integers with more distinct values is a quantity."""
-MOST_CATEGORIES = 50
+MAX_CATEGORIES = 50
 """Categories with a value of their own; rarer ones are unknown."""
 RARE = 5
 """A category that occurs less often is unknown."""
@@ -125,9 +125,9 @@ def survey(path: Path) -> TableSurvey:
     """Look at the first rows of a table. Raises `InputError` for another kind of file."""
     source, names, rows = _opened(path)
     result = TableSurvey(source, [ColumnSurvey(name) for name in names])
-    ends, seen, number = time.monotonic() + MOST_SECONDS, set[int](), 0
+    deadline, seen, number = time.monotonic() + MAX_SECONDS, set[int](), 0
     for number, row in enumerate(rows):
-        if number >= MOST_ROWS or (number % 1024 == 0 and time.monotonic() > ends):
+        if number >= MAX_ROWS or (number % 1024 == 0 and time.monotonic() > deadline):
             result.complete = False
             break
         if len(row) != len(names):
@@ -254,12 +254,10 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
 
         return series_files(path, folder, net, table_survey, label)
     regression = task == "regression" or (
-        task is None and label.is_numeric and (len(label.counts) > MOST_CLASSES or label.whole < label.known)
+        task is None and label.is_numeric and (len(label.counts) > MAX_CLASSES or label.whole < label.known)
     )
     if task == "regression" and not label.is_numeric:
-        raise InputError(
-            f"column {label.name!r} cannot be predicted as a number", expected="numbers", got="other texts"
-        )
+        raise InputError(f"column {label.name!r} cannot be predicted as a number", expected="numbers", got="texts")
     if len(label.counts) < 2:
         raise InputError(f"column {label.name!r} has one value only", expected="two classes or more, or numbers")
     columns = TableColumns(table_survey, label, regression=regression, text=task == "text")
@@ -329,7 +327,7 @@ class TableColumns:
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))
 
     def _categorical(self, column: ColumnSurvey) -> None:
-        frequent = [name for name, count in column.counts.most_common(MOST_CATEGORIES) if count >= RARE]
+        frequent = [name for name, count in column.counts.most_common(MAX_CATEGORIES) if count >= RARE]
         if not frequent:
             self.left_out.append((column.name, "no value occurs more than a few times"))
             return

@@ -31,7 +31,7 @@ TOKENIZER = {
 BATCH = 32
 FEW_TEXTS = 2_000
 """Number of texts below which the loss decides when training ends."""
-MOST_FILES, MOST_SECONDS, MOST_BYTES = 5_000, 5.0, 2**25
+MAX_FILES, MAX_SECONDS, MAX_BYTES = 5_000, 5.0, 2**25
 """Limits of the texts that are read."""
 
 Layers = list[tuple[dict[str, Any], str]]
@@ -65,7 +65,7 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
             f"{path} has {counted(len(class_files), 'class folder')} with texts",
             expected="two folders or more, one for each class", got=listing(list(class_files)) or "none",
         )  # fmt: skip
-    lengths, unreadable, duplicates = _look_at(class_files)
+    lengths, unreadable, duplicates = _open_sample(class_files)
     total = sum(map(len, class_files.values()))
     most = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 100
     length = max(8, min(400, round(most * 1.2)))
@@ -93,16 +93,16 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     return files
 
 
-def _look_at(class_files: dict[str, list[Path]]) -> tuple[list[int], list[str], int]:
+def _open_sample(class_files: dict[str, list[Path]]) -> tuple[list[int], list[str], int]:
     """Return the sorted lengths in words, the files that are not text, and the number of copies."""
-    per_class = max(1, MOST_FILES // len(class_files))
+    per_class = max(1, MAX_FILES // len(class_files))
     sample = [file for files in class_files.values() for file in files[:: max(1, len(files) // per_class)][:per_class]]
     lengths: list[int] = []
     unreadable: list[str] = []
     seen: set[int] = set()
-    ends, read, duplicates = time.monotonic() + MOST_SECONDS, 0, 0
+    deadline, read, duplicates = time.monotonic() + MAX_SECONDS, 0, 0
     for file in sample:
-        if time.monotonic() > ends or read > MOST_BYTES:
+        if time.monotonic() > deadline or read > MAX_BYTES:
             break
         try:
             text = file.read_text(encoding="utf-8")

@@ -17,19 +17,19 @@ Step = dict[str, Any]
 
 CHANNELS = (1, 3)
 LARGE = 160
-"""Side of images from which a trunk for colors was most likely trained on ImageNet, if nothing else is known."""
+"""A trunk for color images of at least this side was probably trained on ImageNet, if nothing else is known."""
 SCALING: tuple[Step, ...] = ({"type": "Rescaling", "scale": 1 / 255},)
 IMAGENET: tuple[Step, ...] = (
     {"type": "Normalization", "mean": [123.675, 116.28, 103.53], "variance": [3409.976, 3262.694, 3291.891]},
 )
 """Mean and variance of ImageNet's pixels, as torchvision uses them, for pixels of 0 to 255."""
 POINTWISE = ("Rescaling", "Normalization", "ReverseChannels")
-"""Transforms of the trunk's own training that are applied again; those that move or choose pixels are chosen here."""
+"""Transforms of the trunk's training that are applied again; `netspec init` chooses those that move pixels."""
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """The net and the weights of a trunk, and what its input and output are like."""
+    """A trained net without its head: its folder, and the properties of its input and output."""
 
     folder: Path
     size: tuple[int, int]
@@ -117,7 +117,7 @@ def _plain(step: Step) -> Step:
 
 
 def head(trunk: Trunk, classes: int) -> Sequence[tuple[Step, str]]:
-    """Return the layers behind the trunk, each with the reason for it."""
+    """Return the layers after the trunk, each with the reason for it."""
     layers: list[tuple[Step, str]] = []
     if len(trunk.output) == 3 and trunk.output[1] * trunk.output[2] > 1:
         layers.append(({"type": "GlobalAveragePooling2D"}, "the mean over all positions"))

@@ -181,7 +181,7 @@ def test_files_are_overwritten_on_request_only(photos: Path) -> None:
 def test_reading_is_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from netspec.tools.init import tables
 
-    monkeypatch.setattr(tables, "MOST_ROWS", 100)
+    monkeypatch.setattr(tables, "MAX_ROWS", 100)
     assert init(table, target="left").findings[0].startswith("the first 100 rows")
 
 

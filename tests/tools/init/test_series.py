@@ -79,7 +79,7 @@ def test_one_row_ahead(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([5, 3, 4, 9] * 6, "are not in the order of time"),
+        ([5, 3, 4, 9] * 6, "are not in chronological order"),
         ([1, 2, 3], "the series is too short to be forecast"),
     ],
 )
