@@ -22,7 +22,7 @@ from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
 from netspec.schema.load import Overrides, Source
-from netspec.schema.specs.links import LayerLink, LossLink, resolve_names
+from netspec.schema.specs.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import LoopSpec, TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -274,7 +274,7 @@ def time_compiled(
         [(program, writer(compiler, program), times) for program, times in parts], steps
     )
     names = resolve_names(net)
-    links: list[LayerLink | LossLink] = [*names.layers, *names.losses]
+    links: list[LayerLink | LossLink | MetricLink] = [*names.layers, *names.losses, *names.metrics]
     roofline = measure_roofline(opened, dtype)
     nodes, steady = list[NodeTime](), list[NodeTime]()
     for (program, times), runs in zip(parts, by_node, strict=True):

@@ -25,6 +25,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.scale import training_of
 from netspec.training.compiler import training_compiler
+from netspec.training.session import LOCAL
 
 
 class SimulatedCommunicator(Communicator):
@@ -149,7 +150,7 @@ def session_of(spec: NetSpec | TrainSpec, workers: Communicator) -> WorkerSessio
 def compiler_of(spec: NetSpec | TrainSpec, device: str, session: WorkerSession) -> Compiler:
     """Return the compiler of one of several workers; a net is trained by SGD with momentum."""
     if isinstance(spec, TrainSpec):
-        return training_compiler(spec, device, session)
+        return training_compiler(spec, device, session if session.size > 1 else LOCAL)
     plan = DataParallelPlan(session.size) if session.size > 1 else None
     return Compiler(spec, solver=training_of(spec), device=device, distribution=plan)
 

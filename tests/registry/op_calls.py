@@ -278,8 +278,19 @@ def op_classes() -> list[type[Op]]:
         root = importlib.import_module(f"{netspec.__name__}.{package}")
         for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
             importlib.import_module(module.name)
-    computing = [cls for cls in _below(Op) if cls.forward is not Op.forward and not inspect.isabstract(cls)]
+    computing = [cls for cls in _below(Op) if cls.forward is not Op.forward and not _is_base(cls)]
     return [cls for cls in computing if cls.__module__.startswith("netspec.")]
+
+
+def _is_base(cls: type[Op]) -> bool:
+    """Return whether methods or class variables are left to subclasses."""
+    declared = {
+        name
+        for ancestor in cls.__mro__
+        for name, kind in vars(ancestor).get("__annotations__", {}).items()
+        if str(kind).startswith("ClassVar")
+    }
+    return inspect.isabstract(cls) or not all(hasattr(cls, name) for name in declared)
 
 
 def _below(cls: type[Op]) -> Iterator[type[Op]]:
