@@ -10,13 +10,13 @@ from netspec.data.base import Array, DamagedSamples, Dataset, Samples
 from netspec.errors import InputError
 
 _CHUNK = 64
-"""Number of samples of a field with axes that are read at a time."""
+"""Number of samples that are read at a time, if the field is an array."""
 
 
 def count_classes(dataset: Dataset, name: str, samples: int, *, skip: bool = False) -> dict[int, int]:
     """Return how often each class index occurs in the field `name` of the first `samples` samples, by index.
 
-    With `skip`, damaged samples do not count. Raises `InputError` if the field does not hold integers, and for streams.
+    With `skip`, damaged samples do not count. Raises `InputError` for streams, or if the field is not of integers.
     """
     kind = dataset.fields.get(name)
     integers = kind is not None and np.dtype(kind.dtype).kind in "iu"

@@ -1,4 +1,4 @@
-"""Finds the paths in a spec at which nothing exists, before anything is read."""
+"""Find the paths in a spec that do not exist, before any data is read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _written(spec: Spec, keys: list[str | int]) -> str:
 
 
 def _hint(written: str, full: Path, base: Path) -> str:
-    """Return how the path may have to be written, or what makes its files."""
+    """Return a hint: a similar path, or a command or script that creates the files."""
     is_relative = not Path(written).expanduser().is_absolute()
     similar = _similar(full)
     if similar is not None:
@@ -65,7 +65,7 @@ def _hint(written: str, full: Path, base: Path) -> str:
         return f"it exists in the current folder: from the spec's folder it is `{_relative(here, base)}`"
     known = next((name for name in KNOWN_SETS if any(_means(part, name) for part in full.parts[1:])), None)
     if known is not None:
-        return f"`{command('data', 'get', known)}` downloads the data set, and `source: {known}` reads it"
+        return f"`{command('data', 'get', known)}` downloads the dataset, and `source: {known}` reads it"
     origin = _origin(written, full, base)
     return origin or near_path(full) or "if the data is on another machine, `--no-data` checks the rest"
 
@@ -88,7 +88,7 @@ def _relative(path: Path, base: Path) -> str:
 
 
 def _means(part: str, known: str) -> bool:
-    """Whether the name of a folder or file is that of a known set: `cifar-10-batches-bin` of `cifar10`."""
+    """Whether the name of a folder or file belongs to a known dataset, such as `cifar-10-batches-bin` to `cifar10`."""
     return re.match(rf"{known.replace('_', '')}(?!\d)", folded(part)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Surveys of sources whose files are opened quickly, since only headers are read."""
+"""Surveys of sources that open quickly because they read only headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_LABELS = 10**7
 
 
 def survey_of(source: Source, dataset: Dataset) -> Survey:
-    """Return the fields and classes of an opened source, and how many classes its integer labels have so far."""
+    """Return the fields and classes of an opened source, and the least number of classes of its integer labels."""
     import numpy as np
 
     exact = {name: len(names) for name, names in dataset.classes.items()} | dict(source.known_classes())
@@ -29,10 +29,10 @@ def survey_of(source: Source, dataset: Dataset) -> Survey:
 
 
 def undivided(source: Source) -> Source:
-    """Return the source of all samples of a divided one."""
+    """Return a source of all samples of a source that `split` divides."""
     return source.model_copy(update={"split": source.stored_part("train")}) if source.hold_out is not None else source
 
 
 def total_size(paths: Iterable[Path]) -> int:
-    """Return the size of files in bytes; missing ones count as empty."""
+    """Return the total size of files in bytes; missing files count as empty."""
     return sum(path.stat().st_size for path in paths if path.is_file())

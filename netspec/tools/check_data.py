@@ -1,4 +1,4 @@
-"""Look for the data of a training: missing paths, and what headers and first samples show, without opening it."""
+"""Check the data of a training: missing paths, and whatever headers and first samples show."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class DataSurvey:
 
     @property
     def read(self) -> str:
-        """Return the part of the data that was read, for messages; empty if nothing or all of it."""
+        """Return the parts of the data that were read, for messages; empty if nothing or everything was read."""
         return ", ".join(dict.fromkeys(survey.read for survey in self.splits.values() if survey.read))
 
 
 def known_data(spec: TrainSpec) -> DataSurvey:
-    """Return what the spec alone says of the data."""
+    """Return the facts about the data that follow from the spec alone."""
     sources = {name: split for name, split in spec.data.splits().items() if isinstance(split, Source)}
     return DataSurvey({name: Source.survey(source) for name, source in sources.items()})
 

@@ -42,7 +42,7 @@ MOST_NAMES = 10
 MEANINGS = {
     "class": "{values} of each class",
     "either": "probability of the second class",
-    "classes": "probability of each class, independent of each other",
+    "classes": "independent probability of each class",
     "mask": "{values} of each class for each pixel",
     "value": "predicted value",
     "array": "{values}",
@@ -60,7 +60,7 @@ def check_folder(folder: Path) -> None:
         file = folder / name
         if file.exists() and WRITTEN_BY not in file.read_text(encoding="utf-8", errors="replace")[:500]:
             raise InputError(
-                f"{file} was not written by netspec export", expected="a folder of its own for the model",
+                f"{file} was not written by netspec export", expected="a folder without other files of this name",
                 hint="write to another folder, or only the model: `--output MODEL.onnx`",
             )  # fmt: skip
 
@@ -127,7 +127,7 @@ def _introduction(
     yield from (f"# {name or 'Model'}", "")
     for output in outputs:
         number = len(classes.get(output.name, ()))
-        what = {
+        task = {
             "class": f"chooses one of {number} classes" if number else "chooses one class",
             "either": "decides between two classes",
             "classes": f"finds which of {number} classes apply" if number else "finds which classes apply",
@@ -135,7 +135,7 @@ def _introduction(
             "value": "predicts a value",
             "array": "computes an array",
         }[output.answer]
-        yield f"The output `{output.name}` {what}."
+        yield f"The output `{output.name}` {task}."
     yield ""
     descriptions = [spec.description, spec.net.description if isinstance(spec, TrainSpec) else ""]
     for text in filter(None, dict.fromkeys(descriptions)):
@@ -191,7 +191,7 @@ def _preprocessing(deployed: DeployedModel | None, left_out: Sequence[str]) -> I
     if deployed is not None:
         yield from (f"In the model: {', '.join(deployed.steps) or 'nothing'}.", "")
     if left_out:
-        yield from ("Not in the model, and up to the program that runs it:", "")
+        yield from ("Not in the model; the program that runs it must do this:", "")
         yield from (f"- {line}" for line in left_out)
     else:
         yield "Nothing else is needed: the model takes raw samples."
@@ -231,7 +231,7 @@ def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
             cells = [f"{result.get('samples', 0):,}", _number(result.get("loss")), *values]
             yield f"| {SPLITS[split]} | {' | '.join(cells)} |"
         yield ""
-    yield f"The weights are those after {counted(int(done.get('weights_step') or done['steps']), 'step')}."
+    yield f"The weights were saved after {counted(int(done.get('weights_step') or done['steps']), 'step')}."
     yield ""
 
 

@@ -123,7 +123,7 @@ def predict(
     `inputs` are arrays by the names of the net's inputs, or an `.npz` file with them; no transform is applied to these.
     If `source` describes a training, `inputs` may also be files of the kind that its data has: tables, images, sounds,
     texts, folders of these, a pattern such as `photos/*.png`, or an open binary file; these are prepared as in the
-    training. So are pictures of Pillow, a list of rows such as `[{"age": 39, "job": "clerk"}]`, a data frame of pandas
+    training. So are Pillow images, a list of rows such as `[{"age": 39, "job": "clerk"}]`, a data frame of pandas
     or polars, and texts as rows `[{"text": "…"}]`. `batch_size` samples are computed at a time.
 
     `top` is the number of classes to name for each sample. `keep` adds the columns of a table to the answers. `output`

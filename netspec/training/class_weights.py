@@ -1,7 +1,7 @@
-"""`class_weight: balanced`: the weights of losses, from the number of targets of each class in the training data.
+"""`class_weight: balanced`: weights of losses, from the number of targets of each class in the training data.
 
-They are known before the net is compiled, as numbers in the spec: the resolved spec of a run has them, so a resumed run
-computes with the same.
+They replace `balanced` in the spec before the net is compiled. The resolved spec of a run contains them, so a resumed
+run uses the same weights.
 """
 
 from __future__ import annotations

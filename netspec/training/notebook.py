@@ -17,7 +17,7 @@ from netspec.training.evaluation import Evaluation
 from netspec.training.events import SPLITS, Event, format_event
 
 REDRAW_EVERY = 0.3
-"""Seconds between two updates of the progress, so that it takes no time from the training."""
+"""Seconds between two updates of the progress, so that it does not slow down the training."""
 
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -95,7 +95,7 @@ class NotebookProgress:
 
     def _show(self) -> None:
         self._drawn = time.perf_counter()
-        notebook = import_module("IPython.display")  # it is there: the program runs in a kernel
+        notebook = import_module("IPython.display")  # installed, since the program runs in a kernel
         html = notebook.HTML("".join(self._html()))
         if self._display is None:
             self._display = notebook.display(html, display_id=True)

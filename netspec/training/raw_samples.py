@@ -1,4 +1,4 @@
-"""Samples as people have them, pictures, rows of a table or texts, as files of the kind that a training reads."""
+"""Convert samples in memory (images, rows of a table, texts) to files of the kind that a training reads."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def sample_kind(split: Source) -> str:
         return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "sound")
     try:
         return "image" if images_like(split, [Path("picture.png")]) else "arrays"
-    except InputError:  # the data of the training is not there
+    except InputError:  # the training data is missing
         return "arrays"
 
 
 def is_raw(samples: object, inputs: Iterable[str]) -> bool:
-    """Return whether samples need the preparation of the training: paths, pictures, rows or a data frame.
+    """Return whether samples need the preprocessing of the training: paths, images, rows or a data frame.
 
-    A list of mappings by the names of the net's `inputs` is not: its arrays go to the net as they are.
+    A list of mappings by the names of the net's `inputs` does not: its arrays are passed to the net unchanged.
     """
     if isinstance(samples, (str, Path)) or is_picture(samples) or is_data_frame(samples):
         return True
@@ -52,12 +52,12 @@ def is_raw(samples: object, inputs: Iterable[str]) -> bool:
 
 
 def is_picture(sample: object) -> bool:
-    """Return whether a sample is a picture of Pillow, which need not be imported."""
+    """Return whether a sample is a Pillow image, without importing Pillow."""
     return hasattr(sample, "getbands") and hasattr(sample, "save")
 
 
 def is_data_frame(samples: object) -> bool:
-    """Return whether samples are a table of pandas, polars or Arrow, which need not be imported."""
+    """Return whether samples are a table of pandas, polars or Arrow, without importing these libraries."""
     return hasattr(samples, "columns") and any(hasattr(samples, name) for name in ("to_dict", "to_dicts", "to_pylist"))
 
 
@@ -65,7 +65,7 @@ def is_data_frame(samples: object) -> bool:
 def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]]:
     """Write samples to temporary files; yield these, and the source that describes their format.
 
-    `samples` are a path or a list of paths, which are yielded as they are; a picture or a list of pictures; a row, a
+    `samples` are a path or a list of paths, which are yielded as they are; an image or a list of images; a row, a
     list of rows or a data frame; or texts as rows: `[{"text": "…"}]`. Raises `InputError` if they are not what the
     training reads.
     """
@@ -94,7 +94,7 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Yield an empty folder, which errors do not name."""
+    """Yield a temporary folder, whose path is removed from error messages."""
     with TemporaryDirectory(prefix="netspec-") as name:
         try:
             yield Path(name)
@@ -119,7 +119,7 @@ def _frame_rows(frame: Any) -> list[Mapping[str, Any]]:
 
 def _expected(kind: str) -> str:
     return {
-        "image": "paths or pictures of Pillow",
+        "image": "paths or Pillow images",
         "table": "paths, rows by column, or a data frame",
         "text": 'paths, or texts as [{"text": "…"}]',
     }.get(kind, "paths of files, or arrays by the names of the inputs")
@@ -147,7 +147,7 @@ def write_texts(texts: Sequence[str], folder: Path) -> Iterator[Path]:
 def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[list[Path], Source]:
     """Write rows as a CSV file, or as a Parquet file if that is what the training reads.
 
-    Raises `InputError` if a row is a list of the wrong length, or a value is not that of a cell.
+    Raises `InputError` if a row is a list of the wrong length, or a value cannot be written to a cell.
     """
     header = split.header if isinstance(split, Csv) else True
     names = [str(name) for name in header] if isinstance(header, list) else []
@@ -180,10 +180,10 @@ def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> 
 
 
 def _most(names: Sequence[str]) -> int:
-    """Return the largest of the column numbers that are keys of a row."""
+    """Return the largest column number among the keys of a row."""
     wrong = [name for name in names if not (name.isascii() and name.isdigit() and 0 < int(name[:9]) <= 100_000)]
     if wrong:
-        raise InputError(f"the table has no names: columns are numbers counted from 1, got {wrong[0]!r}")
+        raise InputError(f"the table has no header: keys must be column numbers, counted from 1, got {wrong[0]!r}")
     return max(map(int, names))
 
 

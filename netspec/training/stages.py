@@ -1,7 +1,7 @@
-"""A training with stages: ordinary runs one after the other, each in a folder of its own in the run directory.
+"""A training with stages: ordinary runs one after the other, each in its own folder in the run directory.
 
 The first stage starts like any run; each other stage starts with the final weights of the stage before. The run
-directory has the spec with all stages, the log of all of them, and the final weights. Steps count on from stage to
+directory contains the spec with all stages, one log of all stages, and the final weights. Steps count on from stage to
 stage.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from netspec.training.run import Run
 
 MAY_NOT_CHANGE = ("train", "data.validation")
-"""Values that may change while a run continues, but not of a stage that has ended: its weights would be others."""
+"""Settings that may change when a run resumes, but not for a finished stage, whose weights depend on them."""
 
 
 def stage_folder(run_dir: Path, number: int) -> Path:
@@ -70,10 +70,10 @@ def train_stages(
     listeners: Sequence[Listener],
     callbacks: Sequence[Callback | CallbackSpec],
 ) -> Run:
-    """Train all stages of a spec in an open run directory, and return the run; stages that have ended are kept.
+    """Train all stages of a spec in an open run directory, and return the run; finished stages are not repeated.
 
-    `train(spec, run_dir=…, weights=…, listeners=…, callbacks=…)` runs or continues one of them. Raises its errors,
-    `StoppedBetweenStages`, and `InputError` if a stage that has ended was another one.
+    `train(spec, run_dir=…, weights=…, listeners=…, callbacks=…)` runs or continues a stage. Raises its errors,
+    `StoppedBetweenStages`, and `InputError` if the settings of a finished stage have changed.
     """
     began = time.perf_counter()
     spec, notes = with_class_weights(spec)
@@ -114,21 +114,22 @@ def train_stages(
 
 
 def _ended(own: RunDir, stage: TrainSpec, spec: TrainSpec, number: int) -> int | None:
-    """Return the number of steps of a finished stage; None if it is unfinished. Raises `InputError` if it was another.
+    """Return the number of steps of a finished stage; None if it is unfinished.
 
-    A stage that ended may be continued by a greater length as long as no later one has begun.
+    A finished stage may be continued by a greater length as long as no later stage has begun. Raises `InputError` if
+    other settings that affect its weights have changed.
     """
     done = done_event(own.folder)
     if done is None or not own.spec.is_file() or not own.final_weights(restore_best=True).is_file():
         return None
     changed = check_unchanged(load_train(own.spec), stage, own)
-    decisive = [path for path in changed if path.split(".")[0] in MAY_NOT_CHANGE or path in MAY_NOT_CHANGE]
-    if decisive:
+    fixed = [path for path in changed if path.split(".")[0] in MAY_NOT_CHANGE or path in MAY_NOT_CHANGE]
+    if fixed:
         raise InputError(
             Problem(
-                f"stage {number} has ended, so its settings cannot change: {listing(decisive)}",
+                f"stage {number} has ended, so its settings cannot change: {listing(fixed)}",
                 spec.where("stages", number - 1), f"stages.{number - 1}",
-                expected="; ".join(f"{path}: {changed[path]}" for path in decisive),
+                expected="; ".join(f"{path}: {changed[path]}" for path in fixed),
                 hint="start a new run with --run-dir",
             )
         )  # fmt: skip
@@ -188,9 +189,9 @@ class _StageEvents:
     number: int
     spec: TrainSpec
     before: int
-    """Number of steps of the stages before."""
+    """Total number of steps of the earlier stages."""
     seconds: float
-    """Duration of the stages before."""
+    """Total duration of the earlier stages."""
     listeners: Sequence[Listener]
 
     @property
@@ -215,7 +216,7 @@ class _StageEvents:
         })  # fmt: skip
 
     def __call__(self, event: Event) -> None:
-        """Pass on an event. The end of the stage is a note; that of the run is sent by `finish`."""
+        """Pass on an event. The end of a stage becomes a note; `finish` sends the end of the run."""
         if event["event"] == "done":
             self._last = event
             if self.number < len(self.spec.stages):

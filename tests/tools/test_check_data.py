@@ -115,7 +115,7 @@ def test_downloads_and_generated_samples_need_no_files(tmp_path: Path) -> None:
     [
         ("data/tabel.csv", "did you mean `data/table.csv`?"),
         ("dta/table.csv", "did you mean `data/table.csv`?"),
-        ("elsewhere/cifar-10-batches-bin", "`netspec data get cifar10` downloads the data set, and"),
+        ("elsewhere/cifar-10-batches-bin", "`netspec data get cifar10` downloads the dataset, and"),
         ("made/scores.csv", "make_scores.py next to the spec mentions `scores.csv`: run it first"),
         ("kept/rows.bin", "see README.md next to the spec, which mentions `rows.bin`"),
     ],

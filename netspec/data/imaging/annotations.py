@@ -25,7 +25,7 @@ class Annotation:
     """The field of the image, (C, H, W)."""
 
     def dependents(self, name: str) -> tuple[str, ...]:
-        """Return the fields that `moved` changes, for the annotation of the field `name`."""
+        """Return the fields that `moved` changes, if the annotation is the field `name`."""
         return (name,)
 
     def infer(self, field: FieldType, image: FieldType) -> FieldType:
@@ -41,7 +41,7 @@ class Annotation:
         draws: Sequence[Draw],
     ) -> dict[str, Samples]:
         """Return the changed fields of a batch; `sizes` (H, W) are those of the images before the transform."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it moves")
+        raise NotImplementedError(f"{type(self).__name__} does not implement `moved`")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MaskAnnotation(Annotation):
     """
 
     fill: int
-    """The value beyond the edges of an image that is continued by a constant."""
+    """Class number of pixels from outside the image, if the transform fills them with a constant."""
 
     def infer(self, field: FieldType, image: FieldType) -> FieldType:
         """Return the type of a mask of the size of the image."""
@@ -84,7 +84,7 @@ class BoxAnnotation(Annotation):
     """
 
     padding: Mapping[str, int]
-    """Other fields with an element for each box, [M], such as class numbers; the elements of padding."""
+    """Padding values of the other fields with an element for each box, [M], such as class numbers."""
 
     def dependents(self, name: str) -> tuple[str, ...]:
         """Return the boxes and the fields with an element for each."""
@@ -125,7 +125,7 @@ class ImageAnnotations:
     def __init__(self, annotations: Mapping[str, Annotation]) -> None:
         self._annotations = annotations
         self._detached: dict[str, str] = {}
-        """By field that a transform of its own has changed, so that it can no longer follow: that transform's type."""
+        """Type of the transform that changed an annotation directly, by field; the annotation can no longer follow."""
 
     def of(self, image: str) -> dict[str, Annotation]:
         """Return the annotations of an image, by field."""

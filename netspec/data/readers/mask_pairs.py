@@ -1,4 +1,4 @@
-"""Finds the mask of each image: in a parallel folder, or next to it under a name with a suffix."""
+"""Find the mask of each image: in a parallel folder, or next to it under a name with a suffix."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from netspec.data.readers.images import IMAGES
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
 MASKS = FileKind("mask", frozenset({".png", ".bmp"}))
-"""JPEG changes pixels, which are class indices here."""
+"""JPEG is missing because its compression would change class indices."""
 MOST = 10
 """Number of files with the same problem that are listed; the others are counted."""
 
 MOST_CHARACTERS = 2**26
+"""Maximum length of a list of names."""
 
 
 def paired_files(
@@ -31,20 +32,22 @@ def paired_files(
     by_name = {_name(file, masks): file for file in files_below(existing(masks, folder=True), MASKS)}
     chosen = _images(images, suffix if images == masks else "", names)
     pairs = [(file, by_name.get(f"{_name(file, images)}{suffix}")) for file in chosen]
-    alone = [str(file) for file, mask in pairs if mask is None]
+    unpaired = [str(file) for file, mask in pairs if mask is None]
     sizes = {file: _difference(file, mask) for file, mask in pairs if mask is not None}
-    others = [f"{file} ({difference})" for file, difference in sizes.items() if difference]
+    mismatched = [f"{file} ({difference})" for file, difference in sizes.items() if difference]
     problems = []
-    if alone:
+    if unpaired:
         expected = f"{masks / (_name(chosen[0], images) + suffix)}.png for {chosen[0]}"
-        problems.append(_problem("images have no mask", alone, len(chosen), expected))
-    if others:
-        expected = "masks with as many rows and columns as their images"
-        problems.append(_problem("images differ in size from their masks", others, len(chosen), expected))
+        problems.append(_problem("images have no mask", unpaired, len(chosen), expected))
+    if mismatched:
+        expected = "masks of the same height and width as their images"
+        problems.append(_problem("images differ in size from their masks", mismatched, len(chosen), expected))
     kept = [(file, mask) for file, mask in pairs if mask is not None and not sizes[file]]
     if problems and (not skip or not kept):
         raise InputError(problems)
-    left_out = [f"{file} has no mask" for file in alone] + [f"image {other} differs from its mask" for other in others]
+    left_out = [f"{file} has no mask" for file in unpaired] + [
+        f"image {file} differs from its mask" for file in mismatched
+    ]
     return (
         Listing(IMAGES, [file for file, _ in kept], None, left_out=left_out),
         Listing(MASKS, [mask for _, mask in kept], None),
@@ -64,7 +67,7 @@ def listed_names(path: Path) -> list[str]:
         raise InputError(f"{path} is too long for a list", expected=f"at most {MOST_CHARACTERS:,} characters")
     names = [line.strip() for line in text.splitlines() if line.strip()]
     if not names:
-        raise InputError(f"{path} is empty", expected="a name in each line")
+        raise InputError(f"{path} is empty", expected="one name per line")
     return names
 
 

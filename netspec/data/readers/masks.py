@@ -1,4 +1,4 @@
-"""Images with a mask for each, which holds the class of every pixel."""
+"""Images with masks, which hold the class of every pixel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a column's cells become numbers, as plain data, for programs that repeat it outside of netspec."""
+"""Encodings of the cells of a column as numbers: plain data, for programs that encode outside of netspec."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class NumberEncoding:
 
     column: str
     fill: float | None
-    """None: there is no replacement, so the result is missing, too."""
+    """None: missing values are not replaced, so the result is NaN."""
     offset: float = 0.0
     scale: float = 1.0
     indicator: bool = False
-    """Whether a value follows that is 1 if x is missing, else 0."""
+    """Whether the number is followed by an indicator: 1 if x is missing, else 0."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class NameEncoding:
 
     column: str
     indices: Mapping[str, int]
-    """Index of each name, and of each text for a missing one, including the empty text."""
+    """Index of each name, and of each text that stands for a missing name, including the empty text."""
     default: int
-    """Index of other names; −1: they have none, and a vector is zero."""
+    """Index of all other names; −1 if they have no index, so that their vector is zero."""
     width: int
     """Length of the vector; 0 for an integer."""
 

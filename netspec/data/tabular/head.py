@@ -1,4 +1,4 @@
-"""The first rows of a table, as a table: what a check reads of a file that takes long to read in full."""
+"""The first rows of a table: what `netspec check` reads of a large file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`windows` of a table: which consecutive rows make up one sample."""
+"""`windows` of a table: samples of consecutive rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PAST = "past"
 class RowWindows(Spec):
     """Windows of consecutive rows: each window is one sample, to predict the label of the rows that follow it.
 
-    The rows must be in the order of time. Every field but the label has the rows of the window as its first axis:
-    `features` is `[length, columns]`. The field `past` `[length]` has the label of these rows. `label` is `[horizon]`,
-    or `[]` if `horizon` is 0 or 1. No window spans a row that is left out, or two groups. Targets of validation and
-    test data are in their own part of the table; the rows before them may be in the part before.
+    Rows must be in chronological order. The first axis of every field except the label is the rows of the window:
+    `features` is `[length, columns]`. The field `past` `[length]` contains the label of these rows. `label` is
+    `[horizon]`, or `[]` if `horizon` is 0 or 1. No window spans a row that is left out, or two groups. All targets of
+    validation and test data belong to their own part of the table, but their windows may begin with earlier rows.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -41,7 +41,7 @@ class RowWindows(Spec):
     """Number of rows from the start of one window to that of the next. Predictions for other files use 1, so that each
     row that has enough rows before it gets one."""
     group: str | None = None
-    """A column that names the series of a row, in a table of several series. The rows of a series follow each other."""
+    """Column that names the series of each row, in a table of several series. Rows of a series must be consecutive."""
 
 
 def windowed_fields(

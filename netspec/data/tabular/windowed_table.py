@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class WindowedTable(Dataset):
-    """Windows of the rows of a table; `rows_of` returns the indices in the file of the table's samples.
+    """Windows of consecutive rows of a table.
 
-    For each row of the file `groups` tells its series, and `part` whether it belongs to this split: the rows before a
-    target may belong to others. Without `targets` the rows after a window are not needed, and there is no field
-    `label`. Raises `InputError` if no window fits.
+    `rows_of` converts indices of samples to indices of rows in the file. For each row of the file, `groups` contains
+    its series, and `part` whether it belongs to this split; only targets must belong to it. Without `targets`, the rows
+    after a window are not needed, and there is no field `label`. Raises `InputError` if no window fits.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class WindowedTable(Dataset):
         self._span = windows.length + (windows.horizon if self._has_targets else 0)
         rows = rows_of(np.arange(len(table)))
         starts = _starts(rows, None if groups is None else groups[rows], self._span, windows.stride if targets else 1)
-        if part is not None:  # all rows with targets
+        if part is not None:  # the rows that hold targets
             first = min(windows.length, self._span - 1)
             starts = starts[part[rows][starts[:, None] + np.arange(first, self._span)].all(axis=1)]
         self._starts = starts[:limit]
@@ -61,7 +61,7 @@ class WindowedTable(Dataset):
         self.digest = fingerprint(table.digest, self._starts.tobytes(), str(windows.model_dump()).encode())
 
     def _range_of(self, field: str, start: int, stop: int) -> tuple[str, int, int]:
-        """Return the field of a column that a net reads, and the elements of its last axis that are the column's."""
+        """Return the field that contains a column, and the column's range of elements on the last axis."""
         name = PAST if field == LABEL else field
         return (name, start, stop) if self._table.fields[field].shape else (name, 0, self._windows.length)
 

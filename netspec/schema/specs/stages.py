@@ -35,9 +35,9 @@ Rate = Annotated[
 
 
 class StageSpec(Spec):
-    """A part of a training. It starts with the final weights of the stage before, and with a new state of the solver.
+    """A part of a training. It starts with the final weights of the stage before, and with a new solver state.
 
-    Fields that are not set have the values of `train` and `solver`.
+    Fields that a stage omits have the values in `train` and `solver`.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -45,7 +45,7 @@ class StageSpec(Spec):
         "steps": "use `max_steps`",
         "trainable": "use `freeze`, with the layers that are not trained",
         "lr": "use `learning_rate`",
-        "solver": "all stages have the solver of the file: set `learning_rate` and `learning_rate_multipliers`",
+        "solver": "all stages use the same solver: set `learning_rate` and `learning_rate_multipliers`",
     }
 
     name: Name | None = None
@@ -55,9 +55,9 @@ class StageSpec(Spec):
     max_epochs: PositiveInt | None = None
     """Number of passes over the training data after which the stage ends. By default the length in `train`."""
     freeze: NamesOrNone = ()
-    """Layers that are not trained: names of layers, of calls and of groups, or patterns such as `conv*`."""
+    """Layers that are not trained: names of layers, blocks and groups, or patterns such as `conv*`."""
     learning_rate: Rate | None = None
-    """The learning rate, whose steps are counted from the beginning of the stage. By default that of the solver."""
+    """Learning rate; a schedule starts at step 0 when the stage starts. By default the learning rate of the solver."""
     learning_rate_multipliers: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     """Factors on the learning rate of layers, by names or patterns as in `freeze`: `{trunk: 0.1}`."""
     early_stopping: EarlyStoppingFields | None = None
@@ -71,7 +71,7 @@ class StageSpec(Spec):
         return self
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Yield what names no layer of the net."""
+        """Yield a problem for each name or pattern that matches no layer of the net."""
         names = [link.name for link in resolve_names(training.net).layers]
         fields: list[tuple[str, str, Location | None]] = [
             *(("freeze", text, self._where_frozen(index)) for index, text in enumerate(self.freeze)),
@@ -94,7 +94,7 @@ class StageSpec(Spec):
         )  # fmt: skip
 
     def layer(self, name: str, layer: LayerFields) -> LayerFields:
-        """Return a layer of the net as this stage trains it."""
+        """Return a layer of the net with the `freeze` and the learning rate multiplier of this stage."""
         frozen = next((index for index, text in enumerate(self.freeze) if _applies(text, name)), None)
         if frozen is not None and layer.trainable:
             return _changed(layer, "trainable", False, self._where_frozen(frozen))
@@ -106,7 +106,7 @@ class StageSpec(Spec):
 
 
 def _applies(text: str, name: str) -> bool:
-    """Whether a name or pattern means a layer, or the call or group that it is in."""
+    """Whether a name or pattern matches a layer, or the block or group that contains it."""
     return name in Pattern(text) or name in Pattern(f"{text}/*")
 
 
@@ -128,7 +128,7 @@ def _changed(layer: LayerFields, field: str, value: Any, location: Location | No
 
 
 def stage_specs(training: Any) -> list[Any]:
-    """Return the training of each stage of a training (a `TrainSpec`): ordinary ones, without stages.
+    """Return a `TrainSpec` without stages for each stage of `training` (a `TrainSpec`).
 
     Stages after the first have no `init_from`: they start with the weights of the stage before. Test data that is not
     monitored is evaluated by the last stage alone.

@@ -64,10 +64,10 @@ class Prologue:
             )
             for node in self.nodes
         ]  # fmt: skip
-        behind = list(graph.node)
+        model_nodes = list(graph.node)
         del graph.input[:], graph.node[:]
         graph.input.extend([*added, *kept])
-        graph.node.extend([*nodes, *behind])
+        graph.node.extend([*nodes, *model_nodes])
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in self.constants.items())
         if any(node.domain == ML for node in self.nodes):
             model.opset_import.append(onnx.OperatorSetIdProto(domain=ML, version=ML_OPSET))
