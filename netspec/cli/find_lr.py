@@ -22,7 +22,7 @@ WIDTH = 100
 
 
 def refuse_other_options(options: Mapping[str, object]) -> None:
-    """Raise `InputError` for options of a training that a test of learning rates does not have."""
+    """Raise `InputError` for options of `netspec train` that do not apply to the range test."""
     given = [name for name, value in options.items() if value]
     if given:
         raise InputError(

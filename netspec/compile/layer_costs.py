@@ -15,7 +15,7 @@ from netspec.schema.specs.links import resolve_names
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer, for one batch in the forward direction."""
+    """Shapes and costs of one layer, for the forward pass of one batch."""
 
     name: str
     type: str
@@ -27,9 +27,9 @@ class LayerCost:
     flops: int
     """Floating-point operations; a multiplication and an addition are two."""
     memory_bytes: int
-    """Bytes of all values that the layer computes, as if none made room for another."""
+    """Bytes of all values that the layer computes, without reuse of memory."""
     outputs: dict[str, tuple[int, ...]]
-    """Shape of each output, by the name by which others read it."""
+    """Shape of each output, by the name that other layers use in `from`."""
 
 
 def layer_costs(compiler: Compiler, built: NetGraph) -> Iterator[LayerCost]:

@@ -1,4 +1,4 @@
-"""Charts as pictures: SVG, and PNG drawn with Pillow. Both draw the same shapes."""
+"""Charts as images: SVG, and PNG drawn with Pillow. Both draw the same shapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netspec.exchange.files import write_atomically
 from netspec.training.charts import Chart, number, ticks
 
 SUFFIXES = (".svg", ".png")
-"""Formats of pictures, by suffix."""
+"""Image formats, by suffix."""
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Colors that color-blind readers can distinguish: Okabe and Ito 2008, "Color Universal Design"."""
 GRAY = "#666666"
@@ -145,7 +145,7 @@ def _element(shape: Shape) -> str:
 
 
 def _write_png(charts: Sequence[Chart], path: Path) -> None:
-    """Draw charts larger than they are, and reduce the picture."""
+    """Draw charts at a larger scale, and reduce the image, so that lines are smooth."""
     from PIL import Image, ImageDraw, ImageFont
 
     unit = SHARPNESS * SMOOTHING

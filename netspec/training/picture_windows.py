@@ -1,4 +1,4 @@
-"""The part of a picture that a net sees, in pixels of the picture: the inverse of transforms that move positions."""
+"""The part of an image that a net sees, in pixels of the image: the inverse of transforms that move positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netspec.data.base import SampleKeys, Transform
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 
 Window = tuple[float, float, float, float]
-"""Left, top, right and bottom edge. A net may see more than the picture, such as a border."""
+"""Left, top, right and bottom edge. The window may extend beyond the image, such as over padding."""
 
 
 def moving_transforms(transforms: Sequence[Transform]) -> list[ImageTransform] | None:
@@ -25,9 +25,9 @@ def moving_transforms(transforms: Sequence[Transform]) -> list[ImageTransform] |
 def picture_window(
     transforms: Sequence[ImageTransform], size: tuple[int, int], read_size: tuple[int, int] | None
 ) -> Window | None:
-    """Return the part of a picture of `size` (H, W) that is left after the transforms; None if axes are not kept.
+    """Return the part of an image of `size` (H, W) that transforms keep; None if they turn or mirror it.
 
-    `read_size` is the size to which the picture is resized when it is read.
+    `read_size` is the size to which the image is resized when it is read.
     """
     points = np.array([[0.0, 0.0], [size[1], size[0]]])
     if read_size is not None:

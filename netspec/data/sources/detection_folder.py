@@ -29,9 +29,9 @@ class DetectionFolder(ImageFileSource):
     Fields: `image` `[channels, H, W]` of uint8; `boxes` `[max_boxes, 4]` of float32, each box as left, top, right and
     bottom edge in fractions of the image's width and height (Keras's `rel_xyxy`); `labels` `[max_boxes]` of int32, the
     index of each box's class in `classes`; `crowd` `[max_boxes]` of int32, 1 for boxes around several objects (COCO's
-    `iscrowd`) or difficult ones (VOC), which neither losses nor metrics count. An image with fewer boxes is padded with
+    `iscrowd`) or difficult ones (VOC), which losses and metrics ignore. An image with fewer boxes is padded with
     boxes `[0, 0, 0, 0]` of the class -1. Images without boxes are samples too. Transforms that move or resize the image
-    move its boxes in the same way; boxes of which less than a fifth is left are dropped.
+    move its boxes in the same way; a box is dropped if less than a fifth of it remains.
     """
 
     source: Literal["detection_folder"] = "detection_folder"
@@ -48,7 +48,7 @@ class DetectionFolder(ImageFileSource):
     Ultralytics (`data.yaml`). Relative to this file."""
     annotations: FilePath | None = None
     """A JSON file (COCO), a folder of XML files (Pascal VOC), or a folder of text files or a `data.yaml` (YOLO).
-    Default: what is in `path`: `Annotations`, `data.yaml` or a single JSON file; else YOLO's text files next to the
+    Default: found in `path`: `Annotations`, `data.yaml` or a single JSON file; else YOLO's text files next to the
     images, or in the folder `labels` instead of `images`."""
     format: Format | None = None
     """The format of the annotations; default: by their suffix."""
@@ -56,7 +56,7 @@ class DetectionFolder(ImageFileSource):
     """A part of the dataset: the images in `ImageSets/Main/SPLIT.txt` (VOC), or in the folder that `data.yaml` names
     for SPLIT (YOLO; default: `train`). Or, in `train`, which images are held out, as in `{validation: 0.15}`."""
     max_boxes: Annotated[int, Field(ge=1, le=10000)] = 100
-    """Number of boxes of each sample; an image with more boxes is damaged."""
+    """Number of boxes of each sample, with padding; an image with more boxes counts as damaged."""
     classes: ClassNames | None = None
     """The class names in the order of their labels. Default: COCO's categories by id, the names in `data.yaml` (YOLO),
     or all names that occur, sorted (VOC)."""

@@ -28,9 +28,9 @@ class SegmentationFolder(ImageFileSource):
     """Images (JPEG, PNG, WebP, BMP) with a mask for each (PNG or BMP), for semantic segmentation.
 
     Fields: `image` `[channels, H, W]` of uint8; `mask` `[H, W]` of uint8, the class index of each pixel. Masks have a
-    palette or gray levels; their values are class indices, unless `mask_values` says otherwise. The mask of
+    palette or gray levels; their values are class indices, unless `mask_values` is set. The mask of
     `images/a.jpg` is `masks/a.png`. Transforms that move or resize the image move the mask in the same way, without
-    mixing its values; pixels from beyond the edges become `ignore_class`.
+    mixing its values; pixels from outside the image become `ignore_class`.
     """
 
     source: Literal["segmentation_folder"] = "segmentation_folder"
@@ -57,21 +57,21 @@ class SegmentationFolder(ImageFileSource):
     mask_suffix: str = ""
     """Text between the name of the image and the suffix of its mask: `_mask` for `a.jpg` and `a_mask.png`."""
     split: Annotated[str | HoldOut | None, StoredPart(str | None)] = None
-    """A part of the data: the images that `SPLIT.txt` in `path` lists, else the folder `SPLIT` in `path` (with the
-    folders of images and masks), else the folders `SPLIT` in those of images and masks. Or, in `train`, which images
-    are held out, as in `{validation: 0.15}`."""
+    """A part of the data: the images that `SPLIT.txt` in `path` lists, else the folder `SPLIT` in `path`, with the
+    folders of images and masks, else the subfolders `SPLIT` of these folders. Or, in `train`, which images are held
+    out, as in `{validation: 0.15}`."""
     list: FilePath | None = None
-    """A text file with the name of an image in each line, relative to `images`; the suffix may be left out."""
+    """A text file with one image name per line, relative to `images`; the suffix may be left out."""
     mask_values: PixelValues | None = None
     """The pixel values of the classes in masks, in the order of the classes: `[0, 255]` for black and white. By default
     pixels are class indices."""
     ignore_class: Pixel = 255
     """Pixel value of masks that belongs to no class. Give the loss and the metrics the same `ignore_class`."""
     classes: ClassNames | None = None
-    """The class names in the order of their indices. By default the lines of `class_file`; without names, the classes
-    are those that the net has."""
+    """The class names in the order of their indices. By default the lines of `class_file`; without names, the net
+    determines the number of classes."""
     class_file: FilePath | None = None
-    """A text file with the name of a class in each line. By default `classes.txt` in `path`, if it exists."""
+    """A text file with one class name per line. By default `classes.txt` in `path`, if it exists."""
 
     samples: ClassVar = (
         {"path": "streets", "classes": ["background", "road", "car"], "size": [128, 128]},

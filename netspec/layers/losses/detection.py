@@ -33,10 +33,10 @@ class AnchorFreeDetection(Focal, LossSpec):
 
     Inputs: the grid (N, 4 + classes, H, W) that AnchorFreeBoxes decodes, `boxes` (N, M, 4) as left, top, right and
     bottom in fractions of the image, and their `labels` (N, M); boxes without area are padding. A fourth input, `crowd`
-    (N, M), is 1 for boxes that are not targets: cells in them count neither as positive nor as negative. A cell is
-    positive for the smallest box whose center it contains, or in which its own center lies, at most `radius` cells from
-    that of the box (FCOS, arXiv:1904.01355, with center sampling). The loss of a sample is (Σ focal loss + `box_weight`
-    · Σ (1 - GIoU)) / max(1, number of positive cells). Focal loss: arXiv:1708.02002; GIoU: arXiv:1902.09630.
+    (N, M), is 1 for boxes that are not targets: cells in them are ignored unless they are positive. A cell is positive
+    for the smallest box whose center it contains, or that contains the center of the cell, at most `radius` cells from
+    its own center (FCOS, arXiv:1904.01355, with center sampling). The loss of a sample is
+    (Σ focal loss + `box_weight` · Σ (1 - GIoU)) / max(1, number of positive cells). Focal loss: arXiv:1708.02002; GIoU: arXiv:1902.09630.
     """
 
     type: Literal["AnchorFreeDetection"] = "AnchorFreeDetection"
@@ -44,10 +44,10 @@ class AnchorFreeDetection(Focal, LossSpec):
     radius: Annotated[float, Field(ge=0)] = 1.5
     """Largest distance, in cells along each axis, between the centers of a box and of its positive cells."""
     box_weight: Annotated[float, Field(ge=0)] = 2.0
-    """Weight of the loss of the boxes."""
+    """Weight of the GIoU loss of the boxes."""
     size_range: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=2, max_length=2)] | None = None
-    """`[low, high]`: the boxes that this grid of a feature pyramid is responsible for, by the longer side in fractions
-    of the image: low < side ≤ high. Default: all."""
+    """`[low, high]`: boxes that this grid of a feature pyramid learns, by their longer side in fractions of the image:
+    low < side ≤ high. Default: all."""
 
     samples: ClassVar = (
         Sample.of((2, 6, 3, 4), (2, 3, 4), (2, 3), dtypes=("float32", "float32", "int32"), high=2,
@@ -71,20 +71,20 @@ class AnchorFreeDetection(Focal, LossSpec):
         positive, ignored, best = self._assign(cells, boxes, crowd)
         target = boxes_at(boxes, best)
         label = reshape_to(boxes_at(reshape_to(labels, (*labels.shape, 1)), best), best.shape)
-        counts = cast(positive, cells.logits.dtype)
-        wanted = OneHot(classes, cells.logits.dtype)(label) * reshape_to(counts, (*counts.shape, 1))
-        losses = ReduceSum((2,))(self._class_losses(cells.logits, wanted))
+        mask = cast(positive, cells.logits.dtype)
+        target_classes = OneHot(classes, cells.logits.dtype)(label) * reshape_to(mask, (*mask.shape, 1))
+        losses = ReduceSum((2,))(self._class_losses(cells.logits, target_classes))
         if ignored is not None:
             losses = losses * cast(Not()(ignored), losses.dtype)
-        losses = losses + (1.0 - generalized_iou(cells.boxes, target)) * counts * self.box_weight
-        number = call_elementwise(Maximum(), ReduceSum((1,))(counts), 1.0)
+        losses = losses + (1.0 - generalized_iou(cells.boxes, target)) * mask * self.box_weight
+        number = call_elementwise(Maximum(), ReduceSum((1,))(mask), 1.0)
         return self.reduce(builder, ElementLosses(ReduceSum((1,))(losses) / number))
 
     def _class_losses(self, logits: Value, target: Value) -> Value:
         """Focal loss with balanced classes: (N, G, C)."""
-        yes = Sigmoid()(logits)
+        probability = Sigmoid()(logits)
         cross_entropy = Softplus()(logits) - logits * target
-        focused = self.times_focus(cross_entropy, target * yes + (1.0 - target) * (1.0 - yes))
+        focused = self.times_focus(cross_entropy, target * probability + (1.0 - target) * (1.0 - probability))
         return focused * (target * self.alpha + (1.0 - target) * (1 - self.alpha))
 
     def _assign(self, cells: CellPredictions, boxes: Value, crowd: Value | None) -> tuple[Value, Value | None, Value]:

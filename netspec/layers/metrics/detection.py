@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 COCO_THRESHOLDS = tuple(round(0.5 + 0.05 * index, 2) for index in range(10))
 RECALLS = 101
-"""Number of recalls, from 0 to 1, at which the precision is read."""
-FIXED = 2
+"""Number of recalls, from 0 to 1, at which the precision is sampled."""
+FIXED_COLUMNS = 2
 """Number of columns of a row before the states: class and score."""
 HIT, MISS, IGNORED = 1, 0, -1
 
@@ -32,14 +32,14 @@ HIT, MISS, IGNORED = 1, 0, -1
 class DetectionMetric(BoxSelection, MetricSpec):
     """Base of metrics that compare detected boxes with those of the data.
 
-    `build` passes the predictions and the boxes on; `collect` matches those of a batch, one image after the other.
+    `build` passes predictions and boxes through; `collect` matches them for a batch, one image after the other.
     """
 
     collects: ClassVar[bool] = True
     score_threshold: Share = 0.01
     iou_thresholds: list[Share] = Field(default=list(COCO_THRESHOLDS), min_length=1)
-    """Intersections over union from which on a detection matches a box; the result is the mean. Default: 0.5, 0.55, …,
-    0.95."""
+    """Minimum intersections over union for which a detection matches a box; the result is the mean over these. Default:
+    0.5, 0.55, …, 0.95."""
     class_names: list[str] | None = None
     """Names of the classes; default: those of the data, or their indices."""
 
@@ -84,9 +84,9 @@ class DetectionMetric(BoxSelection, MetricSpec):
         rows, counts = [], []
         for sample in range(len(prediction)):
             used = have_area(boxes[sample])
-            found = self.select(prediction[sample])
+            detections = self.select(prediction[sample])
             arguments = boxes[sample][used], labels[sample][used], crowd[sample][used] > 0
-            rows.append(matched(found, *arguments, self.iou_thresholds))
+            rows.append(matched(detections, *arguments, self.iou_thresholds))
             counts.append(np.bincount(arguments[1][~arguments[2]], minlength=classes)[:classes])
         return np.concatenate(rows), np.stack(counts)
 
@@ -108,27 +108,27 @@ class DetectionMetric(BoxSelection, MetricSpec):
             own = rows[rows[:, 0] == label]
             own = own[np.argsort(-own[:, 1], kind="stable")]
             for column in range(len(self.iou_thresholds)):
-                states = own[:, FIXED + column]
+                states = own[:, FIXED_COLUMNS + column]
                 precision[label, column], recall[label, column] = average_precision(states, int(objects[label]))
         return precision, recall, objects
 
 
-def matched(found: Array, boxes: Array, labels: Array, crowd: Array, thresholds: Sequence[float]) -> Array:
-    """Match the detections of an image with its boxes, class by class: each with the best box that is still free.
+def matched(detections: Array, boxes: Array, labels: Array, crowd: Array, thresholds: Sequence[float]) -> Array:
+    """Match the detections of an image with its boxes by class: each with the best unmatched box.
 
-    found: (D, 6), the most probable first, boxes: (K, 4), labels: (K), crowd: (K) of bool → (D, 2 + thresholds). As
-    COCOeval.evaluateImg: a detection prefers boxes to crowds, and a crowd matches any number of detections.
+    detections: (D, 6), the most probable first, boxes: (K, 4), labels: (K), crowd: (K) of bool → (D, 2 + thresholds).
+    As COCOeval.evaluateImg: a detection prefers boxes to crowds, and a crowd matches any number of detections.
     """
     import numpy as np
 
-    rows = np.zeros((len(found), FIXED + len(thresholds)))
-    rows[:, 0], rows[:, 1] = found[:, 5], found[:, 4]
-    for label in np.unique(found[:, 5]):
-        detections, targets = np.flatnonzero(found[:, 5] == label), np.flatnonzero(labels == label)
+    rows = np.zeros((len(detections), FIXED_COLUMNS + len(thresholds)))
+    rows[:, 0], rows[:, 1] = detections[:, 5], detections[:, 4]
+    for label in np.unique(detections[:, 5]):
+        indices, targets = np.flatnonzero(detections[:, 5] == label), np.flatnonzero(labels == label)
         targets = targets[np.argsort(crowd[targets], kind="stable")]
-        overlaps = box_overlaps(found[detections, :4], boxes[targets], crowd[targets])
+        overlaps = box_overlaps(detections[indices, :4], boxes[targets], crowd[targets])
         for column, threshold in enumerate(thresholds):
-            rows[detections, FIXED + column] = _greedy(overlaps, crowd[targets], threshold)
+            rows[indices, FIXED_COLUMNS + column] = _greedy(overlaps, crowd[targets], threshold)
     return rows
 
 
@@ -153,7 +153,7 @@ def _greedy(overlaps: Array, crowd: Array, threshold: float) -> list[int]:
 def average_precision(states: Array, objects: int) -> tuple[float, float]:
     """Return the mean precision at 101 recalls, and the greatest recall.
 
-    states: those of the detections of a class in descending order of their scores. As COCOeval.accumulate: the
+    states: states of the detections of a class, in descending order of their scores. As COCOeval.accumulate: the
     precision at a recall is the greatest one at this recall or a higher one; 0 if that recall is not reached.
     """
     import numpy as np
@@ -170,13 +170,13 @@ def average_precision(states: Array, objects: int) -> tuple[float, float]:
 
 @METRICS.register
 class MeanAveragePrecision(DetectionMetric):
-    """COCO's mean average precision (AP) of detections: the mean over classes, and over thresholds of the overlap.
+    """COCO's mean average precision (AP) of detections: the mean over classes and over IoU thresholds.
 
     Prediction (N, cells, 4 + classes): boxes and class probabilities, the output of AnchorFreeBoxes. Targets: `boxes`
     (N, M, 4), `labels` (N, M) and possibly `crowd` (N, M), as in the source detection_folder. As pycocotools computes
-    it: detections are matched greedily in the order of their scores, each with the free box of its class that it
-    overlaps most; precision is interpolated at 101 recalls; crowds count neither as hits nor as misses. For AP50 set
-    `iou_thresholds: [0.5]`. https://cocodataset.org/#detection-eval
+    it: detections are matched greedily in the order of their scores, each with the unmatched box of its class that it
+    overlaps most; precision is interpolated at 101 recalls; crowds are ignored. For AP50 set `iou_thresholds: [0.5]`.
+    https://cocodataset.org/#detection-eval
     """
 
     type: Literal["MeanAveragePrecision"] = "MeanAveragePrecision"
@@ -192,10 +192,10 @@ class MeanAveragePrecision(DetectionMetric):
 
 @METRICS.register
 class DetectionReport(DetectionMetric):
-    """Average precision of each class (AP, AP50, AP75), average recall (AR), and the number of boxes; a table.
+    """Average precision of each class (AP, AP50, AP75), average recall (AR), and the number of boxes, as a table.
 
     Inputs are those of MeanAveragePrecision. AP and AR are means over `iou_thresholds`, AP50 and AP75 the average
-    precisions at an overlap of 0.5 and 0.75, if these are among the thresholds. The last row is the mean of the
+    precisions at IoU thresholds of 0.5 and 0.75, if these are among the thresholds. The last row is the mean of the
     classes.
     """
 

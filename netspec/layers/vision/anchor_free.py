@@ -76,8 +76,8 @@ class AnchorFreeBoxes(BoxSelection, LayerSpec):
     sigmoid(score - ln 99), 1 % in a new net. Several inputs, from a feature pyramid, are concatenated. Ge et al. 2021,
     "YOLOX", arXiv:2107.08430.
 
-    `score_threshold`, `nms_threshold` and `max_detections` say which boxes `netspec predict` shows. They do not change
-    the output. Train the input of the layer with the loss AnchorFreeDetection.
+    `score_threshold`, `nms_threshold` and `max_detections` select the boxes that `netspec predict` shows. They do not
+    change the output. Train the input of the layer with the loss AnchorFreeDetection.
     """
 
     type: Literal["AnchorFreeBoxes"] = "AnchorFreeBoxes"

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 MAX_CANDIDATES = 2000
-"""Number of most probable boxes of a sample that are compared with each other."""
+"""Number of boxes per sample, the most probable ones, that non-maximum suppression compares."""
 
 
 class BoxSelection(Spec):
     """Fields of the selection of detections from the boxes and class probabilities of all cells of a grid."""
 
     score_threshold: Share = 0.3
-    """Lowest probability of a class that counts as a detection."""
+    """Minimum class probability of a detection."""
     nms_threshold: Share = 0.5
     """Non-maximum suppression: a box is dropped if its intersection over union with a more probable box of the same
     class exceeds this, as in ONNX's NonMaxSuppression."""
     max_detections: Annotated[int, Field(ge=1)] = 100
-    """Number of most probable boxes of a sample that are kept."""
+    """Maximum number of detections per sample; the most probable ones are kept."""
 
     def select(self, prediction: Array) -> Array:
         """Return the detections of a sample, the most probable first.
@@ -41,11 +41,11 @@ class BoxSelection(Spec):
 
         boxes, scores = np.asarray(prediction[:, :4], np.float64), np.asarray(prediction[:, 4:], np.float64)
         cells, classes = np.nonzero(scores >= self.score_threshold)
-        found = scores[cells, classes]
-        order = np.argsort(-found, kind="stable")[:MAX_CANDIDATES]
-        boxes, classes, found = boxes[cells[order]].clip(0, 1), classes[order], found[order]
+        detected = scores[cells, classes]
+        order = np.argsort(-detected, kind="stable")[:MAX_CANDIDATES]
+        boxes, classes, detected = boxes[cells[order]].clip(0, 1), classes[order], detected[order]
         kept = suppressed(boxes, classes, self.nms_threshold, self.max_detections)
-        return np.column_stack([boxes[kept], found[kept], classes[kept]])
+        return np.column_stack([boxes[kept], detected[kept], classes[kept]])
 
 
 def suppressed(boxes: Array, classes: Array, threshold: float, most: int) -> list[int]:
@@ -56,12 +56,12 @@ def suppressed(boxes: Array, classes: Array, threshold: float, most: int) -> lis
     import numpy as np
 
     kept: list[int] = []
-    left = np.arange(len(boxes))
-    while len(left) and len(kept) < most:
-        first, left = left[0], left[1:]
+    remaining = np.arange(len(boxes))
+    while len(remaining) and len(kept) < most:
+        first, remaining = remaining[0], remaining[1:]
         kept.append(int(first))
-        overlap = box_overlaps(boxes[first : first + 1], boxes[left])[0]
-        left = left[(overlap <= threshold) | (classes[left] != classes[first])]
+        overlap = box_overlaps(boxes[first : first + 1], boxes[remaining])[0]
+        remaining = remaining[(overlap <= threshold) | (classes[remaining] != classes[first])]
     return kept
 
 
@@ -78,7 +78,7 @@ def have_area(boxes: Array) -> Array:
 
 
 def box_overlaps(first: Array, second: Array, crowd: Array | None = None) -> Array:
-    """Return the intersections over unions of each pair of boxes: (A, 4), (B, 4) → (A, B) of float64.
+    """Return the intersection over union of each pair of boxes: (A, 4), (B, 4) → (A, B) of float64.
 
     For boxes of `second` that are a crowd (B) of bool, the intersection is divided by the area of the first box.
     """
