@@ -35,8 +35,8 @@ class AnchorFreeDetection(Focal, LossSpec):
     bottom in fractions of the image, and their `labels` (N, M); boxes without area are padding. A fourth input, `crowd`
     (N, M), is 1 for boxes that are not targets: cells in them are ignored unless they are positive. A cell is positive
     for the smallest box whose center it contains, or that contains the center of the cell, at most `radius` cells from
-    its own center (FCOS, arXiv:1904.01355, with center sampling). The loss of a sample is
-    (Σ focal loss + `box_weight` · Σ (1 - GIoU)) / max(1, number of positive cells). Focal loss: arXiv:1708.02002; GIoU: arXiv:1902.09630.
+    its own center (FCOS, arXiv:1904.01355, with center sampling). The loss of a sample is (Σ focal loss + `box_weight`
+    · Σ (1 - GIoU)) / max(1, number of positive cells). Focal loss: arXiv:1708.02002; GIoU: arXiv:1902.09630.
     """
 
     type: Literal["AnchorFreeDetection"] = "AnchorFreeDetection"
