@@ -203,7 +203,7 @@ def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
     if not mask_survey.names:
         warnings.append("the names of the classes are unknown: write them into `classes` in train.yaml")
     if mask_survey.unpaired:
-        warnings.append(f"{counted(mask_survey.unpaired, 'image')} without a mask are left out")
+        warnings.append(f"left out: {counted(mask_survey.unpaired, 'image')} without a mask")
     if mask_survey.unreadable:
         warnings.append(
             f"{len(mask_survey.unreadable):,} of {mask_survey.opened:,} pairs cannot be read and are left out: "

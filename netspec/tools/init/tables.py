@@ -261,6 +261,13 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
     if len(label.counts) < 2:
         raise InputError(f"column {label.name!r} has one value only", expected="two classes or more, or numbers")
     columns = TableColumns(table_survey, label, regression=regression, text=task == "text")
+    if columns.text is None and not columns.width:
+        reasons = "; ".join(f"`{name}`: {reason}" for name, reason in columns.left_out)
+        has_texts = any(column.is_text for column in table_survey.columns if column is not label)
+        raise InputError(
+            f"no column of {path} is left to predict {label.name!r} from", expected="numbers, categories or dates",
+            got=reasons or "no other column", hint="--task text classifies texts" if has_texts else None,
+        )  # fmt: skip
     kind = "text classification" if task == "text" else "table regression" if regression else "table classification"
     files = Files(kind, "", "", *_findings(table_survey, label, columns, regression=regression))
     files.net = _net(name_of(path), table_survey, label, columns, regression=regression)

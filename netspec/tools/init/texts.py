@@ -44,13 +44,17 @@ def has_texts(folder: Path) -> bool:
 
 def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], Layers]:
     """Return the inputs and layers of a net that classifies texts by the mean of their words' vectors."""
+    embedding = {"type": "Embedding", "input_dim": WORDS, "output_dim": 64, "from": field}
+    is_word = {"name": "is_word", "type": "Expression", "expr": "1 if x > 0 else 0", "from": field}
+    weights = {"name": "weights", "type": "Expression", "expr": "x / max(y, 1)", "from": ["is_word", "words"]}
+    mean = {"name": "mean", "type": "Einsum", "equation": "nl,nlc->nc", "from": ["weights", "vectors"]}
     layers: Layers = [
-        (
-            {"type": "Embedding", "input_dim": WORDS, "output_dim": 64, "mask_zero": True, "from": field},
-            "a vector for each word",
-        ),
-        ({"type": "Dropout", "rate": 0.5}, "against overfitting: many words occur only a few times"),
-        ({"type": "GlobalAveragePooling1D"}, "the mean over the words of a text, without padding"),
+        (embedding, "a vector for each word"),
+        ({"name": "vectors", "type": "Dropout", "rate": 0.5}, "against overfitting: many words occur only a few times"),
+        (is_word, "0 for padding"),
+        ({"name": "words", "type": "Reduction", "operation": "sum"}, "the number of words of a text"),
+        (weights, ""),
+        (mean, "the mean of the vectors of a text, without padding"),
         ({"name": "logits", "type": "Dense", "units": outputs}, "one output for each class"),
     ]
     return {field: {"shape": [length], "dtype": "int32"}}, layers

@@ -260,3 +260,23 @@ def test_annotations_of_boxes_lead_to_the_detector_in_the_zoo(tmp_path: Path, na
         init(tmp_path)
     assert "netspec zoo copy shapes_detector" in str(error.value.problems[0].hint)
     assert str(error.value.problems[0].got).endswith(name.partition("/")[0])
+
+
+def test_texts_are_classified_by_the_mean_of_their_words_without_padding(reviews: Path, tmp_path: Path) -> None:
+    run = trains(init(reviews), tmp_path)
+    model = netspec.load(run.run_dir, device="reference")
+    (length,) = model.spec.inputs["text"].shape
+    tokens = np.zeros((2, length), np.int32)
+    tokens[0, :2], tokens[1, :4] = [3, 5], [3, 5, 5, 3]
+    vectors = np.asarray(model.parameters["embedding/embeddings"])[[3, 5]].mean(axis=0)
+    expected = vectors @ model.parameters["logits/kernel"] + model.parameters["logits/bias"]
+    np.testing.assert_allclose(model.predict({"text": tokens})["logits"], [expected, expected], rtol=1e-4, atol=1e-6)
+
+
+def test_a_table_of_texts_alone_needs_the_task(tmp_path: Path) -> None:
+    rows = [f"the parcel number {index} came {('late', 'early')[index % 2]} today,{index % 2}" for index in range(60)]
+    (tmp_path / "mails.csv").write_text("body,kind\n" + "\n".join(rows) + "\n")
+    with pytest.raises(InputError, match="--task text classifies texts"):
+        init(tmp_path / "mails.csv", target="kind")
+    assert not (tmp_path / "train.yaml").exists()
+    assert init(tmp_path / "mails.csv", target="kind", task="text").task == "text classification"
