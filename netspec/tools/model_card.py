@@ -83,7 +83,7 @@ def write_card(
     graph = model.compiler.graph(ProgramKind.PREDICT, 1)
     names = deployed.output_names if deployed is not None else {name: name for name in graph.outputs}
     outputs = [
-        ScriptOutput.of(names[name], decoders[name], value.shape[1:], finished=deployed is not None)
+        ScriptOutput.of(names[name], decoders[name], value.shape[1:], postprocessed=deployed is not None)
         for name, value in graph.outputs.items()
     ]
     inputs: Inputs = {name: None if deployed is None else deployed.inputs.get(name) for name in report.inputs}

@@ -28,7 +28,7 @@ USED = frozenset([
     "numbers", "arrays", "row", "best", "second", "chosen",
     "mask", "shares", "largest", "size",
 ])  # fmt: skip
-"""Names that the script uses itself."""
+"""Names of variables in the script, which outputs must not have."""
 
 Inputs: TypeAlias = "Mapping[str, DeployedInput | None]"
 """The inputs of an exported model: with preprocessing, or None for an input of the net alone."""
@@ -41,7 +41,7 @@ class ScriptTable:
     columns: RawColumns
     delimiter: str
     header: Sequence[str] | None
-    """Names of the columns if the table has no line with them."""
+    """Names of the columns if the file has no header."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class ScriptOutput:
 
     name: str
     answer: Literal["class", "either", "classes", "mask", "value", "array"]
-    """One class of several, one of two by a single value, all classes that apply, a class for each pixel, numbers, or
-    something else."""
+    """Kind of answer: one of several classes; one of two, by a single value (`either`); all classes that apply; the
+    class of each pixel; numbers; or anything else (`array`)."""
     values: str
     """Kind of the values: `probability`, `score`, or `prediction`."""
     has_names: bool = False
-    """Whether the metadata of the model name the classes."""
+    """Whether the metadata of the model contains the class names."""
 
     @property
     def variable(self) -> str:
@@ -68,11 +68,11 @@ class ScriptOutput:
         return f"{self.variable}_classes"
 
     @classmethod
-    def of(cls, name: str, decoder: Decoder, shape: tuple[int, ...], *, finished: bool) -> ScriptOutput:
-        """Describe an output (N, *shape); `finished`: the model contains the function that `predict` applies to it."""
+    def of(cls, name: str, decoder: Decoder, shape: tuple[int, ...], *, postprocessed: bool) -> ScriptOutput:
+        """Describe an output (N, *shape); `postprocessed`: the model applies the function that `predict` applies."""
         columns = decoder(np.zeros((1, *shape), np.float32))
         has_names = bool(decoder.classes)
-        probability = decoder.postprocessing is None or finished
+        probability = decoder.postprocessing is None or postprocessed
         values = "probability" if probability and {"probability", "probabilities"} & columns.keys() else "score"
         if "classes" in columns:
             return cls(name, "classes" if values == "probability" else "array", values, has_names)
@@ -81,7 +81,7 @@ class ScriptOutput:
             answer: Literal["class", "either", "array"] = "class" if not single else "either"
             return cls(name, "array" if single and values == "score" else answer, values, has_names)
         if "mask" in columns and len(shape) == 3 and columns["mask"][0].shape == shape[1:] and shape[0] > 1:
-            return cls(name, "mask", "probability" if finished else "score", has_names)
+            return cls(name, "mask", "probability" if postprocessed else "score", has_names)
         if any(column.startswith("prediction") for column in columns) and len(shape) <= 1:
             return cls(name, "value", "prediction")
         return cls(name, "array", "value", has_names)

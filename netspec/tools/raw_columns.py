@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.tabular.encodings import ColumnEncoding, NameEncoding, NumberEncoding
+from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, NumberEncoding
 from netspec.exchange.formats.onnx.prologue import ML, Prologue, PrologueNode
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RawColumns:
-    """The columns that inputs of a model consist of."""
+    """The table columns from which the inputs of a model are computed."""
 
     columns: Mapping[str, Sequence[ColumnEncoding]]
-    """By input of the net, in the order of their values."""
+    """Encodings of the columns of each input of the net, in the order of the input's elements."""
     vectors: Collection[str]
     """The inputs that are vectors; the others have one integer for each sample."""
     missing: frozenset[str]
-    """Texts that mean a missing value, in lower case."""
+    """Texts that stand for a missing value, in lower case."""
 
     @property
     def encodings(self) -> dict[str, ColumnEncoding]:
@@ -35,7 +35,7 @@ class RawColumns:
 
     @property
     def remarks(self) -> list[str]:
-        """What `netspec predict` does with these columns and a model cannot: errors, each as a line."""
+        """Checks of `netspec predict` that an exported model cannot do, a line each."""
         strict = [name for name, encoding in self.encodings.items() if _is_strict(encoding)]
         shown = ", ".join(strict[:10]) + ", …" * (len(strict) > 10)
         return [f"checks of the columns {shown}: missing values and unknown names are not errors"] * bool(strict)
@@ -113,7 +113,7 @@ class _Builder:
             x = self._node("Div", x, self._constant("scale", np.array(encoding.scale)))
         return [self._cast(x, "float32"), *([self._cast(missing, "float32")] if encoding.indicator else [])]
 
-    def category(self, encoding: NameEncoding) -> list[str]:
+    def category(self, encoding: CategoricalEncoding) -> list[str]:
         self._prologue.inputs[self._column] = "string"
         index = self._node(
             "LabelEncoder", self._column, domain=ML, keys_strings=list(encoding.indices),

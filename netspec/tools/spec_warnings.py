@@ -124,7 +124,7 @@ def _binary_loss_of_classes(subject: _Subject) -> Iterator[Problem]:
 
 
 def _binary_loss_of_many_classes(subject: _Subject) -> Iterator[Problem]:
-    """A loss for yes or no on class indices from 0 to more than 1."""
+    """A loss for two classes on labels of more than two classes."""
     if not isinstance(subject.spec, TrainSpec):
         return
     split = subject.spec.data.train
@@ -136,7 +136,7 @@ def _binary_loss_of_many_classes(subject: _Subject) -> Iterator[Problem]:
         if classes <= 2 or field is None or field.shape or label in changed:
             continue
         yield Problem(
-            f"{type(loss).__name__} tells two classes apart, and the data has {classes:,} classes",
+            f"{type(loss).__name__} distinguishes two classes, but the data has {classes:,} classes",
             loss.where("type"), f"losses.{link.name}.type", expected="labels 0 and 1",
             got=f"labels up to {classes - 1}",
             hint=f"use SparseCategoricalCrossentropy, and a last layer with {classes:,} scores",
@@ -253,28 +253,28 @@ def _unusual_learning_rate(subject: _Subject) -> Iterator[Problem]:
 
 def _too_much_memory(subject: _Subject) -> Iterator[Problem]:
     """A training step or parameters that do not fit into the memory of this machine."""
-    there = machine_memory()
-    needed, content = _needed_memory(subject, there or 0)
-    if there is not None and needed > there:
+    available = machine_memory()
+    needed, content = _needed_memory(subject, available or 0)
+    if available is not None and needed > available:
         yield Problem(
             f"{content} do not fit into the memory of this machine", subject.net.where("layers"), "layers",
-            expected=f"at most {there / 2**30:.1f} GiB", got=f"{needed / 2**30:.1f} GiB",
+            expected=f"at most {available / 2**30:.1f} GiB", got=f"{needed / 2**30:.1f} GiB",
             hint=None if content == "the parameters" else "a smaller `batch_size` with `train.accumulate`, or "
             "`train.memory_budget`, needs less; `netspec plan` lists what is needed",
         )  # fmt: skip
 
 
-def _needed_memory(subject: _Subject, there: int) -> tuple[int, str]:
-    """Return the bytes that are needed, and what they are needed for; exact if it is more than half of `there`."""
+def _needed_memory(subject: _Subject, available: int) -> tuple[int, str]:
+    """Return the bytes that are needed, and their content; 0 bytes if they are clearly less than `available`."""
     states = subject.graph.builder.states.values()
     parameters = sum(state.value.type.nbytes for state in states if state.role == "parameter")
-    if not isinstance(subject.spec, TrainSpec) or subject.spec.parallel is not None or 2 * parameters > there:
+    if not isinstance(subject.spec, TrainSpec) or subject.spec.parallel is not None or 2 * parameters > available:
         share = 2 if isinstance(subject.spec, TrainSpec) else 1  # parameters and their gradients, at least
         return share * parameters, "the parameters and their gradients" if share == 2 else "the parameters"
     batch = subject.spec.data.train.batch_size
     values = sum(value.type.nbytes for value in subject.graph.values.values())
     content = "parameters, optimizer states and activations of a training step"
-    if 4 * (parameters + batch * values) < there:  # gradients and states of the solver are of these sizes
+    if 4 * (parameters + batch * values) < available:  # gradients and states of the solver are of these sizes
         return 0, content
     from netspec.tools.worker_plan import worker_memory  # compiles the program, which takes seconds for such nets
 

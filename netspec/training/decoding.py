@@ -148,7 +148,7 @@ def _for_loss(loss: LossLink, labels: _Labels, *, activated: bool) -> Decoder:
 
 
 def box_selection(layer: LayerLink) -> BoxSelection | None:
-    """Return how boxes are selected from the output of a detector's layer; None for other layers."""
+    """Return the fields that select boxes from the output of a detector's layer; None for other layers."""
     fields: Any = layer.fields
     return fields if isinstance(fields, BoxSelection) else None
 
@@ -173,7 +173,7 @@ def _box_answer(row: Sequence[float], classes: Sequence[str]) -> dict[str, Any]:
 
 
 def boxes_in_picture(boxes: Sequence[dict[str, Any]], window: Sequence[float]) -> list[dict[str, Any]]:
-    """Return boxes in pixels of a picture, of which the net sees a window: left, top, right and bottom edge."""
+    """Return boxes in pixels of an image, of which the net sees a window: left, top, right and bottom edge."""
     left, top, right, bottom = window
     scale = {
         "x1": (left, right - left),

@@ -47,7 +47,7 @@ class Clock:
         """Time at which the run would have begun without interruptions."""
 
     def stamp(self, event: Event) -> Event:
-        """Add `time` (UTC) and `elapsed`: seconds of the run so far, without those between a stop and a resume."""
+        """Add `time` (UTC) and `elapsed`: seconds of the run so far, without the time between a stop and a resume."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
         return {**event, "time": f"{now}Z", "elapsed": round(time.monotonic() - self._began, 3)}
 
@@ -135,7 +135,7 @@ def elapsed(log: Path) -> float:
 
 
 def done_event(run: Path) -> Event | None:
-    """Return the event of the end of a run; None if the run has not ended, or has no log."""
+    """Return the `done` event of a run; None if the run has not finished, or has no log."""
     last = None
     with suppress(OSError), (run / "log.jsonl").open(encoding="utf-8", errors="replace") as lines:
         for line in lines:

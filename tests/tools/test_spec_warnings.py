@@ -92,7 +92,7 @@ UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
         (
             {"net__layers__2__units": 1, "net__losses": [{**BINARY[0], "from_logits": True}],
              "net__inputs__label": {"shape": []}},
-            "losses.loss.type", "BinaryCrossentropy tells two classes apart, and the data has 10 classes",
+            "losses.loss.type", "BinaryCrossentropy distinguishes two classes, but the data has 10 classes",
             "use SparseCategoricalCrossentropy, and a last layer with 10 scores",
         ),
         (

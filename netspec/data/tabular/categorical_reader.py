@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.data.base import Array
 from netspec.data.tabular.column import Column
-from netspec.data.tabular.encodings import NameEncoding
+from netspec.data.tabular.encodings import CategoricalEncoding
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class CategoricalColumn(Column):
         one_hot[np.arange(len(values)), positions] = 1.0
         return one_hot
 
-    def encoding(self) -> NameEncoding:
+    def encoding(self) -> CategoricalEncoding:
         indices = dict(self._index)
         for written, meant in (self._spec.replace or {}).items():
             if meant in self._index:
@@ -157,7 +157,7 @@ class CategoricalColumn(Column):
         for text in ("", *self.setting.absent):
             for spelled in (text, text.upper(), text.capitalize()):
                 indices.setdefault(spelled, missing)
-        return NameEncoding(self.name, indices, default, self.width if self.vector else 0)
+        return CategoricalEncoding(self.name, indices, default, self.width if self.vector else 0)
 
 
 class PlainLabelColumn(Column):

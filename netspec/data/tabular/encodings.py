@@ -20,7 +20,7 @@ class NumberEncoding:
 
 
 @dataclass(frozen=True)
-class NameEncoding:
+class CategoricalEncoding:
     """The index of a name, as an integer or as a one-hot vector."""
 
     column: str
@@ -32,4 +32,4 @@ class NameEncoding:
     """Length of the vector; 0 for an integer."""
 
 
-ColumnEncoding = NumberEncoding | NameEncoding
+ColumnEncoding = NumberEncoding | CategoricalEncoding

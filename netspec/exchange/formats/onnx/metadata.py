@@ -16,9 +16,9 @@ MOST_CHARACTERS = 2**24
 
 
 def meanings(metadata: Mapping[str, str], inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the metadata of netspec's own files that an ONNX model's metadata stand for.
+    """Convert the metadata of an ONNX model that netspec exported to the metadata of netspec's own files.
 
-    `inputs` and `outputs` map names in the model to those in the net. Texts of another form are ignored: they may come
+    `inputs` and `outputs` map names in the model to those in the net. Malformed entries are ignored: they may come
     from another program.
     """
     classes, functions = (_mapping(metadata.get(name)) for name in (CLASSES, FUNCTIONS))
