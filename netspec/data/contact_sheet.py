@@ -48,7 +48,7 @@ def picture(image: Array, span: tuple[float, float]) -> Array:
 
 
 def overlaid(pixels: Array, mask: Array) -> Array:
-    """Draw the class of each pixel (H, W) in its color over a picture (H, W, 3) of uint8, except class 0."""
+    """Draw the class of each pixel (H, W) in its color over an image (H, W, 3) of uint8, except class 0."""
     colors = class_colors()[mask.astype(np.uint8)]
     mixed: Array = np.where((mask == 0)[:, :, None], pixels, pixels // 2 + colors // 2)
     return mixed

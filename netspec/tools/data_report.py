@@ -1,4 +1,4 @@
-"""Inspect the data of a training: statistics, rows and pictures of samples, before and after transforms."""
+"""Inspect the data of a training: statistics, rows and images of samples, before and after transforms."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class DataReport:
         return value.item()
 
     def label(self, prepared: dict[str, Any], row: int) -> str:
-        """Label a picture with the sample's scalar fields, and with the shares of classes that transforms mixed."""
+        """Label an image with the sample's scalar fields, and with the shares of classes that transforms mixed."""
         labels = []
         for name, batch in prepared.items():
             value = np.asarray(batch[row])
@@ -164,7 +164,7 @@ class DataReport:
         return True
 
     def _overlaid(self, pixels: Array, batch: dict[str, Any], row: int) -> Array:
-        """Return a picture with the mask or the boxes of its sample drawn over it, if it has any."""
+        """Return an image with the mask or the boxes of its sample drawn over it, if it has any."""
         from netspec.data.contact_sheet import outlined, overlaid
 
         for name, annotation in self.dataset.annotations.items():

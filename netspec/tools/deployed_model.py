@@ -64,7 +64,7 @@ class DeployedInput:
     inside: tuple[Transform, ...]
     """Transforms that the graph contains, in their order."""
     resized: str = ""
-    """Interpolation with which the source itself resizes pictures to one size; empty if it does not."""
+    """Interpolation with which the source itself resizes images to one size; empty if it does not."""
 
     @classmethod
     def of(cls, source: FieldType, transforms: list[Transform], resized: str = "") -> DeployedInput:

@@ -1,4 +1,4 @@
-"""Explain predictions: the parts of a picture that a class depends on, the columns of a table that the loss needs."""
+"""Explain predictions: the parts of an image that a class depends on, the columns of a table that the loss needs."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def explain_picture(
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> PictureExplanation:
-    """Explain the class of a picture by occlusion (Zeiler and Fergus 2014, arXiv:1311.2901).
+    """Explain the class of an image by occlusion (Zeiler and Fergus 2014, arXiv:1311.2901).
 
     Each part of the picture is covered with its mean color; where the probability of the class falls, the class depends
     on that part. `source` is a run directory or a training file with `weights`; `label` is a class, by default the most
-    probable one. `output` names a PNG file for the picture with the heat drawn over it.
+    probable one. `output` names a PNG file for the image with the heat drawn over it.
 
     Raises `InputError` if the net does not classify pictures.
 
@@ -133,7 +133,7 @@ def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:
 
 
 def _write_heat(picture: Path, heat: Array, output: Path) -> None:
-    """Draw the heat over a picture: red where the class depends on it, blue where other classes do."""
+    """Draw the heat over an image: red where the class depends on it, blue where other classes do."""
     from PIL import Image
 
     with Image.open(picture) as opened:

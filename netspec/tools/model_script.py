@@ -124,7 +124,7 @@ def arguments(inputs: Inputs, table: ScriptTable | None = None) -> str:
 
 
 def reads_pictures(inputs: Inputs) -> bool:
-    """Return whether the script for these inputs reads pictures: the only input takes pixels, at most resized."""
+    """Return whether the script for these inputs reads images: the only input takes pixels, at most resized."""
     image, *others = inputs.values()
     if others or image is None or image.type.dtype != "uint8" or len(image.type.shape) != 3 or image.type.ragged:
         return False
@@ -136,7 +136,7 @@ def _is_plain_resizing(step: object) -> bool:
 
 
 def _of_pictures(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
-    """Return the lines that read pictures one by one, as `netspec predict` does, and run the model."""
+    """Return the lines that read images one by one, as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
     assert image is not None
     channels, height, width = image.type.shape
@@ -225,7 +225,7 @@ def _printed(output: ScriptOutput, row: str, *, several: bool) -> Iterator[str]:
             titles = names or "map(str, range(len(shares)))"
             yield f"largest = sorted(zip(shares, {titles}), reverse=True)"
             yield f'print(f"{label}:", ", ".join(f"{{title}} {{share:.1%}}" for share, title in largest if share))'
-            if row == "0":  # of a picture
+            if row == "0":  # of an image
                 ending = f"_{output.variable}.png" if several else "_mask.png"
                 yield "mask = Image.fromarray(mask).resize(size, Image.Resampling.NEAREST)"
                 yield f'mask.save(Path(name).stem + "{ending}")'

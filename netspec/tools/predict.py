@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 Inputs: TypeAlias = Any
-"""Paths and patterns of files, a binary stream, arrays by the names of inputs, pictures, rows or a data frame."""
+"""Paths and patterns of files, a binary stream, arrays by the names of inputs, images, rows or a data frame."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def predict(
 
     `top` is the number of classes to name for each sample. `keep` adds the columns of a table to the answers. `output`
     names a file to write the answers to, in the format of its suffix: `.csv`, `.jsonl`, `.parquet`; or `.npz` for the
-    outputs as arrays; `.json` for boxes as COCO results; or a folder for masks, or pictures with boxes, as PNG files.
+    outputs as arrays; `.json` for boxes as COCO results; or a folder for masks, or images with boxes, as PNG files.
     `predict_stream` does the same in constant memory.
 
     Raises `InputError` if the samples do not fit the net.
@@ -165,7 +165,7 @@ def predict_stream(
     """Return the predictions of `predict` batch by batch, so that any number of samples fits into memory.
 
     The arguments are those of `predict`. Samples are read and computed during the iteration, which raises the errors of
-    later samples. With `on_error="skip"`, pictures, sounds and texts in files of their own that cannot be read are left
+    later samples. With `on_error="skip"`, images, sounds and texts in files of their own that cannot be read are left
     out, and reported as `unreadable` by the batch.
 
         >>> for batch in netspec.predict_stream("runs/adult", "new.csv"):
@@ -278,7 +278,7 @@ def _predict_content(
 
 
 def _predict_raw(model: Model, spec: TrainSpec, samples: object, batch_size: int | None) -> Iterator[PredictedBatch]:
-    """Predict for pictures, rows or texts in memory, which have numbers instead of files."""
+    """Predict for images, rows or texts in memory, which have numbers instead of files."""
     with raw_files(samples, inference_split(spec)) as (paths, split):
         yield from _numbered(predict_files(model, spec, paths, batch_size, split))
 
@@ -310,7 +310,7 @@ def _answered(
 
 
 def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
-    """Return a mask (H, W) in the size of its picture: each pixel has the class of the nearest one."""
+    """Return a mask (H, W) in the size of its image: each pixel has the class of the nearest one."""
     if mask.ndim != 2 or mask.shape == size:
         return mask
     rows, columns = ((np.arange(new) + 0.5) * old / new for new, old in zip(size, mask.shape, strict=True))
@@ -321,7 +321,7 @@ def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
 def answers_of(batch: PredictedBatch, decoders: Mapping[str, Decoder], top: int) -> dict[str, Column]:
     """Return the ids and the columns of answers for a batch; if the net has several outputs, `OUTPUT.COLUMN`.
 
-    Masks and boxes are those of the pictures in their files, if these are known.
+    Masks and boxes are those of the images in their files, if these are known.
     """
     columns: dict[str, Column] = dict(batch.ids)
     for output, array in batch.outputs.items():
@@ -360,7 +360,7 @@ def test(
 
     `split` is `"test"`, `"validation"` or `"train"`. `report` adds a report of the classes and a confusion matrix to
     the metrics of a classifier. `output` names a folder to write all metrics to: `metrics.json`, a CSV file for each
-    table, and a picture of each confusion matrix.
+    table, and an image of each confusion matrix.
 
     Raises `InputError` if there is no such data, or the weights do not fit.
 

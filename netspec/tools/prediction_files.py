@@ -182,7 +182,7 @@ def _column(problem: str, batch: AnsweredBatch, *names: str) -> str:
 
 
 def _write_pictures(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
-    """Write a PNG for each sample: a mask with a palette, whose pixels are class indices, or the picture with boxes.
+    """Write a PNG for each sample: a mask with a palette, whose pixels are class indices, or the image with boxes.
 
     It has the name of the sample's file, `FOLDER/NAME.png`; `classes.txt` names the classes of masks. Raises
     `InputError` if two have the same name.
@@ -222,7 +222,7 @@ def _mask_picture(mask: NDArray[Any]) -> Picture:
 
 
 def _picture_with_boxes(name: str, boxes: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Picture:
-    """Return the picture in a file with its boxes, each labelled with its class and score."""
+    """Return the image in a file with its boxes, each labelled with its class and score."""
     if not Path(name).is_file():
         raise InputError("boxes can only be drawn on images in files", expected="files as --input", got=name)
     from netspec.data.imaging.box_drawing import with_boxes

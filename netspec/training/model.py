@@ -166,14 +166,14 @@ class Model:
             yield self._outputs(part, min(size, samples - start))
 
     def _predict_raw(self, samples: object, size: int | None) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield the outputs for files, pictures, rows or texts, prepared as in the training."""
+        """Yield the outputs for files, images, rows or texts, prepared as in the training."""
         from netspec.training.predict_files import inference_split, predict_files
         from netspec.training.raw_samples import raw_files
 
         if self.training is None:
             raise InputError(
                 "a net without its training takes arrays only", expected="arrays by the names of the net's inputs",
-                hint="a model loaded from a run directory prepares files, pictures, rows and texts",
+                hint="a model loaded from a run directory prepares files, images, rows and texts",
             )  # fmt: skip
         with raw_files(samples, inference_split(self.training)) as (paths, split):
             for batch in predict_files(self, self.training, paths, size, split):

@@ -41,9 +41,9 @@ class PredictedBatch:
     outputs: dict[str, NDArray[Any]]
     """Arrays (N, …) by the names of the outputs."""
     sizes: Sequence[tuple[int, int]] | None = None
-    """Height and width of each sample's picture in its file, if the net sees all of it; None for other samples."""
+    """Height and width of each sample's image in its file, if the net sees all of it; None for other samples."""
     windows: Sequence[Window | None] | None = None
-    """The part of each sample's picture that the net sees, in pixels of the file; None for other samples."""
+    """The part of each sample's image that the net sees, in pixels of the file; None for other samples."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
@@ -84,7 +84,7 @@ class FilePreparation:
         self._known = model.compiler.spec.inputs
         self._seed = spec.train.seed
         self._shows_whole_pictures = False
-        """Whether the samples of the current source are pictures that are at most resized."""
+        """Whether the samples of the current source are images that are at most resized."""
         self._moves: list[ImageTransform] | None = None
         """The transforms that move positions in the pictures of the current source, if it has pictures."""
         self._read_size: tuple[int, int] | None = None
@@ -118,7 +118,7 @@ class FilePreparation:
                     yield ids, batch
 
     def picture_sizes(self, ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]] | None:
-        """Return height and width of the pictures of a batch of `batches`; None if the net does not see all of them."""
+        """Return height and width of the images of a batch of `batches`; None if the net does not see all of them."""
         return _sizes(ids) if self._shows_whole_pictures else None
 
     def picture_windows(self, ids: Mapping[str, Sequence[str | int]]) -> list[Window | None] | None:
@@ -129,7 +129,7 @@ class FilePreparation:
 
 
 def _sizes(ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]]:
-    """Return height and width of the pictures in files."""
+    """Return height and width of the images in files."""
     from netspec.data.readers.decode import upright_size
 
     return [upright_size(Path(str(file)), str(file)) for file in ids["file"]]

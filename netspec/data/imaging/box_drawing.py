@@ -1,4 +1,4 @@
-"""Boxes drawn on pictures, in the colors of their classes."""
+"""Boxes drawn on images, in the colors of their classes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from PIL import Image, ImageDraw, ImageFont
 from netspec.data.imaging.palette import class_colors
 
 TEXT, LARGEST_TEXT = 12, 24
-"""Height of labels in pixels, on small and on large pictures."""
+"""Height of labels in pixels, on small and on large images."""
 SMALL = 400
-"""Side of a picture in pixels below which it is enlarged by a whole factor."""
+"""Side of an image in pixels below which it is enlarged by a whole factor."""
 DARK, LIGHT = (20, 20, 20), (255, 255, 255)
 LUMINANCE = (0.299, 0.587, 0.114)
 
@@ -19,9 +19,9 @@ LUMINANCE = (0.299, 0.587, 0.114)
 def with_boxes(
     picture: Image.Image, boxes: Sequence[Sequence[float]], classes: Sequence[int], labels: Sequence[str]
 ) -> Image.Image:
-    """Return an RGB picture with boxes (left, top, right, bottom in pixels), each in the color of its class.
+    """Return an RGB image with boxes (left, top, right, bottom in pixels), each in the color of its class.
 
-    Small pictures are enlarged by a whole factor, so that labels are readable.
+    Small images are enlarged by a whole factor, so that labels are readable.
     """
     scale = max(1, SMALL // max(picture.size))
     shown = picture.convert("RGB").resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
@@ -43,7 +43,7 @@ def _draw_label(
     color: tuple[int, ...],
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
 ) -> None:
-    """Write a label above a corner, or below it at the upper edge of the picture; inside the picture if it fits."""
+    """Write a label above a corner, or below it at the upper edge of the image; inside the image if it fits."""
     left, top, right, bottom = draw.textbbox((0, 0), label, font)
     width, height = right - left + 4, bottom - top + 4
     x, y = max(0.0, min(corner[0], draw.im.size[0] - width)), corner[1]

@@ -1,4 +1,4 @@
-"""Samples in the body of a request: a picture, rows of a table, texts or a sound, as inputs of a net."""
+"""Samples in the body of a request: an image, rows of a table, texts or a sound, as inputs of a net."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PICTURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp"}
-"""Suffixes of pictures by the first bytes of the file."""
+"""Suffixes of images by the first bytes of the file."""
 
 
 class PreparedBody(NamedTuple):
@@ -38,7 +38,7 @@ class PreparedBody(NamedTuple):
     inputs: Arrays
     """Inputs of the net, (N, …) by name."""
     windows: list[Window | None]
-    """The part of each picture that the net sees, in pixels; empty for other samples."""
+    """The part of each image that the net sees, in pixels; empty for other samples."""
 
 
 class BodyReader:
