@@ -47,7 +47,7 @@ def size(nbytes: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time to read: `12.3 s`, `4 min 05 s`, `2 h 07 min`."""
+    """Format a duration: `12.3 s`, `4 min 05 s`, `2 h 07 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

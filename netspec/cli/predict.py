@@ -63,7 +63,7 @@ def predict(
         typer.Option(
             "--output",
             metavar="PATH",
-            help="Write .csv, .jsonl, .parquet, .npz, .json, or pictures.",
+            help="Write .csv, .jsonl, .parquet, .npz, .json, or images.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", help="Name the N most probable classes.")] = 1,

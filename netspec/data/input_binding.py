@@ -20,7 +20,7 @@ MOST_ALIKE = 5
 
 
 MOST_NAMED = 10
-"""Number of samples of a data set with the same problem that are named."""
+"""Number of samples with the same problem that a message names."""
 MOST_COUNTED = 100_000
 """Number of wrong values that are counted by value."""
 FINITE = "finite numbers: a single non-finite value would make all weights non-finite"
