@@ -22,6 +22,7 @@ from netspec.tools.model_script import (
     ScriptOutput,
     ScriptTable,
     arguments,
+    picture_preparation,
     reads_pictures,
     script_text,
 )
@@ -95,7 +96,7 @@ def write_card(
     lines = [
         *_introduction(spec, outputs, classes),
         *_inputs_and_outputs(report, types, inputs, outputs, classes, table),
-        *_preprocessing(deployed, left_out),
+        *_preprocessing(deployed, inputs, left_out),
         *_how_to_run(report, inputs, table),
         *_training(spec, run),
     ]
@@ -186,15 +187,18 @@ def _column_meaning(encoding: ColumnEncoding) -> str:
     return f"name: {shown}".replace("|", "\\|")
 
 
-def _preprocessing(deployed: DeployedModel | None, left_out: Sequence[str]) -> Iterator[str]:
+def _preprocessing(deployed: DeployedModel | None, inputs: Inputs, left_out: Sequence[str]) -> Iterator[str]:
     yield from ("## Preprocessing", "")
     if deployed is not None:
         yield from (f"In the model: {', '.join(deployed.steps) or 'nothing'}.", "")
     if left_out:
         yield from ("Not in the model; the program that runs it must do this:", "")
         yield from (f"- {line}" for line in left_out)
-    else:
+    elif not reads_pictures(inputs):
         yield "Nothing else is needed: the model takes raw samples."
+    if reads_pictures(inputs):
+        pictures = [picture_preparation(image) for image in inputs.values() if image is not None]
+        yield from (f"{line} `{SCRIPT}` does this." for line in pictures)
     yield ""
 
 

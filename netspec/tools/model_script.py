@@ -135,6 +135,22 @@ def _is_plain_resizing(step: object) -> bool:
     return isinstance(step, Resizing) and step.antialias and not (step.crop_to_aspect_ratio or step.pad_to_aspect_ratio)
 
 
+def picture_preparation(image: DeployedInput) -> str:
+    """Return what must be done to a picture before it is an input of the model, as a sentence."""
+    channels, height, width = image.type.shape
+    assert channels is not None
+    resized = _resized(image)
+    size = (
+        f", and resize it to {height} × {width} pixels (height × width) by Pillow's {resized} filter" if resized else ""
+    )
+    return f"Rotate the picture as its EXIF data says, convert it to Pillow's mode `{_MODES[channels]}`{size}."
+
+
+def _resized(image: DeployedInput) -> str:
+    """Return the interpolation by which pictures are resized to the size of the input; empty if they are not."""
+    return next((step.interpolation for step in image.before if isinstance(step, Resizing)), image.resized)
+
+
 def _of_pictures(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read images one by one, as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
@@ -142,8 +158,7 @@ def _of_pictures(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     channels, height, width = image.type.shape
     assert channels is not None
     steps = [f'ImageOps.exif_transpose(Image.open(name)).convert("{_MODES[channels]}")']
-    resized = next((step.interpolation for step in image.before if isinstance(step, Resizing)), image.resized)
-    if resized:
+    if resized := _resized(image):
         steps.append(f"image.resize(({width}, {height}), Image.Resampling.{resized.upper()})")
     pixels = "np.asarray(image)[None, None]" if channels == 1 else "np.asarray(image).transpose(2, 0, 1)[None]"
     return [

@@ -99,6 +99,7 @@ def test_the_card_describes_the_model(netspec, photos):
         "# colors", "Red or blue pictures.", "chooses one of 2 classes", "| `image` | [N, 3, 6, 8] | uint8 | pixels",
         "| `probabilities` | [N, 2] | float32 | probability of each class |", "blue (0), red (1)",
         "In the model: Rescaling, softmax.", "python run.py PICTURE...", "| test | 12 | 0.", "after ",
+        "mode `RGB`, and resize it to 6 × 8 pixels (height × width) by Pillow's bilinear filter. `run.py` does this.",
     ):  # fmt: skip
         assert part in card, part
 
