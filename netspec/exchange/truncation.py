@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from netspec.errors import InputError, Problem, SpecError, counted, did_you_mean, listing, nearest
+from netspec.errors import InputError, Problem, SpecError, and_more, counted, did_you_mean, listing, nearest
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.net_yaml_writer import Draft
 from netspec.exchange.notes import Note
@@ -45,8 +45,8 @@ def lookup(names: Iterable[str], known: Mapping[str, T], what: str, shown: Colle
     for name in dict.fromkeys(names):
         if name not in known:
             hint, meant = did_you_mean(name, known), nearest(name, known)
-            listed = list(dict.fromkeys([*(shown or known), *([meant] if meant else [])]))
-            expected = f"a layer or tensor: {listing(listed, MOST_NAMED, hint)}"
+            listed = list(dict.fromkeys([*([meant] if meant else []), *sorted(shown or known)]))
+            expected = f"a layer or tensor: {', '.join(listed[:MOST_NAMED])}{and_more(len(listed) - MOST_NAMED)}"
             problems.append(Problem(f"{what} has no `{name}` to cut at", expected=expected, hint=hint))
     if problems:
         raise CutFailed(problems)

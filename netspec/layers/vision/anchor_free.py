@@ -11,7 +11,7 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Concat, Slice, Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.ops.unary import Exp, Sigmoid
-from netspec.graph.value import Value
+from netspec.graph.value import Value, require_precomputable
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import require
 from netspec.layers.losses_and_metrics import PredictionKind
@@ -62,6 +62,7 @@ def cell_centers(rows: int, columns: int, dtype: str) -> tuple[Value, Value]:
     """Return the column and the row of each cell's center, counted in cells: (1, G, 1) each."""
     import numpy as np
 
+    require_precomputable(rows * columns, "cells of a detector")
     row, column = (np.indices((rows, columns)) + 0.5).reshape(2, 1, rows * columns, 1).astype(dtype)
     return constant(column), constant(row)
 
