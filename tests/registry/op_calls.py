@@ -283,14 +283,8 @@ def op_classes() -> list[type[Op]]:
 
 
 def _is_base(cls: type[Op]) -> bool:
-    """Return whether methods or class variables are left to subclasses."""
-    declared = {
-        name
-        for ancestor in cls.__mro__
-        for name, kind in vars(ancestor).get("__annotations__", {}).items()
-        if str(kind).startswith("ClassVar")
-    }
-    return inspect.isabstract(cls) or not all(hasattr(cls, name) for name in declared)
+    """Return whether methods, or the name of the function that `Unary.forward` calls, are left to subclasses."""
+    return inspect.isabstract(cls) or (cls.forward is unary.Unary.forward and not hasattr(cls, "function"))
 
 
 def _below(cls: type[Op]) -> Iterator[type[Op]]:
