@@ -33,7 +33,7 @@ class FieldStatistics:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Smallest and largest size of each axis."""
     labelled: Literal["samples", "pixels", "boxes"] = "samples"
-    """What class indices in the field belong to: pixels in a mask, boxes of a detection (negative for padding)."""
+    """Owner of the class indices in the field: pixels of a mask, or boxes of a detection (negative for padding)."""
     counts: Counter[int] | None = None
     """Number of samples, pixels or boxes per class; None if the field does not hold classes."""
     low: Any = None

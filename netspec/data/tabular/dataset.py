@@ -206,7 +206,7 @@ class _Table:
 
     @property
     def column_encodings(self) -> dict[str, tuple[ColumnEncoding | None, ...]]:
-        """How the columns of each field are encoded, in their order."""
+        """Return the encodings of the columns of each field, in their order."""
         return {name: tuple(column.encoding() for column in columns) for name, columns in self._fields.items()}
 
     def describe(self, index: int) -> str:

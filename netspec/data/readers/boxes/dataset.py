@@ -67,7 +67,7 @@ def boxed_images(
     images = [annotations.images[index] for index in kept]
     if not images:
         raise InputError(
-            "there is no image to read", expected="annotations of one or more images",
+            "the annotations have no image", expected="annotations of one or more images",
             got=f"{counted(len(findings.images), 'image')} with problems, the first: "
             f"{next(iter(findings.images.values()))}" if findings.images else "none",
         )  # fmt: skip

@@ -107,7 +107,7 @@ class CaffeImporter:
     wired: CaffeGraph
     inputs: Mapping[str, KnownInput]
     weights: Weights | None
-    """Weights; None if there is no file of weights."""
+    """Weights; None without a file of weights."""
     trained: bool
     """Whether the net has losses, so that fields for training are imported."""
     weights_file: str = ""
