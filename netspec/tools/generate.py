@@ -81,7 +81,7 @@ def generate_stream(
     try:
         start = tokenizer.encode(prompt).tolist()
     except UnknownText as error:
-        raise InputError(f"{error}, and the prompt has it", got=repr(prompt)) from None
+        raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)) from None
     generator = TextGenerator(model)
     return _texts(tokenizer, islice(generator.tokens(start, sampling, seed), tokens), start)
 

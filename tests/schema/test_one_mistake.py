@@ -245,7 +245,7 @@ LINES = [
     (
         "- {name: c, type: Add, from: [flat, logits]}",
         "11:39",
-        "`logits` comes later",
+        "the layer reads `logits`, which comes later",
         None,
         None,
         "layers must come after those they read",
@@ -253,7 +253,7 @@ LINES = [
     (
         "- {name: c, type: Flatten, from: c}",
         "11:36",
-        "the layer reads itself, `c`",
+        "the layer reads itself",
         None,
         None,
         "layers must come after those they read",

@@ -165,7 +165,7 @@ def test_the_same_seed_generates_the_same_text(run: Path) -> None:
 
 
 def test_unknown_prompts_are_refused(run: Path) -> None:
-    with pytest.raises(InputError, match="the character 'x' is not in the vocabulary, and the prompt has it"):
+    with pytest.raises(InputError, match="the prompt cannot be encoded: the character 'x' is not in the vocabulary"):
         netspec.generate(run, "abx")
     with pytest.raises(InputError, match="the prompt is empty"):
         netspec.generate(run, "")

@@ -172,7 +172,9 @@ def _indexed_shape(op: Op, batch_dims: int, x: TensorType, index: TensorType) ->
     op.check(
         0 < count <= x.rank - batch_dims and x.shape[:batch_dims] == index.shape[:batch_dims],
         "the indices do not match the data",
-        expected=f"integers [{leading}…, count] with count from 1 to {x.rank - batch_dims}",
+        expected=f"integers [{leading}…, count] with count from 1 to {x.rank - batch_dims}"
+        if batch_dims < x.rank
+        else f"`batch_dims` below {x.rank}, the number of axes of the data",
         got=f"{x}, {index}",
     )
     return x.shape[batch_dims + count :]

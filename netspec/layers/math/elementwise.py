@@ -172,7 +172,8 @@ class Clip(LayerSpec):
         if self.min is None and self.max is None:
             raise problem("nothing would be clipped", expected="`min`, `max` or both")
         if self.min is not None and self.max is not None and self.min >= self.max:
-            raise problem("min must be less than max", field="max", expected=f"more than {self.min}", got=f"{self.max}")
+            expected = f"more than {self.min}"
+            raise problem("`min` must be less than `max`", field="max", expected=expected, got=f"{self.max}")
         return self
 
     def build(self, builder: Builder, x: Value) -> Value:

@@ -48,7 +48,7 @@ class Reduction(LayerSpec):
         "dim": "`dim` is PyTorch's name: use `axes`",
         "keep_dims": "use `keepdims`",
         "keepdim": "use `keepdims`",
-        "coeff": "`coeff` is Caffe's name: put the layer Power with `scale` behind it",
+        "coeff": "`coeff` is Caffe's name: put the layer Power with `scale` after it",
     }
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Flatten", "GlobalAveragePooling1D")
 

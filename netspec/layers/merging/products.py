@@ -200,7 +200,7 @@ class Einsum(LayerSpec):
         terms, values = inputs.split(","), builder.to_common_dtype([first, *others])
         require(
             len(terms) == len(values), "the number of terms differs from the number of inputs",
-            expected=f"{len(terms)} inputs", got=len(values),
+            expected=f"{len(terms)} input{'s' * (len(terms) > 1)}", got=len(values),
         )  # fmt: skip
         hidden = [_hidden(term, x.type) for term, x in zip(terms, values, strict=True)]
         spare = [letter for letter in ascii_letters if letter not in self.equation]

@@ -97,12 +97,12 @@ class MaxUnpool(LayerSpec):
         require(
             len(strides) == rank and len(sides) == 2 * rank and len(self.output_size or strides) == rank,
             "`strides`, `padding` or `output_size` has a different number of axes than `pool_size`",
-            expected=f"{rank} each, or {2 * rank} for `padding`",
+            expected="one number per axis of `pool_size`, or two in `padding`",
             got=f"{len(strides)}, {len(self.padding)} and {len(self.output_size or strides)}",
         )
         lead = len(x.shape) - rank
         require(lead >= 1, f"the input must have at least {rank + 1} axes",
-            expected=f"the batch, and {rank} for `pool_size`", got=x.type)  # fmt: skip
+            expected=f"the batch axis, and {rank} axes for `pool_size`", got=x.type)  # fmt: skip
         require(
             not indices.dtype.is_float and indices.dtype != DType.BOOL and indices.shape == x.shape,
             "the second input must hold one index per element",

@@ -221,7 +221,7 @@ class Expander:
         if hint is None or kind in LAYERS or at in self.evaluator.failed:
             return False
         self._add(f"unknown layer or block {kind!r}", at, f"{context.path}.type", hint=hint,
-                  expected=f"a type of layers, or one of the blocks {listing(list(self._blocks))}")  # fmt: skip
+                  expected=f"a layer type, or one of the blocks {listing(list(self._blocks))}")  # fmt: skip
         return True
 
     def _name(self, entry: Map, location: Location, names: Namespace, turn: _Turn) -> str | None:

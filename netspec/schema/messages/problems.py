@@ -302,7 +302,8 @@ def _union(path: Path, branches: list[Finding], frame: Frame) -> list[Problem]:
         return [problem for finding in intended[0] for problem in _problems_of_finding(finding, frame)]
     name = _display_name(path, frame)
     messages = [value_message(group[0].error, name, group[0].error.get("ctx") or {}) for group in by_tag.values()]
-    expected = " or ".join(dict.fromkeys(message.expected for message in messages if message.expected))
+    *kinds, last = dict.fromkeys(message.expected for message in messages if message.expected)
+    expected = f"{', '.join(kinds)} or {last}" if kinds else last
     hints = (message.hint for message in messages if message.expected and not message.expected.startswith("a list"))
     hint = next(filter(None, hints), None)
     return [

@@ -116,7 +116,7 @@ class NetNames:
                 itself = first == index
                 location = None if itself else self.locate(("layers", first), False)
                 self._add(
-                    f"the layer reads itself, `{source}`" if itself else f"`{source}` comes later",
+                    f"the layer reads {'itself' if itself else f'`{source}`, which comes later'}",
                     path,
                     expected=f"one of {listing(self._readable(index))}",
                     hint="layers must come after those they read",

@@ -72,7 +72,7 @@ class Sequence(ScheduleSpec):
                 )  # fmt: skip
             if part.steps is None and part.share is None and part is not self.parts[-1]:
                 raise problem(
-                    "a part that is not the last needs a length", field=path,
+                    "only the last part may have no length", field=path,
                     expected="`steps` or `share`", got="neither",
                 )  # fmt: skip
         shares = sum(part.share or 0.0 for part in self.parts)
