@@ -23,7 +23,7 @@ Train a net and use it:
 
     train               train, and return a `Run`
     test                evaluate weights on the test data
-    predict             answers and outputs for arrays, or for files of images, sounds, texts or rows
+    predict             answers and outputs for arrays, or for files with images, sounds, texts or rows
     predict_stream      the same batch by batch, in constant memory
     explain_picture     parts of a picture that its class depends on; `explain_columns`: columns of a table
     serve               answer requests over HTTP
@@ -31,7 +31,7 @@ Train a net and use it:
     load                a `Model` from a run directory, a spec or a model file of any known format
     runs                runs below a folder: states, results, and the settings that differ
     plot                charts of losses, metrics and learning rates
-    Callback            base class of what happens between the steps of a training
+    Callback            base class of objects that are called between training steps
     CallbackSpec        base class of callbacks that a training file can name
 
 Exchange models with other programs:
@@ -48,7 +48,7 @@ Data, models and devices:
     data_sources        kinds of data that can be read
     datasets            datasets that can be fetched by name; also `get_dataset`, `unpack_dataset`
     zoo                 models that netspec ships; `zoo_model` returns one
-    devices             devices of this machine, and what starts several workers
+    devices             devices of this machine, and the MPI that starts several workers
     json_schema         schema of net and training files, for editors
 
 A spec is the path of a YAML file, or a mapping with the same content. `overrides` change it: `["train.max_epochs=2"]`

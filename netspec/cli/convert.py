@@ -35,7 +35,7 @@ def convert(
     source: Annotated[
         str, typer.Argument(metavar="A", help="Read this model, run directory, or spec (with --weights).")
     ],
-    target: Annotated[str, typer.Argument(metavar="B", help="Write this file, see formats above.")],
+    target: Annotated[str, typer.Argument(metavar="B", help="Write this file; see the formats above.")],
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")
     ] = None,

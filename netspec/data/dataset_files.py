@@ -1,4 +1,4 @@
-"""The files of a known data set in a folder: their possible names, and checks that their content is the published one.
+"""The files of a known dataset in a folder: their possible names, and checks that their content is the published one.
 
 A file is accepted if the SHA-256 of its content, unpacked if it is gzipped, is the published one. The digest is
 computed when the file is first opened, and cached by size and modification time, so that opening a set again is fast.

@@ -1,4 +1,4 @@
-"""Downloads of known data sets: tries mirrors in turn, resumes, verifies and unpacks.
+"""Downloads of known datasets: tries mirrors in turn, resumes, verifies and unpacks.
 
 A file gets its name only when it is complete and its SHA-256 is right, so existing files can be relied on. Archives are
 read by the names of their members; no path in an archive determines where a file is written.

@@ -1,4 +1,4 @@
-"""The data sets that are known by name: their files, mirrors and folder.
+"""The datasets that are known by name: their files, mirrors and folder.
 
 Sizes and SHA-256 of the archives are those of the original publishers, which other tools pin too (TensorFlow Datasets,
 torchvision); those of the unpacked files were computed from these archives.
@@ -17,7 +17,7 @@ HOME_VARIABLE = "NETSPEC_DATA"
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file of a data set, unpacked."""
+    """A file of a dataset, unpacked."""
 
     name: str
     size: int
@@ -44,7 +44,7 @@ class Download:
 
 @dataclass(frozen=True)
 class KnownSet:
-    """A data set that can be downloaded by its name."""
+    """A dataset that can be downloaded by its name."""
 
     name: str
     about: str

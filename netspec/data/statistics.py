@@ -1,4 +1,4 @@
-"""Statistics of the fields of a data set: value ranges, means, deviations and classes, computed chunk by chunk."""
+"""Statistics of the fields of a dataset: value ranges, means, deviations and classes, computed chunk by chunk."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _plain(values: Array) -> list[float | None]:
 
 @dataclass
 class ScanResult:
-    """Statistics of a part of a data set, before and after its transforms."""
+    """Statistics of a part of a dataset, before and after its transforms."""
 
     raw: dict[str, FieldStatistics]
     prepared: dict[str, FieldStatistics]

@@ -148,7 +148,7 @@ class MetricSpec(MetricFields):
     """Base of metrics: totals of each batch are computed in the graph, the result is computed from their sums.
 
     `build` returns arrays that are summed over all batches and workers; `result` computes the metric from these totals,
-    so it is exact over the full data set for any batch size. A metric that `collects` keeps rows instead: see
+    so it is exact over the full dataset for any batch size. A metric that `collects` keeps rows instead: see
     `collect`.
     """
 

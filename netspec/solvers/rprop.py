@@ -54,7 +54,7 @@ class StepBySign(UpdateTransform):
 
 @SOLVERS.register
 class Rprop(SolverSpec):
-    """Steps that depend only on the signs of the gradients: for training with the whole data set in each step.
+    """Steps that depend only on the signs of the gradients: for training with the whole dataset in each step.
 
     g ← ∂loss/∂w + weight_decay · w; for each element s ← s · eta_plus if g · g' > 0, s · eta_minus if g · g' < 0, where
     g' is g of the step before; then s is clipped to step_size_min … step_size_max. If g · g' < 0, g ← 0.

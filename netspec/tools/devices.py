@@ -77,7 +77,7 @@ class DeviceReport:
 
 
 def devices() -> DeviceReport:
-    """List the devices that nets can run on here, with their kernel libraries, and what starts several workers.
+    """List the devices that nets can run on here, their kernel libraries, and the MPI that starts several workers.
 
     >>> [device.name for device in netspec.devices().devices if device.is_default]
     """

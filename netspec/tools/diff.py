@@ -98,9 +98,9 @@ def diff(
     """Compare two nets: specs, run directories, models or weights of any format.
 
     Layers are compared by meaning: defaults are filled in, and a renamed layer counts as the same. If both sides have
-    weights and the same inputs, both compute the same random samples, drawn by `seed`. A file of weights alone is read
-    for the net of the other side. Of two run directories, losses and metrics are compared. `shapes` and `values` settle
-    inputs that a model file leaves open.
+    weights and the same inputs, their outputs for random samples, drawn by `seed`, are compared. A file with weights
+    alone takes the net of the other side. For two run directories, losses and metrics are compared too. `shapes` and
+    `values` set inputs that a model file leaves open.
 
     Raises `InputError` with all that is wrong with either side.
 

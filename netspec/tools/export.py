@@ -103,11 +103,11 @@ def export(
     If `path` is a folder, or has no suffix, the folder gets `model.onnx`, a description of the model (`README.md`), and
     a script that runs it in ONNX Runtime (`run.py`).
 
-    `source` is a run directory, a net file or a training file; `weights` names a weights file or a checkpoint, and a
-    run directory brings its own. `batch_size` fixes the batch size, which is left open by default; `opset` is the
-    operator set and `form="training"` the form with losses, both of ONNX. The file is compared with the model: an
-    ONNX file in onnxruntime, on random inputs and on `inputs` (arrays by name, or an `.npz` file), any other file by
-    reading it back; the largest relative difference allowed is `tolerance` (0.0001).
+    `source` is a run directory, or a net or training file with `weights`, a weights file or a checkpoint. `batch_size`
+    fixes the batch size, which is left open by default; `opset` is the operator set and `form="training"` the form with
+    losses, both of ONNX. The file is compared with the model: an ONNX file in onnxruntime, on random inputs and on
+    `inputs` (arrays by name, or an `.npz` file), any other file by reading it back; the largest relative difference
+    allowed is `tolerance` (0.0001).
 
     `with_preprocessing` adds the transforms of the data and the function that `predict` applies to the outputs to an
     ONNX model: it takes pixels as the files have them, and gives probabilities. It is compared with `predict` on
@@ -183,7 +183,7 @@ def convert(
     """Convert a model file of one format to another, and compare the results of both.
 
     `source` is a model file of any known format, a run directory, or a spec with `weights`; the suffix of `path`
-    selects the format to write. `shapes` and `values` settle inputs that the file leaves open.
+    selects the format to write. `shapes` and `values` set inputs that the file leaves open.
 
     Raises `InputError` if either format cannot express the net, `RunError` if the results differ.
 

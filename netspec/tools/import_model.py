@@ -82,7 +82,7 @@ def import_model(
     The content of `source` decides its format; a net file or a run directory is accepted, too. `weights` names the
     file of the weights if they are not in `source`; `net` a net file for weights that come without a net, and `names`
     maps their names to those of the net (`*` stands for any characters, None drops an array). `shapes` and `values`
-    settle inputs that the file leaves open. `phase`, `stages` and `level` select one form of a Caffe net. `until` cuts
+    set inputs that the file leaves open. `phase`, `stages` and `level` select one form of a Caffe net. `until` cuts
     the net at layers or tensors, `drop_head` drops its last layers with parameters, and `fold_batch_norm` makes
     BatchNormalization part of the layers before it.
 

@@ -74,7 +74,7 @@ def load(
     `source` is one of
 
     - a run directory, or a folder that `import_model` wrote: with its best weights, else its last;
-    - a net file, or a training file, whose net is taken: with fresh weights, drawn by `seed`;
+    - a net file, or a training file, of which the net is used: with new weights, drawn by `seed`;
     - a mapping with the content of a net file: likewise;
     - an ONNX, Keras, Caffe or netspec model file, or a checkpoint: with its own weights.
 

@@ -115,10 +115,10 @@ def predict(
     device: str = "auto",
     autotune: str | None = None,
 ) -> Prediction:
-    """Compute the outputs of a net for the samples in files or in arrays, and what they mean.
+    """Compute answers and outputs of a net for samples in files or arrays.
 
     `source` is a run directory, a net file, a training file or a model file of any known format. A net or training file
-    needs `weights`, a weights file or a checkpoint; the others bring their own.
+    needs `weights`, a weights file or a checkpoint; the others contain weights.
 
     `inputs` are arrays by the names of the net's inputs, or an `.npz` file with them; no transform is applied to these.
     If `source` describes a training, `inputs` may also be files of the kind that its data has: tables, images, sounds,
@@ -355,8 +355,8 @@ def test(
 ) -> Evaluation:
     """Evaluate weights on the test data of a training, or on another split; each sample counts exactly once.
 
-    `source` is a run directory or a training file; `weights` names a weights file or a checkpoint, and a run directory
-    brings its own. `samples` are those of splits of `source: python`: `{"test": arrays}`.
+    `source` is a run directory, or a training file with `weights`, a weights file or a checkpoint. `samples` are the
+    data of splits with `source: python`: `{"test": arrays}`.
 
     `split` is `"test"`, `"validation"` or `"train"`. `report` adds a report of the classes and a confusion matrix to
     the metrics of a classifier. `output` names a folder to write all metrics to: `metrics.json`, a CSV file for each

@@ -191,9 +191,9 @@ def scale(
     """Predict the step time and speedup of a training on many workers, from steps timed on this machine.
 
     `workers` are the numbers of workers to predict for, by default 1, 2, 4, … 64, as far as the batch has samples for
-    them. `batch_size` is that of all workers together, or with `per_worker` that of each; by default the training
-    file's. `network` connects hosts and `within` the workers of a host: names such as `"ib-hdr"`, or
-    `"alpha=2us,beta=0.1ns"` for a latency and the time of a byte. `strategies` defaults to all; `algorithm` is that of
+    them. `batch_size` counts the samples of all workers together, or with `per_worker` those of each; by default it is
+    the training file's. `network` connects hosts and `within` the workers of a host: names such as `"ib-hdr"`, or
+    `"alpha=2us,beta=0.1ns"` for a latency and the time of a byte. `strategies` defaults to all; `algorithm` selects the
     all-reduce. `step_time`, in seconds, replaces the measurement; `compute_scale` assumes faster workers; `jitter` is
     the standard deviation of a worker's computing time, as a fraction of it. `servers`, `every`, `density` (a fraction)
     and `micro_batches` set `parameter_server`, `local_sgd`, `top_k` and `pipeline`.

@@ -1,4 +1,4 @@
-"""Evaluation: losses and metrics over a full data set, each sample exactly once."""
+"""Evaluation: losses and metrics over a full dataset, each sample exactly once."""
 
 from __future__ import annotations
 

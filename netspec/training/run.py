@@ -47,7 +47,7 @@ class Run:
     """A finished training, as `netspec.train` returns it.
 
     `run_dir` is its folder and `weights` the file of its final weights: the best ones, or those of the last step with
-    `restore_best: false`. `test` and `validation` are their evaluations on these data, with `loss` and `metrics`;
+    `restore_best: false`. `test` and `validation` have their `loss` and `metrics` on the test and validation data;
     `history` has all logged losses and metrics. `netspec.load(run.run_dir)` loads the trained model.
 
         >>> run = netspec.train("train.yaml")

@@ -1,4 +1,4 @@
-"""Several data sets read as one, one behind the other: the files of a set that comes in parts."""
+"""Several datasets read as one, one behind the other: the files of a set that comes in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`{source: cifar10}`, `{source: cifar100}`, `{source: cifar_binary}`: the CIFAR data sets in their binary version."""
+"""`{source: cifar10}`, `{source: cifar100}`, `{source: cifar_binary}`: the CIFAR datasets in their binary version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base of the sources of known data sets, which are downloaded."""
+"""Base of the sources of known datasets, which are downloaded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from netspec.schema.specs.paths import FilePath, resolve_path
 
 
 class KnownSource(Source):
-    """A data set that is downloaded by its name."""
+    """A dataset that is downloaded by its name."""
 
     known: ClassVar[KnownSet]
     foreign_fields: ClassVar[dict[str, str]] = {"root": "use `path`", "train": "use `split: train`"}
 
     split: Annotated[Literal["train", "test"] | HoldOut, StoredPart(Literal["train", "test"])]
-    """`train` or `test`: the split of the data set; or a mapping, as in `{validation: 0.1}`, which divides `train`."""
+    """`train` or `test`: the split of the dataset; or a mapping, as in `{validation: 0.1}`, which divides `train`."""
     path: FilePath | None = None
     """The folder that contains the files, or to which they are downloaded. By default in the user's cache folder, or in
     the folder that the environment variable NETSPEC_DATA names."""

@@ -27,7 +27,7 @@ class Mnist(Source):
 
     source: Literal["mnist"] = "mnist"
     split: Annotated[Literal["train", "test"] | HoldOut, StoredPart(Literal["train", "test"])]
-    """`train` or `test`: the split of the data set; or a mapping, as in `{validation: 0.1}`, which divides `train`."""
+    """`train` or `test`: the split of the dataset; or a mapping, as in `{validation: 0.1}`, which divides `train`."""
     path: FilePath | None = None
     """Another folder with four idx files under MNIST's names (Fashion-MNIST, …); by default the shipped one."""
 

@@ -43,7 +43,7 @@ HOOKS = (
 class Callback:
     """Base of callbacks. Override the hooks that you need.
 
-    All workers of a training call the same hooks, except `on_event`, which only the root calls. Write files only if
+    All workers of a training call the same hooks, except `on_event`, which only rank 0 calls. Write files only if
     `training.is_root`. An `InputError` or `RunError` that a hook raises ends the training after a checkpoint.
     """
 
