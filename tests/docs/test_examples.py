@@ -24,7 +24,8 @@ from netspec.tools.check import check
 from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, commands, examples, here_documents
 
 DATA_PAGES = [
-    ROOT / "docs" / "guide" / name for name in ("images.md", "tables.md", "text.md", "time_series.md", "data.md")
+    ROOT / "docs" / "guide" / name
+    for name in ("images.md", "tables.md", "text.md", "language_model.md", "time_series.md", "data.md")
 ]
 EXAMPLES = [example for page in PAGES for example in examples(page)]
 WHOLE = [example for example in EXAMPLES if example.complete]
