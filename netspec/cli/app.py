@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any, TypeAlias, cast
 
 import typer
@@ -18,30 +19,33 @@ from netspec.errors import InputError, did_you_mean, listing
 Command: TypeAlias = TyperCommand | TyperGroup
 
 COMMANDS = {
-    "init": "netspec.cli.init",
-    "train": "netspec.cli.train",
-    "test": "netspec.cli.test",
-    "predict": "netspec.cli.predict",
-    "generate": "netspec.cli.generate",
-    "serve": "netspec.cli.serve",
-    "explain": "netspec.cli.explain",
-    "export": "netspec.cli.export",
-    "import": "netspec.cli.import_",
-    "convert": "netspec.cli.convert",
-    "check": "netspec.cli.check",
-    "plan": "netspec.cli.plan",
-    "time": "netspec.cli.time",
-    "verify-parallel": "netspec.cli.verify_parallel",
-    "scale": "netspec.cli.scale",
-    "runs": "netspec.cli.runs",
-    "plot": "netspec.cli.plot",
-    "diff": "netspec.cli.diff",
-    "schema": "netspec.cli.schema",
-    "zoo": "netspec.cli.zoo",
-    "data": "netspec.cli.data",
-    "devices": "netspec.cli.devices",
+    "init": "Write a net and a training file for your data.",
+    "train": "Train a net as described in a training file.",
+    "test": "Evaluate weights on the test data, or on another split.",
+    "predict": "Predict classes, values, texts, masks or boxes for files.",
+    "generate": "Continue a text with a net that predicts tokens.",
+    "serve": "Answer requests to a trained net over HTTP.",
+    "explain": "Explain predictions for images and tables.",
+    "export": "Write a net with its weights as ONNX, Keras or Caffe.",
+    "import": "Import a model from ONNX, Keras, Caffe or PyTorch.",
+    "convert": "Convert a model to another format, and compare both.",
+    "check": "Find errors in net and training files.",
+    "plan": "Show layers, shapes, parameters, FLOPs and memory.",
+    "time": "Time a training step: in total, by layer, by operation.",
+    "verify-parallel": "Check that several workers give bit-identical weights.",
+    "scale": "Predict the step time and speedup of many workers.",
+    "runs": "List runs: state, results, and the settings that differ.",
+    "plot": "Draw losses and metrics of runs, or learning rates.",
+    "diff": "Compare two nets: layers, settings, weights and results.",
+    "schema": "Print the JSON Schema of net and training files.",
+    "zoo": "List, show and copy the models that netspec ships.",
+    "data": "Inspect training data; list and download datasets.",
+    "devices": "List devices, their kernel libraries, and MPI.",
 }
-"""Each command by the module whose `app` it is, in the order of the help."""
+"""The commands in the order of the help, each with the first line of its own help.
+
+The line is repeated here so that `netspec --help` does not have to import every command.
+"""
 
 HELP = """Train neural networks declared in YAML; check, plan, test and export them.
 
@@ -69,9 +73,14 @@ class Commands(TyperGroup):
                 expected=f"one of {listing(list(COMMANDS), len(COMMANDS))}",
                 hint=did_you_mean(cmd_name, COMMANDS),
             )
-        command = cast(Command, get_command(import_module(COMMANDS[cmd_name]).app))
+        command = cast(Command, get_command(app_of(cmd_name)))
         command.name = cmd_name
         return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each command with the first line of its help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 class Plain(TyperCommand):
@@ -101,6 +110,12 @@ def command_app(help_text: str = "") -> typer.Typer:
     `help_text` is that of a group of commands; a single command's is its docstring.
     """
     return typer.Typer(help=help_text, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def app_of(command: str) -> typer.Typer:
+    """Import the app of a command from the module of the same name."""
+    module = command.replace("-", "_") + "_" * iskeyword(command)
+    return cast(typer.Typer, import_module(f"netspec.cli.{module}").app)
 
 
 def examples(*lines: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from netspec import __version__
 from netspec.cli import app, failures, main
@@ -125,6 +126,12 @@ def test_help_lists_every_command(netspec):
     listed = netspec("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in listed] == list(app.COMMANDS)
     assert all(line.endswith(".") and len(line) <= 80 for line in listed), "a whole sentence in one line"
+
+
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_the_line_in_the_list_is_the_first_of_the_command_help(command):
+    described = get_command(app.app_of(command))
+    assert described.get_short_help_str(limit=1000) == app.COMMANDS[command]
 
 
 def test_no_arguments_print_the_help(netspec):
@@ -274,7 +281,8 @@ def test_a_terminal_without_unicode_gets_escapes(work):
 def test_help_loads_nothing_that_takes_long():
     code = "import sys; from netspec.cli import main; main(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
     loaded = set(python("-c", code).stderr.split())
-    assert "netspec.cli.train" in loaded
+    assert "netspec.cli.app" in loaded
+    assert "netspec.cli.train" not in loaded, "the list of commands imports none of them"
     assert not loaded & {"numpy", "pydantic", "yaml", "rich", "h5py", "onnx", "onnxruntime", "netspec.graph"}
 
 

@@ -7,7 +7,6 @@ import runpy
 import wave
 from collections.abc import Callable
 from html import unescape
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from PIL import Image
 from typer.main import get_command
 
 from netspec.cli import main
-from netspec.cli.app import COMMANDS
+from netspec.cli.app import app_of
 from netspec.cli.options import files_and_overrides
 from netspec.data.bundled import zoo_root
 from netspec.tools.check import check
@@ -75,7 +74,7 @@ def test_the_pages_have_examples():
 
 @pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=by_page)
 def test_every_command_and_option_is_there(page: Path, words: list[str]):
-    command: Any = get_command(import_module(COMMANDS[words[0]]).app)
+    command: Any = get_command(app_of(words[0]))
     rest = words[1:]
     if hasattr(command, "commands"):
         command, rest = command.commands[rest[0]], rest[1:]
