@@ -16,8 +16,9 @@ from netspec.backends.cuda.detect import gpu_reject_reason
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.cuda.gpus import GPUS, Gpu, planned_for
 from netspec.backends.cuda.graph_capture import CaptureLimits
-from netspec.backends.device import ArrayDevice, Device, free_memory
+from netspec.backends.device import ArrayDevice, Device
 from netspec.backends.failures import OutOfMemory
+from netspec.backends.memory import free_memory
 from netspec.backends.process_group import world
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.execution_plan import ALIGNMENT, ExecutionPlan

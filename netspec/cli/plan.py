@@ -123,7 +123,7 @@ def _print_groups(costs: Costs) -> None:
 
 
 def _print_programs(costs: Costs) -> None:
-    from netspec.backends.device import machine_memory
+    from netspec.backends.memory import machine_memory
 
     states_bytes = sum(costs.states_bytes.values())
     staged = any(program.staged_bytes for program in costs.programs.values())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from netspec.backends.device import machine_memory
 from netspec.backends.device_registry import PlannedGpu
+from netspec.backends.memory import machine_memory
 from netspec.compile import Compiler, ProgramKind
 from netspec.compile.largest_batch import largest_batch
 from netspec.errors import RunError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from netspec.backends.device import machine_memory
+from netspec.backends.memory import machine_memory
 from netspec.compile import NetGraph, build
 from netspec.data.base import Source, Survey
 from netspec.errors import Problem, counted

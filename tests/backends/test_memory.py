@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from netspec.backends.device import free_memory
 from netspec.backends.device_registry import CpuDevice
+from netspec.backends.memory import free_memory
 from netspec.compile import Compiler, ProgramKind
 from netspec.errors import RunError
 from netspec.schema.load import load_net

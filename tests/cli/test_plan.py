@@ -280,7 +280,7 @@ def test_memory_that_is_not_there_is_reported(netspec, monkeypatch):
 
     spec = zoo_root() / "lenet_mnist" / "train.yaml"
     assert "do not fit" not in netspec("plan", spec).out
-    monkeypatch.setattr("netspec.backends.device.machine_memory", lambda: 2**20)
+    monkeypatch.setattr("netspec.backends.memory.machine_memory", lambda: 2**20)
     assert "do not fit into the memory of this machine, 1.05 MB" in netspec("plan", spec).out
 
 
