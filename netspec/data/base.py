@@ -143,7 +143,7 @@ class Dataset:
         return np.concatenate([np.asarray(self.read(indices)[name]) for indices in chunks])
 
     def reads_alone(self, name: str) -> bool:
-        """Return whether `values_of` reads nothing but this field, so that it is fast for a small one."""
+        """Return whether `values_of` and `read_field` read nothing but this field, so that a small one is fast."""
         return False
 
     def describe(self, index: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -105,6 +105,38 @@ class InputBinding:
                     expected=fault.expected, got=_tally(first), hint=self._hint(first),
                     notes=(f"samples: {_joined(samples)}{and_more(len(rows) - len(samples))}",),
                 )  # fmt: skip
+
+    def check_each(
+        self, samples: Iterable[Array | Sequence[Problem]], describe: Callable[[int], str]
+    ) -> Iterator[Problem]:
+        """Yield one problem for all samples (*shape) with integers out of range, and one for all damaged samples.
+
+        `samples` has the problems of a damaged sample in place of its values.
+        """
+        assert self.range is not None
+        count, wrong, damaged = 0, list[int](), list[str]()
+        values: Counter[int] = Counter()
+        for index, sample in enumerate(samples):
+            count = index + 1
+            if not isinstance(sample, np.ndarray):
+                damaged += [problem.brief for problem in sample[:1]]
+            elif (odd := sample[~self.range.contains(sample)]).size:
+                wrong.append(index)
+                values.update(dict(zip(*(part.tolist() for part in np.unique(odd, return_counts=True)), strict=True)))
+        if wrong:
+            shown = [f"{value} ({counted(number, 'value')})" for value, number in values.most_common(MOST_NAMED)]
+            named = _joined([describe(index) for index in wrong[:MOST_NAMED]])
+            yield Problem(
+                f"`{self.name}` is out of range in {len(wrong):,} of {counted(count, 'sample')}", path=self.name,
+                expected=f"{self.range}: {self.range.why}", got=", ".join(shown) + and_more(len(values) - len(shown)),
+                hint=self._hint(list(values)), notes=(f"samples: {named}{and_more(len(wrong) - MOST_NAMED)}",),
+            )  # fmt: skip
+        if damaged:
+            more = [f"{len(damaged) - MOST_NAMED:,} more"] if len(damaged) > MOST_NAMED else []
+            yield Problem(
+                f"`{self.name}` cannot be used in {len(damaged):,} of {counted(count, 'sample')}", path=self.name,
+                expected="samples that can be read, or `on_error: skip`", notes=(*damaged[:MOST_NAMED], *more),
+            )  # fmt: skip
 
     def _faults(self, values: Array, converted: Array) -> Iterator[_Fault]:
         """Yield which values (N, …) the net can accept, for each reason not to."""

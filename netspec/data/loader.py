@@ -6,13 +6,13 @@ resuming, prefetching and evaluating in between change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from netspec.data.base import Array, Dataset, FieldType, Samples, Source, Transform, with_location
+from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples, Source, Transform, with_location
 from netspec.data.batches import Batch, BatchBuilder, Cursor
 from netspec.data.input_binding import InputBinding, ValueRange, bind_inputs
 from netspec.data.pipeline import Learned, TransformPipeline
@@ -22,7 +22,7 @@ from netspec.data.sharding import ALONE, ShardedBatchBuilder, Share
 from netspec.data.thread_pool import ThreadPool, processors
 from netspec.data.uint8_lut import DeferredDecode
 from netspec.errors import InputError, Problem, listing
-from netspec.schema.specs.data import ShuffleWindow, SplitFields
+from netspec.schema.specs.data import LABEL, ShuffleWindow, SplitFields
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 MOST_CHECKED = 10_000_000
 """Largest number of samples whose labels are all checked before the first batch."""
-LABEL = "label"
-"""The field whose classes `sampler: balanced` draws equally often."""
+MOST_PIXELS = 2**28
+"""Number of class indices in masks, or in other arrays, that are checked before the first batch."""
+CHUNK = 64
+"""Number of samples with masks that are read at a time."""
 
 
 class Loader:
@@ -114,23 +116,49 @@ class Loader:
         """Problems of the first few damaged samples."""
 
     def _check_labels(self, dataset: Dataset, split: SplitFields) -> None:
-        """Check all single numbers that are read without the rest of the samples, such as labels, by the net's ranges.
+        """Check labels and masks that are read without the rest of the samples by the net's ranges.
 
         Raises `InputError` with the numbers of wrong samples. All other values are checked batch by batch.
         """
         problems: list[Problem] = []
         changed = {name for name, _ in self._pipeline.transforms}
         for binding in self._bindings:
-            is_single = not binding.shape and (binding.range is not None or np.dtype(binding.dtype).kind == "f")
-            if not is_single or binding.field in changed or self._pipeline.mixes:
+            if binding.field in changed or self._pipeline.mixes or not dataset.reads_alone(binding.field):
                 continue
-            if dataset.reads_alone(binding.field) and len(dataset) <= MOST_CHECKED:
-                path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
+            path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
+            found: Iterable[Problem] = ()
+            if binding.shape and binding.range is not None:
+                found = binding.check_each(self._samples_of(dataset, binding.field), dataset.describe)
+            elif binding.shape or len(dataset) > MOST_CHECKED:
+                continue
+            elif binding.range is not None or np.dtype(binding.dtype).kind == "f":
                 values = dataset.values_of(binding.field)[: self._pipeline.samples]
                 found = binding.check_all(values, dataset.describe)
-                problems += [with_location(replace(problem, path=""), split, path) for problem in found]
+            problems += [with_location(replace(problem, path=""), split, path) for problem in found]
         if problems:
             raise InputError(problems)
+
+    def _samples_of(self, dataset: Dataset, field: str) -> Iterator[Array | Sequence[Problem]]:
+        """Yield a field of the samples in order, or the problems of damaged ones, up to `MOST_PIXELS` values."""
+        values = 0
+        for start in range(0, self._pipeline.samples, CHUNK):
+            indices = np.arange(start, min(start + CHUNK, self._pipeline.samples))
+            damaged: Mapping[int, Sequence[Problem]] = {}
+            try:
+                arrays = iter(dataset.read_field(field, indices))
+            except DamagedSamples as error:
+                damaged = error.rows
+                usable = np.delete(indices, list(damaged))
+                arrays = iter(dataset.read_field(field, usable) if len(usable) else ())
+            for row in range(len(indices)):
+                if row in damaged:
+                    yield damaged[row]
+                    continue
+                array = np.asarray(next(arrays))
+                yield array
+                values += array.size
+            if values >= MOST_PIXELS:
+                return
 
     def _balance(self, dataset: Dataset, split: SplitFields) -> None:
         """Find the class of each sample. Raises `InputError` if samples have no `label`, or are a stream."""

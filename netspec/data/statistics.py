@@ -183,7 +183,7 @@ def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most
             except DamagedSamples as error:
                 if split.on_error != "skip":
                     raise
-                result.damaged += [problem.message for problems in error.rows.values() for problem in problems[:1]]
+                result.damaged += [problem.brief for problems in error.rows.values() for problem in problems[:1]]
                 indices = np.delete(indices, list(error.rows))
         else:
             continue

@@ -15,6 +15,8 @@ from netspec.compile import NetGraph, build
 from netspec.data.base import Source, Survey
 from netspec.errors import Problem, counted
 from netspec.layers.losses_and_metrics import LossSpec
+from netspec.layers.targets import BALANCED
+from netspec.schema.specs.data import LABEL
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
 from netspec.schema.specs.net import NetSpec
@@ -168,6 +170,23 @@ def _number_of_classes(subject: _Subject) -> Iterator[Problem]:
         )  # fmt: skip
 
 
+def _classes_balanced_twice(subject: _Subject) -> Iterator[Problem]:
+    """Rare classes that are drawn more often, and weigh more in the loss as well."""
+    spec = subject.spec
+    if not isinstance(spec, TrainSpec) or spec.data.train.sampler != "balanced":
+        return
+    for link in subject.links.losses:
+        target = link.sources[1] if len(link.sources) > 1 else ""
+        is_label = spec.data.train.inputs.get(target, target) == LABEL
+        if is_label and getattr(link.fields, "class_weight", None) == BALANCED:
+            yield Problem(
+                f"rare classes count twice: they are drawn more often, and weigh more in the loss `{link.name}`",
+                link.fields.where("class_weight"), f"losses.{link.name}.class_weight",
+                expected="`sampler: balanced` or `class_weight: balanced`", got="both",
+                hint="remove `class_weight`, or remove `sampler` from `data.train`",
+            )  # fmt: skip
+
+
 def _unscaled_pixels(subject: _Subject) -> Iterator[Problem]:
     """Pixels from 0 to 255 that reach the net as they are."""
     if not isinstance(subject.spec, TrainSpec):
@@ -286,6 +305,7 @@ RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (
     _binary_loss_of_classes,
     _binary_loss_of_many_classes,
     _number_of_classes,
+    _classes_balanced_twice,
     _unscaled_pixels,
     _slow_moving_averages,
     _unused_layers,

@@ -26,7 +26,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
-from netspec.training.evaluation import Evaluation, evaluate, swapped_weights, total_skipped
+from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, SPLITS, Clock
 from netspec.training.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
@@ -325,18 +325,24 @@ class TrainingLoop:
         return {name: schedule.rate(step, self.total, seen[name]) for name, schedule in self.schedules.items()}
 
     def _note_skipped(self, batch: Batch) -> None:
-        """Count the damaged samples that were left out, and report them at the end of an epoch."""
+        """Record the damaged samples that were left out; at the end of an epoch, report those that are new."""
         progress = self.progress
         if self.loader.between_epochs:
             self.settle()
-        progress.skipped += len(batch.skipped)
-        self._damaged += [str(sample) for sample in batch.skipped[: MAX_EXAMPLES - len(self._damaged)]]
-        if self.loader.between_epochs and self.loader.skips:
-            progress.skipped, self._damaged = total_skipped(self.session, progress.skipped, self._damaged)
-        if self.loader.between_epochs and progress.skipped:
-            self.emit_skipped("train", progress.skipped, self._damaged, epoch=batch.epoch + 1)
-            progress.skipped_before, progress.skipped = progress.skipped_before + progress.skipped, 0
-            self._damaged = []
+        if batch.skipped:
+            known = {*progress.skipped_samples, *progress.newly_skipped}
+            new = [sample for sample in batch.skipped if sample.index not in known]
+            progress.newly_skipped = [*progress.newly_skipped, *dict.fromkeys(sample.index for sample in new)]
+            self._damaged += [str(sample) for sample in new[: MAX_EXAMPLES - len(self._damaged)]]
+        if not (self.loader.between_epochs and self.loader.skips):
+            return
+        by_worker = self.session.gather([progress.newly_skipped, self._damaged])
+        indices = {index for of_worker, _ in by_worker for index in of_worker}
+        if indices:
+            examples = [example for _, of_worker in by_worker for example in of_worker]
+            self.emit_skipped("train", len(indices), examples, epoch=batch.epoch + 1)
+            progress.skipped_samples = sorted({*progress.skipped_samples, *indices})
+        progress.newly_skipped, self._damaged = [], []
 
     def _is_evaluated(self, split: str) -> bool:
         """Return whether there is no such data, or it was evaluated after this step."""
@@ -379,9 +385,10 @@ class TrainingLoop:
         began = time.perf_counter()
         evaluation = evaluate(self.compiler, self.evaluation_loaders[split], self.session)
         seconds = round(time.perf_counter() - began, 3)
+        known = (self.progress.evaluation(split) or {}).get("skipped", 0)
         self.progress.record_evaluation(split, evaluation.scalars())
         self.emit("test", step=step, split=split, **evaluation.scalars(), seconds=seconds)
-        if evaluation.skipped:
+        if evaluation.skipped != known:
             self.emit_skipped(split, evaluation.skipped, evaluation.damaged)
         if evaluation.non_finite:
             data = f"the {SPLITS[split]} data"

@@ -44,10 +44,10 @@ class Progress:
     """Finished part of a step that reads several batches."""
     seen: dict[str, Any] = field(default_factory=dict)
     """State that schedules keep of evaluations, by the inputs that they feed."""
-    skipped: int = 0
-    """Number of damaged samples left out in this epoch so far."""
-    skipped_before: int = 0
-    """Number of damaged samples left out in earlier epochs."""
+    skipped_samples: list[int] = field(default_factory=list)
+    """Indices of the damaged samples that were left out, up to the end of the last epoch."""
+    newly_skipped: list[int] = field(default_factory=list)
+    """Indices of further damaged samples that this worker left out in this epoch so far."""
     callbacks: dict[str, Any] = field(default_factory=dict)
     """States of the user's callbacks in a checkpoint, by name."""
 

@@ -68,7 +68,7 @@ class Run:
     log: Path
     """Log of the run: one JSON object per line."""
     skipped: int = 0
-    """Number of damaged training samples that were left out, when the data was opened and in all epochs of the run."""
+    """Number of damaged training samples that were left out, each counted once."""
     validation: Evaluation | None = None
     """Evaluation of `weights` on the validation data; None without validation data."""
     weights_step: int | None = None
@@ -385,7 +385,7 @@ def _finish(loop: TrainingLoop, seconds: float) -> Run:
     session.leave([progress.step, stopped])
     if stopped:
         raise Interrupted(folder.folder, progress.step, options=session.resume_options())
-    left_out = loop.loader.skipped_at_opening + progress.skipped_before + progress.skipped
+    left_out = loop.loader.skipped_at_opening + len(progress.skipped_samples) + len(progress.newly_skipped)
     loop.emit(
         "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
         **results, weights=str(weights), weights_step=weights_step, best=best, log=str(folder.log),

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, Source
+from netspec.data.input_binding import ValueRange
 from netspec.data.loader import Loader
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
@@ -154,6 +155,29 @@ def test_pixels_of_no_class_name_the_files(folder):
         "error: mask ./masks/1.png has pixels of no class\n  expected: 0 to 2, the classes, or 255, to ignore\n"
         "  got: 4 pixels of 7"
     )
+
+
+def test_classes_that_the_net_lacks_are_reported_before_the_first_batch(tmp_path):
+    for index in range(12):
+        write_pair(tmp_path / f"images/{index:02}.png", tmp_path / f"masks/{index:02}.png", index % 4)
+    (tmp_path / "masks/11.png").write_bytes((tmp_path / "masks/11.png").read_bytes()[:60])
+    split = source(tmp_path, batch_size=2)
+    ranges = {"mask": ValueRange(0, 1, "`scores` has 2 classes", (255,))}
+    wanted = {"mask": FieldType(SHAPE, "int32")}
+    with pytest.raises(InputError) as error:
+        Loader(split.open(), split, seed=1, wanted=wanted, ranges=ranges)
+    wrong, damaged = error.value.problems
+    odd = [index for index in range(11) if 2 in mask_of(index % 4)]
+    assert wrong.message == f"`mask` is out of range in {len(odd)} of 12 samples"
+    assert wrong.got == f"2 ({sum((mask_of(index % 4) == 2).sum() for index in odd)} values)"
+    assert wrong.expected == "0 to 1 or 255: `scores` has 2 classes"
+    assert wrong.notes == ("samples: " + "; ".join(f"{tmp_path}/images/{index:02}.png" for index in odd),)
+    assert wrong.location is not None
+    assert damaged.message == "`mask` cannot be used in 1 of 12 samples"
+    assert "masks/11.png" in damaged.notes[0]
+    skipping = source(tmp_path, batch_size=2, on_error="skip")
+    with Loader(skipping.open(), skipping, seed=1, wanted=wanted, ranges=ranges) as loader:
+        assert sum(len(batch) for batch in loader.one_pass()) == 11 - len(odd)
 
 
 def test_at_most_ten_damaged_masks_of_a_batch_are_named(tmp_path):

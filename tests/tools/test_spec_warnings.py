@@ -100,6 +100,12 @@ UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
             "set `units: 10`",
         ),
         (
+            {"net__losses__0__class_weight": "balanced", "data__train__sampler": "balanced"},
+            "losses.loss.class_weight",
+            "rare classes count twice: they are drawn more often, and weigh more in the loss `loss`",
+            "remove `class_weight`, or remove `sampler` from `data.train`",
+        ),
+        (
             {"data__train__transforms": []},
             "data.train.transforms", "the pixels of `image` reach the net unscaled",
             'add `transforms: [{type: Rescaling, scale: "${1/255}"}]` to each split',

@@ -45,6 +45,10 @@ class ArrayDataset(Dataset):
         """The samples at `indices`, one array a field."""
         return {name: np.take(array, indices, axis=0) for name, array in self._arrays.items()}
 
+    def read_field(self, name: str, indices: Array) -> Array:
+        """Return one array of the samples at `indices`."""
+        return np.take(self._arrays[name], indices, axis=0)
+
     def values_of(self, name: str) -> Array:
         """Return the array."""
         return self._arrays[name]

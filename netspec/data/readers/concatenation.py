@@ -64,21 +64,30 @@ class _Concatenated(Dataset):
 
     def read(self, indices: Array) -> dict[str, Samples]:
         """Return the samples at `indices`, from any parts."""
+        return self._collected(indices, lambda part, rows: part.read(rows))
+
+    def read_field(self, name: str, indices: Array) -> Samples:
+        """Return one field of the samples at `indices`, from any parts."""
+        return self._collected(indices, lambda part, rows: {name: part.read_field(name, rows)})[name]
+
+    def _collected(self, indices: Array, read: Callable[[Dataset, Array], Mapping[str, Samples]]) -> dict[str, Samples]:
+        """Return what `read` returns for the samples of each part, in the order of `indices`."""
         where = np.searchsorted(self._ends, indices, side="right")
         damaged: dict[int, Sequence[Problem]] = {}
-        pieces: list[tuple[Array, dict[str, Samples]]] = []
+        pieces: list[tuple[Array, Mapping[str, Samples]]] = []
         for number in np.unique(where):
             rows = np.flatnonzero(where == number)
             part = self._parts[number]
             try:
-                pieces.append((rows, part.read(indices[rows] - (self._ends[number] - len(part)))))
+                pieces.append((rows, read(part, indices[rows] - (self._ends[number] - len(part)))))
             except DamagedSamples as error:
                 damaged |= {int(rows[row]): problems for row, problems in error.rows.items()}
         if damaged:
             raise DamagedSamples(damaged)
         if len(pieces) == 1:
-            return pieces[0][1]
-        return {name: _stack(len(indices), [(rows, part[name]) for rows, part in pieces]) for name in self.fields}
+            return dict(pieces[0][1])
+        names = pieces[0][1] if pieces else self.fields
+        return {name: _stack(len(indices), [(rows, fields[name]) for rows, fields in pieces]) for name in names}
 
     def values_of(self, name: str) -> Array:
         """Return the values of all parts."""

@@ -121,6 +121,10 @@ class SegmentationFiles(Dataset):
         """Return the images or the masks alone."""
         return (self._masks if name == "mask" else self._images).read(indices)[name]
 
+    def reads_alone(self, name: str) -> bool:
+        """Return whether these are the masks, which are files of their own."""
+        return name == "mask"
+
     def describe(self, index: int) -> str:
         """Return the path of a sample's image."""
         return self._images.describe(index)

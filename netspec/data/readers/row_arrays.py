@@ -81,6 +81,10 @@ class ColumnDataset(Dataset):
             raise DamagedSamples(damaged)
         return samples
 
+    def read_field(self, name: str, indices: Array) -> Samples:
+        """Return one column of the samples at `indices`."""
+        return self._columns[name].read(indices)
+
     def values_of(self, name: str) -> Array:
         """Return one column."""
         return self._columns[name].read(np.arange(len(self)))
@@ -190,6 +194,10 @@ class Recast(Dataset):
     def read(self, indices: Array) -> dict[str, Samples]:
         """Return the samples at `indices`. Raises `DamagedSamples` with values that the other type cannot represent."""
         return self._recast(self._dataset.read(indices), indices)
+
+    def read_field(self, name: str, indices: Array) -> Samples:
+        """Return one field of the samples at `indices`. Raises `DamagedSamples` as `read` does."""
+        return self._recast({name: self._dataset.read_field(name, indices)}, indices)[name]
 
     def values_of(self, name: str) -> Array:
         """Return a field of all samples. Raises `DamagedSamples` as `read` does."""

@@ -19,6 +19,8 @@ TRANSFORMS: Registry[Spec] = Registry("transform")
 AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
 TOKENIZERS: Registry[Spec] = Registry("tokenizer")
 COLUMNS: Registry[Spec] = Registry("column")
+LABEL = "label"
+"""The field whose classes `sampler: balanced` draws equally often."""
 
 
 class ShuffleWindow(Spec):
