@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from netspec.cli.output import print_json_line
-from netspec.training.events import Event, Listener, format_event
+from netspec.training.events import SPLITS, Event, Listener, format_event
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -84,7 +84,8 @@ class Bar:
             case "log" | "progress":
                 self._step(event)
             case "test":
-                self._progress.update(self._task, test=_figure(event))
+                if event.get("split", "test") in SPLITS:
+                    self._progress.update(self._task, test=_figure(event))
                 self._print(event)
             case "warning" | "note" | "init_from":
                 self._print(event)

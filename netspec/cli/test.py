@@ -34,7 +34,10 @@ def evaluate(
     overrides: Overrides = None,
     *,
     weights: Weights = None,
-    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Evaluate train, validation or test.")] = "test",
+    split: Annotated[
+        str,
+        typer.Option("--split", metavar="NAME", help="Evaluate this part of `data`."),
+    ] = "test",
     device: Device = "auto",
     threads: Threads = None,
     report: Annotated[bool, typer.Option("--report", help="Add a class report and a confusion matrix.")] = False,

@@ -39,16 +39,17 @@ def survey_data(spec: TrainSpec) -> DataSurvey:
         problems += missing_paths(spec.init_from, "init_from")
     for name, split in spec.data.splits().items():
         assert isinstance(split, Source)
-        if getattr(spec.data, name) is None:  # held out: samples like those of the training split
+        path = spec.data.path_of(name)
+        if getattr(spec.data, name, split) is None:  # held out: samples like those of the training split
             splits[name] = replace(splits["train"], read="")
             continue
         splits[name] = Source.survey(split)
-        missing = list(missing_paths(split, f"data.{name}"))
+        missing = list(missing_paths(split, path))
         problems += missing
         try:
             splits[name] = split.survey() if not missing else splits[name]
         except InputError as error:
-            problems += _in_split(split, f"data.{name}", error)
+            problems += _in_split(split, path, error)
     return DataSurvey(splits, tuple(problems))
 
 

@@ -25,9 +25,9 @@ def check_training(spec: TrainSpec, data: DataSurvey) -> None:
     """Build the update, and see that the data feeds the net. Raises `InputError` with all that is wrong."""
     assert isinstance(spec.solver, SolverSpec)
     problems: list[Problem] = []
-    splits = {f"data.{name}": split for name, split in spec.data.splits().items()}
-    for path, split in splits.items():
-        problems += _unknown_inputs(spec.net, path, split)
+    splits = spec.data.splits()
+    for name, split in splits.items():
+        problems += _unknown_inputs(spec.net, spec.data.path_of(name), split)
     compiler: Compiler | None = None
     try:
         opened = open_device("null", spec.compile.autotune, spec.compile.rounding)
@@ -44,13 +44,14 @@ def check_training(spec: TrainSpec, data: DataSurvey) -> None:
             problems += error.problems
     if problems or compiler is None:
         raise InputError(problems)
-    for path, split in splits.items():
+    for name, split in splits.items():
         try:
-            survey = data.splits.get(path.removeprefix("data."), Survey())
-            if path != "data.train":
+            survey = data.splits.get(name, Survey())
+            if name != "train":
                 survey = replace(survey, complete=False)
-            check_feeds(compiler, split, survey, compiler.batch_program if path == "data.train" else ProgramKind.TEST)
+            check_feeds(compiler, split, survey, compiler.batch_program if name == "train" else ProgramKind.TEST)
         except InputError as error:
+            path = spec.data.path_of(name)
             problems += [replace(problem, path=f"{path}.{problem.path}") for problem in error.problems]
     if problems:
         raise InputError(problems)

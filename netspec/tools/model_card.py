@@ -226,6 +226,8 @@ def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
     if done is None:
         return
     results = {split: done[split] for split in SPLITS if isinstance(done.get(split), Mapping)}
+    for result in list(results.values()):
+        results |= result.get("others", {})
     if results:
         names = list(dict.fromkeys(name for result in results.values() for name in result.get("metrics", {})))
         yield from ("## Results", "", f"| data | samples | loss |{''.join(f' {name} |' for name in names)}")
@@ -233,7 +235,7 @@ def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
         for split, result in results.items():
             values = [_number(result.get("metrics", {}).get(name)) for name in names]
             cells = [f"{result.get('samples', 0):,}", _number(result.get("loss")), *values]
-            yield f"| {SPLITS[split]} | {' | '.join(cells)} |"
+            yield f"| {SPLITS.get(split, split)} | {' | '.join(cells)} |"
         yield ""
     yield f"The weights were saved after {counted(int(done.get('weights_step') or done['steps']), 'step')}."
     yield ""

@@ -86,8 +86,8 @@ def read_run_log(folder: Path) -> RunLog:
             if event["event"] == "start" and isinstance(event.get("steps_per_epoch"), int):
                 steps_per_epoch = event["steps_per_epoch"]
             split = {"log": TRAIN, "test": event.get("split", "test")}.get(event["event"])
-            if split in events and isinstance(event.get("step"), int):
-                events[split][event["step"]] = event
+            if isinstance(split, str) and isinstance(event.get("step"), int):
+                events.setdefault(split, {})[event["step"]] = event
     if not any(events.values()):
         raise InputError(f"the log of {folder} has no values yet", expected="a run that logged at least one step")
     return RunLog(str(folder), events, steps_per_epoch or None)
@@ -125,7 +125,7 @@ def _curves(log: RunLog, label: str, figure: str, axis: Axis, seconds: float) ->
     for split in log.events:
         xs, ys = log.points(split, figure, axis)
         if xs:
-            kind = SPLITS[split]
+            kind = SPLITS.get(split, split)
             name = f"{label} {kind}" if label else "run" if figure in LOGGED else kind
             yield Curve(name, [x / seconds for x in xs], ys, group=label, kind=kind if label else "")
 

@@ -233,12 +233,13 @@ def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]
     stepped = [event["step"] for event in events if event["event"] != "start" and isinstance(event.get("step"), int)]
     done = next((event for event in reversed(events) if event["event"] == "done"), {})
     evaluations = [event for event in events if event["event"] == "test" and isinstance(event.get("metrics"), dict)]
-    split = "validation" if any(event.get("split") == "validation" for event in evaluations) else "test"
-    monitored = [event for event in evaluations if event.get("split", "test") == split]
     results = {event.get("split", "test"): _scalars(event) for event in evaluations}
     if (logged := next((event for event in reversed(events) if event["event"] == "log"), None)) is not None:
         results["train"] = _scalars(logged)
-    results |= {name: _scalars(done[name]) for name in ("validation", "test") if isinstance(done.get(name), dict)}
+    for name in ("validation", "test"):
+        if isinstance(evaluation := done.get(name), dict):
+            results |= {name: _scalars(evaluation)}
+            results |= {other: _scalars(figures) for other, figures in evaluation.get("others", {}).items()}
     elapsed = [event["elapsed"] for event in events if isinstance(event.get("elapsed"), (int, float))]
     return {
         "started": starts[0].get("time") if starts else None,
@@ -246,7 +247,7 @@ def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]
         "step": stepped[-1] if stepped else None,
         "steps": starts[-1].get("steps") if starts else None,
         "metrics": {f"{name}/{key}": value for name, figures in results.items() for key, value in figures.items()},
-        **_monitored(events, monitored, split, tree),
+        **_monitored(events, evaluations, tree),
     }
 
 
@@ -256,15 +257,19 @@ def _scalars(evaluation: Mapping[str, Any]) -> dict[str, float | None]:
     return {LOSS: evaluation.get("loss"), **metrics}
 
 
-def _monitored(
-    events: Sequence[Event], evaluations: Sequence[Event], split: str, tree: Mapping[str, Any]
-) -> dict[str, Any]:
+def _monitored(events: Sequence[Event], evaluations: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the monitored value of the last and of the best evaluation."""
+    splits = {event.get("split", "test") for event in evaluations}
+    split = "validation" if "validation" in splits else "test"
     loop = tree["train"] if isinstance(tree.get("train"), dict) else {}
     key, mode = loop.get("monitor"), loop.get("mode")
     recorded: Event = next((event for event in reversed(events) if isinstance(event.get("best"), dict)), {"best": {}})
     if not isinstance(key, str):  # a run of version 0.2 or earlier
         key, mode = recorded["best"].get("monitor", LOSS), recorded["best"].get("mode")
+    name, _, value = key.partition("/")
+    if name in splits and not any(key in _scalars(event) for event in evaluations):
+        split, key = name, value  # of a further set
+    evaluations = [event for event in evaluations if event.get("split", "test") == split]
     monitor = Monitor(monitor=key, mode=mode if mode in ("min", "max") else "min")
     best, best_step = None, None
     for event in evaluations:

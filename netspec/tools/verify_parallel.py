@@ -127,7 +127,7 @@ def unverified_settings(spec: TrainSpec, verified: AllReduce) -> str | None:
 def short_training(spec: TrainSpec, strategy: AllReduce, steps: int) -> list[str]:
     """Overrides for a training of a few steps with `strategy`, without evaluation."""
     block = json.dumps(strategy.model_dump(mode="json"))
-    evaluation = [f"~data.{split}" for split in ("validation", "test") if getattr(spec.data, split) is not None]
+    evaluation = [f"~data.{split}" for split in ("evaluate", "validation", "test") if getattr(spec.data, split)]
     return [*evaluation, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
 
 

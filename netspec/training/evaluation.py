@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Evaluation:
     """The problems of the first damaged samples."""
     remark: str | None = None
     """Remark on the choice of the device."""
+    others: dict[str, Evaluation] = field(default_factory=dict)
+    """Evaluations of the sets in `data.evaluate` after the same step, by name."""
 
     @property
     def non_finite(self) -> list[str]:
@@ -69,25 +71,36 @@ class Evaluation:
         """Return the loss, if there is one, and the scalar metrics by name."""
         return {**({} if self.loss is None else {"loss": self.loss}), **self.metrics}
 
+    def all_figures(self) -> dict[str, float]:
+        """Return `figures`, and those of other sets under names such as `night/loss`."""
+        others = {
+            f"{name}/{key}": value for name, other in self.others.items() for key, value in other.figures().items()
+        }
+        return {**others, **self.figures()}
+
     def scalars(self) -> dict[str, Any]:
         """Return loss and scalar metrics as plain data. `non_finite` has the names of values that are null in JSON."""
         bad = self.non_finite
         data = {"samples": self.samples, "loss": self.loss, "metrics": dict(self.metrics)}
         skipped = {"skipped": self.skipped} if self.skipped else {}
         in_units = {"in_units": dict(self.in_units)} if self.in_units else {}
-        return {**data, **in_units, **skipped, **({"non_finite": bad} if bad else {})}
+        others = {"others": {name: other.scalars() for name, other in self.others.items()}} if self.others else {}
+        return {**data, **in_units, **skipped, **({"non_finite": bad} if bad else {}), **others}
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data, with `tables` if it has tables."""
         return {**self.scalars(), **({"tables": dict(self.tables)} if self.tables else {})}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
         """Return the evaluation that `as_json` describes, also after a round trip through JSON."""
         bad, metrics, tables = data.get("non_finite", ()), data["metrics"], data.get("tables", {})
         loss = nan if data["loss"] is None and "loss" in bad else data["loss"]
         metrics = {name: nan if value is None else value for name, value in metrics.items()}
-        return cls(data["samples"], loss, metrics, tables, data.get("in_units", {}), data.get("skipped", 0))
+        others = {name: cls.from_json(other) for name, other in data.get("others", {}).items()}
+        return cls(
+            data["samples"], loss, metrics, tables, data.get("in_units", {}), data.get("skipped", 0), others=others
+        )
 
 
 def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Evaluation:
@@ -269,10 +282,11 @@ def split_of(spec: TrainSpec, name: str) -> SplitFields:
     if name in splits:
         return splits[name]
     if name not in SPLITS:
-        hint = did_you_mean(name, SPLITS)
+        known = [*SPLITS, *spec.data.evaluate]
         raise InputError(
-            "--split: there is no such split", expected=f"one of {listing(list(SPLITS))}", got=name, hint=hint
-        )
+            "--split: there is no such split", expected=f"one of {listing(known)}", got=name,
+            hint=did_you_mean(name, known),
+        )  # fmt: skip
     expected = f"`{name}:` next to `train:`"
     raise InputError(Problem(f"there is no {SPLITS[name]} data", spec.where("data"), "data", expected=expected))
 

@@ -39,6 +39,11 @@ SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 """Splits of the data by name, and their names in sentences."""
 
 
+def data_name(split: str) -> str:
+    """Return what messages call the samples of a split: `training data`, "`night` data"."""
+    return f"{SPLITS.get(split, f'`{split}`')} data"
+
+
 class Clock:
     """Stamps the events of a run with the time."""
 
@@ -184,15 +189,17 @@ def format_event(event: Event) -> str:
         case "skipped":
             when = f" in epoch {event['epoch']:,}" if "epoch" in event else ""
             examples = f" ({'; '.join(event['examples'])})" if event["examples"] else ""
-            left_out = f"{counted(event['samples'], 'damaged sample')} of the {SPLITS[event['split']]} data left out"
+            left_out = f"{counted(event['samples'], 'damaged sample')} of the {data_name(event['split'])} left out"
             return f"skipped: {left_out}{when}{examples}"
         case "error":
             return "\n".join(map(_format_problem, event["problems"])) + f" (exit status {event['exit_status']})"
         case "stopped":
             return f"stopped after step {event['step']:,}"
         case "done":
-            splits = [split for split in ("validation", "test") if event.get(split)]
-            results = "".join(f", {split} {format_evaluation(event[split])}" for split in splits)
+            evaluations = {split: event[split] for split in ("validation", "test") if event.get(split)}
+            for evaluation in list(evaluations.values()):
+                evaluations |= evaluation.get("others", {})
+            results = "".join(f", {split} {format_evaluation(figures)}" for split, figures in evaluations.items())
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
             best = f", {describe_best(event)}" if event.get("best") else ""
             return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{best}{results}{skipped}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,14 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.graph.fused import node_scopes
+from netspec.schema.specs.monitor import monitored_value
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
-from netspec.training.events import MAX_EXAMPLES, SPLITS, Clock
+from netspec.training.events import MAX_EXAMPLES, Clock, data_name
 from netspec.training.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
@@ -61,7 +63,7 @@ class TrainingLoop:
         assert isinstance(spec.solver, SolverSpec)
         self.spec, self.compiler, self.loader = spec, compiler, loader
         self.evaluation_loaders = evaluation_loaders
-        """The data to evaluate on, by split: `validation`, `test`."""
+        """The data to evaluate on, by split: `validation`, `test`, and the names in `data.evaluate`."""
         self.folder, self.signals, self.progress, self.session = folder, signals, progress, session
         self.clock = Clock(folder.log)
         """Stamps all events."""
@@ -216,8 +218,8 @@ class TrainingLoop:
     def best_criterion(self) -> dict[str, Any]:
         """Return by which value the best weights were chosen, and its best value: files and logs record it."""
         loop = self.spec.train
-        split, value = self.spec.data.monitored, self.progress.best_value
-        return {"split": split, "monitor": loop.monitor, "mode": loop.mode, "value": value}
+        split, monitor = monitored_value(loop.monitor, self.spec)
+        return {"split": split, "monitor": monitor, "mode": loop.mode, "value": self.progress.best_value}
 
     def callback_states(self) -> dict[str, Any]:
         """Return the states of the user's callbacks, by name. Raises `RunError` if JSON can't hold them."""
@@ -232,8 +234,7 @@ class TrainingLoop:
 
     def nothing_left(self) -> bool:
         """Return whether a resumed run was complete: its weights are those of its last step, and were evaluated."""
-        untested = [split for split in self.evaluation_loaders if not self._is_evaluated(split)]
-        if not self.finished or untested:
+        if not self.finished or not all(map(self._is_evaluated, ("validation", "test"))):
             return False
         try:
             return read_weights(self.folder.weights).meta.get("step") == self.progress.step
@@ -349,7 +350,7 @@ class TrainingLoop:
         return split not in self.evaluation_loaders or self.progress.evaluated_step(split) == self.step
 
     def evaluate(self) -> None:
-        """Evaluate on the monitored split: on `validation`, or else on `test`. Collective.
+        """Evaluate on `validation`, or else on `test`, and on the sets in `data.evaluate`. Collective.
 
         Does nothing if there is no such data, or if it was evaluated after this step.
         """
@@ -359,6 +360,9 @@ class TrainingLoop:
         self.settle()
         with self.session.synchronized_view(self.compiler):
             evaluation = self._evaluate(split, self.step)
+            others = {name: self._evaluate(name, self.step) for name in self.spec.data.evaluate}
+            evaluation = replace(evaluation, others=others)
+            self.progress.record_evaluation(split, evaluation.scalars())
             self._update_schedules(evaluation)
             self.call("on_evaluation_end", evaluation)
 
@@ -375,9 +379,10 @@ class TrainingLoop:
         with self.session.synchronized_view(self.compiler):
             if restored:
                 with swapped_weights(self.compiler, best, self.session):
-                    self._evaluate("test", self.progress.best_step)
+                    evaluation = self._evaluate("test", self.progress.best_step)
             else:
-                self._evaluate("test", self.step)
+                evaluation = self._evaluate("test", self.step)
+        self.progress.record_evaluation("test", evaluation.scalars())
 
     def _evaluate(self, split: str, step: int) -> Evaluation:
         """Evaluate on a split, and report it as an evaluation of the weights of `step`."""
@@ -386,13 +391,11 @@ class TrainingLoop:
         evaluation = evaluate(self.compiler, self.evaluation_loaders[split], self.session)
         seconds = round(time.perf_counter() - began, 3)
         known = (self.progress.evaluation(split) or {}).get("skipped", 0)
-        self.progress.record_evaluation(split, evaluation.scalars())
         self.emit("test", step=step, split=split, **evaluation.scalars(), seconds=seconds)
         if evaluation.skipped != known:
             self.emit_skipped(split, evaluation.skipped, evaluation.damaged)
         if evaluation.non_finite:
-            data = f"the {SPLITS[split]} data"
-            message = f"not finite (nan or infinite) on {data}: {', '.join(evaluation.non_finite)}"
+            message = f"not finite (nan or infinite) on the {data_name(split)}: {', '.join(evaluation.non_finite)}"
             self.emit("warning", message=message, step=step)
         return evaluation
 
@@ -418,7 +421,7 @@ class TrainingLoop:
     def _update_schedules(self, evaluation: Evaluation) -> None:
         """Pass the evaluation to the schedules if it was due: a resumed run must not count an additional last one."""
         if self.is_due(self.spec.train.test_every):
-            figures, seen = evaluation.figures(), self.progress.seen
+            figures, seen = evaluation.all_figures(), self.progress.seen
             self.progress.seen = {
                 name: schedule.observed(seen[name], figures) for name, schedule in self.schedules.items()
             }

@@ -56,8 +56,11 @@ class Progress:
         return self.validated_step if split == "validation" else self.tested_step
 
     def evaluation(self, split: str) -> dict[str, Any] | None:
-        """Return the last evaluation on `validation` or `test`, as plain data."""
-        return self.last_validation if split == "validation" else self.last_test
+        """Return the last evaluation of a split, as plain data."""
+        if split in ("validation", "test"):
+            return self.last_validation if split == "validation" else self.last_test
+        others: dict[str, dict[str, Any]] = (self.last_validation or self.last_test or {}).get("others", {})
+        return others.get(split)
 
     def record_evaluation(self, split: str, evaluation: dict[str, Any]) -> None:
         """Record the evaluation of a split after this step."""

@@ -15,6 +15,7 @@ from netspec.exchange.formats.pytorch.optimizers import is_training, read_traini
 from netspec.schema.load import load_train
 from netspec.schema.specs.comparison import MISSING, differences, plain
 from netspec.schema.specs.kinds import STRATEGIES
+from netspec.schema.specs.monitor import monitored_value
 from netspec.schema.specs.paths import FilePath
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml
@@ -50,6 +51,7 @@ MAY_CHANGE = (
     "data.train.workers",
     "data.validation",
     "data.test",
+    "data.evaluate",
     "parallel.heartbeat",
     "parallel.stall",
     "net.description",
@@ -59,7 +61,9 @@ MAY_CHANGE = (
 )
 """Values that do not change a step. A new length may stretch a schedule, which is what the user requests then."""
 
-TEST_VALUES = ("data.validation", "data.test", "net.metrics", "train.monitor", "train.mode", "train.restore_best")
+TEST_VALUES = (
+    "data.validation", "data.test", "data.evaluate", "net.metrics", "train.monitor", "train.mode", "train.restore_best",
+)  # fmt: skip
 """Values of the spec that an evaluation, or the choice of the evaluated weights, depends on."""
 
 UNSCORED = ("batch_size", "prefetch", "workers")
@@ -102,7 +106,8 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
         start.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
         start.changed = frozenset(filter(None, (_key_location(spec, path) for path in changed)))
         start.other_test = any(_is_below(path, TEST_VALUES) for path in changed)
-        start.other_best = any(_changes_best(path, spec.data.monitored) for path in changed)
+        monitored = spec.data.path_of(monitored_value(spec.train.monitor, spec)[0])
+        start.other_best = any(_changes_best(path, monitored) for path in changed)
     start.warnings += latest.notes
     if checkpoint is None:
         if latest.notes or folder.has_saved():
@@ -144,7 +149,7 @@ def _restore_best(start: StartingPoint, folder: RunDir) -> None:
 
 def _changes_best(path: str, monitored: str) -> bool:
     """Return whether evaluations before and after the change of a value can't be compared."""
-    if _is_below(path, (f"data.{monitored}",)):
+    if _is_below(path, (monitored,)):
         return path.rpartition(".")[2] not in UNSCORED
     return path in ("train.monitor", "train.mode")
 

@@ -331,7 +331,7 @@ def _early_stopping(spec: TrainSpec) -> list[Callback | CallbackSpec]:
 def built_callback(callback: object, spec: TrainSpec) -> Callback:
     """Return a callback, or the one that a spec describes. Raises `InputError` if it does not fit the training."""
     if isinstance(callback, CallbackSpec):
-        set_modes([callback], spec.net)
+        set_modes([callback], spec.net, spec.data.evaluate)
         if problems := list(callback.conflicts(spec)):
             raise InputError(problems)
         return callback.build()

@@ -21,13 +21,14 @@ def with_samples(spec: TrainSpec, samples: Mapping[str, Any] | None) -> TrainSpe
         raise InputError(
             "samples are not given by split", expected="a mapping {'train': …, 'test': …}", got=type(samples).__name__
         )
-    splits, problems = {}, []
+    known = {"train": spec.data.train, "validation": spec.data.validation, "test": spec.data.test, **spec.data.evaluate}
+    splits, sets, problems = dict[str, Any](), dict(spec.data.evaluate), []
     for name, data in samples.items():
-        split = getattr(spec.data, name, None) if name in type(spec.data).model_fields else None
+        split = known.get(name)
         if isinstance(split, Python):
-            splits[name] = split.given(data)
+            (sets if name in sets else splits)[name] = split.given(data)
         elif split is None:
-            hint = did_you_mean(str(name), type(spec.data).model_fields)
+            hint = did_you_mean(str(name), known)
             problems.append(
                 Problem(
                     f"samples are given for `{name}`, but the spec has no such split", spec.where("data"), hint=hint
@@ -37,9 +38,9 @@ def with_samples(spec: TrainSpec, samples: Mapping[str, Any] | None) -> TrainSpe
             problems.append(
                 Problem(
                     f"samples are given for `{name}`, which reads from another source", split.where("source"),
-                    f"data.{name}.source", expected="`source: python`",
+                    f"{spec.data.path_of(name)}.source", expected="`source: python`",
                 )
             )  # fmt: skip
     if problems:
         raise InputError(problems)
-    return spec.model_copy(update={"data": spec.data.model_copy(update=splits)})
+    return spec.model_copy(update={"data": spec.data.model_copy(update={**splits, "evaluate": sets})})

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from netspec.training.loop import TrainingLoop
     from netspec.training.run import Run
 
-MAY_NOT_CHANGE = ("train", "data.validation")
+MAY_NOT_CHANGE = ("train", "data.validation", "data.evaluate")
 """Settings that may change when a run resumes, but not for a finished stage, whose weights depend on them."""
 
 

@@ -135,6 +135,12 @@ SOURCES: Registry[SplitFields] = Registry("data source", tag="source")
 AnySource = Annotated[SplitFields, Member(SOURCES)]
 
 
+SPLITS = ("train", "validation", "test")
+"""Names of splits that no set in `data.evaluate` can have."""
+SetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=100)]
+"""Name of a further set; without a slash, which separates it from a metric."""
+
+
 class DataSpec(Spec):
     """The data: samples for training, validation and test."""
 
@@ -148,27 +154,49 @@ class DataSpec(Spec):
     """Samples to evaluate on during the training: best weights, early stopping and plateau schedules depend on them."""
     test: AnySource | None = None
     """Samples to evaluate on at the end of the training; without `validation`, also during the training."""
+    evaluate: dict[SetName, AnySource] = Field(default_factory=dict)
+    """Further samples to evaluate on whenever `validation` is evaluated, or `test` without `validation`, by a name for
+    logs, as in `{night: {source: …}}`. They decide nothing, unless a `monitor` names a value, such as
+    `night/accuracy`."""
 
     def splits(self) -> dict[str, SplitFields]:
         """Return the splits that the file has, by name."""
         hold_out = self.train.hold_out
         derived = {part: self.train.held_out(part) for part in hold_out.parts} if hold_out is not None else {}
-        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        named = {"train": self.train, "validation": self.validation, "test": self.test, **self.evaluate}
         return {name: found for name, split in named.items() if (found := split or derived.get(name)) is not None}
+
+    def path_of(self, split: str) -> str:
+        """Return the dotted path of a split: `data.test`, `data.evaluate.night`."""
+        return f"data.evaluate.{split}" if split in self.evaluate else f"data.{split}"
+
+    @model_validator(mode="after")
+    def _further_sets(self) -> Self:
+        for name in self.evaluate:
+            if name in SPLITS:
+                expected = "a name that no split has" if name == "train" else f"`{name}` next to `evaluate`"
+                raise problem(f"`{name}` is not a name for a further set", field="evaluate", expected=expected)
+        if self.evaluate and self.monitored not in self.splits():
+            raise problem(
+                "`evaluate` lists further sets, and there is no first one", field="evaluate",
+                expected="`validation` or `test` as well", hint="rename the set that decides to `validation`",
+            )  # fmt: skip
+        return self
 
     @model_validator(mode="after")
     def _held_out_once(self) -> Self:
         parts = self.train.hold_out.parts if self.train.hold_out is not None else ()
-        for name, split in (("validation", self.validation), ("test", self.test)):
+        further = [(f"evaluate.{name}", split) for name, split in self.evaluate.items()]
+        for name, split in (("validation", self.validation), ("test", self.test), *further):
             if split is not None and split.hold_out is not None:
                 raise problem(
-                    f"`data.{name}` is evaluated in full: its source cannot be divided", field=name,
+                    f"`data.{name}` is evaluated in full: its source cannot be divided", field=name.partition(".")[0],
                     expected="`split` with a mapping in `data.train` only",
                     hint="validation and test data that `data.train` holds out need no entry of their own",
                 )  # fmt: skip
             if split is not None and split.sampler is not None:
                 raise problem(
-                    f"`data.{name}` is evaluated in full, each sample once", field=name,
+                    f"`data.{name}` is evaluated in full, each sample once", field=name.partition(".")[0],
                     expected="`sampler` in `data.train` only",
                 )  # fmt: skip
             if split is not None and name in parts:

@@ -22,7 +22,8 @@ class Monitor(Spec):
     """Fields that name a value of an evaluation, and whether lower or higher is better."""
 
     monitor: Name = LOSS
-    """Value that must improve: `loss`, or the name of a metric, on the validation data or else the test data."""
+    """Value that must improve: `loss`, or the name of a metric, on the validation data or else the test data; or a
+    value of a set in `data.evaluate`, such as `night/accuracy`."""
     mode: Mode | None = None
     """Whether lower or higher is better. By default `min` for `loss` and the direction of the metric, such as `max` for
     accuracies; required for metrics without one, such as Sum."""
@@ -48,9 +49,9 @@ class Monitor(Spec):
             raise InputError(f"`{self.monitor}` is not a single number", location=self.where("monitor"))
         return figures[self.monitor]
 
-    def unknown_values(self, net: NetSpec) -> Iterator[Problem]:
-        """Yield a problem if the net has no such metric, or the metric does not say whether lower is better."""
-        modes = monitor_modes(net)
+    def unknown_values(self, training: Any) -> Iterator[Problem]:
+        """Yield a problem if a training has no such value, or the metric does not say whether lower is better."""
+        modes = monitor_modes(training.net, training.data.evaluate)
         if self.monitor not in modes:
             known = list(modes)
             yield Problem(
@@ -64,6 +65,14 @@ class Monitor(Spec):
             )  # fmt: skip
 
 
+def monitored_value(monitor: str, training: Any) -> tuple[str, str]:
+    """Return the split whose evaluation has the value that a monitor names in a training, and its name there."""
+    name, _, value = monitor.partition("/")
+    if name in training.data.evaluate and monitor not in monitor_modes(training.net):
+        return name, value
+    return training.data.monitored, monitor
+
+
 def without_evaluations(training: Any, subject: str, spec: Spec) -> Iterator[Problem]:
     """Yield a problem if a training (a `TrainSpec`) has no evaluations before its end."""
     has_data = training.data.monitored in training.data.splits()
@@ -75,15 +84,20 @@ def without_evaluations(training: Any, subject: str, spec: Spec) -> Iterator[Pro
         )  # fmt: skip
 
 
-def monitor_modes(net: NetSpec) -> dict[str, Mode | None]:
-    """Return the loss and the metrics of a net, each with whether lower or higher is better, if that is known."""
-    return {LOSS: "min", **{metric.name: metric.fields.monitor_mode for metric in resolve_names(net).metrics}}
+def monitor_modes(net: NetSpec, sets: Iterable[str] = ()) -> dict[str, Mode | None]:
+    """Return the loss and the metrics of a net, each with whether lower or higher is better, if that is known.
+
+    Those of further sets have their names: `night/loss`.
+    """
+    modes: dict[str, Mode | None] = {LOSS: "min"}
+    modes |= {metric.name: metric.fields.monitor_mode for metric in resolve_names(net).metrics}
+    return {**{f"{name}/{value}": mode for name in sets for value, mode in modes.items()}, **modes}
 
 
-def set_modes(parts: Iterable[Spec], net: NetSpec) -> None:
+def set_modes(parts: Iterable[Spec], net: NetSpec, sets: Iterable[str] = ()) -> None:
     """Set the modes that are not given to those of the net's metrics. Unknown metrics are reported by `conflicts`."""
     unset = [part for part in parts if isinstance(part, Monitor) and part.mode is None]
-    modes = monitor_modes(net) if unset else {}
+    modes = monitor_modes(net, sets) if unset else {}
     for monitor in unset:
         if (mode := modes.get(monitor.monitor)) is not None:
             monitor._set_mode(mode)

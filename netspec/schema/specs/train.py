@@ -159,7 +159,7 @@ class LoopSpec(Monitor):
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         """Yield what can't be monitored in a training."""
-        yield from self.unknown_values(training.net)
+        yield from self.unknown_values(training)
         if self.early_stopping is not None:
             yield from without_evaluations(training, "`early_stopping`", self.early_stopping)
 
@@ -276,7 +276,7 @@ class TrainSpec(Spec):
     @model_validator(mode="after")
     def _fill_in_modes(self) -> Self:
         sections = (self.solver, self.train, *self.stages, *self.callbacks)
-        set_modes((part for spec in sections for _, part in parts_of(spec)), self.net)
+        set_modes((part for spec in sections for _, part in parts_of(spec)), self.net, self.data.evaluate)
         return self
 
     def clashes(self) -> Iterator[Problem]:

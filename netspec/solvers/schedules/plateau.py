@@ -49,7 +49,7 @@ class ReduceLROnPlateau(Monitor, ScheduleSpec):
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         yield from without_evaluations(training, "ReduceLROnPlateau", self)
-        yield from self.unknown_values(training.net)
+        yield from self.unknown_values(training)
 
     @property
     def watches(self) -> str:

@@ -63,7 +63,10 @@ class Callback:
         """Called after the last step of an epoch, after `on_step_end` of all callbacks."""
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
-        """Called after each evaluation on the test data."""
+        """Called after each evaluation on the validation data, or the test data if there is none.
+
+        `evaluation.others` has those of the sets in `data.evaluate`.
+        """
 
     def on_checkpoint(self, training: TrainingLoop, path: Path) -> None:
         """Called after a checkpoint was written to `path`."""

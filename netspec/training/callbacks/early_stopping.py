@@ -28,7 +28,7 @@ class EarlyStopping(CallbackSpec, EarlyStoppingFields, Monitor):  # first what a
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         yield from without_evaluations(training, "EarlyStopping", self)
-        yield from self.unknown_values(training.net)
+        yield from self.unknown_values(training)
 
     def build(self) -> Callback:
         return _EarlyStopping(self)
@@ -41,7 +41,7 @@ class _EarlyStopping(Callback):
         self.waited = self.skipped = 0
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
-        spec, value = self._spec, self._spec.value_in(evaluation.figures())
+        spec, value = self._spec, self._spec.value_in(evaluation.all_figures())
         if self.skipped < spec.start_after:
             self.skipped += 1
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from netspec.exchange.formats.native.hdf5 import write_checkpoint
 from netspec.schema.language.provenance import canonical_yaml
-from netspec.schema.specs.monitor import LOSS
+from netspec.schema.specs.monitor import LOSS, monitored_value
 from netspec.training.callbacks.base import Callback
 from netspec.training.environment import threads
 from netspec.training.model import save_weights
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Evaluations(Callback):
-    """Evaluates on the validation data, or else on the test data, every `test_every` steps and at the end."""
+    """Evaluates on the validation data, or else on the test data, and on further sets, every `test_every` steps."""
 
     def on_train_start(self, training: TrainingLoop) -> None:
         """Evaluate if a run was interrupted between a checkpoint and the evaluation after it."""
@@ -46,8 +46,9 @@ class BestWeights(Callback):
     """Writes the weights of the evaluation with the best monitored value to `best.h5`."""
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
-        progress, loop, figures = training.progress, training.spec.train, evaluation.figures()
-        if loop.monitor == LOSS not in figures:  # a net without losses
+        progress, loop, figures = training.progress, training.spec.train, evaluation.all_figures()
+        if loop.monitor not in figures and monitored_value(loop.monitor, training.spec)[1] == LOSS:
+            # a net without losses
             return
         value = loop.value_in(figures)
         if not isfinite(value) or not loop.improves(value, progress.best_value):
