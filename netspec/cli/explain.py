@@ -63,8 +63,13 @@ def explain(
         if as_json:
             print_json([asdict(importance) for importance in importances])
             return
-        rows = [[each.column, f"{each.increase:.6f}", f"{each.deviation:.6f}"] for each in importances]
-        table(["column", "increase of the loss", "std"], rows, right=(1, 2))
+        metrics = list(importances[0].in_units)
+        columns = ["column", "increase of the loss", "std", *(f"of {name} in the target's unit" for name in metrics)]
+        rows = [
+            [each.column, f"{each.increase:.6f}", f"{each.deviation:.6f}", *map(_six_digits, each.in_units.values())]
+            for each in importances
+        ]
+        table(columns, rows, right=range(1, len(columns)))
         return
     explanation = explain_picture(spec, input_file, label=label, output=target, weights=weights, device=device)
     if as_json:
@@ -72,3 +77,7 @@ def explain(
         print_json(facts)
         return
     print(f"{explanation.label}: {explanation.probability:.1%}; {target} shows what this depends on")
+
+
+def _six_digits(value: float) -> str:
+    return f"{value:.6g}"

@@ -46,14 +46,6 @@ def size(nbytes: int) -> str:
     return scaled(nbytes, "B")
 
 
-def duration(seconds: float) -> str:
-    """Format a duration: `12.3 s`, `4 min 05 s`, `2 h 07 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> None:
     """Print a table; the columns at the positions `right` hold numbers.
 

@@ -10,7 +10,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json
-from netspec.cli.output import count, duration, print_json, table
+from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, listing
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 app = command_app()
 MAX_SETTINGS = 5
 """Number of settings that the table shows; `--json` and `--csv` have all."""
+LONG = 24
+"""Characters of a setting, such as a path, above which its column is the last."""
 MAX_METRICS = 4
 """Number of metrics that the table shows, in addition to the monitored value."""
 
@@ -69,23 +71,35 @@ def _print_csv(listed: Sequence[RunSummary]) -> None:
 
 
 def _print_table(listed: Sequence[RunSummary]) -> None:
+    """Print state, best value and duration first, then what differs, and long settings such as paths last."""
+    from netspec.training.events import duration
+
     settings = list(dict.fromkeys(name for summary in listed for name in summary.settings))
     monitors = list(dict.fromkeys(summary.monitor for summary in listed if summary.monitor))
     metrics = list(dict.fromkeys(name for summary in listed for name in summary.metrics if name not in monitors))
     shown, figures = settings[:MAX_SETTINGS], metrics[:MAX_METRICS]
-    several = len(monitors) > 1
-    of_what = f" {monitors[0]}" if len(monitors) == 1 else ""
-    columns = ["run", "state", *shown, *(["monitor"] if several else []), f"last{of_what}", "best", "at step"]
-    rows = []
-    for summary in listed:
-        settings_cells = [_cell(summary.settings.get(name)) for name in shown]
-        monitor = [summary.monitor or ""] if several else []
-        numbers = [_cell(value) for value in (summary.last, summary.best, summary.best_step)]
-        others = [_cell(summary.metrics.get(name)) for name in figures]
-        rows.append([summary.name, summary.state, *settings_cells, *monitor, *numbers, *others, *_progress(summary)])
-    columns += [*figures, "steps", "time", "started"]
-    left = {0, 1, *range(2, 2 + len(shown) + several), len(columns) - 1}
-    table(columns, rows, right=[index for index in range(len(columns)) if index not in left])
+    best = f"best {monitors[0]}" if len(monitors) == 1 else "best"
+    columns = {
+        "run": [summary.name for summary in listed],
+        "state": [summary.state for summary in listed],
+        **({"monitor": [summary.monitor or "" for summary in listed]} if len(monitors) > 1 else {}),
+        best: [_cell(summary.best) for summary in listed],
+        "at step": [_cell(summary.best_step) for summary in listed],
+        "last": [_cell(summary.last) for summary in listed],
+        "time": ["" if summary.seconds is None else duration(summary.seconds) for summary in listed],
+    }
+    texts = {"run", "state", "monitor", "started", *shown}
+    cells = {name: [_cell(summary.settings.get(name)) for summary in listed] for name in shown}
+    long = {name: column for name, column in cells.items() if max(map(len, column)) > LONG}
+    columns |= {name: column for name, column in cells.items() if name not in long}
+    columns |= {name: [_cell(summary.metrics.get(name)) for summary in listed] for name in figures}
+    columns |= {
+        "steps": [_steps(summary) for summary in listed],
+        "started": [(summary.started or "")[:16].replace("T", " ") for summary in listed],
+        **long,
+    }
+    right = [index for index, name in enumerate(columns) if name not in texts]
+    table(list(columns), list(zip(*columns.values(), strict=True)), right=right)
     for summary in listed:
         if summary.problem is not None:
             print(f"{summary.name} {summary.state}: {summary.problem}")
@@ -94,13 +108,12 @@ def _print_table(listed: Sequence[RunSummary]) -> None:
         print(f"not shown: {listing(left_out, 8)}; --json and --csv have all")
 
 
-def _progress(summary: RunSummary) -> list[str]:
-    """Steps, duration and start."""
+def _steps(summary: RunSummary) -> str:
+    """Number of steps done, and of all steps if the run is not finished."""
     steps = "" if summary.step is None else count(summary.step)
     if summary.steps is not None and summary.step != summary.steps and summary.state != "finished":
         steps += f" of {count(summary.steps)}"
-    seconds = "" if summary.seconds is None else duration(summary.seconds)
-    return [steps, seconds, (summary.started or "")[:16].replace("T", " ")]
+    return steps
 
 
 def _cell(value: Any) -> str:

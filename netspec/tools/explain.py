@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.model_inputs import load, spec_and_weights
 from netspec.tools.specs import load_spec
 from netspec.training.decoding import decoders_of
-from netspec.training.evaluation import learned_of, open_evaluation_loader
+from netspec.training.evaluation import in_target_units, learned_of, open_evaluation_loader
 from netspec.training.model import Model
 from netspec.training.predict_files import input_arrays
 
@@ -54,6 +54,8 @@ class ColumnImportance:
     """Mean increase of the loss over several random orders."""
     deviation: float
     """Standard deviation of the increase."""
+    in_units: dict[str, float] = field(default_factory=dict)
+    """Mean increase of metrics in the unit of the target, by name, if the net learned the target in another unit."""
 
 
 def explain_picture(
@@ -169,7 +171,7 @@ def explain_columns(
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     batches: list[dict[str, Array]] = []
     with open_evaluation_loader(spec, name, model.compiler, learned) as loader:
-        ranges = loader.column_ranges
+        ranges, scales = loader.column_ranges, loader.unit_scales
         if not ranges:
             raise InputError("the training reads no table", expected="a source with columns, such as `csv`")
         samples = 0
@@ -179,14 +181,17 @@ def explain_columns(
             if samples >= MAX_SAMPLES:
                 break
     arrays = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-    before = _loss(model, arrays)
+    before, metrics_before = _figures(model, arrays, scales)
     importances = []
     for number, (column, (key, start, stop)) in enumerate(ranges.items()):
-        rises = []
+        rises, metric_rises = [], dict.fromkeys(metrics_before, 0.0)
         for repetition in range(REPETITIONS):
             order = np.random.default_rng([seed, number, repetition]).permutation(samples)
-            rises.append(_loss(model, {**arrays, key: _exchanged(arrays[key], order, start, stop)}) - before)
-        importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises))))
+            loss, metrics = _figures(model, {**arrays, key: _exchanged(arrays[key], order, start, stop)}, scales)
+            rises.append(loss - before)
+            for name in metric_rises:
+                metric_rises[name] += (metrics[name] - metrics_before[name]) / REPETITIONS
+        importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises)), metric_rises))
     return sorted(importances, key=lambda importance: -importance.increase)
 
 
@@ -199,11 +204,12 @@ def _exchanged(values: Array, order: Array, start: int, stop: int) -> Array:
     return changed
 
 
-def _loss(model: Model, arrays: Mapping[str, Array]) -> float:
-    loss = model.evaluate(dict(arrays)).loss
-    if loss is None:
+def _figures(model: Model, arrays: Mapping[str, Array], scales: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+    """Return the loss, and the metrics in the unit of the target."""
+    evaluation = model.evaluate(dict(arrays))
+    if evaluation.loss is None:
         raise InputError("the net has no loss, so no column can change it", expected="`losses` in the net")
-    return loss
+    return evaluation.loss, in_target_units(model.spec, scales, evaluation.metrics)
 
 
 def _training_and_model(source: Source, weights: str | Path | None, device: str) -> tuple[TrainSpec, Model]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from netspec.errors import InputError
 from netspec.schema.specs.monitor import Mode, Monitor
 from netspec.tools.run_curves import RunLog, read_run_log
+from netspec.training.events import IN_UNIT
 
 Both = tuple[float | None, float | None]
 """A value of each run; None if it has none."""
@@ -54,7 +55,7 @@ def compare_runs(before: Path, after: Path, modes: Mapping[str, Mode | None]) ->
     for split, name in names:
         points = [_points(log, split, name) for log in logs]
         if any(points):
-            compared.append(_compared(f"{split}/{name}", points, modes.get(name)))
+            compared.append(_compared(f"{split}/{name}", points, modes.get(name.removesuffix(IN_UNIT))))
     return tuple(compared)
 
 
@@ -67,7 +68,7 @@ def _points(log: RunLog, split: str, figure: str) -> dict[int, float]:
 
 def _compared(name: str, points: Sequence[Mapping[int, float]], mode: Mode | None) -> FigureComparison:
     first, other = points
-    monitor = None if mode is None else Monitor(monitor=name, mode=mode)
+    monitor = None if mode is None else Monitor(monitor=name.removesuffix(IN_UNIT), mode=mode)
     best = [_best(each, monitor) for each in points]
     last = [list(each.values())[-1] if each else None for each in points]
     curve = tuple((step, first[step], other[step]) for step in sorted(first.keys() & other.keys()))

@@ -11,7 +11,7 @@ from typing import Literal
 
 from netspec.errors import InputError
 from netspec.exchange.files import write_atomically
-from netspec.training.charts import Chart, number, ticks
+from netspec.training.charts import Chart, Curve, number, ticks
 
 SUFFIXES = (".svg", ".png")
 """Image formats, by suffix."""
@@ -26,6 +26,8 @@ LEFT, RIGHT, TOP, BOTTOM = 72, 16, 32, 44
 """Margins around the plotted area."""
 FONT, CHARACTER, ROW = 12, 6.4, 17
 """Height of the text, average width of a character, and height of a row of the legend."""
+PADDING = 0.03
+"""Space around single points, in parts of the axes."""
 GAP = 10
 """Space around the legend."""
 SHARPNESS = 2
@@ -69,7 +71,7 @@ class Dot:
     x: float
     y: float
     color: str
-    radius: float = 2.5
+    radius: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class LegendEntry:
     text: str
     color: str
     dash: tuple[int, ...] = ()
+    is_dot: bool = False
+    """Whether its curve has a single point."""
 
     @property
     def width(self) -> float:
@@ -223,6 +227,9 @@ def _shapes(chart: Chart) -> Iterator[Shape]:
         yield Text(LEFT, TOP + 20, "nothing to draw")
         return
     (first, last), (low, high) = bounds
+    if any(len(curve.points(chart.scale)) == 1 for curve in chart.curves):  # a dot on the edge would look cut
+        first, last = first - PADDING * (last - first), last + PADDING * (last - first)
+        low, high = low - PADDING * (high - low), high + PADDING * (high - low)
     wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     span, base = (last - first) or 1.0, TOP + tall
 
@@ -280,12 +287,22 @@ def _entries(chart: Chart) -> list[LegendEntry]:
     if not any(curve.group for curve in chart.curves):
         named = zip(chart.curves, _styles(chart), strict=True)
         return [
-            LegendEntry(f"{curve.name} ({curve.note})" if curve.note else curve.name, *style) for curve, style in named
+            LegendEntry(f"{curve.name} ({curve.note})" if curve.note else curve.name, *style, _is_dot(chart, [curve]))
+            for curve, style in named
         ]
     groups, kinds = _groups(chart), _kinds(chart)
     entries = [LegendEntry(group, COLORS[index % len(COLORS)]) for index, group in enumerate(groups)]
-    dashes = [LegendEntry(kind, GRAY, DASHES[index % len(DASHES)]) for index, kind in enumerate(kinds)]
+    of_kind = [[curve for curve in chart.curves if curve.kind == kind] for kind in kinds]
+    dashes = [
+        LegendEntry(kind, GRAY, DASHES[index % len(DASHES)], _is_dot(chart, of_kind[index]))
+        for index, kind in enumerate(kinds)
+    ]
     return entries + (dashes if len(kinds) > 1 else [])
+
+
+def _is_dot(chart: Chart, curves: Sequence[Curve]) -> bool:
+    """Return whether each of these curves has a single point."""
+    return all(len(curve.points(chart.scale)) == 1 for curve in curves)
 
 
 def _legend_rows(chart: Chart) -> list[list[LegendEntry]]:
@@ -304,7 +321,10 @@ def _legend(chart: Chart) -> Iterator[Shape]:
     for index, row in enumerate(_legend_rows(chart)):
         x, y = float(LEFT), HEIGHT + GAP / 2 + ROW * index
         for entry in row:
-            yield StraightLine(x, y, x + 26, y, entry.color, 1.5, entry.dash)
+            if entry.is_dot:
+                yield Dot(x + 13, y, entry.color)
+            else:
+                yield StraightLine(x, y, x + 26, y, entry.color, 1.5, entry.dash)
             yield Text(x + 34, y, entry.text)
             x += entry.width
 

@@ -119,11 +119,15 @@ def as_text(chart: Chart, width: int) -> Iterator[str]:
         if bounds is None or not curve.points(chart.scale):
             yield "  nothing to draw: no value is finite" + (" and above 0" if chart.scale.logarithmic else "")
             continue
+        if len(points := curve.points(chart.scale, chart.across)) == 1:
+            x, y = points[0]
+            yield f"  {number(chart.scale.value(y))} at {chart.x} {number(chart.across.value(x))}"
+            continue
         (first, last), (low, high) = bounds
         labels = {row: number(chart.scale.value(high - (high - low) * row / (ROWS - 1))) for row in (0, 3, 6, 9, 11)}
         margin = max(map(len, labels.values()))
         columns = max(10, width - margin - 3)
-        for row, line in enumerate(_dotted(curve.points(chart.scale, chart.across), columns, bounds)):
+        for row, line in enumerate(_dotted(points, columns, bounds)):
             yield f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}{line}".rstrip()
         low_label, high_label = (number(chart.across.value(position)) for position in (first, last))
         yield f"{'':>{margin}} └{'─' * columns}"

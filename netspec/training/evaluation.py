@@ -137,13 +137,16 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
             evaluation.tables[name] = result
         else:
             evaluation.metrics[name] = result
-    evaluation.in_units.update(_in_units(compiler.spec, loader, evaluation.metrics))
+    evaluation.in_units.update(in_target_units(compiler.spec, loader.unit_scales, evaluation.metrics))
     return evaluation
 
 
-def _in_units(net: NetSpec, loader: Loader, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics that have a unit in that of the data, if the net learned their target in another one."""
-    scales, converted = loader.unit_scales, dict[str, float]()
+def in_target_units(net: NetSpec, scales: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that have a unit in that of the data, if the net learned their target in another one.
+
+    `scales` are the factors from the unit of an input to that of the data (`Loader.unit_scales`).
+    """
+    converted = dict[str, float]()
     for metric in resolve_names(net).metrics:
         scale = next((scales[source] for source in metric.sources[1:2] if source in scales), None)
         assert isinstance(metric.fields, MetricFields)

@@ -35,8 +35,18 @@ BUCKETS = ("bucket", "first_bucket")
 """Fields of strategies that are sizes in bytes."""
 MAX_LISTED_WORKERS = 4
 """Number of workers up to which the batch size of each is listed; for more workers, the number of each size."""
+IN_UNIT = " in the target's unit"
+"""End of the name of a metric that is converted to the unit of the data."""
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 """Splits of the data by name, and their names in sentences."""
+
+
+def duration(seconds: float) -> str:
+    """Format a duration: `12.3 s`, `4 min 05 s`, `2 h 07 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def data_name(split: str) -> str:
@@ -47,14 +57,20 @@ def data_name(split: str) -> str:
 class Clock:
     """Stamps the events of a run with the time."""
 
-    def __init__(self, log: Path) -> None:
-        self._began = time.monotonic() - elapsed(log)
+    def __init__(self, log: Path, began: float | None = None) -> None:
+        """`began` is the time of `time.perf_counter` at which this part of the run began; by default now."""
+        self._began = (time.perf_counter() if began is None else began) - elapsed(log)
         """Time at which the run would have begun without interruptions."""
 
+    @property
+    def elapsed(self) -> float:
+        """Duration of the run so far in seconds: from the call on, without the time between a stop and a resume."""
+        return round(time.perf_counter() - self._began, 3)
+
     def stamp(self, event: Event) -> Event:
-        """Add `time` (UTC) and `elapsed`: seconds of the run so far, without the time between a stop and a resume."""
+        """Add `time` (UTC), and `elapsed`."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-        return {**event, "time": f"{now}Z", "elapsed": round(time.monotonic() - self._began, 3)}
+        return {**event, "time": f"{now}Z", "elapsed": self.elapsed}
 
 
 class LogFiles:
@@ -202,7 +218,7 @@ def format_event(event: Event) -> str:
             results = "".join(f", {split} {format_evaluation(figures)}" for split, figures in evaluations.items())
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
             best = f", {describe_best(event)}" if event.get("best") else ""
-            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{best}{results}{skipped}"
+            return f"done: {counted(event['steps'], 'step')} in {duration(event['seconds'])}{best}{results}{skipped}"
     return json_text(event)
 
 
@@ -256,6 +272,13 @@ def _format_split(parts: Sequence[int]) -> str:
     if len(parts) <= MAX_LISTED_WORKERS:
         return " + ".join(map(str, parts))
     return " + ".join(f"{parts.count(size)} × {size}" for size in dict.fromkeys(parts))
+
+
+def figures_of(event: Event) -> dict[str, Any]:
+    """Return the loss and the metrics of an event, with those in the target's unit; None for one that is not finite."""
+    metrics = event["metrics"] if isinstance(event.get("metrics"), dict) else {}
+    in_units = event["in_units"] if isinstance(event.get("in_units"), dict) else {}
+    return {"loss": event.get("loss"), **metrics, **{f"{name}{IN_UNIT}": value for name, value in in_units.items()}}
 
 
 def format_evaluation(test: Event) -> str:

@@ -58,14 +58,15 @@ class TrainingLoop:
         *,
         listeners: Sequence[Callback] = (),
         callbacks: Sequence[Callback] = (),
+        began: float | None = None,
     ) -> None:
-        """`listeners` are called before all others; `callbacks` are the user's."""
+        """`listeners` are called before all others; `callbacks` are the user's. `began` is that of `Clock`."""
         assert isinstance(spec.solver, SolverSpec)
         self.spec, self.compiler, self.loader = spec, compiler, loader
         self.evaluation_loaders = evaluation_loaders
         """The data to evaluate on, by split: `validation`, `test`, and the names in `data.evaluate`."""
         self.folder, self.signals, self.progress, self.session = folder, signals, progress, session
-        self.clock = Clock(folder.log)
+        self.clock = Clock(folder.log, began)
         """Stamps all events."""
         self.stopped = False
         """Whether the loop ended before the training was finished, because it was asked to."""

@@ -26,7 +26,7 @@ from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
-from netspec.training.events import Event, Listener, LogFiles, describe_best, read_log
+from netspec.training.events import Event, Listener, LogFiles, describe_best, duration, read_log
 from netspec.training.loop import TrainingLoop
 from netspec.training.model import count_elements, load_weights
 from netspec.training.progress import Progress
@@ -60,7 +60,7 @@ class Run:
     steps: int
     """Total number of steps, those before a resume included."""
     seconds: float
-    """Wall time of this call."""
+    """Duration of the run, with opening the data and compiling, without the time between a stop and a resume."""
     test: Evaluation | None
     """Evaluation of `weights` on the test data; None without test data."""
     weights: Path
@@ -103,7 +103,7 @@ class Run:
         from netspec.training.notebook import run_html
 
         best = f", weights {describe_best({'weights_step': self.weights_step, 'best': self.best})}" if self.best else ""
-        title = f"{self.run_dir}: {self.steps:,} steps in {self.seconds:,.1f} s{best}"
+        title = f"{self.run_dir}: {self.steps:,} steps in {duration(self.seconds)}{best}"
         return run_html(title, self.history, {"validation": self.validation, "test": self.test})
 
 
@@ -170,11 +170,12 @@ def run(
         training = _prepare(stack, spec, session, compiler, path, resume=resume is True)
         start = _restore(training, resume) if resume else _initialize(training, weights)
         log = [stack.enter_context(LogFiles(training.folder.folder))] if session.is_root else []
-        loop = _align(stack, training, start, [*log, *listeners], [*spec.callbacks, *_early_stopping(spec), *callbacks])
+        all_callbacks = [*spec.callbacks, *_early_stopping(spec), *callbacks]
+        loop = _align(stack, training, start, [*log, *listeners], all_callbacks, began)
         with _recorded_failure(loop, log):
             _report_start(loop, start, resume, notes)
             _train(loop, start, resumed=bool(resume))
-            return _finish(loop, time.perf_counter() - began)
+            return _finish(loop)
 
 
 def _run_stages(
@@ -303,6 +304,7 @@ def _align(
     start: StartingPoint,
     listeners: Sequence[Listener],
     callbacks: Sequence[object],
+    began: float,
 ) -> TrainingLoop:
     """Give all workers the root's states, write the spec, and set up the loop."""
     spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
@@ -314,7 +316,7 @@ def _align(
     loop = TrainingLoop(
         spec, compiler, loader, training.evaluation_loaders, training.folder, signals, progress, session,
         listeners=[EventListener(listener) for listener in listeners],
-        callbacks=[built_callback(callback, spec) for callback in callbacks],
+        callbacks=[built_callback(callback, spec) for callback in callbacks], began=began,
     )  # fmt: skip
     session.expect_traffic(compiler, loader, spec.train.accumulate, range(progress.step, loop.total))
     return loop
@@ -373,7 +375,7 @@ def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:
         raise Interrupted(loop.folder.folder, loop.folder.newest_step(), at_once=True, options=options) from None
 
 
-def _finish(loop: TrainingLoop, seconds: float) -> Run:
+def _finish(loop: TrainingLoop) -> Run:
     """Leave the session and report the result. Raises `Interrupted` if the training was asked to stop."""
     progress, folder, session = loop.progress, loop.folder, loop.session
     evaluations = {split: loop.final_evaluation(split) for split in ("validation", "test")}
@@ -385,9 +387,10 @@ def _finish(loop: TrainingLoop, seconds: float) -> Run:
     session.leave([progress.step, stopped])
     if stopped:
         raise Interrupted(folder.folder, progress.step, options=session.resume_options())
+    seconds = loop.clock.elapsed
     left_out = loop.loader.skipped_at_opening + len(progress.skipped_samples) + len(progress.newly_skipped)
     loop.emit(
-        "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
+        "done", run_dir=str(folder.folder), steps=progress.step, seconds=seconds,
         **results, weights=str(weights), weights_step=weights_step, best=best, log=str(folder.log),
         **({"skipped": left_out} if left_out else {}), **session.done_facts(),
     )  # fmt: skip

@@ -7,7 +7,6 @@ stage.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -75,7 +74,6 @@ def train_stages(
     `train(spec, run_dir=…, weights=…, listeners=…, callbacks=…)` runs or continues a stage. Raises its errors,
     `StoppedBetweenStages`, and `InputError` if the settings of a finished stage have changed.
     """
-    began = time.perf_counter()
     spec, notes = with_class_weights(spec)
     folder.write_spec(resolved_yaml(spec))
     with LogFiles(folder.folder) as log:
@@ -105,7 +103,7 @@ def train_stages(
         with suppress(OSError):
             folder.checkpoints.rmdir()
         result = replace(
-            run, run_dir=folder.folder, steps=steps, seconds=time.perf_counter() - began, log=folder.log,
+            run, run_dir=folder.folder, steps=steps, seconds=seconds, log=folder.log,
             weights=folder.folder / run.weights.name,
             weights_step=None if run.weights_step is None else run.weights_step + before,
         )  # fmt: skip
@@ -234,7 +232,8 @@ class _StageEvents:
 
     def finish(self, run: Run) -> None:
         """Send the end of the run."""
+        seconds = round(run.seconds, 3)
         self._send({
-            **self._last, "run_dir": str(run.run_dir), "steps": run.steps, "seconds": round(run.seconds, 3),
+            **self._last, "run_dir": str(run.run_dir), "steps": run.steps, "seconds": seconds, "elapsed": seconds,
             "weights": str(run.weights), "weights_step": run.weights_step, "log": str(run.log),
         })  # fmt: skip

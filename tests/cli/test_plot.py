@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from netspec.tools.run_curves import short_names
-from netspec.training.chart_pictures import as_svg
+from netspec.training.chart_pictures import BOTTOM, HEIGHT, RIGHT, WIDTH, as_svg
 from netspec.training.charts import AxisScale, Chart, Curve, as_text, number, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -136,6 +136,18 @@ def test_values_without_a_logarithm_are_left_out():
     empty = Chart("rate", "step", [Curve("rate", [1], [0.0])], AxisScale(logarithmic=True))
     assert "nothing to draw" in "\n".join(as_text(empty, 60))
     assert "nothing to draw" in as_svg([empty])
+
+
+def test_a_single_value_is_a_dot_inside_of_the_axes_and_a_line_of_text():
+    curves = [Curve("training", [1, 40], [3.0, 1.2]), Curve("test", [40], [0.9])]
+    chart = Chart("loss", "step", curves)
+    picture = ET.fromstring(as_svg([chart]))
+    dot, legend = picture.findall("{*}circle")
+    assert dot.get("fill") == legend.get("fill") != picture.findall("{*}polyline")[0].get("stroke")
+    radius = float(dot.get("r", ""))
+    assert float(dot.get("cx", "")) + radius < WIDTH - RIGHT
+    assert float(dot.get("cy", "")) + radius < HEIGHT - BOTTOM
+    assert list(as_text(chart, 70))[-2:] == ["loss: test", "  0.9 at step 40"]
 
 
 def test_text_in_a_picture_is_escaped():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+
+import pytest
 
 
 def test_runs_are_listed_with_results_and_differences(netspec, work):
@@ -12,8 +15,9 @@ def test_runs_are_listed_with_results_and_differences(netspec, work):
     (work / "runs" / "torn").mkdir()
     (work / "runs" / "torn" / "log.jsonl").write_text('{"event": "sta')
     lines = netspec("runs").out.splitlines()
-    assert lines[0].split()[:4] == ["run", "state", "train.seed", "last"]
-    assert [line.split()[:3] for line in lines[1:3]] == [["blobs", "finished", "1"], ["blobs-2", "finished", "2"]]
+    assert lines[0].split()[:9] == ["run", "state", "best", "test/loss", "at", "step", "last", "time", "train.seed"]
+    assert [line.split()[:2] for line in lines[1:3]] == [["blobs", "finished"], ["blobs-2", "finished"]]
+    assert [line.split()[7] for line in lines[1:3]] == ["1", "2"]
     assert lines[-1].startswith("torn damaged: no such file: runs/torn/spec.yaml")
     first, *_ = netspec("runs", "--json", "--sort", "train.seed").json
     assert (first["monitor"], first["step"], first["settings"]) == ("test/loss", 12, {"train.seed": 1})
@@ -21,6 +25,30 @@ def test_runs_are_listed_with_results_and_differences(netspec, work):
     rows = list(csv.DictReader(io.StringIO(netspec("runs", "--csv", "--sort", "best").out)))
     assert [row["train.seed"] for row in rows if row["state"] == "finished"] != []
     assert float(rows[0]["test/loss"]) <= float(rows[1]["test/loss"])
+
+
+def test_long_settings_come_last(netspec, work):
+    for number in (1, 2):
+        limit = ["data.train.limit=30"] if number == 2 else []
+        name = "a-description-of-some-length" + "-" * number
+        (work / f"{name}.npz").write_bytes((work / "blobs.npz").read_bytes())
+        assert netspec("train", "train.yaml", f"data.train.path={name}.npz", *limit).status == 0
+    header = netspec("runs").out.splitlines()[0].split()
+    assert header.index("data.train.limit") < header.index("steps") < header.index("started")
+    assert header[-1] == "data.train.path"
+
+
+def test_the_duration_is_that_of_the_last_line_of_the_training(netspec, work):
+    printed = netspec("train", "train.yaml", "--run-dir", "run").out
+    (done,) = [line for line in printed.splitlines() if line.startswith("done: ")]
+    (run,) = netspec("runs", "run", "--json").json
+    assert f" in {run['seconds']:.1f} s" in done
+    log = [json.loads(line) for line in (work / "run" / "log.jsonl").read_text().splitlines()]
+    assert run["seconds"] == pytest.approx(log[-1]["seconds"], abs=0.05)
+    assert netspec("train", "run/spec.yaml", "--resume", "train.max_steps=16").status == 0
+    again = [json.loads(line) for line in (work / "run" / "log.jsonl").read_text().splitlines()]
+    assert again[-1]["seconds"] > log[-1]["seconds"]
+    assert again[-1]["seconds"] == pytest.approx(again[-1]["elapsed"], abs=0.05)
 
 
 def test_a_run_itself_can_be_listed_and_a_folder_without_runs_is_named(netspec, trained):

@@ -48,8 +48,8 @@ INTRODUCTIONS: Mapping[str, str] = {
     "strategy": "A strategy is the value of `parallel` in a training file: how several workers train together. "
     "[Several workers](../guide/workers.md) compares them.",
     "callback": "Callbacks are the entries of `callbacks` in a training file. They run between steps.",
-    "data source": "Data sources are the values of `data.train`, `data.validation`, `data.test` and `data.evaluate.NAME` in "
-    "a training file.",
+    "data source": "Data sources are the values of `data.train`, `data.validation`, `data.test` and "
+    "`data.evaluate.NAME` in a training file.",
     "transform": "Transforms are the entries of `transforms` of a data source. They change samples before the net "
     "reads them.",
     "tokenizer": "Tokenizers are values of `tokenizer` in data sources and columns of text.",

@@ -244,6 +244,15 @@ def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, norm
         assert scale == pytest.approx(np.std(50 * values), rel=0.1)  # of the training split
     log = (tmp_path / "run" / "log.txt").read_text()
     assert f"({run.test.in_units['mae']:.5g} in the target's unit)" in log
+    in_unit = "mae in the target's unit"
+    (listed,) = netspec.runs(run.run_dir)
+    assert listed.metrics[f"test/{in_unit}"] == run.test.in_units["mae"]
+    assert in_unit in [chart.title for chart in netspec.plot(run.run_dir)]
+    result_names = [figure.name for figure in netspec.diff(run.run_dir, run.run_dir).results]
+    assert f"test/{in_unit}" in result_names
+    (importance,) = netspec.explain_columns(run.run_dir)
+    assert list(importance.in_units) == ["mae"]
+    assert importance.in_units["mae"] != 0
 
 
 @pytest.mark.parametrize(
