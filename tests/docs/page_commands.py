@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ _FILE = re.compile(r"# (\S+\.yaml)\n")
 _SAVED = re.compile(r"[Ss]ave this as `([^`]+\.py)`[^`]*\Z")
 _COMMAND = re.compile(r"(mkdir|cat >|cp|cd|echo|curl|python|netspec) ?")
 TIMEOUT = 300
+PORT = 8000
+"""The port at which the services on the pages listen."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,13 @@ def steps(page: Path) -> Iterator[Command | tuple[str, str]]:
             yield Command(body)
 
 
-def script(pages: Sequence[Path], folder: Path, slices: Mapping[str, str]) -> str:
+def script(pages: Sequence[Path], folder: Path, slices: Mapping[str, str], port: int) -> str:
     """Return a script for bash that runs the commands of pages one after another in a folder.
 
     `slices` replaces texts of commands, so that they run on little data. The script ends at the first command whose
-    status or output is not as on the page.
+    status or output is not as on the page. `netspec serve` runs until the next service or the end, at `port`.
     """
-    lines = [f"cd {folder}"]
+    lines = [f"cd {folder}", "trap '[ -z \"$server\" ] || kill $server' EXIT"]
     saved: dict[str, str] = {}
     for page in pages:
         for step in steps(page):
@@ -74,6 +77,11 @@ def script(pages: Sequence[Path], folder: Path, slices: Mapping[str, str]) -> st
             # The files are saved before the next command: those of YAML below the first folder, the others where it is.
             lines += [_save(name, content, folder) for name, content in saved.items()]
             saved.clear()
+            if text.startswith("netspec serve"):
+                lines += _served(text, folder, port)
+                continue
+            if f"localhost:{PORT}" in text:
+                text = text.replace("curl ", "curl -sS --fail-with-body ").replace(f":{PORT}", f":{port}")
             lines += _checked(text, step, folder)
     return "\n".join(lines)
 
@@ -81,6 +89,19 @@ def script(pages: Sequence[Path], folder: Path, slices: Mapping[str, str]) -> st
 def _save(name: str, content: str, folder: Path) -> str:
     target = f"{folder}/{name}" if name.endswith(".yaml") else name
     return f"mkdir -p $(dirname {target})\ncat > {target} <<'END_OF_FILE'\n{content}END_OF_FILE"
+
+
+def _served(text: str, folder: Path, port: int) -> list[str]:
+    """Return lines that start a service in the background, and wait until it answers."""
+    output = f"{folder}/service.tmp"
+    return [
+        '[ -z "$server" ] || { kill $server; wait $server; }',
+        f"{text.strip()} --port {port} > {output} 2>&1 & server=$!",
+        f"until curl -sf localhost:{port}/v2/health/live; do",
+        f"kill -0 $server || {{ cat {output}; exit 1; }}",
+        "sleep 0.2",
+        "done",
+    ]
 
 
 def _checked(text: str, step: Command, folder: Path) -> list[str]:
@@ -99,9 +120,11 @@ def run_pages(pages: Sequence[str], folder: Path, slices: Mapping[str, str]) -> 
     """Run the commands of pages of the guide in a folder; fail with the output if one is not as on the page."""
     paths = [ROOT / "docs" / "guide" / page for page in pages]
     programs = Path(sys.executable).parent
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        ["bash", "-x"], input=script(paths, folder, slices), cwd=folder, env=environment, timeout=TIMEOUT,
+        ["bash", "-x"], input=script(paths, folder, slices, port), cwd=folder, env=environment, timeout=TIMEOUT,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]

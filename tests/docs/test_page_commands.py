@@ -26,11 +26,28 @@ END"""
 """Writes noise in place of MNIST's 70,000 images."""
 TEXT = "python -c \"print((''.join(map(chr, range(33, 97))) + chr(10)) * 60)\" > tinyshakespeare.txt #"
 """Writes 65 characters again and again in place of Shakespeare's works."""
+SHORT = "train.max_epochs=null train.max_steps=8"
+FEW_STEPS = {
+    "train.max_epochs=1": SHORT,
+    "train.max_steps=400 train.test_every=50": "train.max_steps=4 train.test_every=2",
+    "--resume train.max_epochs=8": "--resume train.max_steps=10",
+    "my_net/train.yaml --resume": f"my_net/train.yaml {SHORT} --resume",
+    "my_net/train.yaml --run-dir": f"my_net/train.yaml {SHORT} --run-dir",
+    "step-00000938": "step-00000008",
+    "my_net/train.yaml train.memory_budget": f"my_net/train.yaml {SHORT} train.memory_budget",
+    "netspec import trained.keras": ": ",  # a file that the reader has
+    "netspec train imported/train.yaml": ": ",
+}
+"""Steps for the commands of the page about training, which evaluate on all 10,000 images of MNIST's test set."""
 TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
-    "images": (["images.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
+    "images": (["images.md", "serving.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
     "fine-tuning": (["images.md", "fine_tuning.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
     "table": (["tables.md"], {}),
-    "text": (["text.md"], {"curl -L -o tinyshakespeare.txt": TEXT, "--prompt 'ROMEO:'": "--prompt 'ABC' --tokens 5"}),
+    "text": (["text.md"], {}),
+    "language model": (
+        ["language_model.md"],
+        {"curl -L -o tinyshakespeare.txt": TEXT, "--prompt 'ROMEO:'": "--prompt 'ABC'"},
+    ),
     "time series": (["time_series.md"], {"netspec train train.yaml": "netspec train train.yaml train.max_epochs=5"}),
     "segmentation": (["segmentation.md"], {"range(240)": "range(24)", "train.max_epochs=8": "train.max_epochs=1"}),
     "detection": (
@@ -41,6 +58,7 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
             "netspec train detector/train.yaml": "netspec train detector/train.yaml train.max_epochs=1",
         },
     ),
+    "training": (["training.md"], FEW_STEPS),
     "python": (["python.md"], {}),
 }
 """Pages of each task, and replacements in their commands."""
