@@ -15,8 +15,6 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core.typing import templates
 
-from netspec.backends.numba.intrinsics import intrinsic
-
 # numba is only partly typed, and wrongly in places
 lower: Callable[..., Callable[[Any], Any]] = extending.lower_builtin
 register_model, infer_global = (
@@ -44,16 +42,6 @@ BRAIN = BFloat16Pointer()
 class _Model(extending.models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, HALF.as_pointer())  # type: ignore[no-untyped-call]  # numba is typed in part
-
-
-@intrinsic
-def bfloat16_pointer(typing_context: Any, address: Any) -> Any:
-    """A pointer to bfloat16 elements from an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], HALF.as_pointer())
-
-    return BRAIN(types.int64), generate
 
 
 @infer_global(operator.getitem)

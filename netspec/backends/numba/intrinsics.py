@@ -1,8 +1,6 @@
-"""Intrinsics that numba lacks for code over raw memory: pointers from addresses, bits of floats, calls by address.
+"""Intrinsics that numba lacks for code over raw memory: pointers from addresses, bits of floats, maxima.
 
-Imported only when something is compiled. A kernel is called with one argument, an array of 64-bit words: `words[0]` and
-`words[1]` are the addresses of OpenMP's `omp_get_thread_num` and `omp_get_num_threads` (0 without OpenMP), `words[2]`
-the number of units of work; then come addresses, whole numbers, and bits of floats.
+Imported only when something is compiled.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 
-WORD = ir.IntType(64)
 # the results are called in compiled code, with other arguments than declared
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
@@ -28,16 +25,6 @@ def pointer(typing_context: Any, address: Any, dtype: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(target))
 
     return target(types.int64, dtype), generate
-
-
-@intrinsic
-def double(typing_context: Any, word: Any) -> Any:
-    """The float64 with the bits `word`."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
 
 
 @intrinsic
@@ -72,14 +59,3 @@ def maximum(typing_context: Any, a: Any, b: Any) -> Any:
         return builder.call(function, args)
 
     return a(a, a), generate
-
-
-@intrinsic
-def call(typing_context: Any, address: Any) -> Any:
-    """Call the C function `int f(void)` at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        function = builder.inttoptr(args[0], ir.FunctionType(ir.IntType(32), []).as_pointer())
-        return builder.sext(builder.call(function, []), WORD)
-
-    return types.int64(types.int64), generate
