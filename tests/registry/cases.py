@@ -239,8 +239,8 @@ def directional(graph: NetGraph, scalar: Value, grads: list[Value], step: float 
     return by_rule, (moved(step) - moved(-step)) / (2 * step)
 
 
-def all_built(dtype: DType = DType.FLOAT64) -> Iterator[NetGraph]:
-    """Every case in both forms."""
+def all_forms() -> Iterator[tuple[Case, bool]]:
+    """Every case, for training and not."""
     for case in cases(*KINDS):
         for training in (True, False):
-            yield built(case, training, dtype)
+            yield case, training

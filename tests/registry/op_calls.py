@@ -45,7 +45,7 @@ from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
 from tests.interpret import environment
-from tests.registry.cases import all_built, generator, spread
+from tests.registry.cases import Case, all_forms, built, generator, spread
 
 IN_PACKAGES = ("graph", "layers", "passes", "solvers")
 MOST_CALLS = 3
@@ -300,13 +300,20 @@ def _samples(dtype: DType) -> Iterator[Call]:
 
 
 @cache
-def _calls_by_op(dtype: DType) -> dict[type[Op], tuple[list[Call], list[Call]]]:
-    """Of each op the samples, and the first different calls of the cases: `MOST_CALLS` together with the samples."""
+def _calls_by_op(dtype: DType) -> tuple[dict[type[Op], tuple[list[Call], list[Call]]], list[tuple[Case, bool]]]:
+    """Of each op the samples, and the first different calls of the cases: `MOST_CALLS` together with the samples.
+
+    Then the cases that made these calls. Their graphs are alike in both precisions, so that only these few are built in
+    float32, with their second gradients.
+    """
+    forms = all_forms() if dtype == DType.FLOAT64 else _calls_by_op(DType.FLOAT64)[1]
+    used: list[tuple[Case, bool]] = []
     by_op: dict[type[Op], tuple[list[Call], list[Call]]] = {}
     for sample in _samples(dtype):
         by_op.setdefault(type(sample.op), ([], []))[0].append(sample)
     keys = {_key(sample.node) for samples, _ in by_op.values() for sample in samples}
-    for net in all_built(dtype):
+    for case, training in forms:
+        net = built(case, training, dtype)
         # Gradients of inference have no ops in addition to those of training and its gradients.
         graph = net.graph(order=2 if net.builder.training else 0)
         values: dict[Value, Any] = {}  # computed if a call is new: most are not
@@ -318,7 +325,9 @@ def _calls_by_op(dtype: DType) -> dict[type[Op], tuple[list[Call], list[Call]]]:
                 keys.add(_key(node))
                 values = values or environment(graph.roots(), net.feeds)
                 of_cases.append(call(node.op, *(values[value] for value in node.inputs)))
-    return by_op
+        if values:
+            used.append((case, training))
+    return by_op, used
 
 
 def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
@@ -329,7 +338,7 @@ def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
 def calls(dtype: DType = DType.FLOAT64, most: int = MOST_CALLS) -> list[Call]:
     """The samples, and of each op the first `most` different calls that the cases make."""
     computing = set(op_classes())
-    of_ops = [op_calls for cls, op_calls in _calls_by_op(dtype).items() if cls in computing]
+    of_ops = [op_calls for cls, op_calls in _calls_by_op(dtype)[0].items() if cls in computing]
     return [each for samples, of_cases in of_ops for each in samples + of_cases[: max(most - len(samples), 0)]]
 
 
