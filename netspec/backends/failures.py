@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from netspec.errors import Problem, RunError
-from netspec.graph.fused import as_tuple
 from netspec.graph.graph import topological_order
+from netspec.graph.op import as_tuple
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node, in_scope
 

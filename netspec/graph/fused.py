@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from netspec.graph.graph import topological_order
 from netspec.graph.onnx_map import NoOnnxForm
-from netspec.graph.op import Array, Op, ResultTypes, Traits, Xp
+from netspec.graph.op import Array, Op, ResultTypes, Traits, Xp, as_tuple, unwrap_single
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node, Scope, Value, current_scope, in_scope
 
@@ -253,16 +253,6 @@ class MultiTensor(Op):
 
     def flops(self, *types: TensorType) -> int:
         return sum(self.op.flops(*set_types) for set_types in self.sets(types))
-
-
-def as_tuple(results: Any) -> tuple[Any, ...]:
-    """The results of `infer` or `forward` as a tuple, for one result too."""
-    return results if isinstance(results, tuple) else (results,)
-
-
-def unwrap_single(results: tuple[Any, ...]) -> Any:
-    """A tuple of results as `infer` and `forward` return it: the only result, or the tuple."""
-    return results if len(results) > 1 else results[0]
 
 
 def node_scopes(node: Node) -> tuple[Scope, ...]:

@@ -209,3 +209,13 @@ class NoGradient(Op):
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
         """Return None for each operand."""
         return [None] * len(ys[0].inputs)
+
+
+def as_tuple(results: Any) -> tuple[Any, ...]:
+    """The results of `infer` or `forward` as a tuple, for one result too."""
+    return results if isinstance(results, tuple) else (results,)
+
+
+def unwrap_single(results: tuple[Any, ...]) -> Any:
+    """A tuple of results as `infer` and `forward` return it: the only result, or the tuple."""
+    return results if len(results) > 1 else results[0]

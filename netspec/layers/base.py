@@ -10,8 +10,7 @@ from math import prod
 from typing import Any, ClassVar, TypeAlias
 from zlib import crc32
 
-from netspec.graph.fused import as_tuple
-from netspec.graph.op import AcceptsOp, accepts_nothing
+from netspec.graph.op import AcceptsOp, accepts_nothing, as_tuple
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.random import RNG_INPUT, RNG_TYPE, RandomUniform
 from netspec.graph.ops.reduce import reshape_to

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from netspec.graph.fused import as_tuple
 from netspec.graph.graph import Graph
-from netspec.graph.op import simplify_value
+from netspec.graph.op import as_tuple, simplify_value
 from netspec.graph.value import Node, Value, in_scope
 from netspec.passes.base import Pass
 

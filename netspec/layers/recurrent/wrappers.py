@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from netspec.errors import SpecError
+from netspec.graph.op import as_tuple
 from netspec.graph.ops.elementwise import Where, call_elementwise
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Concat, Flip
@@ -152,8 +153,8 @@ class Bidirectional(WrapperSpec):
             expected=f"{count + others} after the sequence in `from`, or the sequence alone",
             got=f"{len(states)}",
         )
-        y, *last = _as_tuple(build_inner(builder, first, f"forward_{inner_name(first)}", x, *states[:count]))
-        back, *more = _as_tuple(build_inner(builder, second, f"backward_{inner_name(second)}", x, *states[count:]))
+        y, *last = as_tuple(build_inner(builder, first, f"forward_{inner_name(first)}", x, *states[:count]))
+        back, *more = as_tuple(build_inner(builder, second, f"backward_{inner_name(second)}", x, *states[count:]))
         if second.return_sequences:
             back, mask = Flip(1)(back), builder.mask()
             if mask is not None:  # at masked steps each direction repeats another output
@@ -177,10 +178,6 @@ class Bidirectional(WrapperSpec):
     def mask(self, builder: Builder, *inputs: Value) -> tuple[Value | None, ...]:
         """The mask of the sequence, if all outputs are returned."""
         return ((builder.mask() if self._both()[0].return_sequences else None),) * (2 - (self.merge_mode is not None))
-
-
-def _as_tuple(outputs: Any) -> tuple[Value, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 @LAYERS.register
@@ -219,7 +216,7 @@ class TimeDistributed(WrapperSpec):
         step_masks = None if mask is None or len(mask.shape) < 3 else reshape_to(mask, (batch * steps, *mask.shape[2:]))
         rows = reshape_to(x, (batch * steps, *rest))
         outputs = build_inner(builder, self.layer, inner_name(self.layer), rows, masks=(step_masks,), steps=steps)
-        sequences = tuple(reshape_to(y, (batch, steps, *y.shape[1:])) for y in _as_tuple(outputs))
+        sequences = tuple(reshape_to(y, (batch, steps, *y.shape[1:])) for y in as_tuple(outputs))
         return sequences if isinstance(outputs, tuple) else sequences[0]
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
