@@ -99,20 +99,20 @@ class Compiler:
     @property
     def logs_metrics(self) -> bool:
         """Whether training steps compute totals of metrics."""
-        return self._steps_alone and self.loop is not None and self.loop.log_metrics and not self.device.runs_ahead
+        return self._logs_steps and self.loop is not None and self.loop.log_metrics and not self.device.runs_ahead
 
     @property
     def logs_gradient_norm(self) -> bool:
         """Whether training steps compute the norm of all gradients."""
-        if self.solver is None or self.loop is None or not self._steps_alone:
+        if self.solver is None or self.loop is None or not self._logs_steps:
             return False
         wanted = self.loop.log_gradient_norm
         return self.solver.global_clipnorm is not None if wanted is None else wanted
 
     @property
-    def _steps_alone(self) -> bool:
-        """Whether this process alone computes training steps, each from one pass over its batches."""
-        return type(self.distribution) is DistributedPlan and self.solver is not None and not self.solver.full_batch
+    def _logs_steps(self) -> bool:
+        """Whether this process computes training steps whose metrics and gradients are known."""
+        return self.solver is not None and self.distribution.logs_steps
 
     def _full_net(self, samples: int) -> NetGraph:
         return self._variant(self.batch_program, samples).full_net

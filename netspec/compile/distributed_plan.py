@@ -29,6 +29,8 @@ class DistributedPlan:
     """True if gradients are summed in states and applied by a separate program, even with one batch per step."""
     splits_net: ClassVar[bool] = False
     """True if each worker computes only some layers of the net."""
+    logs_steps: ClassVar[bool] = True
+    """True if steps can compute the metrics of this worker's samples, and the norm of all gradients."""
     shared_roles: Sequence[str] = ()
     """Roles of the states in memory that all workers of a host share."""
     owners: Mapping[str, int] = MappingProxyType({})

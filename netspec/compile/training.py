@@ -212,9 +212,8 @@ class Training:
         if self._adapts:
             old = {**{name: info.value for name, info in {**states, **new_states}.items()}, **(before or {})}
             updates = self._unless_skipped(updates, old, list(scaled.values()), totals if sums else None)
-        outputs = {f"{CROSS_WORKER_SUM}/{index}": value for index, value in enumerate(totals)}
-        if self.log_gradient_norm:
-            outputs[GRADIENT_NORM] = self._gradient_norm(params)
+        norm = {GRADIENT_NORM: self._gradient_norm(params, sums)} if self.log_gradient_norm else {}
+        outputs = {f"{CROSS_WORKER_SUM}/{index}": value for index, value in enumerate(totals)} | norm
         return StepGraph(Graph(outputs, updates), {**new_states, **self._scale_states()}, solution.evaluated)
 
     def _params(self, net: NetGraph, starts: Mapping[str, Value], scaled: Mapping[str, Value]) -> list[Param]:
@@ -239,14 +238,18 @@ class Training:
         """Return what the solver needs if workers update shards of parameters; the sums are added to `totals`."""
         return None
 
-    def _gradient_norm(self, params: Sequence[Param]) -> Value:
-        """L2 norm of all gradients together. Clipping by it has the same sums of squares, which are computed once."""
-        squares = []
+    def _gradient_norm(self, params: Sequence[Param], sums: CrossWorkerSums | None) -> Value:
+        """L2 norm of all gradients together. Clipping by it has the same sums of squares, which are computed once.
+
+        If workers have pieces of the gradients, `sums` adds up their squares.
+        """
+        squares = [scalar(0.0, self.dtype)] if sums is not None else []
         for param in params:
             with in_scope(param.scope):
                 squares.append(cast(sum_of_squares(param.gradient), self.dtype))
         with in_scope(Scope("", self.solver.type, None, "update")):
-            return Sqrt()(reduce(add, squares))
+            total = reduce(add, squares)
+            return Sqrt()(total if sums is None else sums.total(total))
 
     def _state(self, label: str) -> Value:
         """A state of the loss scale."""

@@ -148,6 +148,7 @@ class ShardedOptimizerPlan(DataParallelPlan):
 class ParameterServerPlan(DistributedPlan):
     """Workers compute gradients, and servers update their pieces of the parameters."""
 
+    logs_steps: ClassVar[bool] = False
     config: ShardingConfig
     role: ProcessRole = ProcessRole.ALL
     sharding: OptimizerSharding = field(init=False)
@@ -172,6 +173,7 @@ class ParameterServerPlan(DistributedPlan):
 class TensorParallelPlan(DataParallelPlan):
     """Each worker holds a slice of some matrices, and multiplies the batches of all workers by it."""
 
+    logs_steps: ClassVar[bool] = False
     rank: int = field(kw_only=True)
     samples: int = field(kw_only=True)
     """Samples of a full batch, on all workers together."""
@@ -222,6 +224,7 @@ class PipelinePlan(DistributedPlan):
     """Each worker computes consecutive layers, through which a batch passes in micro-batches."""
 
     config: PipelineConfig
+    logs_steps: ClassVar[bool] = False
     splits_net: ClassVar[bool] = True
 
     def prepare(self, training: Training, net_of: Callable[[int], NetGraph]) -> None:

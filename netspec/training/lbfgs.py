@@ -29,6 +29,8 @@ class LbfgsMinimizer:
     def __init__(self, solver: LBFGS, compiler: Compiler) -> None:
         self._solver, self._states = solver, compiler.states
         self._names = [name for name, info in compiler.info.items() if info.trainable]
+        self.gradient_norm: float | None = None
+        """L2 norm of the gradient from which the last step started."""
 
     def step(self, evaluate: Callable[[], float], share: float, rate: float) -> float:
         """Run one step; return the loss that it started from.
@@ -38,6 +40,7 @@ class LbfgsMinimizer:
         """
         states, solver = self._states, self._solver
         loss, gradient = evaluate(), self._gradient(share)
+        self.gradient_norm = float(np.linalg.norm(gradient))
         if np.abs(gradient).max() <= solver.tolerance_grad:
             return loss
         steps, kept, length, scale = states[NUMBERS]

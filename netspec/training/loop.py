@@ -313,13 +313,25 @@ class TrainingLoop:
         return total / count if count else nan
 
     def mean_metrics(self) -> dict[str, float]:
-        """Return the metrics of the training batches since the last log line; empty if they are not computed."""
+        """Return the metrics of the training batches since the last log line, over all workers. Collective.
+
+        Empty if they are not computed.
+        """
         known, results = self.compiler.metrics, {}
-        for name, totals in self.progress.metric_totals.items():
+        for name, totals in self.all_metric_totals().items():
             result = known[name].result(*map(np.asarray, totals)) if name in known else None
             if isinstance(result, (int, float)):
                 results[name] = float(result)
         return results
+
+    def all_metric_totals(self) -> dict[str, list[float]]:
+        """Return the totals of metrics since the last log line, over all workers. Collective."""
+        totals = Progress()
+        if not self.compiler.logs_metrics:  # such workers may not log after the same steps
+            return {}
+        for of_worker in self.session.gather(self.progress.metric_totals):
+            totals.add_totals(of_worker)
+        return totals.metric_totals
 
     def _scheduled(self) -> dict[str, float]:
         """Return the scheduled values of the next step, by the inputs of the program."""

@@ -83,7 +83,9 @@ class Progress:
         self.best_value, self.best_step, self.best_evaluation = None, 0, None
 
     def resume_losses(self, session: Session) -> None:
-        """Restore unreported losses: to each worker its own, or to the root those of all."""
+        """Restore unreported losses: to each worker its own, or to the root those of all; to the root all metrics."""
+        if not session.is_root:
+            self.metric_totals = {}
         saved = self.worker_losses or [(self.loss_sum, self.loss_count)]
         if session.losses_differ and len(saved) == session.size:
             saved = [saved[session.rank]]

@@ -350,8 +350,8 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
     no_steps = [] if isinstance(resume, bool) or not loop.finished else [_no_steps_left(loop, f"{resume}")]
     for message in (*start.warnings, *no_steps, *_unreached_schedules(loop)):
         loop.emit("warning", message=message)
-    remarks = (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling, *notes)
-    for remark in filter(None, remarks):
+    remarks = (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling)
+    for remark in filter(None, (*remarks, *notes, *_not_logged(loop))):
         loop.emit("note", message=remark)
     if start.transfer is not None:
         loop.emit("init_from", **start.transfer.as_json())
@@ -360,6 +360,19 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
     loop.emit("start", **_facts(loop))
     if loader.skipped_at_opening:
         loop.emit_skipped("train", loader.skipped_at_opening, loader.damaged_at_opening)
+
+
+def _not_logged(loop: TrainingLoop) -> Iterator[str]:
+    """Yield what the spec asks to log and this training can't, with the reason."""
+    compiler, fields = loop.compiler, loop.spec.train
+    strategy = f"with `strategy: {getattr(loop.spec.parallel, 'strategy', loop.session.description)}`"
+    if fields.log_gradient_norm and not compiler.logs_gradient_norm:
+        location = fields.where("log_gradient_norm")
+        yield f"{f'{location}: ' if location else ''}the log has no norm of the gradients {strategy}"
+    logged = any(not metric.collects for metric in compiler.metrics.values())
+    if logged and fields.log_metrics and not compiler.logs_metrics:
+        reason = "on a GPU, which would have to wait after each step" if compiler.device.runs_ahead else strategy
+        yield f"the log has no metrics of the training batches {reason}; evaluations have them"
 
 
 def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:

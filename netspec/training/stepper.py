@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Stepper:
         loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
         self.metric_totals: dict[str, tuple[float, ...]] = {}
-        """Totals of metrics of the last batch, by metric, if they are logged."""
+        """Totals of metrics of this worker's samples of the last batch, by metric, if they are logged."""
         self._totals: dict[str, list[str]] = {}
         """Names of these totals among the results of a program, by metric."""
         for name in mean_totals(compiler.net_graph(compiler.batch_program, 1)) if compiler.logs_metrics else ():
@@ -104,7 +105,7 @@ class Stepper:
         `NonFiniteLoss` before any state changes. A device that runs ahead raises it one step later, or when the loss is
         requested.
         """
-        states = self._compiler.states
+        states, self.metric_totals = self._compiler.states, {}
         if not part.batches:
             self._start = {name: states[name] for name in self._moving}
         self._before = None if self.restarts else states.version
@@ -134,7 +135,7 @@ class Stepper:
             program.write({**self._inputs(batch, step, part), **_update_inputs(step, rates)})
             program.run()
             self._updating = program
-            self._read_totals(program)
+            self._read_totals(program, batch)
             return program.outcome, 1
         result = self._accumulate_batch(batch, step, rates, part)
         return None if result is None else (lambda: result[0], result[1])
@@ -174,24 +175,29 @@ class Stepper:
         program = self._compiler.program(self._compiler.batch_program, batch.rows, global_batch=global_batch)
         program.write(self._inputs(batch, step, part))
         program.run()
-        self._read_totals(program)
+        self._read_totals(program, batch)
         alone = self._compiler.workers == 1
         samples = len(batch) if alone else round(float(program.read(TOTAL)[TOTAL]) * self._loader.batch_size)
         return program.guard, samples
 
     def gradient_norm(self) -> float | None:
         """Return the norm of the gradients of the last step, before clipping; None if it is not computed."""
-        if self._updating is None or not self._compiler.logs_gradient_norm:
+        if not self._compiler.logs_gradient_norm:
+            return None
+        if self._minimizer is not None:
+            return self._minimizer.gradient_norm
+        if self._updating is None:
             return None
         return float(self._updating.read(GRADIENT_NORM)[GRADIENT_NORM])
 
-    def _read_totals(self, program: Program) -> None:
-        """Read the totals of metrics of the batch that a program has computed."""
-        if self._totals:
+    def _read_totals(self, program: Program, batch: Batch) -> None:
+        """Add the totals of metrics that a program has computed for the batch, or a part of it, if it has samples."""
+        if self._totals and len(batch):
             read = program.read(*(name for names in self._totals.values() for name in names))
-            self.metric_totals = {
-                metric: tuple(read[name].item() for name in names) for metric, names in self._totals.items()
-            }
+            for metric, names in self._totals.items():
+                before = self.metric_totals.get(metric, (0.0,) * len(names))
+                values = (read[name].item() for name in names)
+                self.metric_totals[metric] = tuple(map(add, before, values))
 
     def _inputs(self, batch: Batch, step: int, part: PartialStep) -> dict[str, Any]:
         """Return the inputs of a program for a batch, including the weight of the batch in the step."""
@@ -215,8 +221,10 @@ class Stepper:
             return None
         batches, self._held = self._held, []
         samples = sum(map(len, batches))
+        is_first = True
 
         def evaluate() -> float:
+            nonlocal is_first
             total = 0.0
             for number, each in enumerate(batches):
                 program = self._compiler.program(self._compiler.batch_program, len(each))
@@ -224,6 +232,9 @@ class Stepper:
                 program.write({**each.inputs, **weight})
                 program.run()
                 total += program.guard * len(each)
+                if is_first:  # at the parameters from which the step starts
+                    self._read_totals(program, each)
+            is_first = False
             return total / samples
 
         return minimizer.step(evaluate, self._loader.batch_size / samples, rate), 1

@@ -103,10 +103,20 @@ def test_only_metrics_that_are_means_are_logged(spec: Make, tmp_path: Path) -> N
     training = spec(max_steps=2) | {"net": {**PLAIN, "metrics": metrics}}
     run = netspec.train(training, run_dir=tmp_path / "run")
     assert [list(event["metrics"]) for event in logged(run)] == [["accuracy"], ["accuracy"]]
-    whole = {"type": "LBFGS"}
-    full = spec(max_steps=None, max_epochs=2, accumulate=8, log_gradient_norm=True) | {"net": PLAIN, "solver": whole}
-    run = netspec.train(full, run_dir=tmp_path / "lbfgs")
-    assert all("metrics" not in event and "gradient_norm" not in event for event in logged(run))
+
+
+def test_a_full_batch_solver_logs_what_its_steps_start_from(spec: Make, tmp_path: Path) -> None:
+    full = spec(max_steps=None, max_epochs=2, accumulate=8, log_gradient_norm=True, log_every=1, restore_best=False)
+    full |= {"net": PLAIN, "solver": {"type": "LBFGS"}}
+    full["data"]["test"] = {**full["data"]["train"], "shuffle": False}
+    run = netspec.train(full, run_dir=tmp_path / "run", device="reference")
+    first, second = logged(run)
+    tested = [event for event in run.history if event["event"] == "test"]
+    assert second["metrics"]["accuracy"] == pytest.approx(tested[0]["metrics"]["accuracy"], abs=1e-12)
+    assert first["metrics"]["accuracy"] != second["metrics"]["accuracy"]
+    plain = full | {"solver": {"type": "SGD", "learning_rate": 0.1}}
+    step = netspec.train(plain, run_dir=tmp_path / "plain", device="reference")
+    assert first["gradient_norm"] == pytest.approx(logged(step)[0]["gradient_norm"], rel=1e-4)
 
 
 def test_metrics_that_change_on_resume_start_again(spec: Make, tmp_path: Path) -> None:

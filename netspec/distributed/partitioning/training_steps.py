@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from netspec.compile.build import NetGraph
-from netspec.compile.steps import TOTAL, scheduled_inputs, updated_start
+from netspec.compile.steps import TOTAL, mean_totals, scheduled_inputs, updated_start
 from netspec.compile.training import StepGraph, Training, gradient_sum_label, sum_over_workers
 from netspec.distributed.partitioning.gradient_reduction import COMMUNICATION, GradientReduction, uncompressed
 from netspec.distributed.partitioning.optimizer_sharding import OptimizerSharding, needs_full_parameter
@@ -32,7 +32,8 @@ class PiecewiseTraining(Training):
     @classmethod
     def of(cls, training: Training, **more: object) -> Self:
         """Return a training of this class with the fields of another one."""
-        return cls(training.spec, training.solver, training.dtype, training.scaling, **more)  # type: ignore[arg-type]
+        own: dict[str, Any] = {field.name: getattr(training, field.name) for field in fields(Training)}
+        return cls(**own | more)
 
     def shards(self, net: NetGraph) -> Mapping[str, ShardSpec]:
         """Return the pieces of parameters that this worker has or updates."""
@@ -66,7 +67,7 @@ class DataParallelTraining(PiecewiseTraining):
         reduction = self._reduction(net)
         forward, gradient = self.forward_backward(net, reduction.weight_by_samples)
         starts = {name: updated_start(forward, name, info) for name, info in self.trained(net).items()}
-        outputs, statistics = reduction.means(forward.outputs), reduction.statistics(forward.updates)
+        outputs, statistics = self._outputs(net, forward, reduction), reduction.statistics(forward.updates)
         step = self._apply(net, starts, _contributions(gradient, reduction), statistics, reduction)
         return step.with_losses(outputs)
 
@@ -74,7 +75,7 @@ class DataParallelTraining(PiecewiseTraining):
         """Build the mean losses of one of several batches, and this worker's gradients added to the sums before."""
         reduction = self._reduction(net)
         forward, gradient = self.forward_backward(net, reduction.weight_by_samples)
-        forward = replace(forward, outputs={**reduction.means(forward.outputs), TOTAL: reduction.total})
+        forward = replace(forward, outputs={**self._outputs(net, forward, reduction), TOTAL: reduction.total})
         return self.add_gradients(net, forward, _contributions(gradient, reduction), lambda value: value)
 
     def update(self, net: NetGraph) -> StepGraph:
@@ -92,6 +93,12 @@ class DataParallelTraining(PiecewiseTraining):
     def weighed_gradients(self, net: NetGraph) -> dict[str, Value]:
         """Return the gradients of a worker's part of a batch as they are added to those of the others."""
         return self.forward_backward(net, self._reduction(net).weight_by_samples)[1]
+
+    def _outputs(self, net: NetGraph, forward: Graph, reduction: GradientReduction) -> dict[str, Value]:
+        """Return the mean losses of all workers, and the totals of metrics of this worker's samples."""
+        own = mean_totals(net) if self.log_metrics else {}
+        means = reduction.means({name: value for name, value in forward.outputs.items() if name not in own})
+        return {**means, **{name: forward.outputs[name] for name in own}}
 
     def _reduction(self, net: NetGraph) -> GradientReduction:
         return GradientReduction(net, self.dtype, self.comm_encoding, self.factoring)

@@ -121,10 +121,11 @@ class LoopSpec(Monitor):
     log_metrics: bool = True
     """Whether lines of the log with the training loss also have the metrics of the training batches since the previous
     line. They are those of the net in training, for example with dropout. Only metrics that are means, such as
-    accuracies; not with several workers, on GPUs, or with L-BFGS."""
+    accuracies; not on GPUs, and not with the strategies `model`, `pipeline` and `parameter_server`."""
     log_gradient_norm: bool | None = None
     """Whether the log has the L2 norm of all gradients of the step together, before clipping (`gradient_norm`). By
-    default if the solver's `global_clipnorm` needs it anyway. Not with several workers, or with L-BFGS."""
+    default if the solver's `global_clipnorm` needs it anyway. Workers that train apart log that of the first one. Not
+    with the strategies `model`, `pipeline` and `parameter_server`."""
     seed: Count = 1
     """Seed of all random numbers: initial weights, shuffling, dropout, augmentation."""
     precision: PrecisionName = "float32"

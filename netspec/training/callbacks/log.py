@@ -42,7 +42,8 @@ class StepLog(Callback):
         self._shown = now
         progress = training.progress
         mean = training.mean_loss() if due else progress.loss_sum / max(progress.loss_count, 1)
-        metrics, norm = training.mean_metrics(), training.stepper.gradient_norm()
+        metrics = training.mean_metrics() if due or training.session.size == 1 else {}  # all workers reach `due` ones
+        norm = training.stepper.gradient_norm()
         facts: dict[str, Any] = {"metrics": metrics} if metrics else {}
         facts |= {} if norm is None else {"gradient_norm": norm}
         speed = (training.samples_read - self._samples) / max(training.step_seconds - self._seconds, 1e-9)

@@ -99,15 +99,16 @@ class Checkpoints(Callback):
         losses = [progress.loss_sum, progress.loss_count]
         progress.worker_losses = [*map(tuple, session.gather(losses))] if session.losses_differ else []
         progress.callbacks = training.callback_states()
+        totals, progress.metric_totals = progress.metric_totals, training.all_metric_totals()
         with session.synchronized_view(training.compiler):
             gathered = session.gather_states(training.compiler)
             if session.size == 1 or not progress.part.batches:  # no single worker has all of an unfinished step
-                self._saved = replace(progress, part=replace(progress.part), worker_losses=[])
+                self._saved = replace(progress, part=replace(progress.part), worker_losses=[], metric_totals=totals)
                 path = training.folder.checkpoint(progress.step)
                 if training.is_root:
                     self._write(training, gathered, path)
                 training.call("on_checkpoint", path)
-        progress.worker_losses = []
+        progress.worker_losses, progress.metric_totals = [], totals
 
     def save_after_failure(self, training: TrainingLoop) -> None:
         """Write a checkpoint of the last complete step unless there is one. All remaining workers must call it.
