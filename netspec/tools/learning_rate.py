@@ -1,6 +1,10 @@
 """Learning rate range test: a short training whose learning rate grows exponentially, and the rate that it suggests.
 
-Smith 2015, "Cyclical learning rates for training neural networks", arXiv:1506.01186, section 3.3.
+The test is that of Smith 2015, "Cyclical learning rates for training neural networks", arXiv:1506.01186, section 3.3.
+The suggestion is the lower one of two that fastai's `lr_find` makes (Howard and Gugger 2020, "fastai: a layered API for
+deep learning", arXiv:2002.04688): a tenth of the rate with the lowest loss (`minimum`), and the rate of the steepest
+descent over the logarithm of the rate (`steep`). Unlike there, the descent is searched only where the loss has left its
+initial level: before, low rates change nothing, and a slope is the noise of single batches.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite, log10, nan, sqrt
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from netspec.backends.program import NonFiniteLoss
@@ -41,6 +46,9 @@ SMOOTHING = 0.85
 """Weight of the previous mean in a moving average of losses."""
 LEAST_FALL = 0.03
 """Smallest relative decrease of the smoothed loss for which a rate is suggested; it must exceed the noise too."""
+FLAT_PART, FLAT_FALL = 0.25, 0.1
+"""Part of the steps before the lowest loss whose median is the initial level, and the part of the whole decrease after
+which the loss has left this level."""
 SAFETY = 10.0
 """Factor between the rate with the lowest loss and the suggested one."""
 SCHEDULE_STEPS = 1000
@@ -193,8 +201,8 @@ def _evaluate(
     least = min(range(len(smoothed)), key=lambda index: smoothed[index], default=0)
     noise = max(_deviation(losses[: least + 1], smoothed), LEAST_FALL * abs(smoothed[0])) if smoothed else 0.0
     if least > 1 and smoothed[0] - smoothed[least] > noise:
-        slopes = [smoothed[index + 1] - smoothed[index - 1] for index in range(1, least)]
-        lowest, steepest = tested[least], tested[1 + min(range(len(slopes)), key=lambda index: slopes[index])]
+        slopes = {index: smoothed[index + 1] - smoothed[index - 1] for index in range(_descent(smoothed, least), least)}
+        lowest, steepest = tested[least], tested[min(slopes, key=lambda index: slopes[index])]
         suggested = rounded(min(lowest / SAFETY, steepest))
     current = highest_rate(spec, spec.solver.learning_rate)
     diverged_at = tested[-1] if diverged and tested else None
@@ -202,6 +210,13 @@ def _evaluate(
         tuple(tested), tuple(losses), tuple(smoothed), first, diverged_at, lowest, steepest, suggested, current,
         _field_of(spec.solver.learning_rate, current), spec.data.train.batch_size,
     )  # fmt: skip
+
+
+def _descent(smoothed: Sequence[float], least: int) -> int:
+    """Return the first index, from 1, after which smoothed losses stay below their initial level up to the lowest."""
+    level = median(smoothed[: max(1, round(FLAT_PART * least))])
+    left = smoothed[least] + (1 - FLAT_FALL) * (level - smoothed[least])
+    return max((index for index in range(1, least) if smoothed[index] >= left), default=1)
 
 
 def _deviation(losses: Sequence[float], smoothed: Sequence[float]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import netspec
+from netspec.data.bundled import zoo_root
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 from netspec.tools.learning_rate import smooth
@@ -58,6 +59,59 @@ def test_the_suggested_rate_is_safe_and_much_better_than_a_tenth_of_it(tmp_path,
             losses[rate] = float("inf")
     assert losses[search.suggested] < 0.7 * losses[search.suggested / 10]
     assert losses[search.diverged_at] > 10 * losses[search.suggested]
+
+
+def points(folder: Path, layers: list[dict[str, Any]], **solver: Any) -> dict[str, Any]:
+    """A training that tells three classes of points apart."""
+    random = np.random.default_rng(0)
+    centers, label = random.normal(size=(3, 6)) * 2, random.integers(0, 3, 512).astype(np.int32)
+    x = (centers[label] + random.normal(size=(512, 6))).astype(np.float32)
+    np.savez(folder / "points.npz", x=x, label=label)
+    spec = training(folder, **solver)
+    spec["data"]["train"]["path"] = str(folder / "points.npz")
+    loss = {"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}
+    inputs = {"x": {"shape": [6]}, "label": {"shape": [], "dtype": "int32"}}
+    return {**spec, "net": {"netspec": 1, "inputs": inputs, "layers": layers, "losses": [loss]}}
+
+
+SMALL = {"kernel_initializer": {"type": "RandomNormal", "stddev": 0.05}}
+NOISY = [{"type": "Dense", "units": 16, "activation": "relu"}, {"type": "Dense", "name": "logits", "units": 3}]
+"""Batches differ by more than low rates change the loss."""
+FLAT = [
+    *({"type": "Dense", "units": 16, "activation": "sigmoid", **SMALL} for _ in range(2)),
+    {"type": "Dense", "name": "logits", "units": 3, **SMALL},
+]
+"""The loss is flat up to high rates."""
+ADAM = {"type": "Adam", "learning_rate": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("layers", "solver", "low", "high"),
+    [
+        (NOISY, {"momentum": 0.9}, 5e-4, 0.02), (NOISY, ADAM, 5e-4, 0.02),
+        (FLAT, {"momentum": 0.9}, 0.1, 2), (FLAT, ADAM, 0.005, 0.1),
+    ],
+)  # fmt: skip
+def test_a_flat_start_suggests_no_low_rate(tmp_path, layers, solver, low, high):
+    spec = points(tmp_path, layers, **solver)
+    search = netspec.find_learning_rate(spec, device="reference")
+    assert search.suggested is not None
+    assert low <= search.suggested <= high
+    settings = {"train.log_every": 150, "train.max_steps": 150}
+    losses = [
+        netspec.train(
+            spec, device="reference", run_dir=tmp_path / str(index), **settings, **{"solver.learning_rate": rate}
+        ).history[-1]["loss"]
+        for index, rate in enumerate((search.suggested, search.suggested / 100))
+    ]
+    assert losses[0] < 0.8 * losses[1]
+
+
+@pytest.mark.slow
+def test_lenet_gets_a_rate_near_that_of_its_training_file():
+    search = netspec.find_learning_rate(zoo_root() / "lenet_mnist" / "train.yaml")
+    assert search.suggested is not None
+    assert 0.003 <= search.suggested <= 0.05
 
 
 def test_rates_grow_exponentially_and_each_loss_follows_its_step(tmp_path):
