@@ -44,8 +44,9 @@ def init(
     Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
     files state the reason for each choice.
 
-    With --trunk, the net consists of a trained model without its last layer, whose weights stay as they are, and of a
-    new last layer for the classes of your images. `netspec import MODEL --output trunk --drop-head 1` writes one.
+    With --trunk, the net consists of a trained model without its last layer, followed by a new last layer for the
+    classes of your images. The weights of the trained model are not trained. `netspec import MODEL --output trunk
+    --drop-head 1` writes a trunk.
     """
     from netspec.tools.init import init as write_files
 
