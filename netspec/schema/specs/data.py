@@ -155,8 +155,8 @@ class DataSpec(Spec):
     test: AnySource | None = None
     """Samples to evaluate on at the end of the training; without `validation`, also during the training."""
     evaluate: dict[SetName, AnySource] = Field(default_factory=dict)
-    """Further samples to evaluate on whenever `validation` is evaluated, or `test` without `validation`, by a name for
-    logs, as in `{night: {source: …}}`. They decide nothing, unless a `monitor` names a value, such as
+    """Further sets of samples by name, as in `{night: {source: …}}`. They are evaluated whenever `validation` is, or
+    `test` if there is no `validation`, and have no effect unless a `monitor` names one of their values, such as
     `night/accuracy`."""
 
     def splits(self) -> dict[str, SplitFields]:
