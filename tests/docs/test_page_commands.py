@@ -26,10 +26,10 @@ END"""
 """Writes noise in place of MNIST's 70,000 images."""
 TEXT = "python -c \"print((''.join(map(chr, range(33, 97))) + chr(10)) * 60)\" > tinyshakespeare.txt #"
 """Writes 65 characters again and again in place of Shakespeare's works."""
-SHORT = "train.max_epochs=null train.max_steps=8"
+SHORT = "train.max_epochs=null train.max_steps=8 data.test.limit=200"
 FEW_STEPS = {
     "train.max_epochs=1": SHORT,
-    "train.max_steps=400 train.test_every=50": "train.max_steps=4 train.test_every=2",
+    "train.max_steps=400 train.test_every=50": "train.max_steps=4 train.test_every=2 data.test.limit=200",
     "--resume train.max_epochs=8": "--resume train.max_steps=10",
     "my_net/train.yaml --resume": f"my_net/train.yaml {SHORT} --resume",
     "my_net/train.yaml --run-dir": f"my_net/train.yaml {SHORT} --run-dir",
@@ -38,7 +38,7 @@ FEW_STEPS = {
     "netspec import trained.keras": ": ",  # a file that the reader has
     "netspec train imported/train.yaml": ": ",
 }
-"""Steps for the commands of the page about training, which evaluate on all 10,000 images of MNIST's test set."""
+"""Few steps and few test images for the commands of the page about training."""
 TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
     "images": (["images.md", "serving.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
     "fine-tuning": (["images.md", "fine_tuning.md"], {"netspec data unpack mnist digits": DIGITS + "\n: "}),
