@@ -1,4 +1,4 @@
-"""Record commands and their real output as the picture in the README.
+"""Record commands and their real output as the drawing in the README.
 
     python docs/images/record.py          # from the repository, with netspec installed
 

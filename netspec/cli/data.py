@@ -64,15 +64,15 @@ def show(
     if samples or out is not None:
         writable(target, "--out", ".png")
     report = inspect_data(spec, overrides=overrides or (), split=split, max_samples=read)
-    pictures = str(target) if samples and report.write_pictures(target, samples) else None
-    rows = report.rows(samples) if pictures is None else []
+    sheet = str(target) if samples and report.write_contact_sheet(target, samples) else None
+    rows = report.rows(samples) if sheet is None else []
     if as_json:
         rate = report.rate(seconds)
-        print_json({**report.as_json(), "rows": rows, "samples_per_second": rate, "sheet": pictures})
+        print_json({**report.as_json(), "rows": rows, "samples_per_second": rate, "sheet": sheet})
         return
     print_report(report, rows)
-    if pictures is not None:
-        print(f"\nimages: {pictures}")
+    if sheet is not None:
+        print(f"\nimages: {sheet}")
     # The rate comes last: damaged samples end its measurement, and the statistics above say how many there are.
     if (rate := report.rate(seconds)) is not None:
         print(f"\nloader: {rate:,.0f} samples/s with {report.threads}")

@@ -56,7 +56,7 @@ def explain(
     if input_file is None and (target is not None or label is not None):
         raise InputError("--output and --class explain an image", expected="--input with its path")
     spec, weights = find_weights(spec, weights)
-    from netspec.tools.explain import explain_columns, explain_picture
+    from netspec.tools.explain import explain_columns, explain_image
 
     if input_file is None:
         importances = explain_columns(spec, split=split, weights=weights, device=device)
@@ -71,7 +71,7 @@ def explain(
         ]
         table(columns, rows, right=range(1, len(columns)))
         return
-    explanation = explain_picture(spec, input_file, label=label, output=target, weights=weights, device=device)
+    explanation = explain_image(spec, input_file, label=label, output=target, weights=weights, device=device)
     if as_json:
         facts = {"class": explanation.label, "probability": explanation.probability, "heat": explanation.heat.tolist()}
         print_json(facts)

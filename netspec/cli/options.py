@@ -91,7 +91,7 @@ def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in changes], changes
 
 
-PICTURES = (".svg", ".png")
+CHART_SUFFIXES = (".svg", ".png")
 """Suffixes of charts."""
 
 

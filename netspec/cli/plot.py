@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import PICTURES, Json, files_and_overrides, writable
+from netspec.cli.options import CHART_SUFFIXES, Json, files_and_overrides, writable
 from netspec.cli.output import print_json
 from netspec.errors import InputError, did_you_mean
 
@@ -53,7 +53,7 @@ def plot(
     from netspec.training.charts import as_text
 
     if out is not None:
-        writable(out, "--out", PICTURES)
+        writable(out, "--out", CHART_SUFFIXES)
     sources, overrides = files_and_overrides(words)
     axis = next((name for name in AXES if name == x), None)
     if axis is None:

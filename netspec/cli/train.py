@@ -10,7 +10,7 @@ import typer
 
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import PICTURES, Device, Json, Overrides, Threads, Training, writable
+from netspec.cli.options import CHART_SUFFIXES, Device, Json, Overrides, Threads, Training, writable
 from netspec.cli.output import count, note_compilation, print_json_line, size
 from netspec.cli.workers import start, to_start
 from netspec.errors import InputError, command, counted
@@ -87,7 +87,7 @@ def train(
         others = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
         refuse_other_options(others)
         if out is not None:
-            writable(out, "--out", PICTURES)
+            writable(out, "--out", CHART_SUFFIXES)
         test_rates(spec, changes, weights=weights, device=device, out=out, as_json=as_json)
         return DONE
     if out is not None:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from netspec.data.imaging.annotations import Annotation
-    from netspec.data.imaging.arrays import Picture
+    from netspec.data.imaging.arrays import PillowImage
     from netspec.data.tabular.encodings import ColumnEncoding
 
     Array: TypeAlias = NDArray[Any]
     Samples: TypeAlias = Array | list[Array]
     """One field of a batch: (N, *shape), or a list of N arrays if the samples differ in size."""
-    Raw: TypeAlias = Samples | list[Picture]
+    Raw: TypeAlias = Samples | list[PillowImage]
     """One field as its first transform may receive it: also a list of Pillow images."""
 else:
     Array = Samples = Raw = Any
@@ -127,8 +127,8 @@ class Dataset:
         """
         raise NotImplementedError(f"{type(self).__name__} has no `read`")
 
-    def read_raw(self, indices: Array, pictures: Collection[str]) -> Mapping[str, Raw]:
-        """Read samples like `read`, but possibly leave images in the fields `pictures` as Pillow images."""
+    def read_raw(self, indices: Array, pillow_fields: Collection[str]) -> Mapping[str, Raw]:
+        """Read samples like `read`, but possibly leave images in the fields `pillow_fields` as Pillow images."""
         return self.read(indices)
 
     def read_field(self, name: str, indices: Array) -> Samples:
@@ -316,8 +316,8 @@ class Transform(Spec):
     mixes: ClassVar[bool] = False
     """Whether samples of a batch are mixed. If so, `infer_fields` and `apply_fields` are called instead."""
 
-    accepts_pictures: ClassVar[bool] = False
-    """Whether `apply` accepts Pillow images (`Picture`), as the first transform of a field."""
+    accepts_pillow_images: ClassVar[bool] = False
+    """Whether `apply` accepts Pillow images (`PillowImage`), as the first transform of a field."""
 
     pointwise: ClassVar[bool] = False
     """Whether each value is transformed separately, by a function that depends on its channel only."""

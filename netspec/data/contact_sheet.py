@@ -22,7 +22,7 @@ PAPER, INK, RAW = (255, 255, 255), (20, 20, 20), (0, 110, 200)
 class Strip:
     """A sample: images (H, W, 3) of uint8, the first one before the transforms, and captions."""
 
-    pictures: Sequence[Array]
+    images: Sequence[Array]
     texts: Sequence[str]
     """One caption for all images, or one for each."""
 
@@ -38,7 +38,7 @@ def span_of(images: Sequence[Array]) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1)
 
 
-def picture(image: Array, span: tuple[float, float]) -> Array:
+def displayable(image: Array, span: tuple[float, float]) -> Array:
     """Convert an image (C, H, W) of any type to (H, W, 3) of uint8, in grey unless it has 3 channels or more."""
     low, high = span
     shown = image[:3] if len(image) >= 3 else image.mean(axis=0, keepdims=True)
@@ -72,7 +72,7 @@ def outlined(pixels: Array, boxes: Array, classes: Array) -> Array:
 def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
     """Draw all strips below the title, as many in a row as fit. The first image of each has a frame."""
     font = ImageFont.load_default(TEXT)
-    tiles = [[_tile(image) for image in strip.pictures] for strip in strips]
+    tiles = [[_tile(image) for image in strip.images] for strip in strips]
     wide = max(tile.width for row in tiles for tile in row)
     tall = max(tile.height for row in tiles for tile in row)
     strip_width = max(len(row) for row in tiles) * (wide + GAP) + 2 * GAP

@@ -162,9 +162,9 @@ class DatasetPart(Dataset):
         """Return the samples at `indices` of the part."""
         return self._dataset.read(self._indices[indices])
 
-    def read_raw(self, indices: Array, pictures: Collection[str]) -> Mapping[str, Raw]:
-        """Return the same, possibly with Pillow images in the fields `pictures`."""
-        return self._dataset.read_raw(self._indices[indices], pictures)
+    def read_raw(self, indices: Array, pillow_fields: Collection[str]) -> Mapping[str, Raw]:
+        """Return the same, possibly with Pillow images in the fields `pillow_fields`."""
+        return self._dataset.read_raw(self._indices[indices], pillow_fields)
 
     def read_field(self, name: str, indices: Array) -> Samples:
         """Return one field of samples of the part."""

@@ -281,9 +281,9 @@ class TransformPipeline:
     def read_raw(self, indices: Array) -> Mapping[str, Raw]:
         """Return the samples for `transform_samples`: Pillow images if the first transform accepts these."""
         firsts = {step.name: step.transform for step in reversed(self._steps)}
-        pictures = {name for name, transform in firsts.items() if transform.accepts_pictures}
+        pillow_fields = {name for name, transform in firsts.items() if transform.accepts_pillow_images}
         with located_at(self._split, "source"):
-            return self._dataset.read_raw(indices, pictures)
+            return self._dataset.read_raw(indices, pillow_fields)
 
     def transform_samples(self, batch: Mapping[str, Raw], indices: Array, epoch: int) -> Mapping[str, Samples]:
         """Apply the transforms that treat each sample separately: all but those of `transform_batch`."""

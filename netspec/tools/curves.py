@@ -13,7 +13,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.tools.run_curves import AXES, Axis, read_run_log, run_charts
 from netspec.tools.specs import load_spec
-from netspec.training.chart_pictures import write_picture
+from netspec.training.chart_drawing import write_charts
 from netspec.training.charts import AxisScale, Chart, Curve
 
 MOST_POINTS = 2000
@@ -60,7 +60,7 @@ def plot(
     else:
         charts = _planned_charts(sources, overrides, scale, schedule=schedule)
     if out is not None:
-        write_picture(charts, Path(out))
+        write_charts(charts, Path(out))
     return charts
 
 

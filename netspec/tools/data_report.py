@@ -132,9 +132,9 @@ class DataReport:
                 labels.append(" + ".join(f"{100 * share:.0f} % {title}" for share, title in shares))
         return ", ".join(labels)
 
-    def write_pictures(self, path: str | Path, samples: int) -> bool:
+    def write_contact_sheet(self, path: str | Path, samples: int) -> bool:
         """Write a PNG of N samples, each as read and as prepared in three epochs. False if no field is an image."""
-        from netspec.data.contact_sheet import Strip, contact_sheet, picture, span_of
+        from netspec.data.contact_sheet import Strip, contact_sheet, displayable, span_of
 
         name = self.image
         if name is None:
@@ -151,12 +151,12 @@ class DataReport:
         strips = []
         for row in range(len(indices)):
             shown = ([raw] if was_image else []) + epochs
-            pictures = [
-                self._overlaid(picture(column[row], span), batch, row)
+            images = [
+                self._overlaid(displayable(column[row], span), batch, row)
                 for column, span, batch in zip(columns, spans, shown, strict=True)
             ]
             texts = [self.label(batch, row) for batch in shown]
-            strips.append(Strip(pictures, texts[:1] if len(set(texts)) == 1 else texts))
+            strips.append(Strip(images, texts[:1] if len(set(texts)) == 1 else texts))
         after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
         title = f"{self.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
         sheet = contact_sheet(strips, title)

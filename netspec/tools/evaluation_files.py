@@ -1,4 +1,4 @@
-"""Files of an evaluation: metrics as JSON, tables as CSV, confusion matrices as pictures."""
+"""Files of an evaluation: metrics as JSON, tables as CSV, confusion matrices as charts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netspec.schema.plain_json import json_text
 from netspec.training.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL import Image
 
     from netspec.layers.losses_and_metrics import TableRow
 
@@ -32,8 +32,8 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
         columns, rows = table_cells(table)
         write_atomically(folder / f"{name}.csv", lambda path, rows=rows: _write_csv(path, rows))  # type: ignore[misc]  # mypy infers no type of a lambda's default
         if [row[0] for row in rows[1:]] == columns:
-            picture = confusion_picture(columns, [list(map(float, row[1:])) for row in rows[1:]])
-            write_atomically(folder / f"{name}.png", lambda path, picture=picture: picture.save(path, format="PNG"))  # type: ignore[misc]  # likewise
+            chart = confusion_chart(columns, [list(map(float, row[1:])) for row in rows[1:]])
+            write_atomically(folder / f"{name}.png", lambda path, chart=chart: chart.save(path, format="PNG"))  # type: ignore[misc]  # likewise
 
 
 def table_cells(table: TableRow | Mapping[str, TableRow]) -> tuple[list[str], list[list[str]]]:
@@ -53,7 +53,7 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
 
-def confusion_picture(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> Picture:
+def confusion_chart(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> Image.Image:
     """Draw a confusion matrix: a row for each class, shaded by the share of its samples, with numbers if they fit."""
     from PIL import Image, ImageDraw, ImageFont
 
@@ -61,8 +61,8 @@ def confusion_picture(names: Sequence[str], matrix: Sequence[Sequence[float]]) -
     font = ImageFont.load_default(min(13, max(6, cell - 2)))
     margin = 24 + max(int(font.getlength(name)) for name in names)
     side = cell * len(names)
-    picture = Image.new("RGB", (margin + side + 12, side + margin + 28), PAPER)
-    draw = ImageDraw.Draw(picture)
+    chart = Image.new("RGB", (margin + side + 12, side + margin + 28), PAPER)
+    draw = ImageDraw.Draw(chart)
     for row, column, value, share in _cells(matrix):
         left, top = margin + column * cell, 28 + row * cell
         shade = tuple(round(light + share * (dark - light)) for light, dark in zip(PAPER, FULL, strict=True))
@@ -75,9 +75,9 @@ def confusion_picture(names: Sequence[str], matrix: Sequence[Sequence[float]]) -
         upright = Image.new("RGB", (margin - 12, max(cell, 14)), PAPER)
         ImageDraw.Draw(upright).text((margin - 18, upright.height / 2), name, fill=INK, font=font, anchor="rm")
         turned = upright.rotate(90, expand=True)
-        picture.paste(turned, (int(margin + (index + 0.5) * cell - turned.width / 2), side + 32))
+        chart.paste(turned, (int(margin + (index + 0.5) * cell - turned.width / 2), side + 32))
     draw.text((margin, 6), "rows: actual class, columns: predicted class", fill=INK, font=ImageFont.load_default(13))
-    return picture
+    return chart
 
 
 def _cells(matrix: Sequence[Sequence[float]]) -> Iterator[tuple[int, int, float, float]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 PATCHES = 12
-"""Number of patches along the shorter side of a picture."""
+"""Number of patches along the shorter side of an image."""
 MAX_SAMPLES = 10_000
 """Number of rows that the importance of columns is measured on."""
 REPETITIONS = 3
@@ -34,13 +34,13 @@ REPETITIONS = 3
 
 
 @dataclass(frozen=True)
-class PictureExplanation:
+class ImageExplanation:
     """Changes of a class's probability if parts of an image are covered."""
 
     label: str
     """The class."""
     probability: float
-    """Its probability for the whole picture."""
+    """Its probability for the whole image."""
     heat: Array
     """(H, W): fall of the probability if the part around a pixel is covered; negative: it rises."""
 
@@ -58,33 +58,33 @@ class ColumnImportance:
     """Mean increase of metrics in the unit of the target, by name, if the net learned the target in another unit."""
 
 
-def explain_picture(
+def explain_image(
     source: Source,
-    picture: str | Path,
+    image: str | Path,
     *,
     label: str | None = None,
     output: str | Path | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
-) -> PictureExplanation:
+) -> ImageExplanation:
     """Explain the class of an image by occlusion (Zeiler and Fergus 2014, arXiv:1311.2901).
 
-    Each part of the picture is covered with its mean color; where the probability of the class falls, the class depends
+    Each part of the image is covered with its mean color; where the probability of the class falls, the class depends
     on that part. `source` is a run directory or a training file with `weights`; `label` is a class, by default the most
     probable one. `output` names a PNG file for the image with the heat drawn over it.
 
-    Raises `InputError` if the net does not classify pictures.
+    Raises `InputError` if the net does not classify images.
 
-        >>> netspec.explain_picture("runs/flowers", "rose.jpg", output="why.png").label
+        >>> netspec.explain_image("runs/flowers", "rose.jpg", output="why.png").label
     """
     spec, model = _training_and_model(source, weights, device)
-    arrays = input_arrays(model, spec, Path(picture))
+    arrays = input_arrays(model, spec, Path(image))
     images = [name for name, array in arrays.items() if array.ndim == 4]
     if len(arrays) != 1 or len(images) != 1:
         expected = "a net with one input of images (C, H, W)"
         got = ", ".join(f"`{name}`: {list(array.shape[1:])}" for name, array in arrays.items())
         raise InputError("only classes of images can be explained by covering parts", expected=expected, got=got)
-    image = arrays[images[0]][:1]
+    pixels = arrays[images[0]][:1]
     output_name, decoder = next(iter(decoders_of(spec, model.preprocessing).items()))
 
     def probabilities(batch: Array) -> list[dict[str, float]]:
@@ -100,17 +100,17 @@ def explain_picture(
             for row in range(len(batch))
         ]
 
-    unoccluded = probabilities(image)[0]
+    unoccluded = probabilities(pixels)[0]
     chosen = max(unoccluded, key=unoccluded.__getitem__) if label is None else label
     if chosen not in unoccluded:
         expected = f"one of {listing(list(unoccluded), 10)}"
         raise InputError(f"there is no class {chosen!r}", expected=expected, hint=did_you_mean(chosen, unoccluded))
     heat = _occluded(
-        image, lambda batch: np.array([by_class[chosen] for by_class in probabilities(batch)]), unoccluded[chosen]
+        pixels, lambda batch: np.array([by_class[chosen] for by_class in probabilities(batch)]), unoccluded[chosen]
     )
     if output is not None:
-        _write_heat(Path(picture), heat, Path(output))
-    return PictureExplanation(chosen, unoccluded[chosen], heat)
+        _write_heat(Path(image), heat, Path(output))
+    return ImageExplanation(chosen, unoccluded[chosen], heat)
 
 
 def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:
@@ -134,11 +134,11 @@ def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:
     return total / np.maximum(count, 1)
 
 
-def _write_heat(picture: Path, heat: Array, output: Path) -> None:
+def _write_heat(image: Path, heat: Array, output: Path) -> None:
     """Draw the heat over an image: red where the class depends on it, blue where other classes do."""
     from PIL import Image
 
-    with Image.open(picture) as opened:
+    with Image.open(image) as opened:
         shown = opened.convert("RGB")
     shown = shown.resize((max(256, shown.width), round(max(256, shown.width) * shown.height / shown.width)))
     strength = np.abs(heat) / max(float(np.abs(heat).max()), 1e-12)

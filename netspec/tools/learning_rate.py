@@ -27,7 +27,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant
 from netspec.tools.specs import load_train
-from netspec.training.chart_pictures import write_picture
+from netspec.training.chart_drawing import write_charts
 from netspec.training.charts import AxisScale, Chart, Curve
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
@@ -140,7 +140,7 @@ def find_learning_rate(
         first, losses, diverged = _losses(spec, compiler, loader, rates)
     result = _evaluate(spec, rates, first, losses, diverged=diverged)
     if out is not None:
-        write_picture(result.charts(), Path(out))
+        write_charts(result.charts(), Path(out))
     return result
 
 

@@ -22,8 +22,8 @@ from netspec.tools.model_script import (
     ScriptOutput,
     ScriptTable,
     arguments,
-    picture_preparation,
-    reads_pictures,
+    image_preparation,
+    reads_images,
     script_text,
 )
 from netspec.training.decoding import Decoder
@@ -155,7 +155,7 @@ def _inputs_and_outputs(
         shape = ", ".join("?" if dim is None else str(dim) for dim in dims)
         return f"| `{name}` | [{shape}] | {dtype} | {meaning} |"
 
-    pictures = table is None and reads_pictures(inputs)
+    images = table is None and reads_images(inputs)
     encodings = {} if table is None else table.columns.encodings
     head = ("| name | shape | type | meaning |", "| --- | --- | --- | --- |")
     yield from ("## Inputs", "", *head)
@@ -164,7 +164,7 @@ def _inputs_and_outputs(
         if name in encodings:
             yield row(name, dims, types[name], _column_meaning(encodings[name]))
             continue
-        meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column" if pictures else "one row per sample"
+        meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column" if images else "one row per sample"
         yield row(name, dims, types[name], meaning)
     yield from ("", "## Outputs", "", *head)
     for output in outputs:
@@ -194,16 +194,16 @@ def _preprocessing(deployed: DeployedModel | None, inputs: Inputs, left_out: Seq
     if left_out:
         yield from ("Not in the model; the program that runs it must do this:", "")
         yield from (f"- {line}" for line in left_out)
-    elif not reads_pictures(inputs):
+    elif not reads_images(inputs):
         yield "Nothing else is needed: the model takes raw samples."
-    if reads_pictures(inputs):
-        pictures = [picture_preparation(image) for image in inputs.values() if image is not None]
-        yield from (f"{line} `{SCRIPT}` does this." for line in pictures)
+    if reads_images(inputs):
+        images = [image_preparation(image) for image in inputs.values() if image is not None]
+        yield from (f"{line} `{SCRIPT}` does this." for line in images)
     yield ""
 
 
 def _how_to_run(report: ExportReport, inputs: Inputs, table: ScriptTable | None) -> Iterator[str]:
-    libraries = "numpy onnxruntime" + " pillow" * (table is None and reads_pictures(inputs))
+    libraries = "numpy onnxruntime" + " pillow" * (table is None and reads_images(inputs))
     yield from (
         "## Run",
         "",

@@ -90,10 +90,10 @@ class ScriptOutput:
 def script_text(model: str, inputs: Inputs, outputs: list[ScriptOutput], table: ScriptTable | None = None) -> str:
     """Return the script for a model file of this name.
 
-    Rows are read from a table, and pictures if the only input takes their pixels; anything else is read as arrays from
+    Rows are read from a table, and images if the only input takes their pixels; anything else is read as arrays from
     an .npz file.
     """
-    pictures = table is None and reads_pictures(inputs)
+    images = table is None and reads_images(inputs)
     named = [output for output in outputs if output.has_names]
     lines = [f'"""Run {model}: python {SCRIPT} {arguments(inputs, table)} ({WRITTEN_BY})."""', ""]
     lines += (
@@ -101,7 +101,7 @@ def script_text(model: str, inputs: Inputs, outputs: list[ScriptOutput], table: 
         + ["import json"] * bool(named)
         + ["import sys", "from pathlib import Path", "", "import numpy as np"]
     )
-    lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * pictures, ""]
+    lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * images, ""]
     lines.append(f'session = onnxruntime.InferenceSession(str(Path(__file__).with_name("{model}")))')
     if named:
         lines.append("metadata = session.get_modelmeta().custom_metadata_map")
@@ -109,10 +109,10 @@ def script_text(model: str, inputs: Inputs, outputs: list[ScriptOutput], table: 
     if table is not None:
         lines += _of_rows(table, outputs)
     else:
-        lines += _of_pictures(inputs, outputs) if pictures else _of_arrays(inputs, outputs)
+        lines += _of_images(inputs, outputs) if images else _of_arrays(inputs, outputs)
     several = len(outputs) > 1
     for output in outputs:
-        lines += [f"    {line}" for line in _printed(output, "0" if pictures else "row", several=several)]
+        lines += [f"    {line}" for line in _printed(output, "0" if images else "row", several=several)]
     return "\n".join(lines) + "\n"
 
 
@@ -120,10 +120,10 @@ def arguments(inputs: Inputs, table: ScriptTable | None = None) -> str:
     """Return the arguments of the script for these inputs."""
     if table is not None:
         return "TABLE.csv"
-    return "PICTURE..." if reads_pictures(inputs) else "ARRAYS.npz"
+    return "IMAGE..." if reads_images(inputs) else "ARRAYS.npz"
 
 
-def reads_pictures(inputs: Inputs) -> bool:
+def reads_images(inputs: Inputs) -> bool:
     """Return whether the script for these inputs reads images: the only input takes pixels, at most resized."""
     image, *others = inputs.values()
     if others or image is None or image.type.dtype != "uint8" or len(image.type.shape) != 3 or image.type.ragged:
@@ -135,23 +135,23 @@ def _is_plain_resizing(step: object) -> bool:
     return isinstance(step, Resizing) and step.antialias and not (step.crop_to_aspect_ratio or step.pad_to_aspect_ratio)
 
 
-def picture_preparation(image: DeployedInput) -> str:
-    """Return what must be done to a picture before it is an input of the model, as a sentence."""
+def image_preparation(image: DeployedInput) -> str:
+    """Return what must be done to an image before it is an input of the model, as a sentence."""
     channels, height, width = image.type.shape
     assert channels is not None
     resized = _resized(image)
     size = (
         f", and resize it to {height} × {width} pixels (height × width) by Pillow's {resized} filter" if resized else ""
     )
-    return f"Rotate the picture as its EXIF data says, convert it to Pillow's mode `{_MODES[channels]}`{size}."
+    return f"Rotate the image as its EXIF data says, convert it to Pillow's mode `{_MODES[channels]}`{size}."
 
 
 def _resized(image: DeployedInput) -> str:
-    """Return the interpolation by which pictures are resized to the size of the input; empty if they are not."""
+    """Return the interpolation by which images are resized to the size of the input; empty if they are not."""
     return next((step.interpolation for step in image.before if isinstance(step, Resizing)), image.resized)
 
 
-def _of_pictures(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
+def _of_images(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read images one by one, as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
     assert image is not None

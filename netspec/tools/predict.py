@@ -20,7 +20,7 @@ from netspec.tools.evaluation_files import write_evaluation
 from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.prediction_files import AnsweredBatch, write_answers
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, precision_of, rounding_of
-from netspec.training.decoding import Column, Decoder, boxes_in_picture, decoders_of
+from netspec.training.decoding import Column, Decoder, boxes_in_image, decoders_of
 from netspec.training.evaluation import Evaluation
 from netspec.training.evaluation import test as evaluate_weights
 from netspec.training.model import Model
@@ -330,7 +330,7 @@ def answers_of(batch: PredictedBatch, decoders: Mapping[str, Decoder], top: int)
                 values = [_resized(mask, size) for mask, size in zip(values, batch.sizes, strict=True)]
             if column == "boxes" and batch.windows is not None:
                 values = [
-                    boxes if window is None else boxes_in_picture(boxes, window)
+                    boxes if window is None else boxes_in_image(boxes, window)
                     for boxes, window in zip(values, batch.windows, strict=True)
                 ]
             columns[column if len(decoders) == 1 else f"{output}.{column}"] = values

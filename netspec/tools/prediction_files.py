@@ -21,7 +21,7 @@ from netspec.training.decoding import BOX_EDGES, Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from PIL.Image import Image as Picture
+    from PIL import Image
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def write_answers(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     """
     check_output(path)
     if is_folder(path):
-        _write_pictures(path, batches)
+        _write_images(path, batches)
     elif path.suffix.lower() == ".npz":
         write_npz(path, _joined(batches))
     else:
@@ -181,7 +181,7 @@ def _column(problem: str, batch: AnsweredBatch, *names: str) -> str:
     return found
 
 
-def _write_pictures(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
+def _write_images(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
     """Write a PNG for each sample: a mask with a palette, whose pixels are class indices, or the image with boxes.
 
     It has the name of the sample's file, `FOLDER/NAME.png`; `classes.txt` names the classes of masks. Raises
@@ -203,15 +203,15 @@ def _write_pictures(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
                     got=f"{written[file]} and {name}",
                 )  # fmt: skip
             written[file] = name
-            picture = _mask_picture(answer) if column == "mask" else _picture_with_boxes(name, answer, batch.classes)
-            write_atomically(folder / file, lambda path, picture=picture: picture.save(path, format="PNG"))  # type: ignore[misc]  # likewise
+            image = _mask_image(answer) if column == "mask" else _image_with_boxes(name, answer, batch.classes)
+            write_atomically(folder / file, lambda path, image=image: image.save(path, format="PNG"))  # type: ignore[misc]  # likewise
 
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _mask_picture(mask: NDArray[Any]) -> Picture:
+def _mask_image(mask: NDArray[Any]) -> Image.Image:
     from PIL import Image
 
     from netspec.data.imaging.palette import class_colors
@@ -221,17 +221,17 @@ def _mask_picture(mask: NDArray[Any]) -> Picture:
     return image
 
 
-def _picture_with_boxes(name: str, boxes: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Picture:
+def _image_with_boxes(name: str, boxes: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Image.Image:
     """Return the image in a file with its boxes, each labelled with its class and score."""
     if not Path(name).is_file():
         raise InputError("boxes can only be drawn on images in files", expected="files as --input", got=name)
     from netspec.data.imaging.box_drawing import with_boxes
     from netspec.data.readers.decode import ImageDecoder
 
-    picture = ImageDecoder(3, None, "bilinear").picture(Path(name), name).pillow()
+    image = ImageDecoder(3, None, "bilinear").read_pillow(Path(name), name).pillow()
     labels = [f"{box['class']} {box['score']:.0%}" for box in boxes]
     numbers = [classes.index(box["class"]) if box["class"] in classes else int(box["class"]) for box in boxes]
-    return with_boxes(picture, [tuple(box[edge] for edge in BOX_EDGES) for box in boxes], numbers, labels)
+    return with_boxes(image, [tuple(box[edge] for edge in BOX_EDGES) for box in boxes], numbers, labels)
 
 
 WRITERS: dict[str, Callable[[Path, Iterable[AnsweredBatch]], None]] = {

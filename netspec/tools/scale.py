@@ -38,7 +38,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.solvers.sgd import SGD
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
 from netspec.tools.timing import Timing, time_net
-from netspec.training.chart_pictures import write_picture
+from netspec.training.chart_drawing import write_charts
 from netspec.training.charts import AxisScale, Chart, Curve
 
 LARGEST = 256
@@ -149,7 +149,7 @@ class ScalingReport:
 
     def write_svg(self, path: Path) -> None:
         """Write the charts to an SVG file."""
-        write_picture(self.charts(), path)
+        write_charts(self.charts(), path)
 
     def missing(self) -> Iterator[str]:
         """Reasons why strategies have no prediction for some numbers of workers, one line per strategy."""

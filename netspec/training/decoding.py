@@ -172,7 +172,7 @@ def _box_answer(row: Sequence[float], classes: Sequence[str]) -> dict[str, Any]:
     return {"class": _named(classes, int(label)), "score": round(score, 6), **dict(zip(BOX_EDGES, edges, strict=True))}
 
 
-def boxes_in_picture(boxes: Sequence[dict[str, Any]], window: Sequence[float]) -> list[dict[str, Any]]:
+def boxes_in_image(boxes: Sequence[dict[str, Any]], window: Sequence[float]) -> list[dict[str, Any]]:
     """Return boxes in pixels of an image, of which the net sees a window: left, top, right and bottom edge."""
     left, top, right, bottom = window
     scale = {

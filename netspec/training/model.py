@@ -129,7 +129,7 @@ class Model:
         - samples, as `source: python` takes them;
         - a source: a mapping such as `{"source": "image_folder", "path": "photos"}`;
         - a loader;
-        - of a model that comes with its training: a path or a list of paths; a picture of Pillow or a list of these;
+        - of a model that comes with its training: a path or a list of paths; a Pillow image or a list of these;
           a list of rows, `[{"age": 39, "job": "clerk"}]`, or a data frame; texts as rows,
           `[{"text": "…"}]`.
 

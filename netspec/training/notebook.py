@@ -11,7 +11,7 @@ from typing import Any
 
 from netspec.compile import Compiler, ProgramKind
 from netspec.compile.layer_costs import layer_costs
-from netspec.training.chart_pictures import as_svg
+from netspec.training.chart_drawing import as_svg
 from netspec.training.charts import Chart, Curve
 from netspec.training.evaluation import Evaluation
 from netspec.training.events import SPLITS, Event, format_event

@@ -22,8 +22,8 @@ from netspec.errors import InputError, Problem, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import learned_of, wanted_inputs
+from netspec.training.image_windows import Window, image_window, moving_transforms
 from netspec.training.model import DEFAULT_BATCH, Model
-from netspec.training.picture_windows import Window, moving_transforms, picture_window
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ def predict_files(
     """Yield the net's outputs for every sample of files in the format of the test data, or of the training data.
 
     The transforms of that data are applied, with the values learned in training. The files do not need fields that
-    only the loss reads. `split` describes the format of the files if it is another one. With `skip`, pictures, sounds
+    only the loss reads. `split` describes the format of the files if it is another one. With `skip`, images, sounds
     and texts that cannot be read are left out. Raises `InputError` if the data has no such format, or with all problems
     of a file.
     """
@@ -68,7 +68,7 @@ def predict_files(
     for identities, batch in preparation.batches(paths, batch_size, split, skip=skip):
         outputs = model.predict(batch.inputs, len(batch))
         yield PredictedBatch(
-            identities, outputs, preparation.picture_sizes(identities), preparation.picture_windows(identities),
+            identities, outputs, preparation.image_sizes(identities), preparation.image_windows(identities),
             tuple(sample.problems[0] for sample in batch.skipped),
         )  # fmt: skip
 
@@ -83,10 +83,10 @@ class FilePreparation:
         self._inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
         self._known = model.compiler.spec.inputs
         self._seed = spec.train.seed
-        self._shows_whole_pictures = False
+        self._shows_whole_images = False
         """Whether the samples of the current source are images that are at most resized."""
         self._moves: list[ImageTransform] | None = None
-        """The transforms that move positions in the pictures of the current source, if it has pictures."""
+        """The transforms that move positions in the images of the current source, if it has images."""
         self._read_size: tuple[int, int] | None = None
 
     def batches(
@@ -104,7 +104,7 @@ class FilePreparation:
             with open_loader(
                 source, seed=self._seed, wanted=self._inputs, known=self._known, learned=self.learned
             ) as loader:
-                self._shows_whole_pictures = isinstance(source, ImageFileSource) and all(
+                self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
                     for _, transform in loader.transforms
                 )
@@ -117,15 +117,15 @@ class FilePreparation:
                     ids[origins[0][0]] = [origin for _, origin in origins]
                     yield ids, batch
 
-    def picture_sizes(self, ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]] | None:
+    def image_sizes(self, ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]] | None:
         """Return height and width of the images of a batch of `batches`; None if the net does not see all of them."""
-        return _sizes(ids) if self._shows_whole_pictures else None
+        return _sizes(ids) if self._shows_whole_images else None
 
-    def picture_windows(self, ids: Mapping[str, Sequence[str | int]]) -> list[Window | None] | None:
-        """Return the part of each picture of a batch that the net sees; None if samples are not files of pictures."""
+    def image_windows(self, ids: Mapping[str, Sequence[str | int]]) -> list[Window | None] | None:
+        """Return the part of each image of a batch that the net sees; None if samples are not files of images."""
         if self._moves is None:
             return None
-        return [picture_window(self._moves, size, self._read_size) for size in _sizes(ids)]
+        return [image_window(self._moves, size, self._read_size) for size in _sizes(ids)]
 
 
 def _sizes(ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]]:

@@ -31,7 +31,7 @@ def sample_kind(split: Source) -> str:
     if isinstance(split, FileSource):
         return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "sound")
     try:
-        return "image" if images_like(split, [Path("picture.png")]) else "arrays"
+        return "image" if images_like(split, [Path("image.png")]) else "arrays"
     except InputError:  # the training data is missing
         return "arrays"
 
@@ -41,17 +41,17 @@ def is_raw(samples: object, inputs: Iterable[str]) -> bool:
 
     A list of mappings by the names of the net's `inputs` does not: its arrays are passed to the net unchanged.
     """
-    if isinstance(samples, (str, Path)) or is_picture(samples) or is_data_frame(samples):
+    if isinstance(samples, (str, Path)) or is_pillow_image(samples) or is_data_frame(samples):
         return True
     if not isinstance(samples, list) or not samples:
         return False
     first = samples[0]
     if isinstance(first, Mapping):
         return not set(first) <= set(inputs) or any(isinstance(value, str) for value in first.values())
-    return isinstance(first, (str, Path)) or is_picture(first)
+    return isinstance(first, (str, Path)) or is_pillow_image(first)
 
 
-def is_picture(sample: object) -> bool:
+def is_pillow_image(sample: object) -> bool:
     """Return whether a sample is a Pillow image, without importing Pillow."""
     return hasattr(sample, "getbands") and hasattr(sample, "save")
 
@@ -79,8 +79,8 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
         return
     kind = sample_kind(split)
     with _temporary_folder() as folder:
-        if all(map(is_picture, items)) and kind == "image":
-            yield list(_write_pictures(items, folder)), split
+        if all(map(is_pillow_image, items)) and kind == "image":
+            yield list(_write_images(items, folder)), split
         elif all(isinstance(item, Mapping) for item in items) and isinstance(split, TableSource):
             yield write_rows(items, split, folder)
         elif all(isinstance(item, Mapping) and isinstance(item.get(TEXT), str) for item in items) and kind == "text":
@@ -125,14 +125,14 @@ def _expected(kind: str) -> str:
     }.get(kind, "paths of files, or arrays by the names of the inputs")
 
 
-def _write_pictures(pictures: Sequence[Any], folder: Path) -> Iterator[Path]:
-    for number, picture in enumerate(pictures):
-        path = folder / f"picture{number:06d}.png"
+def _write_images(images: Sequence[Any], folder: Path) -> Iterator[Path]:
+    for number, image in enumerate(images):
+        path = folder / f"image{number:06d}.png"
         try:
-            picture.save(path)
+            image.save(path)
         except OSError as error:
-            message = f"picture {number + 1} cannot be written as PNG: {error}"
-            raise InputError(message, hint='`picture.convert("RGB")`') from None
+            message = f"image {number + 1} cannot be written as PNG: {error}"
+            raise InputError(message, hint='`image.convert("RGB")`') from None
         yield path
 
 

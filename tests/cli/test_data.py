@@ -1,4 +1,4 @@
-"""`netspec data`: figures of what a training reads, pictures of what transforms make of it, damaged data told."""
+"""`netspec data`: figures of what a training reads, images of what transforms make of it, damaged data told."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pixels_of(photos) -> np.ndarray:
     return np.stack([np.asarray(Image.open(file)) for file in sorted(photos.rglob("*.png"))]).astype(np.float64)
 
 
-def test_figures_and_pictures_of_images(netspec, work, photos):
+def test_summary_and_contact_sheet_of_images(netspec, work, photos):
     result = netspec("data", "show", "photos_train.yaml", *QUICK)
     assert (result.status, result.err) == (0, "")
     assert result.out.startswith("train: 10 samples of `image_folder`\n")
@@ -71,7 +71,7 @@ def test_figures_and_pictures_of_images(netspec, work, photos):
     assert result.out.endswith("images: data_train.png\n")
     with Image.open(work / "data_train.png") as sheet:
         assert sheet.format == "PNG"
-        # Pictures of 14 × 16 pixels are shown 6 times as large: one framed, three prepared ones of 12 × 12, 8 times.
+        # Images of 14 × 16 pixels are shown 6 times as large: one framed, three prepared ones of 12 × 12, 8 times.
         assert sheet.width > 4 * 84
         colours = np.asarray(sheet.convert("RGB")).reshape(-1, 3)
         assert (colours == (0, 110, 200)).all(axis=1).sum() > 10 * 300  # frames of ten samples
@@ -148,7 +148,7 @@ def test_warnings_of_pillow_are_not_printed(netspec, photos):
 def test_samples_that_are_no_images_are_printed_as_rows(netspec, work):
     result = netspec("data", "show", "train.yaml", "--samples", "2", *QUICK)
     assert (result.status, result.err) == (0, "")
-    assert "pictures" not in result.out
+    assert "images" not in result.out
     assert not list(work.glob("*.png"))
     rows = netspec("data", "show", "train.yaml", "--samples", "2", "--json", *QUICK).json["rows"]
     with np.load(work / "blobs.npz") as stored:

@@ -46,24 +46,24 @@ train: {max_steps: 300, seed: 1}
 COLORS = {"red": (220, 20, 20), "green": (20, 220, 20)}
 COLUMNS = ["file", "class", "score", "x1", "y1", "x2", "y2"]
 HEIGHT, WIDTH = 32, 64
-"""Size of the pictures, which have 2 × 2 fields."""
+"""Size of the images, which have 2 × 2 fields."""
 
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Twelve pictures of four fields, some of them red or green; the ids of their classes are 7 and 3."""
+    """Twelve images of four fields, some of them red or green; the ids of their classes are 7 and 3."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     random, annotations, images = np.random.default_rng(3), list[dict[str, Any]](), list[dict[str, Any]]()
     for number in range(12):
-        picture = Image.new("RGB", (WIDTH, HEIGHT), (20, 20, 20))
+        image = Image.new("RGB", (WIDTH, HEIGHT), (20, 20, 20))
         for field, kind in enumerate(random.choice(["", "red", "green"], 4)):
             if kind:
                 corner = field % 2 * WIDTH // 2, field // 2 * HEIGHT // 2
-                picture.paste(COLORS[kind], (*corner, corner[0] + WIDTH // 2, corner[1] + HEIGHT // 2))
+                image.paste(COLORS[kind], (*corner, corner[0] + WIDTH // 2, corner[1] + HEIGHT // 2))
                 entry = {"id": len(annotations), "image_id": number, "category_id": {"red": 7, "green": 3}[kind]}
                 annotations.append({**entry, "bbox": [*corner, WIDTH // 2, HEIGHT // 2]})
-        picture.save(f"photos/{number:03d}.png")
+        image.save(f"photos/{number:03d}.png")
         images.append({"id": number, "file_name": f"{number:03d}.png"})
     categories = [{"id": 7, "name": "red"}, {"id": 3, "name": "green"}]
     document = {"images": images, "annotations": annotations, "categories": categories}
@@ -74,7 +74,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def boxes_of(number: int) -> list[tuple[str, float, float, float, float]]:
-    """Class and edges of the boxes of a picture."""
+    """Class and edges of the boxes of an image."""
     document = json.loads(Path("boxes.json").read_text())
     names = {category["id"]: category["name"] for category in document["categories"]}
     boxes = [
@@ -119,8 +119,8 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
         (entry["image_id"], entry["category_id"], *entry["bbox"]) for entry in expected
     }
 
-    with Image.open("photos/003.png") as picture:
-        answered = predict("run", [picture.copy()], device="reference").answers
+    with Image.open("photos/003.png") as image:
+        answered = predict("run", [image.copy()], device="reference").answers
     assert found_boxes(answered["boxes"][0]) == boxes_of(3)
     service = PredictionService("run", device="reference", max_batch=1)
     try:
@@ -131,15 +131,15 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     assert found_boxes(answer["boxes"]) == boxes_of(3)
 
 
-def test_boxes_are_drawn_on_pictures(netspec: Netspec, photos: Path) -> None:
+def test_boxes_are_drawn_on_images(netspec: Netspec, photos: Path) -> None:
     settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0")
     assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
     assert netspec("predict", "run", "--input", "photos", "--output", "drawn").status == 0
     for number in range(12):
-        with Image.open(f"drawn/{number:03d}.png") as drawn, Image.open(f"photos/{number:03d}.png") as picture:
-            assert drawn.size == (WIDTH * 6, HEIGHT * 6)  # small pictures are enlarged
-            assert np.asarray(drawn.resize(picture.size, Image.Resampling.NEAREST)).shape == np.asarray(picture).shape
-            assert len(drawn.getcolors(2**20) or []) > len(picture.getcolors(2**20) or [])
+        with Image.open(f"drawn/{number:03d}.png") as drawn, Image.open(f"photos/{number:03d}.png") as image:
+            assert drawn.size == (WIDTH * 6, HEIGHT * 6)  # small images are enlarged
+            assert np.asarray(drawn.resize(image.size, Image.Resampling.NEAREST)).shape == np.asarray(image).shape
+            assert len(drawn.getcolors(2**20) or []) > len(image.getcolors(2**20) or [])
     Path("more").mkdir()
     Path("photos/000.png").rename("more/001.png")
     result = netspec("predict", "run", "--input", "photos", "more", "--output", "again")
@@ -154,8 +154,8 @@ def test_boxes_are_drawn_on_pictures(netspec: Netspec, photos: Path) -> None:
         ("{type: CenterCrop, height: 32, width: 32}, {type: Resizing, height: 16, width: 16}", 16),
     ],
 )
-def test_boxes_are_placed_in_pictures_that_are_padded_or_cropped(netspec, photos, steps: str, shift: int) -> None:
-    """Every cell of the grid predicts its own area: the padding above and below, or the middle of the picture."""
+def test_boxes_are_placed_in_images_that_are_padded_or_cropped(netspec, photos, steps: str, shift: int) -> None:
+    """Every cell of the grid predicts its own area: the padding above and below, or the middle of the image."""
     Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))
     settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0", "solver.learning_rate=1e-9")
     assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
@@ -163,7 +163,7 @@ def test_boxes_are_placed_in_pictures_that_are_padded_or_cropped(netspec, photos
     edges = {(box["x1"], box["y1"], box["x2"], box["y2"]) for box in json.loads(line)["boxes"]}
     if shift:  # 32 × 32 pixels in the middle, of which each cell has a quarter
         assert edges == {(x, y, x + 16, y + 16) for x in (16, 32) for y in (0, 16)}
-    else:  # 64 × 64 pixels, of which the picture is the rows 16 to 48
+    else:  # 64 × 64 pixels, of which the image is the rows 16 to 48
         assert edges == {(x, y, x + 32, y + 32) for x in (0, 32) for y in (-16, 16)}
 
 

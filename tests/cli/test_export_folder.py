@@ -15,7 +15,7 @@ from tests.cli.conftest import Netspec
 
 PHOTOS = """
 netspec: 1
-description: Red or blue pictures.
+description: Red or blue images.
 net:
   netspec: 1
   name: colors
@@ -44,7 +44,7 @@ RESIZING = {"SIZE": "channels: 3", "STEPS": "{type: Resizing, height: 6, width: 
 
 @pytest.fixture
 def photos(work: Path) -> list[str]:
-    """Twelve noisy pictures of different sizes, red or blue, and one in each more mode that files have."""
+    """Twelve noisy images of different sizes, red or blue, and one in each more mode that files have."""
     random = np.random.default_rng(0)
     for index in range(12):
         folder = Path("photos") / ("blue", "red")[index % 2]
@@ -96,9 +96,9 @@ def test_the_card_describes_the_model(netspec, photos):
     deployed(netspec, {**CLASSES, **SIZE})
     card = Path("deployed/README.md").read_text()
     for part in (
-        "# colors", "Red or blue pictures.", "chooses one of 2 classes", "| `image` | [N, 3, 6, 8] | uint8 | pixels",
+        "# colors", "Red or blue images.", "chooses one of 2 classes", "| `image` | [N, 3, 6, 8] | uint8 | pixels",
         "| `probabilities` | [N, 2] | float32 | probability of each class |", "blue (0), red (1)",
-        "In the model: Rescaling, softmax.", "python run.py PICTURE...", "| test | 12 | 0.", "after ",
+        "In the model: Rescaling, softmax.", "python run.py IMAGE...", "| test | 12 | 0.", "after ",
         "mode `RGB`, and resize it to 6 × 8 pixels (height × width) by Pillow's bilinear filter. `run.py` does this.",
     ):  # fmt: skip
         assert part in card, part
@@ -112,7 +112,7 @@ def test_the_script_resizes_as_the_data_does(netspec, photos, kind, steps):
     assert lines_of_script(*photos) == predicted(photos)
 
 
-def test_a_net_without_pictures_reads_arrays(netspec, trained):
+def test_a_net_without_images_reads_arrays(netspec, trained):
     result = netspec("export", "run", "--output", "deployed")
     assert result.status == 0, result.err
     features = np.load("blobs.npz")["features"][:5]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from netspec.tools.run_curves import short_names
-from netspec.training.chart_pictures import BOTTOM, HEIGHT, RIGHT, WIDTH, as_svg
+from netspec.training.chart_drawing import BOTTOM, HEIGHT, RIGHT, WIDTH, as_svg
 from netspec.training.charts import AxisScale, Chart, Curve, as_text, number, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -80,15 +80,15 @@ def test_a_chart_is_drawn_in_the_terminal(netspec, work):
     assert max(map(len, lines)) <= 100
 
 
-def test_an_svg_is_a_picture_of_it(netspec, work):
+def test_a_chart_is_written_as_svg(netspec, work):
     result = netspec("plot", "train.yaml", COSINE, "--schedule", "--out", "rate.svg")
     assert result.status == 0
-    picture = ET.parse(work / "rate.svg").getroot()
-    (line,) = picture.iter(f"{SVG}polyline")
+    drawing = ET.parse(work / "rate.svg").getroot()
+    (line,) = drawing.iter(f"{SVG}polyline")
     points = [tuple(map(float, point.split(","))) for point in line.get("points", "").split()]
     assert len(points) == 12
     assert all(y < z for (_, y), (_, z) in pairwise(points)), "down the page, as the rate falls"
-    assert "learning rate" in [text.text for text in picture.iter(f"{SVG}text")]
+    assert "learning rate" in [text.text for text in drawing.iter(f"{SVG}text")]
 
 
 def test_the_figures_of_a_run(netspec, trained):
@@ -141,18 +141,18 @@ def test_values_without_a_logarithm_are_left_out():
 def test_a_single_value_is_a_dot_inside_of_the_axes_and_a_line_of_text():
     curves = [Curve("training", [1, 40], [3.0, 1.2]), Curve("test", [40], [0.9])]
     chart = Chart("loss", "step", curves)
-    picture = ET.fromstring(as_svg([chart]))
-    dot, legend = picture.findall("{*}circle")
-    assert dot.get("fill") == legend.get("fill") != picture.findall("{*}polyline")[0].get("stroke")
+    drawing = ET.fromstring(as_svg([chart]))
+    dot, legend = drawing.findall("{*}circle")
+    assert dot.get("fill") == legend.get("fill") != drawing.findall("{*}polyline")[0].get("stroke")
     radius = float(dot.get("r", ""))
     assert float(dot.get("cx", "")) + radius < WIDTH - RIGHT
     assert float(dot.get("cy", "")) + radius < HEIGHT - BOTTOM
     assert list(as_text(chart, 70))[-2:] == ["loss: test", "  0.9 at step 40"]
 
 
-def test_text_in_a_picture_is_escaped():
-    picture = as_svg([Chart("a < b & c", "step", [Curve("<x>", [1, 2], [1.0, 1.0])])])
-    assert "a < b & c" in [text.text for text in ET.fromstring(picture).iter(f"{SVG}text")]
+def test_text_in_a_drawing_is_escaped():
+    drawing = as_svg([Chart("a < b & c", "step", [Curve("<x>", [1, 2], [1.0, 1.0])])])
+    assert "a < b & c" in [text.text for text in ET.fromstring(drawing).iter(f"{SVG}text")]
 
 
 def test_numbers_of_axes_are_round():
@@ -183,22 +183,22 @@ def test_runs_are_drawn_in_the_same_charts_named_by_what_differs(netspec, two_ru
     assert labels[: len(labels) // 2] == labels[len(labels) // 2 :], "both have the same scale"
 
 
-def test_a_run_has_one_color_in_a_picture_and_dashes_for_training(netspec, two_runs):
+def test_a_run_has_one_color_in_a_drawing_and_dashes_for_training(netspec, two_runs):
     assert netspec("plot", "slow", "fast", "--out", "runs.svg").status == 0
-    picture = ET.parse(two_runs / "runs.svg").getroot()
-    lines = [(line.get("stroke"), line.get("stroke-dasharray")) for line in picture.iter(f"{SVG}polyline")]
+    drawing = ET.parse(two_runs / "runs.svg").getroot()
+    lines = [(line.get("stroke"), line.get("stroke-dasharray")) for line in drawing.iter(f"{SVG}polyline")]
     slow, fast = "#0072b2", "#d55e00"
     assert lines == [(slow, "6 3"), (slow, None), (fast, "6 3"), (fast, None)] * 2
-    texts = [text.text for text in picture.iter(f"{SVG}text")]
+    texts = [text.text for text in drawing.iter(f"{SVG}text")]
     assert texts.count("slow: learning_rate.initial 0.01") == 2
     assert texts.count("training") == texts.count("test") == 2
 
 
 def test_a_png_shows_the_curves_in_their_colors(netspec, two_runs):
     assert netspec("plot", "slow", "fast", "--metric", "loss", "--out", "runs.png").status == 0
-    with Image.open(two_runs / "runs.png") as picture:
-        colors = {color for count, color in picture.getcolors(1 << 24) or [] if count > 50}
-        assert picture.width == 1440
+    with Image.open(two_runs / "runs.png") as drawing:
+        colors = {color for count, color in drawing.getcolors(1 << 24) or [] if count > 50}
+        assert drawing.width == 1440
     assert {(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (255, 255, 255)} <= colors
 
 

@@ -232,7 +232,7 @@ data: {train: {source: npz, path: data.npz, batch_size: 2}}
 """
 
 
-def test_masks_are_written_as_pictures(netspec, tmp_path, monkeypatch):
+def test_masks_are_written_as_images(netspec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images = np.random.default_rng(1).random((3, 1, 4, 6), np.float32)
     np.savez("data.npz", image=images, mask=(3 * images[:, 0]).astype(np.int32))
@@ -277,26 +277,26 @@ def test_a_report_has_class_names_and_files(netspec, tmp_path, monkeypatch):
     header, *rows = Path("results/confusion_matrix.csv").read_text().splitlines()
     assert header == ",ant,bee"
     assert [row.split(",")[0] for row in rows] == ["ant", "bee"]
-    with Image.open("results/confusion_matrix.png") as picture:
-        assert picture.width > 88  # two cells of 44 pixels and the names
+    with Image.open("results/confusion_matrix.png") as image:
+        assert image.width > 88  # two cells of 44 pixels and the names
 
 
 @pytest.fixture
 def gray_photos(netspec, tmp_path, monkeypatch):
-    """A run that classifies gray pictures, and seven pictures of which two cannot be read."""
+    """A run that classifies gray images, and seven images of which two cannot be read."""
     monkeypatch.chdir(tmp_path)
     for index in range(7):
         Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 6), index, np.uint8)).save(f"photos/{index % 2}/{index}.png")
     Path("train.yaml").write_text(IMAGES.replace("SOURCE", FOLDER))
     assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
-    Path("photos/0/2.png").write_text("no picture")
+    Path("photos/0/2.png").write_text("no image")
     Path("photos/1/5.png").write_bytes(Path("photos/1/5.png").read_bytes()[:50])
     return tmp_path
 
 
 @pytest.mark.parametrize("given", [["photos"], ["photos/*/*.png"], ["photos/0", "photos/1"]])
-def test_pictures_that_cannot_be_read_are_reported_and_the_others_predicted(netspec, gray_photos, given):
+def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspec, gray_photos, given):
     result = netspec("predict", "run", "--input", *given, "--output", "out.csv", "--batch-size", "2")
     assert result.status == 1
     files = [Path(line.split(",")[0]).name for line in Path("out.csv").read_text().splitlines()[1:]]
@@ -309,13 +309,13 @@ def test_pictures_that_cannot_be_read_are_reported_and_the_others_predicted(nets
     assert (printed.status, len(printed.out.splitlines())) == (1, 5)
 
 
-def test_a_single_picture_that_cannot_be_read_is_a_wrong_input(netspec, gray_photos):
+def test_a_single_image_that_cannot_be_read_is_a_wrong_input(netspec, gray_photos):
     result = netspec("predict", "run", "--input", "photos/0/2.png")
     assert result.status == 2
     assert "2.png cannot be read" in result.err
 
 
-def test_python_raises_for_pictures_that_cannot_be_read_unless_told_to_skip(gray_photos):
+def test_python_raises_for_images_that_cannot_be_read_unless_told_to_skip(gray_photos):
     import netspec
     from netspec.errors import InputError
 

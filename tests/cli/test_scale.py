@@ -136,7 +136,7 @@ def test_times_below_a_millisecond_have_enough_digits(netspec, work):
     assert len(set(row.split())) == 3, row
 
 
-def test_text_and_a_picture(netspec, work):
+def test_text_and_a_drawing(netspec, work):
     result = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--out", "scale.svg")
     assert result.status == 0
     assert result.out.startswith("blobs: a batch of 8 in total, 104 B of gradients\n")
@@ -146,8 +146,8 @@ def test_text_and_a_picture(netspec, work):
     assert "pipeline has none for 4 workers, nor more: 2 layers cannot form 4 stages" in result.out
     hosts = netspec("scale", "train.yaml", *GIVEN, "--workers", "2,4,8", "--workers-per-host", "4").out
     assert "hierarchical has none for 2, 4 workers: " in hosts
-    picture = ET.parse(work / "scale.svg").getroot()
-    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    drawing = ET.parse(work / "scale.svg").getroot()
+    texts = [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
     assert "blobs: speedup, ethernet-10g" in texts
     assert {"2", "4", "8", "all_reduce", "one_bit"} <= set(texts)
 

@@ -47,7 +47,7 @@ COLORS = np.array([[10, 10, 10], [200, 30, 30], [30, 200, 30]], np.uint8)
 
 @pytest.fixture
 def fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Twelve pictures of 16 × 24 pixels, in whose left and right halves are two of three classes."""
+    """Twelve images of 16 × 24 pixels, in whose left and right halves are two of three classes."""
     monkeypatch.chdir(tmp_path)
     for name in ("images", "masks"):
         (tmp_path / "fields" / name).mkdir(parents=True)
@@ -77,7 +77,7 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
     assert metrics["mean_io_u"] > 0.99
 
     shown = netspec("predict", "run", "--input", "fields/images/0.png").out
-    assert "array [16, 24]" in shown  # the size of the picture, not of the net's output
+    assert "array [16, 24]" in shown  # the size of the image, not of the net's output
     assert "soil 50.0%, red 50.0%" in shown or "red 50.0%, soil 50.0%" in shown
     assert netspec("predict", "run", "--input", "fields/images", "--output", "masks").status == 0
     assert Path("masks/classes.txt").read_text() == "soil\nred\ngreen\n"
@@ -91,12 +91,10 @@ def test_the_script_of_an_exported_model_writes_masks(netspec: Netspec, fields: 
     assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
     assert netspec("export", "run", "--output", "model").status == 0
     assert "finds the class of each pixel, one of 3" in Path("model/README.md").read_text()
-    picture = "fields/images/1.png"
-    done = subprocess.run(
-        [sys.executable, "model/run.py", picture], capture_output=True, text=True, check=False, env={}
-    )
+    image = "fields/images/1.png"
+    done = subprocess.run([sys.executable, "model/run.py", image], capture_output=True, text=True, check=False, env={})
     assert done.returncode == 0, done.stderr
-    assert netspec("predict", "run", "--input", picture, "--output", "masks").status == 0
+    assert netspec("predict", "run", "--input", image, "--output", "masks").status == 0
     with Image.open("1_mask.png") as mask, Image.open("masks/1.png") as expected:
         np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
     shares = sorted(done.stdout.split(": ")[1].strip().split(", "))

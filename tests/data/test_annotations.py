@@ -46,7 +46,7 @@ def build(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:
     return transform
 
 
-def picture() -> tuple[Array, Array]:
+def image_and_mask() -> tuple[Array, Array]:
     """A dark image (3, H, W) with a bright object, and its mask (H, W): 1 at the object."""
     left, top, right, bottom = OBJECT
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
@@ -55,7 +55,7 @@ def picture() -> tuple[Array, Array]:
 
 
 def moved_together(transform: ImageTransform) -> dict[str, Any]:
-    image, mask = picture()
+    image, mask = image_and_mask()
     keys = SampleKeys(3, 1, np.arange(SAMPLES), 0)
     images = np.stack([image] * SAMPLES)
     boxes = np.array([OBJECT, [0, 0, 0, 0], [0, 0, WIDTH, HEIGHT]]) / ([WIDTH, HEIGHT] * 2)
@@ -87,7 +87,7 @@ def test_mask_follows_the_object_in_the_moved_image(cls, sample):
 def test_moved_boxes_enclose_the_moved_mask(cls, sample):
     constant = {"fill_mode": "constant"} if "fill_mode" in cls.model_fields else {}
     result = moved_together(build(cls, {**sample, **constant}))
-    masks, count, mask_area = result["mask"], 0, picture()[1].sum()
+    masks, count, mask_area = result["mask"], 0, image_and_mask()[1].sum()
     for mask, boxes, kinds in zip(masks, result["boxes"], result["kind"], strict=True):
         assert boxes.dtype == np.float32
         assert not boxes[kinds == -1].any()

@@ -1,4 +1,4 @@
-"""`detection_folder`: the same pictures and boxes in COCO's, Pascal VOC's and YOLO's format; located problems."""
+"""`detection_folder`: the same images and boxes in COCO's, Pascal VOC's and YOLO's format; located problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OBJECT = """
 <bndbox><xmin>{0}</xmin><ymin>{1}</ymin><xmax>{2}</xmax><ymax>{3}</ymax></bndbox></object>"""
 
 
-def write_picture(path: Path) -> None:
+def write_image(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (WIDTH, HEIGHT), (9, 8, 7)).save(path)
 
@@ -43,7 +43,7 @@ def coco_document() -> dict[str, Any]:
 
 def write_coco(folder: Path, document: Any = None) -> dict[str, Any]:
     for name in ("a.png", "b.png"):
-        write_picture(folder / "photos" / name)
+        write_image(folder / "photos" / name)
     (folder / "boxes.json").write_text(json.dumps(coco_document() if document is None else document))
     return {"path": "photos", "annotations": "boxes.json"}
 
@@ -51,7 +51,7 @@ def write_coco(folder: Path, document: Any = None) -> dict[str, Any]:
 def write_voc(folder: Path, objects: str | None = None) -> dict[str, Any]:
     root = folder / "voc"
     for stem in ("a", "b"):
-        write_picture(root / "JPEGImages" / f"{stem}.png")
+        write_image(root / "JPEGImages" / f"{stem}.png")
     (root / "Annotations").mkdir()
     if objects is None:  # pixels are counted from 1, and the last one is part of the box
         objects = OBJECT.format(11, 6, 20, 15, name="cat", difficult=0)
@@ -66,7 +66,7 @@ def write_voc(folder: Path, objects: str | None = None) -> dict[str, Any]:
 def write_yolo(folder: Path, lines: str = "0 0.375 0.5 0.25 0.5\n1 0.5 0.25 1 0.5\n") -> dict[str, Any]:
     root = folder / "yolo"
     for stem in ("a", "b"):
-        write_picture(root / "images" / "train" / f"{stem}.png")
+        write_image(root / "images" / "train" / f"{stem}.png")
     (root / "labels" / "train").mkdir(parents=True)
     (root / "labels" / "train" / "a.txt").write_text(lines)
     (root / "data.yaml").write_text("path: ../elsewhere\ntrain: images/train\nnames:\n  0: cat\n  1: dog\n")
@@ -102,14 +102,14 @@ def test_the_formats_give_the_same_boxes(tmp_path, write, first, crowd):
     assert samples["boxes"][first].tolist() == expected
     assert samples["labels"][first].tolist() == [0, 1, -1]
     assert samples["crowd"][first].tolist() == crowd
-    # The other picture has no boxes.
+    # The other image has no boxes.
     assert samples["labels"][1 - first].tolist() == [-1, -1, -1]
     assert not samples["boxes"][1 - first].any()
 
 
 def test_the_bundled_generator_writes_equal_boxes_in_three_formats(tmp_path):
-    generator = runpy.run_path(str(zoo_root() / "shapes_detector" / "make_pictures.py"))
-    generator["write_pictures"](tmp_path / "set", {"train": 6, "test": 2})
+    generator = runpy.run_path(str(zoo_root() / "shapes_detector" / "make_images.py"))
+    generator["write_images"](tmp_path / "set", {"train": 6, "test": 2})
     splits = ({"annotations": "set/train.json"}, {"split": "train"}, {"annotations": "set/data.yaml"})
     coco, voc, yolo = (arrays_of(opened(tmp_path, path="set", max_boxes=4, **part), np.arange(6)) for part in splits)
     for name in ("image", "labels", "crowd"):
@@ -185,7 +185,7 @@ def test_problems_of_coco_annotations_are_located(tmp_path, document, message, g
     assert (problem.message, problem.got) == (message, got)
 
 
-def test_missing_pictures_and_unknown_classes_are_located(tmp_path):
+def test_missing_images_and_unknown_classes_are_located(tmp_path):
     fields = write_coco(tmp_path)
     problem = problem_of(tmp_path, **fields, classes=["cat", "dig"])
     assert problem.message == "a box has an unknown class"
@@ -213,7 +213,7 @@ def test_too_many_boxes(tmp_path):
     assert (problem.expected, problem.hint) == ("at most 1", "raise `max_boxes`")
 
 
-def test_damaged_pictures_are_skipped_on_request(tmp_path):
+def test_damaged_images_are_skipped_on_request(tmp_path):
     data = opened(tmp_path, **write_coco(tmp_path, changed_annotation(bbox=[0, 0, 99, 9])), on_error="skip")
     assert (len(data), data.skipped) == (1, 1)
     got = "[0, 0, 99, 9] in an image of 40 × 20 pixels at boxes.json: annotations[0] (id 1)"

@@ -12,7 +12,7 @@ from PIL import Image
 
 import netspec.data  # noqa: F401  # the transforms are found through it
 from netspec.data.base import FieldType, SampleKeys
-from netspec.data.imaging.arrays import Picture
+from netspec.data.imaging.arrays import PillowImage
 from netspec.data.imaging.base import ColourTransform, ImageTransform
 from netspec.errors import InputError
 from netspec.schema.specs.data import TRANSFORMS
@@ -26,7 +26,7 @@ CASES = [
     for cls in TYPES
     for number, sample in enumerate(cls.samples)
 ]
-TAKES_PICTURES = [(cls, sample) for cls in TYPES if cls.accepts_pictures for sample in cls.samples]
+ACCEPTS_PILLOW_IMAGES = [(cls, sample) for cls in TYPES if cls.accepts_pillow_images for sample in cls.samples]
 SIZES = [(28, 30), (30, 28), (40, 29), (28, 28), (29, 51), (33, 28)]
 SEED, EPOCH, STAGE = 5, 2, 1
 SEVERAL = ("RandomColorJitter", "RandAugment", "AugMix")
@@ -176,12 +176,12 @@ def test_fields_that_are_no_images_are_refused(cls):
             transform.infer(field)
 
 
-@pytest.mark.parametrize(("cls", "sample"), TAKES_PICTURES)
+@pytest.mark.parametrize(("cls", "sample"), ACCEPTS_PILLOW_IMAGES)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pillow_images_give_the_same_results_as_arrays(cls, sample, channels):
     transform = build_transform(cls, sample)
     arrays = list(images(channels, "uint8"))
     assert None not in transform.infer(FieldType((channels, None, None), "uint8")).shape  # else there were no batch
-    pictures = [Picture(Image.fromarray(image.transpose(1, 2, 0).squeeze())) for image in arrays]
+    pillow_images = [PillowImage(Image.fromarray(image.transpose(1, 2, 0).squeeze())) for image in arrays]
     batch = keys(np.arange(len(arrays)) + 40)
-    assert np.array_equal(np.asarray(transform.apply(pictures, batch)), np.asarray(transform.apply(arrays, batch)))
+    assert np.array_equal(np.asarray(transform.apply(pillow_images, batch)), np.asarray(transform.apply(arrays, batch)))

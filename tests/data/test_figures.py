@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netspec.data.base import FieldType
-from netspec.data.contact_sheet import Strip, contact_sheet, picture, span_of
+from netspec.data.contact_sheet import Strip, contact_sheet, displayable, span_of
 from netspec.data.statistics import FieldStatistics
 
 RNG = np.random.default_rng(8)
@@ -76,17 +76,17 @@ def test_classes_are_counted_by_name_or_number():
     assert "classes" not in quantities.as_json()
 
 
-def test_pictures_keep_the_range_of_values():
+def test_images_keep_the_range_of_values():
     assert span_of([np.array([[[3]]], np.uint8)]) == (0, 255)
     assert span_of([np.array([[[0.5]]])]) == (0, 1)
     assert span_of([np.array([[[-2.0, 3.0]]]), np.array([[[7.0]]])]) == (-2, 7)
     assert span_of([np.array([[[4.0]]])]) == (4, 5)
-    shown = picture(np.array([[[-2.0, 7.0, np.nan]]]), (-2, 7))
+    shown = displayable(np.array([[[-2.0, 7.0, np.nan]]]), (-2, 7))
     assert shown[0, :2].tolist() == [[0, 0, 0], [255, 255, 255]]
-    assert picture(np.zeros((4, 2, 3), np.uint8), (0, 255)).shape == (2, 3, 3)
+    assert displayable(np.zeros((4, 2, 3), np.uint8), (0, 255)).shape == (2, 3, 3)
 
 
-def test_a_sheet_holds_small_large_and_odd_pictures():
+def test_a_sheet_holds_small_large_and_odd_images():
     small, large = np.zeros((5, 3, 3), np.uint8), np.full((700, 20, 3), 9, np.uint8)
     strips = [
         Strip([small, large], ["ß, and a name that is by far too long for the place that there is"]),

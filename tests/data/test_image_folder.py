@@ -116,7 +116,7 @@ def test_sixteen_bit_grey_keeps_its_upper_bits(tmp_path, channels):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_honoured(tmp_path, orientation):
-    """Every orientation of one upright picture is stored as the tag says and read upright again."""
+    """Every orientation of one upright image is stored as the tag says and read upright again."""
     upright = np.zeros((2, 3, 3), np.uint8)
     upright[0, 0], upright[0, 2], upright[1, 0] = RED, GREEN, BLUE
     stored = {
@@ -132,7 +132,7 @@ def test_exif_orientation_is_honoured(tmp_path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     write_image(tmp_path / "set" / "x" / "a.png", np.ascontiguousarray(stored), exif=exif)
-    data = folder_of(tmp_path)  # the size is that of the upright picture, without `size`
+    data = folder_of(tmp_path)  # the size is that of the upright image, without `size`
     assert np.array_equal(arrays_of(data, np.array([0]))["image"][0], upright.transpose(2, 0, 1))
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from netspec.data.imaging import geometry
-from netspec.data.imaging.arrays import Picture, from_pillow
+from netspec.data.imaging.arrays import PillowImage, from_pillow
 from netspec.data.imaging.resampling import resized_photo
 
 PHOTO = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8))
@@ -39,7 +39,7 @@ def test_other_pillow_modes_are_resized_by_pillow():
     assert resized_photo(PHOTO.convert("L"), (0, 0, 400, 300), 9, 9, "bilinear") is None
     large = Image.new("RGB", (2100, 2100))  # in pieces of 16 MB
     assert resized_photo(large, (0, 0, 2100, 2100), 9, 9, "bilinear") is None
-    assert geometry.resized(Picture(large), 9, 9, "bilinear").shape == (9, 9, 3)
+    assert geometry.resized(PillowImage(large), 9, 9, "bilinear").shape == (9, 9, 3)
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
@@ -52,7 +52,8 @@ def test_pillow_images_and_arrays_are_resized_equally(interpolation, monkeypatch
         return resized_photo(*args)
 
     monkeypatch.setattr("netspec.data.imaging.resampling.resized_photo", noted)
-    assert np.array_equal(geometry.resized(Picture(PHOTO), 50, 60, interpolation), as_array)
-    part = geometry.resized(Picture(PHOTO).window(3, 4, 100, 100), 50, 60, interpolation)  # too few to load numba for
+    assert np.array_equal(geometry.resized(PillowImage(PHOTO), 50, 60, interpolation), as_array)
+    window = PillowImage(PHOTO).window(3, 4, 100, 100)  # too small to load numba for
+    part = geometry.resized(window, 50, 60, interpolation)
     assert np.array_equal(part, geometry.resized(np.asarray(PHOTO)[3:103, 4:104], 50, 60, interpolation))
     assert requests == ["bilinear"] * (interpolation == "bilinear")

@@ -34,10 +34,10 @@ def write_pair(image: Path, mask: Path, index: int, *, palette: bool = False) ->
     for path in (image, mask):
         path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(image_of(index)).save(image)
-    picture = Image.fromarray(mask_of(index), mode="P" if palette else "L")
+    classes = Image.fromarray(mask_of(index), mode="P" if palette else "L")
     if palette:
-        picture.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0] + [255] * 759)  # Pillow stores as many bits as it needs
-    picture.save(mask)
+        classes.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0] + [255] * 759)  # Pillow stores as many bits as it needs
+    classes.save(mask)
 
 
 @pytest.fixture

@@ -104,16 +104,16 @@ def test_every_override_fits_the_file_that_it_is_shown_with(
             assert not overrides, f"{file} is not shown on the page"
 
 
-def test_the_picture_in_the_readme_shows_the_real_output(
+def test_the_drawing_in_the_readme_shows_the_real_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Compares the errors; record it again with docs/images/record.py if they have changed."""
     folder = ROOT / "docs" / "images"
-    picture = unescape(re.sub(r"<[^>]*>", "", (folder / "terminal.svg").read_text(encoding="utf-8")))
+    drawing = unescape(re.sub(r"<[^>]*>", "", (folder / "terminal.svg").read_text(encoding="utf-8")))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.yaml").write_text(runpy.run_path(str(folder / "record.py"))["NET"], encoding="utf-8")
     assert main(["check", "broken.yaml"]) == 2
-    assert "".join(capsys.readouterr().err.split()) in "".join(picture.split())
+    assert "".join(capsys.readouterr().err.split()) in "".join(drawing.split())
 
 
 def arrays(folder: Path) -> None:

@@ -296,7 +296,7 @@ def write_masks(folder: Path) -> None:
 
 
 def write_boxes(folder: Path) -> None:
-    """Pictures with a box each, in COCO's, Pascal VOC's and YOLO's format."""
+    """Images with a box each, in COCO's, Pascal VOC's and YOLO's format."""
     write_images(folder, "png")
     names = [f"c{index}.png" for index in range(3)]
     document = {

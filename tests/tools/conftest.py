@@ -1,4 +1,4 @@
-"""Trained nets for tables, pictures and texts."""
+"""Trained nets for tables, images and texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ data:
 solver: {type: SGD, learning_rate: 0.5}
 train: {max_steps: 30, seed: 1}
 """
-PICTURES = """
+IMAGES = """
 netspec: 1
 net:
   netspec: 1
@@ -95,10 +95,10 @@ def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def picture_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run named `brightness` that tells dark pictures from light ones."""
-    folder = tmp_path_factory.mktemp("pictures")
-    (folder / "train.yaml").write_text(PICTURES)
+def image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run named `brightness` that tells dark images from light ones."""
+    folder = tmp_path_factory.mktemp("images")
+    (folder / "train.yaml").write_text(IMAGES)
     for name, gray in (("dark", 20), ("light", 230)):
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(4):

@@ -1,4 +1,4 @@
-"""Explanations find the parts of a picture, and the columns of a table, that decide."""
+"""Explanations find the parts of an image, and the columns of a table, that decide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 import netspec
 from netspec.cli import main
 
-PICTURES = """\
+IMAGES = """\
 netspec: 1
 net:
   netspec: 1
@@ -33,8 +33,8 @@ train: {max_epochs: 30}
 
 
 @pytest.fixture
-def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run on pictures whose class is that of a bright square on the left or on the right."""
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run on images whose class is that of a bright square on the left or on the right."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(1)
     for index in range(16):
@@ -43,12 +43,12 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pixels[8:16, columns] = 250
         Path("photos", name).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(f"photos/{name}/{index}.png")
-    Path("train.yaml").write_text(PICTURES)
+    Path("train.yaml").write_text(IMAGES)
     return netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
 
 
-def test_the_heat_map_marks_the_square(pictures: Path) -> None:
-    explanation = netspec.explain_picture(pictures, "photos/left/0.png", output="why.png")
+def test_the_heat_map_marks_the_square(images: Path) -> None:
+    explanation = netspec.explain_image(images, "photos/left/0.png", output="why.png")
     assert explanation.label == "left"
     assert explanation.probability > 0.9
     heat = explanation.heat
@@ -56,14 +56,14 @@ def test_the_heat_map_marks_the_square(pictures: Path) -> None:
     top, left = np.unravel_index(int(heat.argmax()), heat.shape)
     assert 8 <= top < 16
     assert 2 <= left < 10
-    other = netspec.explain_picture(pictures, "photos/left/0.png", label="right")
+    other = netspec.explain_image(images, "photos/left/0.png", label="right")
     np.testing.assert_allclose(other.heat, -heat, atol=1e-6)  # the probabilities of two classes sum to 1
-    with Image.open("why.png") as picture:
-        red, _, blue = np.asarray(picture)[..., 0], np.asarray(picture)[..., 1], np.asarray(picture)[..., 2]
+    with Image.open("why.png") as image:
+        red, _, blue = np.asarray(image)[..., 0], np.asarray(image)[..., 1], np.asarray(image)[..., 2]
         assert (red.astype(int) - blue).max() > 50
 
 
-def test_mistakes_are_explained(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_explained(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "run", "--input", "photos/left/0.png"]) == 2
     assert "--output is missing" in capsys.readouterr().err
     assert main(["explain", "run", "--input", "photos/left/0.png", "--output", "x.png", "--class", "rihgt"]) == 2

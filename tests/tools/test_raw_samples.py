@@ -1,4 +1,4 @@
-"""`predict` for pictures, rows, data frames and texts in memory equals `predict` for the same samples in files."""
+"""`predict` for images, rows, data frames and texts in memory equals `predict` for the same samples in files."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def test_one_row(table_run: Path) -> None:
     assert answers["class"] == ["apple"]
 
 
-def test_pictures_equal_their_files(picture_run: Path, tmp_path: Path) -> None:
-    pictures = [Image.new("RGB", (9, 7), (shade, 40, 90)) for shade in (20, 230)]
+def test_images_equal_their_files(image_run: Path, tmp_path: Path) -> None:
+    images = [Image.new("RGB", (9, 7), (shade, 40, 90)) for shade in (20, 230)]
     files = [tmp_path / f"{index}.png" for index in range(2)]
-    for picture, file in zip(pictures, files, strict=True):
-        picture.save(file)
-    model = netspec.load(picture_run, device="reference")
-    expected = netspec.predict(picture_run, files, device="reference")
-    for samples in (pictures, files, [str(file) for file in files]):
+    for image, file in zip(images, files, strict=True):
+        image.save(file)
+    model = netspec.load(image_run, device="reference")
+    expected = netspec.predict(image_run, files, device="reference")
+    for samples in (images, files, [str(file) for file in files]):
         np.testing.assert_array_equal(model.predict(samples)["logits"], expected.outputs["logits"])
-    one = model.predict(pictures[0])["logits"]
+    one = model.predict(images[0])["logits"]
     np.testing.assert_allclose(one, expected.outputs["logits"][:1], rtol=1e-6)  # another batch size rounds differently
-    answers = netspec.predict(picture_run, pictures, device="reference").answers
+    answers = netspec.predict(image_run, images, device="reference").answers
     assert answers == {"row": [1, 2], **{name: expected.answers[name] for name in ("class", "probability")}}
 
 

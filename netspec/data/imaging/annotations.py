@@ -181,7 +181,7 @@ class ImageAnnotations:
             return {}
         from netspec.data.imaging.arrays import images_of
 
-        sizes = [(picture.shape[0], picture.shape[1]) for picture in images_of(before)]
+        sizes = [(image.shape[0], image.shape[1]) for image in images_of(before)]
         draws = transform.drawn(keys)
         moved: dict[str, Samples] = {}
         for name, annotation in annotations.items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MODES = {1: "L", 3: "RGB", 4: "CMYK"}  # Pillow multiplies the colours of RGBA by its fourth channel when it resizes
 
 
-class Picture:
+class PillowImage:
     """A decoded image that is still Pillow's, grey or of three colours, or a window of one: in place of (H, W, C).
 
     To bring a photograph into an array takes half as long as to decode it. Of one that is cropped and resized first,
@@ -31,10 +31,10 @@ class Picture:
         left, top, right, bottom = self._box
         self.shape = (bottom - top, right - left, len(image.getbands()))
 
-    def window(self, top: int, left: int, height: int, width: int) -> Picture:
+    def window(self, top: int, left: int, height: int, width: int) -> PillowImage:
         """A part that lies within; nothing is copied."""
         left, top = self._box[0] + left, self._box[1] + top
-        return Picture(self._image, (left, top, left + width, top + height))
+        return PillowImage(self._image, (left, top, left + width, top + height))
 
     def resized(self, height: int, width: int, interpolation: str) -> Array | None:
         """(height, width, C), `box` or `bilinear`; None if it must go through Pillow, to the same pixels."""
@@ -47,15 +47,15 @@ class Picture:
         return self._image if self._box == (0, 0, *self._image.size) else self._image.crop(self._box)
 
 
-def pixels(image: Array | Picture) -> Array:
+def pixels(image: Array | PillowImage) -> Array:
     """Return an image as a read-only array (H, W, C)."""
-    return from_pillow(image.pillow()) if isinstance(image, Picture) else image
+    return from_pillow(image.pillow()) if isinstance(image, PillowImage) else image
 
 
-def images_of(batch: Raw) -> list[Array | Picture]:
+def images_of(batch: Raw) -> list[Array | PillowImage]:
     """The images of a batch, each (H, W, C), without a copy."""
     if isinstance(batch, list):
-        return [image if isinstance(image, Picture) else image.transpose(1, 2, 0) for image in batch]
+        return [image if isinstance(image, PillowImage) else image.transpose(1, 2, 0) for image in batch]
     return list(batch.transpose(0, 2, 3, 1))
 
 
@@ -80,12 +80,12 @@ def batched(images: Sequence[Array], *, ragged: bool) -> Samples:
     return batch.transpose(0, 3, 1, 2)
 
 
-def through_pillow(image: Array | Picture, change: Callable[[Image.Image], Image.Image]) -> Array:
+def through_pillow(image: Array | PillowImage, change: Callable[[Image.Image], Image.Image]) -> Array:
     """Apply `change`, which treats all bands alike, to an image (H, W, C).
 
     One of uint8 goes in one piece if it has 1, 3 or 4 channels; else channel by channel, floats as float32.
     """
-    if isinstance(image, Picture):
+    if isinstance(image, PillowImage):
         return from_pillow(change(image.pillow()))
     if image.dtype == np.uint8 and image.shape[2] in _MODES:
         return from_pillow(change(to_pillow(image)))

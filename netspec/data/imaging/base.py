@@ -107,7 +107,7 @@ class ImageTransform(Transform):
 
         from netspec.data.imaging.arrays import batched, images_of
 
-        images: list[Any] = images_of(batch)  # pictures only where `change` takes them
+        images: list[Any] = images_of(batch)  # Pillow images only where `change` takes them
         # What is not a number stays none, for the guard behind the transforms to find: no warning for each.
         with np.errstate(all="ignore"):
             changed = [self.change(image, draw) for image, draw in zip(images, self.drawn(keys), strict=True)]

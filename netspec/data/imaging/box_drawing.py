@@ -17,14 +17,14 @@ LUMINANCE = (0.299, 0.587, 0.114)
 
 
 def with_boxes(
-    picture: Image.Image, boxes: Sequence[Sequence[float]], classes: Sequence[int], labels: Sequence[str]
+    image: Image.Image, boxes: Sequence[Sequence[float]], classes: Sequence[int], labels: Sequence[str]
 ) -> Image.Image:
     """Return an RGB image with boxes (left, top, right, bottom in pixels), each in the color of its class.
 
     Small images are enlarged by a whole factor, so that labels are readable.
     """
-    scale = max(1, SMALL // max(picture.size))
-    shown = picture.convert("RGB").resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
+    scale = max(1, SMALL // max(image.size))
+    shown = image.convert("RGB").resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
     draw = ImageDraw.Draw(shown)
     width = max(2, max(shown.size) // 300)
     font = ImageFont.load_default(min(LARGEST_TEXT, max(TEXT, max(shown.size) // 40)))

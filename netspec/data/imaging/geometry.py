@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from netspec.data.base import Array
-from netspec.data.imaging.arrays import Picture, pixels, through_pillow
+from netspec.data.imaging.arrays import PillowImage, pixels, through_pillow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,15 +48,15 @@ def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
     return np.where(positions < size, positions, 2 * size - 1 - positions)
 
 
-def cut(image: Array | Picture, top: int, left: int, height: int, width: int) -> Array | Picture:
+def cut(image: Array | PillowImage, top: int, left: int, height: int, width: int) -> Array | PillowImage:
     """The part of an image at (top, left), which lies within it: (height, width, C), not copied."""
-    if isinstance(image, Picture):
+    if isinstance(image, PillowImage):
         return image.window(top, left, height, width)
     return image[top : top + height, left : left + width]
 
 
 def window(
-    image: Array | Picture,
+    image: Array | PillowImage,
     top: int,
     left: int,
     height: int,
@@ -85,13 +85,13 @@ def window(
     return np.concatenate([part for part in parts if part.shape[1]], axis=1)
 
 
-def middle(image: Array | Picture, height: int, width: int) -> Array | Picture:
+def middle(image: Array | PillowImage, height: int, width: int) -> Array | PillowImage:
     """The middle of an image, (height, width, C); of an odd remainder the larger half is cut off below and right."""
     top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
     return cut(image, top, left, height, width)
 
 
-def cropped_to(image: Array | Picture, height: int, width: int) -> Array | Picture:
+def cropped_to(image: Array | PillowImage, height: int, width: int) -> Array | PillowImage:
     """The largest middle part of an image that has the proportions of `height` and `width`."""
     return cut(image, *cropped_box(image.shape[0], image.shape[1], height, width))
 
@@ -102,7 +102,7 @@ def cropped_box(rows: int, columns: int, height: int, width: int) -> tuple[int, 
     return (rows - tall) // 2, (columns - wide) // 2, tall, wide
 
 
-def padded_to(image: Array | Picture, height: int, width: int, fill_value: float) -> Array:
+def padded_to(image: Array | PillowImage, height: int, width: int, fill_value: float) -> Array:
     """The smallest image of the proportions of `height` and `width` that has this one in its middle."""
     return window(image, *padded_box(image.shape[0], image.shape[1], height, width), "constant", fill_value)
 
@@ -113,21 +113,23 @@ def padded_box(rows: int, columns: int, height: int, width: int) -> tuple[int, i
     return -((tall - rows) // 2), -((wide - columns) // 2), tall, wide
 
 
-def resized(image: Array | Picture, height: int, width: int, interpolation: str, *, antialias: bool = True) -> Array:
+def resized(
+    image: Array | PillowImage, height: int, width: int, interpolation: str, *, antialias: bool = True
+) -> Array:
     """(H, W, C) → (height, width, C). With `antialias` each pixel is a mean of all that it stands for."""
     if image.shape[:2] == (height, width):
         return pixels(image)
     resample = _FILTERS[interpolation]
     if antialias or interpolation not in _REACH:
-        if isinstance(image, Picture) and image.shape[0] * image.shape[1] > MANY and interpolation in _QUICK:
+        if isinstance(image, PillowImage) and image.shape[0] * image.shape[1] > MANY and interpolation in _QUICK:
             resized = image.resized(height, width, interpolation)
             if resized is not None:
                 return resized
-        return through_pillow(image, lambda picture: picture.resize((width, height), resample))
+        return through_pillow(image, lambda opened: opened.resize((width, height), resample))
     rows, columns = image.shape[:2]
     scale = (columns / width, 0.0, 0.0, 0.0, rows / height, 0.0)
     return through_pillow(
-        image, lambda picture: picture.transform((width, height), Image.Transform.AFFINE, scale, resample=resample)
+        image, lambda opened: opened.transform((width, height), Image.Transform.AFFINE, scale, resample=resample)
     )
 
 
@@ -155,12 +157,12 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
         )
     return through_pillow(
         image,
-        lambda picture: picture.transform(
+        lambda opened: opened.transform(
             (width, height),
             method,
             coefficients,
             resample=_FILTERS[interpolation],
-            fillcolor=_colour(picture, fill_value),
+            fillcolor=_colour(opened, fill_value),
         ),
     )
 

@@ -1,7 +1,7 @@
 """Bilinear and box resizing of a photograph where Pillow holds it, to the same pixels in less than half of the time.
 
 Pillow has a pixel of red, green and blue in four bytes. Its memory is read as it is (Arrow's C data interface), so that
-neither a crop nor the whole picture is copied. Weights are whole numbers of 22 bits, as Pillow's are; two colours are
+neither a crop nor the whole image is copied. Weights are whole numbers of 22 bits, as Pillow's are; two colours are
 summed up at a time in one number of 64 bits, in which they have 32 each: 255 · 2²² and what rounds it need less.
 """
 

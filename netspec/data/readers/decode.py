@@ -10,7 +10,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from netspec.data.base import Array
 from netspec.data.files import existing
-from netspec.data.imaging.arrays import Picture, pixels
+from netspec.data.imaging.arrays import PillowImage, pixels
 from netspec.errors import InputError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
@@ -31,10 +31,10 @@ class ImageDecoder:
 
     def read(self, source: Path | BytesIO, name: str) -> Array:
         """Decode the image in a file, named `name` in messages. Raises InputError if it is damaged."""
-        return pixels(self.picture(source, name))
+        return pixels(self.read_pillow(source, name))
 
-    def picture(self, source: Path | BytesIO, name: str) -> Picture:
-        """Decode the image like `read`, as a `Picture`."""
+    def read_pillow(self, source: Path | BytesIO, name: str) -> PillowImage:
+        """Decode the image like `read`, as a `PillowImage`."""
         try:
             with _opened(source, name) as file:
                 ImageOps.exif_transpose(file, in_place=True)  # else it copies what lies upright already
@@ -46,7 +46,7 @@ class ImageDecoder:
             raise
         except Exception as error:  # Pillow's decoders raise anything at all on damaged files
             raise _damaged(name, error) from None
-        return Picture(image)
+        return PillowImage(image)
 
 
 def read_mask(source: Path, name: str) -> Array:

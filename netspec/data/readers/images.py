@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from netspec.data.base import Array, Raw, Samples
-from netspec.data.imaging.arrays import Picture, pixels
+from netspec.data.imaging.arrays import PillowImage, pixels
 from netspec.data.readers.decode import ImageDecoder, upright_size
 from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
 from netspec.errors import InputError, Problem
@@ -17,7 +17,7 @@ from netspec.errors import InputError, Problem
 IMAGES = FileKind("image", frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"}))
 
 
-class ImageFiles(ListedFiles[Picture]):
+class ImageFiles(ListedFiles[PillowImage]):
     """The images of a listing: `image` (channels, H, W) of uint8, and `label`, if there are labels.
 
     Without `size` the images have the one that all their headers tell, or if these differ, each its own. With `skip`,
@@ -36,19 +36,19 @@ class ImageFiles(ListedFiles[Picture]):
         self._channels = channels
         self._decoder = ImageDecoder(channels, size, interpolation)
 
-    def read_raw(self, indices: Array, pictures: Collection[str]) -> dict[str, Raw]:
-        """Read like `read`, but keep Pillow's images for the fields in `pictures`."""
-        return self.samples_at(indices, list if self.field in pictures else self.batch_of)
+    def read_raw(self, indices: Array, pillow_fields: Collection[str]) -> dict[str, Raw]:
+        """Read like `read`, but keep Pillow's images for the fields in `pillow_fields`."""
+        return self.samples_at(indices, list if self.field in pillow_fields else self.batch_of)
 
-    def read_one(self, file: Path, name: str) -> Picture:
+    def read_one(self, file: Path, name: str) -> PillowImage:
         """The image, (H, W, C)."""
-        image = self._decoder.picture(file, name)
+        image = self._decoder.read_pillow(file, name)
         if self._size is not None and image.shape[:2] != self._size:
             expected, got = (" × ".join(map(str, size)) for size in (self._size, image.shape[:2]))
             raise InputError(f"image {name} does not have the size that its header states", expected=expected, got=got)
         return image
 
-    def batch_of(self, values: list[Picture]) -> Samples:
+    def batch_of(self, values: list[PillowImage]) -> Samples:
         """Images (H, W, C) as (N, C, H, W) in memory of (N, H, W, C), or each as (C, H, W)."""
         if self._size is None:
             return [pixels(image).transpose(2, 0, 1) for image in values]

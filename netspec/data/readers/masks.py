@@ -100,14 +100,14 @@ class SegmentationFiles(Dataset):
         """Read images and masks. Raises `DamagedSamples` with those that cannot be used."""
         return self._read(indices, ())
 
-    def read_raw(self, indices: Array, pictures: Collection[str]) -> dict[str, Raw]:
-        """Read like `read`, but keep Pillow's images for the fields in `pictures`."""
-        return self._read(indices, pictures)
+    def read_raw(self, indices: Array, pillow_fields: Collection[str]) -> dict[str, Raw]:
+        """Read like `read`, but keep Pillow's images for the fields in `pillow_fields`."""
+        return self._read(indices, pillow_fields)
 
-    def _read(self, indices: Array, pictures: Collection[str]) -> dict[str, Any]:
+    def _read(self, indices: Array, pillow_fields: Collection[str]) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         damaged: dict[int, list[Problem]] = {}
-        for read in (lambda: self._images.read_raw(indices, pictures), lambda: self._masks.read(indices)):
+        for read in (lambda: self._images.read_raw(indices, pillow_fields), lambda: self._masks.read(indices)):
             try:
                 fields |= read()
             except DamagedSamples as error:

@@ -16,7 +16,7 @@ from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
-    from netspec.data.imaging.arrays import Picture
+    from netspec.data.imaging.arrays import PillowImage
 
 _SIZE = {"size": "use `height` and `width`"}
 
@@ -24,7 +24,7 @@ _SIZE = {"size": "use `height` and `width`"}
 class _Crop(ImageTransform):
     """Base of transforms that crop images to `[height, width]`."""
 
-    accepts_pictures: ClassVar[bool] = True
+    accepts_pillow_images: ClassVar[bool] = True
     positions: ClassVar = "moved"
 
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
@@ -42,7 +42,7 @@ class _Crop(ImageTransform):
         transform._enlarged_by = "nearest"
         return transform
 
-    def enlarged(self, image: Array | Picture) -> Array:
+    def enlarged(self, image: Array | PillowImage) -> Array:
         """Resize an image that is too small for the crop, after cropping it to the aspect ratio of the crop."""
         from netspec.data.imaging.geometry import cropped_to, resized
 
@@ -104,7 +104,7 @@ class CenterCrop(_Crop):
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape)
 
-    def change(self, image: Array | Picture, draw: Draw) -> Array:
+    def change(self, image: Array | PillowImage, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import window
 
         box = self.box(image.shape[0], image.shape[1], draw)
@@ -173,7 +173,7 @@ class RandomCrop(_Crop):
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape, self.padding)
 
-    def change(self, image: Array | Picture, draw: Draw) -> Array:
+    def change(self, image: Array | PillowImage, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import window
 
         box = self.box(image.shape[0], image.shape[1], draw)
@@ -198,7 +198,7 @@ class RandomResizedCrop(ImageTransform):
     placed at random. If none fits, the largest centered crop with an allowed aspect ratio is used.
     """
 
-    accepts_pictures: ClassVar[bool] = True
+    accepts_pillow_images: ClassVar[bool] = True
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
     random: ClassVar[bool] = True
@@ -254,7 +254,7 @@ class RandomResizedCrop(ImageTransform):
             width = round(rows * self.ratio[1])
         return (rows - height) // 2, (columns - width) // 2, height, width
 
-    def change(self, image: Array | Picture, draw: Draw) -> Array:
+    def change(self, image: Array | PillowImage, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import cut, resized
 
         part = cut(image, *self.part(image.shape[0], image.shape[1], draw))

@@ -12,14 +12,14 @@ from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
-    from netspec.data.imaging.arrays import Picture
+    from netspec.data.imaging.arrays import PillowImage
 
 
 @TRANSFORMS.register
 class Resizing(ImageTransform):
     """Resize images to `[height, width]`, stretched unless one of the two `…_to_aspect_ratio` is set, as in Keras."""
 
-    accepts_pictures: ClassVar[bool] = True
+    accepts_pillow_images: ClassVar[bool] = True
     positions: ClassVar = "moved"
     foreign_fields: ClassVar[dict[str, str]] = {"size": "use `height` and `width`"}
 
@@ -67,7 +67,7 @@ class Resizing(ImageTransform):
     def result(self, shape: ImageShape) -> ImageShape:
         return ImageShape(shape.channels, self.height, self.width)
 
-    def change(self, image: Array | Picture, draw: Draw) -> Array:
+    def change(self, image: Array | PillowImage, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import cropped_to, padded_to, resized
 
         if self.crop_to_aspect_ratio:

@@ -162,9 +162,9 @@ def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
             break
         result.opened += 1
         try:
-            with Image.open(image) as picture:
-                result.sizes.append((picture.height, picture.width))
-                result.gray &= picture.mode in ("L", "1", "I;16", "LA")
+            with Image.open(image) as opened:
+                result.sizes.append((opened.height, opened.width))
+                result.gray &= opened.mode in ("L", "1", "I;16", "LA")
             values, counts = np.unique(read_mask(mask, str(mask)), return_counts=True)
         except Exception as error:  # Pillow raises any class for a damaged file
             result.unreadable.append(str(error).split("\n")[0].removeprefix("error: "))

@@ -18,15 +18,15 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
+from netspec.training.image_windows import Window
 from netspec.training.model import Model
-from netspec.training.picture_windows import Window
 from netspec.training.predict_files import FilePreparation
 from netspec.training.raw_samples import Row, sample_kind, write_rows, write_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PICTURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp"}
+SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp"}
 """Suffixes of images by the first bytes of the file."""
 
 
@@ -93,7 +93,7 @@ class BodyReader:
             for key, values in identities.items():
                 ids.setdefault(key, []).extend(values)
             parts.append(batch.inputs)
-            windows += self._preparation.picture_windows(identities) or []
+            windows += self._preparation.image_windows(identities) or []
         if not parts:
             raise RequestError(422, "there is no sample in the body")
         ids.pop("file", None)
@@ -111,7 +111,7 @@ class BodyReader:
             texts = _texts(parse_json(body)) if _is_json_text(body, content_type) else [_decoded(body)]
             return list(write_texts(texts, folder)), split
         elif self.kind == "image":
-            path = folder / f"picture{_picture_suffix(body)}"
+            path = folder / f"image{_image_suffix(body)}"
         else:
             path = folder / f"{self.kind}{split.file_suffix()}"
         path.write_bytes(body)
@@ -155,8 +155,8 @@ def _decoded(body: bytes) -> str:
         raise RequestError(400, "the text is not UTF-8") from None
 
 
-def _picture_suffix(body: bytes) -> str:
-    for start, suffix in PICTURES.items():
+def _image_suffix(body: bytes) -> str:
+    for start, suffix in SUFFIXES.items():
         if body.startswith(start):
             return suffix
     raise RequestError(422, "the body is not an image: expected a PNG, JPEG, WebP or BMP file")

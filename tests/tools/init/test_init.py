@@ -50,7 +50,7 @@ def test_images_of_one_small_size_keep_it(tmp_path: Path) -> None:
     result = init(tmp_path / "digits")
     text = result.train.read_text()
     assert "    channels: 1" in text
-    assert "    size: [20, 20]" in text  # pictures of other sizes are predicted by the same files
+    assert "    size: [20, 20]" in text  # images of other sizes are predicted by the same files
     assert "RandomFlip" not in text  # mirrored digits are others
     assert "{shape: [1, 20, 20]}" in result.net.read_text()
     assert netspec.check(result.train).kind == "training"

@@ -94,7 +94,7 @@ def test_rare_classes_are_reported(tmp_path: Path) -> None:
     assert any("`class_weight: balanced`" in warning for warning in init(tmp_path).warnings)
 
 
-def test_masks_that_are_pictures_are_refused(tmp_path: Path) -> None:
+def test_masks_that_are_images_are_refused(tmp_path: Path) -> None:
     write_pairs(tmp_path / "images", tmp_path / "masks", 4, values=tuple(range(200)))
     with pytest.raises(InputError, match="are not class indices"):
         init(tmp_path)

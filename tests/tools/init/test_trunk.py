@@ -41,7 +41,7 @@ train: {max_steps: 2}
 """
 
 
-def pictures(folder: Path, classes: tuple[str, ...], count: int, size: tuple[int, int] = (18, 20)) -> None:
+def images(folder: Path, classes: tuple[str, ...], count: int, size: tuple[int, int] = (18, 20)) -> None:
     random = np.random.default_rng(len(classes))
     for index in range(count):
         path = folder / classes[index % len(classes)] / f"{index:02}.png"
@@ -53,10 +53,10 @@ def pictures(folder: Path, classes: tuple[str, ...], count: int, size: tuple[int
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A trained run in `run`, its ONNX model, and 30 pictures of three other classes in `photos`."""
+    """A trained run in `run`, its ONNX model, and 30 images of three other classes in `photos`."""
     monkeypatch.chdir(tmp_path)
-    pictures(Path("scenes"), ("sea", "wood"), 16)
-    pictures(Path("photos"), ("a", "b", "c"), 30)
+    images(Path("scenes"), ("sea", "wood"), 16)
+    images(Path("photos"), ("a", "b", "c"), 30)
     Path("scenes.yaml").write_text(SCENES)
     Path("training.yaml").write_text(TRAINING)
     netspec.train("training.yaml", run_dir="run", device="reference")

@@ -186,8 +186,8 @@ def png(gray: int) -> bytes:
     return file.getvalue()
 
 
-def test_pictures(serve, picture_run):
-    client = serve(picture_run)
+def test_images(serve, image_run):
+    client = serve(image_run)
     assert client.get("/predict")[1] == {
         "model": "brightness", "kind": "image", "columns": [], "classes": {"logits": ["dark", "light"]},
     }  # fmt: skip
@@ -199,7 +199,7 @@ def test_pictures(serve, picture_run):
         422, "the body is not an image: expected a PNG, JPEG, WebP or BMP file"
     )  # fmt: skip
     status, error = client.error("/predict", png(10)[:40])
-    assert (status, "picture.png" in error, "/tmp" in error) == (422, True, False)
+    assert (status, "image.png" in error, "/tmp" in error) == (422, True, False)
 
 
 @pytest.mark.parametrize(

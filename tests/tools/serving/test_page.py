@@ -1,4 +1,4 @@
-"""The page of a service in a browser: pictures, rows, texts and errors."""
+"""The page of a service in a browser: images, rows, texts and errors."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def submit(page: Page) -> None:
     page.evaluate("document.querySelector('#form button').click()")
 
 
-def test_picture(page: Page, serve: Serve, picture_run: Path, tmp_path: Path) -> None:
+def test_image(page: Page, serve: Serve, image_run: Path, tmp_path: Path) -> None:
     Image.new("RGB", (6, 6), (235, 235, 235)).save(tmp_path / "light.png")
-    open_page(page, serve(picture_run))
+    open_page(page, serve(image_run))
     assert page.evaluate("document.title") == "brightness"
     page.choose_file("#file", tmp_path / "light.png")
     shown = answer(page)
     assert shown["class"] == "light"
     assert shown["probability"].endswith(" %")
-    page.wait_for("document.querySelector('#picture').naturalWidth === 6")  # the page shows the picture
+    page.wait_for("document.querySelector('#image').naturalWidth === 6")  # the page shows the image
     assert not page.errors
 
 
-def test_dropped_picture(page: Page, serve: Serve, picture_run: Path) -> None:
-    open_page(page, serve(picture_run))
+def test_dropped_image(page: Page, serve: Serve, image_run: Path) -> None:
+    open_page(page, serve(image_run))
     page.evaluate(
         """(async () => {
             const canvas = new OffscreenCanvas(6, 6);

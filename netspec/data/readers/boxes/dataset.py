@@ -10,7 +10,7 @@ import numpy as np
 from netspec.data.base import Array, FieldType
 from netspec.data.files import fingerprint
 from netspec.data.imaging.annotations import BoxAnnotation
-from netspec.data.imaging.arrays import Picture
+from netspec.data.imaging.arrays import PillowImage
 from netspec.data.readers.boxes.annotated import (
     CATEGORY_IDS,
     AnnotationSet,
@@ -46,7 +46,7 @@ class BoxedImages(ImageFiles):
         self.learned = {CLASSES: list(listing.classes), **({CATEGORY_IDS: ids} if ids else {})}
         self.digest = fingerprint(self.digest, *(array.tobytes() for array in self._arrays.values()))
 
-    def samples_at(self, indices: Array, batch_of: Callable[[list[Picture]], Batch]) -> dict[str, Batch | Array]:
+    def samples_at(self, indices: Array, batch_of: Callable[[list[PillowImage]], Batch]) -> dict[str, Batch | Array]:
         """Return the samples with files combined by `batch_of`."""
         samples = super().samples_at(indices, batch_of)
         return {**samples, **{name: array[indices] for name, array in self._arrays.items()}}

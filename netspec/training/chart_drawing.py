@@ -105,7 +105,7 @@ class LegendEntry:
         return 34 + CHARACTER * len(self.text) + 14
 
 
-def write_picture(charts: Sequence[Chart], path: Path) -> None:
+def write_charts(charts: Sequence[Chart], path: Path) -> None:
     """Write charts, one below the other, to an SVG or PNG file, by suffix. Raises `InputError` for other suffixes."""
     if path.suffix.lower() not in SUFFIXES:
         expected = " or ".join(f"a file name that ends in {suffix}" for suffix in SUFFIXES)
@@ -154,8 +154,8 @@ def _write_png(charts: Sequence[Chart], path: Path) -> None:
 
     unit = SHARPNESS * SMOOTHING
     size = WIDTH * unit, round(sum(map(height, charts))) * unit
-    picture = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(picture)
+    drawing = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(drawing)
     font = ImageFont.load_default(FONT * unit)
     anchors = {"start": "lm", "middle": "mm", "end": "rm"}
     for shape in _stacked(charts):
@@ -173,7 +173,7 @@ def _write_png(charts: Sequence[Chart], path: Path) -> None:
                 draw.text(
                     place, shape.text, fill=shape.color, font=font, anchor=anchors[shape.anchor], stroke_width=stroke
                 )
-    reduced = picture.resize((size[0] // SMOOTHING, size[1] // SMOOTHING), Image.Resampling.BOX)
+    reduced = drawing.resize((size[0] // SMOOTHING, size[1] // SMOOTHING), Image.Resampling.BOX)
     reduced.save(path, format="PNG", optimize=True)
 
 

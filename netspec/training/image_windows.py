@@ -22,7 +22,7 @@ def moving_transforms(transforms: Sequence[Transform]) -> list[ImageTransform] |
     return [transform for transform in images if transform.positions == "moved"]
 
 
-def picture_window(
+def image_window(
     transforms: Sequence[ImageTransform], size: tuple[int, int], read_size: tuple[int, int] | None
 ) -> Window | None:
     """Return the part of an image of `size` (H, W) that transforms keep; None if they turn or mirror it.

@@ -1,7 +1,7 @@
-"""Write pictures with boxes for a first detector: shapes, or the digits of MNIST, on noisy backgrounds.
+"""Write images with boxes for a first detector: shapes, or the digits of MNIST, on noisy backgrounds.
 
-    python make_pictures.py FOLDER                    # circles, squares and triangles
-    python make_pictures.py FOLDER --digits           # digits of MNIST
+    python make_images.py FOLDER                    # circles, squares and triangles
+    python make_images.py FOLDER --digits           # digits of MNIST
 
 The boxes are written in three formats: FOLDER/train.json and test.json (COCO), FOLDER/Annotations (Pascal VOC, with the
 parts in ImageSets/Main), and FOLDER/data.yaml with FOLDER/labels (YOLO). Needs netspec, which includes MNIST.
@@ -20,14 +20,14 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 SIDE = 96
-"""Height and width of a picture in pixels."""
+"""Height and width of an image in pixels."""
 SHAPES = ("circle", "square", "triangle")
 MAX_OBJECTS = 4
 
 
 @dataclass
 class Thing:
-    """An object in a picture: its class, and its box in pixels."""
+    """An object in an image: its class, and its box in pixels."""
 
     label: int
     box: tuple[int, int, int, int]  # left, top, right, bottom; right and bottom are the first pixels outside
@@ -43,11 +43,11 @@ class Shapes:
         side = int(random.integers(14, 40))
         return side, side
 
-    def draw(self, picture: Image.Image, box: tuple[int, int, int, int], random: np.random.Generator) -> int:
+    def draw(self, image: Image.Image, box: tuple[int, int, int, int], random: np.random.Generator) -> int:
         """Draw a shape into a box, and return its class."""
         label, (left, top, right, bottom) = int(random.integers(len(SHAPES))), box
         color = tuple(int(value) for value in random.integers(0, 256, 3))
-        canvas, edges = ImageDraw.Draw(picture), (left, top, right - 1, bottom - 1)
+        canvas, edges = ImageDraw.Draw(image), (left, top, right - 1, bottom - 1)
         if SHAPES[label] == "circle":
             canvas.ellipse(edges, fill=color)
         elif SHAPES[label] == "square":
@@ -79,12 +79,12 @@ class Digits:
         left, top, right, bottom = self._part
         return max(4, round((bottom - top) * scale)), max(4, round((right - left) * scale))
 
-    def draw(self, picture: Image.Image, box: tuple[int, int, int, int], random: np.random.Generator) -> int:
+    def draw(self, image: Image.Image, box: tuple[int, int, int, int], random: np.random.Generator) -> int:
         """Paste the digit into a box, and return its class."""
         left, top, right, bottom = box
         digit = Image.fromarray(self._images[self._index]).crop(self._part)
         mask = digit.resize((right - left, bottom - top), Image.Resampling.BILINEAR)
-        picture.paste(tuple(int(value) for value in random.integers(160, 256, 3)), (left, top), mask)
+        image.paste(tuple(int(value) for value in random.integers(160, 256, 3)), (left, top), mask)
         return int(self._labels[self._index])
 
 
@@ -93,7 +93,7 @@ def _idx(folder: Path, name: str, header: int) -> np.ndarray:
 
 
 def background(random: np.random.Generator) -> Image.Image:
-    """Return a dark picture: a gradient between two colors, with noise."""
+    """Return a dark image: a gradient between two colors, with noise."""
     corners = random.uniform(20, 130, (2, 2, 3))
     rows, columns = (np.linspace(0, 1, SIDE)[:, None, None], np.linspace(0, 1, SIDE)[None, :, None])
     upper = corners[0, 0] * (1 - columns) + corners[0, 1] * columns
@@ -102,18 +102,18 @@ def background(random: np.random.Generator) -> Image.Image:
     return Image.fromarray(values.clip(0, 255).astype(np.uint8))
 
 
-def make_picture(objects: Shapes | Digits, random: np.random.Generator) -> tuple[Image.Image, list[Thing]]:
-    """Return a picture with 1 to 4 objects that hardly overlap, and these objects."""
-    picture, things = background(random), list[Thing]()
+def make_image(objects: Shapes | Digits, random: np.random.Generator) -> tuple[Image.Image, list[Thing]]:
+    """Return an image with 1 to 4 objects that hardly overlap, and these objects."""
+    image, things = background(random), list[Thing]()
     for _ in range(int(random.integers(1, MAX_OBJECTS + 1))):
         height, width = objects.size(random)
         for _ in range(20):
             left, top = int(random.integers(0, SIDE - width + 1)), int(random.integers(0, SIDE - height + 1))
             box = (left, top, left + width, top + height)
             if all(_apart(box, thing.box) for thing in things):
-                things.append(Thing(objects.draw(picture, box, random), box))
+                things.append(Thing(objects.draw(image, box, random), box))
                 break
-    return picture, things
+    return image, things
 
 
 def _apart(first: Sequence[int], second: Sequence[int]) -> bool:
@@ -121,12 +121,12 @@ def _apart(first: Sequence[int], second: Sequence[int]) -> bool:
     return first[2] <= second[0] or second[2] <= first[0] or first[3] <= second[1] or second[3] <= first[1]
 
 
-def write_part(folder: Path, part: str, pictures: list[list[Thing]], names: Sequence[str]) -> None:
+def write_part(folder: Path, part: str, images: list[list[Thing]], names: Sequence[str]) -> None:
     """Write the boxes of a part in three formats."""
     coco = {
         "images": [
             {"id": number, "file_name": f"images/{part}/{number:05d}.png", "width": SIDE, "height": SIDE}
-            for number in range(len(pictures))
+            for number in range(len(images))
         ],
         "categories": [{"id": label + 1, "name": name} for label, name in enumerate(names)],
         "annotations": [
@@ -134,7 +134,7 @@ def write_part(folder: Path, part: str, pictures: list[list[Thing]], names: Sequ
                 "image_id": number, "category_id": thing.label + 1, "iscrowd": 0,
                 "bbox": [left, top, right - left, bottom - top], "area": (right - left) * (bottom - top),
             }
-            for number, things in enumerate(pictures)
+            for number, things in enumerate(images)
             for thing in things
             for left, top, right, bottom in [thing.box]
         ],
@@ -144,7 +144,7 @@ def write_part(folder: Path, part: str, pictures: list[list[Thing]], names: Sequ
     (folder / f"{part}.json").write_text(json.dumps(coco))
     for kind in (f"labels/{part}", "Annotations", "ImageSets/Main"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
-    for number, things in enumerate(pictures):
+    for number, things in enumerate(images):
         lines = [
             f"{thing.label} {(left + right) / 2 / SIDE:.6f} {(top + bottom) / 2 / SIDE:.6f} "
             f"{(right - left) / SIDE:.6f} {(bottom - top) / SIDE:.6f}\n"
@@ -163,40 +163,40 @@ def write_part(folder: Path, part: str, pictures: list[list[Thing]], names: Sequ
             f"<annotation>\n  <filename>images/{part}/{number:05d}.png</filename>\n"
             f"  <size><width>{SIDE}</width><height>{SIDE}</height><depth>3</depth></size>\n{objects}</annotation>\n"
         )
-    stems = [f"{part}_{number:05d}\n" for number in range(len(pictures))]
+    stems = [f"{part}_{number:05d}\n" for number in range(len(images))]
     (folder / f"ImageSets/Main/{part}.txt").write_text("".join(stems))
 
 
-def write_pictures(folder: Path, counts: dict[str, int], *, digits: bool = False, seed: int = 1) -> None:
-    """Write pictures and boxes: `counts` has the number of pictures of each part."""
+def write_images(folder: Path, counts: dict[str, int], *, digits: bool = False, seed: int = 1) -> None:
+    """Write images and boxes: `counts` has the number of images of each part."""
     names: Sequence[str] = ()
     for stream, (part, count) in enumerate(counts.items()):
         random = np.random.default_rng([seed, stream])
         objects = Digits(part) if digits else Shapes()
         names = objects.names
         (folder / "images" / part).mkdir(parents=True, exist_ok=True)
-        pictures = []
+        images = []
         for number in range(count):
-            picture, things = make_picture(objects, random)
-            picture.save(folder / "images" / part / f"{number:05d}.png")
-            pictures.append(things)
-        write_part(folder, part, pictures, names)
+            image, things = make_image(objects, random)
+            image.save(folder / "images" / part / f"{number:05d}.png")
+            images.append(things)
+        write_part(folder, part, images, names)
     listed = "".join(f"  {label}: {name}\n" for label, name in enumerate(names))
     parts = "".join(f"{'val' if part == 'test' else part}: images/{part}\n" for part in counts)
     (folder / "data.yaml").write_text(f"path: .\n{parts}names:\n{listed}")
 
 
 def main() -> None:
-    """Read the command line, and write the pictures."""
-    parser = argparse.ArgumentParser(description="Write pictures with boxes.")
+    """Read the command line, and write the images."""
+    parser = argparse.ArgumentParser(description="Write images with boxes.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--train", type=int, default=2000, metavar="N", help="number of training pictures [2000]")
-    parser.add_argument("--test", type=int, default=300, metavar="N", help="number of test pictures [300]")
+    parser.add_argument("--train", type=int, default=2000, metavar="N", help="number of training images [2000]")
+    parser.add_argument("--test", type=int, default=300, metavar="N", help="number of test images [300]")
     parser.add_argument("--digits", action="store_true", help="paste digits of MNIST instead of drawing shapes")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices [1]")
     options = parser.parse_args()
     counts = {"train": options.train, "test": options.test}
-    write_pictures(options.folder, counts, digits=options.digits, seed=options.seed)
+    write_images(options.folder, counts, digits=options.digits, seed=options.seed)
 
 
 if __name__ == "__main__":
