@@ -31,7 +31,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
 
 
 @cache
-def why_no_gpu(wanted: int = 1) -> str | None:
+def why_no_gpu(required: int = 1) -> str | None:
     """Why tests marked `gpu`, or `gpu(2)`, cannot run here; None where they can."""
     try:
         with warnings.catch_warnings():
@@ -43,7 +43,9 @@ def why_no_gpu(wanted: int = 1) -> str | None:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"no usable GPU: {error}"
-    return None if count >= wanted else f"{count or 'no'} GPU, and {wanted} are needed" if wanted > 1 else "no GPU"
+    return (
+        None if count >= required else f"{count or 'no'} GPU, and {required} are needed" if required > 1 else "no GPU"
+    )
 
 
 def pytest_sessionstart() -> None:

@@ -19,27 +19,27 @@ def environment(roots: Sequence[Value], feeds: Mapping[str, Any]) -> dict[Value,
 
     Each result is checked to have the type that the op's shape rule promised. The arrays given are not changed.
     """
-    known: dict[Value, np.ndarray] = {}
+    arrays: dict[Value, np.ndarray] = {}
     for node in topological_order(roots):
         if isinstance(node.op, (Input, State)):
             results = feeds[node.op.label]
         else:
-            results = node.op.forward(np, *(known[value] for value in node.inputs))
+            results = node.op.forward(np, *(arrays[value] for value in node.inputs))
         for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True):
             array = np.asarray(result, order="C")  # as in planned memory: sums over strided views round otherwise
             assert (array.shape, str(array.dtype)) == (value.shape, str(value.dtype)), f"{value!r} is {array.dtype}"
-            known[value] = array
-    return known
+            arrays[value] = array
+    return arrays
 
 
 def evaluate(values: Sequence[Value], feeds: Mapping[str, Any]) -> list[np.ndarray]:
     """The arrays of `values`, from inputs and states by name."""
-    known = environment(values, feeds)
-    return [known[value] for value in values]
+    arrays = environment(values, feeds)
+    return [arrays[value] for value in values]
 
 
 def run(graph: Graph, inputs: Mapping[str, Any], states: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
     """The outputs, and the states after the step, of a graph with these inputs and states."""
-    known = environment(graph.roots(), {**inputs, **states})
-    outputs = {name: known[value] for name, value in graph.outputs.items()}
-    return outputs, {**states, **{name: known[value] for name, value in graph.updates.items()}}
+    arrays = environment(graph.roots(), {**inputs, **states})
+    outputs = {name: arrays[value] for name, value in graph.outputs.items()}
+    return outputs, {**states, **{name: arrays[value] for name, value in graph.updates.items()}}

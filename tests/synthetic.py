@@ -13,7 +13,7 @@ from netspec.graph.ops.random import RNG_INPUT
 
 def losses_of(program: Program, steps: int, rate: float, classes: int) -> list[float]:
     """The losses of a training program; samples are drawn for each step, integers below `classes`."""
-    random, found = np.random.default_rng(1), []
+    random, losses = np.random.default_rng(1), []
     for step in range(steps):
         feeds: dict[str, Any] = {
             LEARNING_RATE: np.array(rate), STEP: np.array(step + 1.0), RNG_INPUT: np.array([5, step, 0])
@@ -24,5 +24,5 @@ def losses_of(program: Program, steps: int, rate: float, classes: int) -> list[f
             elif name not in feeds:
                 feeds[name] = random.integers(0, classes, value.shape)
         program(feeds)
-        found.append(program.guard)
-    return found
+        losses.append(program.guard)
+    return losses

@@ -185,18 +185,18 @@ def targets(imported: Import) -> set[str]:
 
 def loaded(start: str) -> set[str]:
     """Return the modules of netspec that run when `start` is imported."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     waiting = [start]
     while waiting:
         module = waiting.pop()
-        if module in seen or module not in BY_MODULE:
+        if module in visited or module not in BY_MODULE:
             continue
-        seen.add(module)
+        visited.add(module)
         waiting.append(module.rpartition(".")[0])
         for each in imports(BY_MODULE[module]):
             if each.at_load:
                 waiting += [each.module, *(f"{each.module}.{name}" for name in each.names)]
-    return seen
+    return visited
 
 
 def test_every_package_is_in_the_table() -> None:
@@ -311,10 +311,10 @@ def class_names(path: Path) -> Iterator[ClassName]:
 
 def repeated_names(classes: Iterable[ClassName]) -> list[str]:
     """Describe each pair of classes that must not have one name."""
-    seen: dict[str, list[ClassName]] = {}
+    by_name: dict[str, list[ClassName]] = {}
     repeated = []
     for each in classes:
-        others = seen.setdefault(each.name, [])
+        others = by_name.setdefault(each.name, [])
         repeated += [f"{each.name}: {other.file} and {each.file}" for other in others if not each.may_share(other)]
         others.append(each)
     return repeated
@@ -373,5 +373,5 @@ def test_unsafe_calls_are_found(source: str, finds: int) -> None:
     ],
 )
 def test_imports_are_parsed(source: str, expected: tuple[str, set[str], bool]) -> None:
-    (found,) = _imports(ast.parse(source), "netspec.layers", at_load=True, calls=True)
-    assert (found.module, targets(found), found.at_load) == expected
+    (imported,) = _imports(ast.parse(source), "netspec.layers", at_load=True, calls=True)
+    assert (imported.module, targets(imported), imported.at_load) == expected

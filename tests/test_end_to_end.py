@@ -45,9 +45,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_testing_the_weights_repeats_the_metrics_of_the_training(run: Path) -> None:
-    said = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]
-    found = json.loads(netspec_command("test", run / "spec.yaml", "--weights", run / "weights.h5", "--json"))
-    assert found == said
+    logged = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]
+    tested = json.loads(netspec_command("test", run / "spec.yaml", "--weights", run / "weights.h5", "--json"))
+    assert tested == logged
 
 
 @pytest.mark.slow
@@ -68,9 +68,9 @@ def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run:
     assert float(metadata["verified_max_abs_difference"]) <= 1e-4
     (theirs,) = session.run(["logits"], {"image": x})
     assert np.abs(ours - theirs).max() <= 1e-4  # float32 sums in another order; the bound
-    said = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]["metrics"]["accuracy"]
-    assert (theirs.argmax(1) == labels).mean() == said
-    assert (ours.argmax(1) == labels).mean() == said
+    logged = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]["metrics"]["accuracy"]
+    assert (theirs.argmax(1) == labels).mean() == logged
+    assert (ours.argmax(1) == labels).mean() == logged
 
 
 @pytest.mark.slow

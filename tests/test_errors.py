@@ -43,10 +43,10 @@ def test_a_long_line_is_cut_with_an_ellipsis_and_the_caret_keeps_its_position(be
     quoted, caret = Problem("m", Location("f", 1, before + 1, text)).render().splitlines()[1:]
     assert quoted[caret.index("^") :].startswith("!?!")
     assert len(quoted) <= MAX_QUOTED_LINE + len("  1 | ") + 2
-    shown = quoted.partition("| ")[2]
+    excerpt = quoted.partition("| ")[2]
     cut = len(text) > MAX_QUOTED_LINE
-    assert shown.startswith("…") == (cut and before > MAX_QUOTED_LINE // 2)
-    assert shown.endswith("…") == (cut and after > 0)
+    assert excerpt.startswith("…") == (cut and before > MAX_QUOTED_LINE // 2)
+    assert excerpt.endswith("…") == (cut and after > 0)
 
 
 @pytest.mark.parametrize(

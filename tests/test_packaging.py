@@ -19,8 +19,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     process = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
-    (made,) = folder.glob("*.whl")
-    return zipfile.ZipFile(made)
+    (wheel_file,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel_file)
 
 
 def files_of(folder: str) -> set[str]:

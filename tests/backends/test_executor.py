@@ -57,7 +57,7 @@ def test_serial_runs_agree() -> None:
     result = pool.calls(1, 4, None)
     timed = list(result.each())
     assert pool.seen == [1, 4, 4]
-    assert [one.op.name for one, seconds in timed if one and seconds > 0] == ["Relu"] * 3
+    assert [node.op.name for node, seconds in timed if node and seconds > 0] == ["Relu"] * 3
     for _ in result.each():
         break
     assert (pool.seen, pool.count) == ([1, 4, 4, 1], 4)

@@ -60,10 +60,10 @@ def test_steps_agree_with_the_interpreter(graph: Graph) -> None:
         states, inputs = following, {name: array + np.float32(step) for name, array in inputs.items()}
 
 
-def same_numbers(one: Arrays, other: Arrays) -> None:
+def same_numbers(first: Arrays, other: Arrays) -> None:
     """Equal numbers; a zero may have another sign, which the pass `simplify` does not keep."""
-    assert one.keys() == other.keys()
-    for name, array in one.items():
+    assert first.keys() == other.keys()
+    for name, array in first.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
@@ -101,10 +101,10 @@ def test_updates_that_are_inputs_constants_and_other_updates() -> None:
 
 
 def test_programs_share_states() -> None:
-    one = program(Graph({"y": a}, {"a": a + 1.0}), {"a": A})
-    other = Program(make_plan(Graph({"sum": ReduceSum()(a)}), one.device), one.device, one.states)
+    first = program(Graph({"y": a}, {"a": a + 1.0}), {"a": A})
+    other = Program(make_plan(Graph({"sum": ReduceSum()(a)}), first.device), first.device, first.states)
     assert other({})["sum"] == 15
-    one({})
+    first({})
     assert other({})["sum"] == 21
 
 

@@ -114,15 +114,15 @@ def test_passes_keep_the_gradients(name: str) -> None:
     compiled = compiler({"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]})
     random = np.random.default_rng(3)
     feeds: dict[str, Any] = {name: random.integers(0, VOCABULARY, (BATCH, STEPS)) for name in ("text", "next")}
-    feeds = {one: array.astype(np.int32) for one, array in feeds.items()}
+    feeds = {key: array.astype(np.int32) for key, array in feeds.items()}
     program = compiled.program(ProgramKind.GRADIENTS, BATCH)
     actual = program(feeds)
     states = {name: compiled.states[name] for name in compiled.names("parameter")}
     expected, _ = run(compiled.graph(ProgramKind.GRADIENTS, BATCH), feeds, states)
     assert actual.keys() == expected.keys()
-    for one, array in expected.items():
+    for key, array in expected.items():
         assert np.any(array)
-        np.testing.assert_allclose(actual[one], array, rtol=1e-4, atol=1e-5 * float(np.abs(array).max()), err_msg=one)
+        np.testing.assert_allclose(actual[key], array, rtol=1e-4, atol=1e-5 * float(np.abs(array).max()), err_msg=key)
 
 
 def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:

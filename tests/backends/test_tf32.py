@@ -25,7 +25,7 @@ class Rounding(ReferenceDevice):
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     ReferenceDevice().load_kernels()
-    monkeypatch.setattr(registry, "_kernels", {op: list(known) for op, known in registry._kernels.items()})
+    monkeypatch.setattr(registry, "_kernels", {op: list(kernels) for op, kernels in registry._kernels.items()})
 
     @kernel(MatMul, backend="rounding", rank=20)
     class Rounded(Kernel):

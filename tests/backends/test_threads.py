@@ -76,8 +76,8 @@ def test_compiled_kernel_starts_no_thread_or_all(monkeypatch: pytest.MonkeyPatch
         parallel(address, argument, count, flags)
 
     names = ("omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
-    known = {name: getattr(library, name) for name in names}
-    monkeypatch.setattr(threads, "openmp", lambda: SimpleNamespace(GOMP_parallel=watched, **known))
+    functions = {name: getattr(library, name) for name in names}
+    monkeypatch.setattr(threads, "openmp", lambda: SimpleNamespace(GOMP_parallel=watched, **functions))
     run(device, small=Tanh()(x(64, 10)))
     assert started == []
     run(device, large=Tanh()(x(512, 1024)))

@@ -116,10 +116,10 @@ def test_winners_are_remembered_per_node_and_for_planning(winners: Path) -> None
 
 
 def test_processes_merge_their_measurements() -> None:
-    one, other = tuned(), tuned()
-    chosen(one, 2)
+    first, other = tuned(), tuned()
+    chosen(first, 2)
     chosen(other, 3)
-    chosen(one, 4)
+    chosen(first, 4)
     planning = tuned(NullDevice)
     assert {chosen(planning, size).label for size in (2, 3, 4)} == {"numba:Awake"}
 

@@ -62,9 +62,12 @@ class Expected:
 
     def differences(self, reported: Mapping[str, Any], case: Case) -> Iterator[str]:
         """Yield the differences from `reported`, an object of `netspec check --json`."""
-        location, wanted = (reported["file"], reported["line"], reported["column"]), (self.file, self.line, self.column)
-        if location != wanted:
-            yield f"location: {_colons(*location)}, not {_colons(*wanted)}"
+        location, expected = (
+            (reported["file"], reported["line"], reported["column"]),
+            (self.file, self.line, self.column),
+        )
+        if location != expected:
+            yield f"location: {_colons(*location)}, not {_colons(*expected)}"
             return
         text = case.text_at(*location)
         if not text.startswith(self.text) or bool(self.text) != bool(text):
@@ -120,9 +123,9 @@ class Case:
                 raise ValueError(f"{self.name}: `{line}` is not a fact of a problem")
         elif name == "with" and not self.problems:
             self.overrides += shlex.split(value)
-        elif place := _PLACE.match(words):
-            file = place["file"] or self.file
-            self.problems.append(Expected(file, int(place["line"]), int(place["column"]), place["text"] or ""))
+        elif match := _PLACE.match(words):
+            file = match["file"] or self.file
+            self.problems.append(Expected(file, int(match["line"]), int(match["column"]), match["text"] or ""))
         else:
             raise ValueError(f"{self.name}: `{line}` is neither a location nor a fact")
 

@@ -40,7 +40,7 @@ def paths(tree: Any, path: Path = ()) -> list[Path]:
     steps: list[Any] = (
         list(tree) if isinstance(tree, dict) else list(range(len(tree))) if isinstance(tree, list) else []
     )
-    return [one for step in steps for one in ((*path, step), *paths(tree[step], (*path, step)))]
+    return [path_below for step in steps for path_below in ((*path, step), *paths(tree[step], (*path, step)))]
 
 
 @st.composite
@@ -48,18 +48,18 @@ def changed_tree(draw: st.DrawFn, tree: Any) -> str:
     """The tree with up to three nodes removed, renamed, doubled, moved or replaced; as YAML, a line for each value."""
     new = deepcopy(tree)
     for _ in range(draw(st.integers(1, 3))):
-        known = paths(new)
-        if not known:
+        candidates = paths(new)
+        if not candidates:
             break
-        *way, step = draw(st.sampled_from(known))
+        *way, step = draw(st.sampled_from(candidates))
         holder: Any = new
-        for one in way:
-            holder = holder[one]
-        _change(draw, holder, step, new, known)
+        for key in way:
+            holder = holder[key]
+        _change(draw, holder, step, new, candidates)
     return json.dumps(new, indent=1, ensure_ascii=False)
 
 
-def _change(draw: st.DrawFn, holder: Any, step: Any, root: Any, known: list[Path]) -> None:
+def _change(draw: st.DrawFn, holder: Any, step: Any, root: Any, paths_in_root: list[Path]) -> None:
     match draw(st.sampled_from(["remove", "replace", "double", "rename", "copy"])):
         case "remove":
             del holder[step]
@@ -71,8 +71,8 @@ def _change(draw: st.DrawFn, holder: Any, step: Any, root: Any, known: list[Path
             holder[draw(st.sampled_from(KEYS))] = holder.pop(step)
         case _:  # something from elsewhere in the document
             value = root
-            for one in draw(st.sampled_from(known)):
-                value = value[one]
+            for key in draw(st.sampled_from(paths_in_root)):
+                value = value[key]
             holder[step] = deepcopy(value)
 
 

@@ -76,6 +76,6 @@ if __name__ == "__main__":
         for argument in sys.argv[2:]:
             _rewrite(argument)
     else:
-        for one in read_cases():
-            if {one.name, one.topic} & set(sys.argv[1:]):
-                print(f"--- # {one.stem}", *comments(one), one.text, sep="\n")
+        for case in read_cases():
+            if {case.name, case.topic} & set(sys.argv[1:]):
+                print(f"--- # {case.stem}", *comments(case), case.text, sep="\n")

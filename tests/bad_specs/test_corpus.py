@@ -102,18 +102,18 @@ def _types_in(case: Case) -> set[tuple[str, Any]]:
         tree = parse_yaml(case.text, case.name)
     except InputError:
         return set()
-    found: set[tuple[str, Any]] = set()
+    types: set[tuple[str, Any]] = set()
     for path, value in walk(tree):
         kind = _kind(path)
         if kind is not None:
             name = value.get(REGISTRIES[kind].tag) if isinstance(value, dict) else value
-            found.add((kind, name if isinstance(name, str) else None))
-    return found
+            types.add((kind, name if isinstance(name, str) else None))
+    return types
 
 
 def test_every_type_is_in_some_case():
-    seen = set().union(*map(_types_in, CASES))
-    missing = {(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()} - seen
+    covered = set().union(*map(_types_in, CASES))
+    missing = {(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()} - covered
     assert not missing, "add cases to tests/bad_specs/*.yaml, then: python -m tests.bad_specs.show --write TOPIC"
 
 

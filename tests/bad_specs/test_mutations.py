@@ -47,11 +47,11 @@ def check(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
     lines = {str(folder / name): _BREAK.split(text.removeprefix("\ufeff")) for name, text in files.items()}
     for problem in _problems(folder / list(files)[-1]):
-        place = problem.location
-        assert place is not None, problem
-        known = lines[place.file]
-        assert 1 <= place.line <= len(known), problem
-        assert 1 <= place.column <= len(known[place.line - 1]) + 1, problem
+        location = problem.location
+        assert location is not None, problem
+        file_lines = lines[location.file]
+        assert 1 <= location.line <= len(file_lines), problem
+        assert 1 <= location.column <= len(file_lines[location.line - 1]) + 1, problem
         assert problem.message
         assert problem.render()
 

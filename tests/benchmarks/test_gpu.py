@@ -26,18 +26,18 @@ def test_the_table_matches_the_nets() -> None:
 
 
 def test_a_dry_line_builds_and_plans_netspecs_side() -> None:
-    found = answer({"subject": "netspec", "net": "lenet", "batch_size": 64, "precision": "tf32", "dry": True})
-    assert (found["shape"], found["parameters"]) == ([64, 10], 431_080)
-    assert found["nodes"] > 10
-    assert found["nbytes"] > 4 * 2 * 431_080
+    result = answer({"subject": "netspec", "net": "lenet", "batch_size": 64, "precision": "tf32", "dry": True})
+    assert (result["shape"], result["parameters"]) == ([64, 10], 431_080)
+    assert result["nodes"] > 10
+    assert result["nbytes"] > 4 * 2 * 431_080
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
+def answers(monkeypatch: pytest.MonkeyPatch, **results: Any) -> None:
     def ask(row: Row, subject: str, **more: Any) -> dict[str, Any]:
-        one = found[f"{subject}_losses" if more else subject]
-        if isinstance(one, BenchmarkError):
-            raise one
-        return dict(one)
+        result = results[f"{subject}_losses" if more else subject]
+        if isinstance(result, BenchmarkError):
+            raise result
+        return dict(result)
 
     monkeypatch.setattr(bench_gpu, "ask", ask)
 
@@ -55,9 +55,9 @@ def test_the_fastest_peer_counts_and_one_that_fails_is_left_out(monkeypatch: pyt
         autotune=BenchmarkError("no"),
         **SAME,
     )
-    found = bench_gpu.measure(Row("lenet", 64, "tf32", 1.1, floor=True), compare=True)
-    assert (found["ratio"], found["reached"], found["failed"]) == (pytest.approx(1.2), True, {"autotune": "no"})
-    assert found["agreement"] == pytest.approx(1e-3, rel=0.01)
+    result = bench_gpu.measure(Row("lenet", 64, "tf32", 1.1, floor=True), compare=True)
+    assert (result["ratio"], result["reached"], result["failed"]) == (pytest.approx(1.2), True, {"autotune": "no"})
+    assert result["agreement"] == pytest.approx(1e-3, rel=0.01)
     assert not bench_gpu.measure(Row("lenet", 64, "tf32", 1.3), compare=False)["reached"]
 
 
@@ -78,22 +78,22 @@ def test_netspecs_side_runs_on_a_gpu_from_one_end_to_the_other(monkeypatch: pyte
     """The GPU is simulated and computes nothing: losses are those of zeroed memory."""
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setattr(launch, "engine", Collector())
-    monkeypatch.setattr(netspec_subject, "measure_roofline", lambda *given: Roofline(1e15, 1e12))
+    monkeypatch.setattr(netspec_subject, "measure_roofline", lambda *arguments: Roofline(1e15, 1e12))
     for name, small in {"WARM": 2, "LEAST": 3, "MOST": 5}.items():
         monkeypatch.setattr(gpu_subject, name, small)
 
     def ask(row: Row, subject: str, **more: Any) -> dict[str, Any]:
-        wanted = {"net": row.net, "batch_size": row.batch_size, "precision": row.precision, **more}
+        request = {"net": row.net, "batch_size": row.batch_size, "precision": row.precision, **more}
         if subject == "netspec":
-            found: dict[str, Any] = json.loads(json.dumps(answer({"subject": subject, **wanted})))
-            return found
+            result: dict[str, Any] = json.loads(json.dumps(answer({"subject": subject, **request})))
+            return result
         return {"losses": [1e-9] * 3} if more else {"times": [1.0]}
 
     monkeypatch.setattr(bench_gpu, "ask", ask)
     with pytest.raises(BenchmarkError, match=r"losses differ from float64 by \[1.0, 1.0, 1.0\]"):
         bench_gpu.measure(Row("mlp", 4, "tf32", 1.5), compare=True)
-    found = bench_gpu.measure(Row("mlp", 4, "tf32", 1.5, floor=True), compare=False)
-    assert 0 < found["seconds"]["netspec"] <= found["fed_seconds"]
-    assert found["above_floor"] > 1
-    assert (found["notes"], found["gpu"]["name"]) == (["one CUDA graph"], "a made-up GPU")
-    assert bench_gpu._line(found).startswith("mlp (4) tf32: ")
+    result = bench_gpu.measure(Row("mlp", 4, "tf32", 1.5, floor=True), compare=False)
+    assert 0 < result["seconds"]["netspec"] <= result["fed_seconds"]
+    assert result["above_floor"] > 1
+    assert (result["notes"], result["gpu"]["name"]) == (["one CUDA graph"], "a made-up GPU")
+    assert bench_gpu._line(result).startswith("mlp (4) tf32: ")

@@ -15,7 +15,7 @@ from benchmarks.alternate import ROOT
 def test_the_memory_of_a_stream_is_bounded_by_its_window():
     """600 samples of 12 kB are a window, of which two are held at most; the 30 of the stream would be 221 MB."""
     command = [sys.executable, "-m", "benchmarks.bench_memory", "--measure", "600", "30"]
-    found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-    assert found["samples"] == 30 * 600
+    result = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert result["samples"] == 30 * 600
     # 19 to 37 MB were measured, for 2 windows as for 40: the batches ahead, and memory that threads do not give back.
-    assert found["bytes"] < 10 * 600 * 12288
+    assert result["bytes"] < 10 * 600 * 12288

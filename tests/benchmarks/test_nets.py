@@ -58,8 +58,8 @@ def test_synthetic_batches_and_weights_are_reproducible():
 
 def test_figures():
     assert geometric_mean([1, 4]) == pytest.approx(2)
-    said = '{"event": "test", "metrics": {"accuracy": 0.98}}\n{"event": "test", "metrics": {"accuracy": 0.991}}\n{}'
-    assert _accuracy(said) == 0.991
+    output = '{"event": "test", "metrics": {"accuracy": 0.98}}\n{"event": "test", "metrics": {"accuracy": 0.991}}\n{}'
+    assert _accuracy(output) == 0.991
     assert _accuracy("accuracy 0.9912\n") == 0.9912
 
 

@@ -15,8 +15,8 @@ from benchmarks.alternate import BenchmarkError, Worker, Workers
 from benchmarks.results import Results
 
 
-def options(**given: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"threads": 2, "passive": False, "json": False, "output": None, **given})
+def options(**values: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"threads": 2, "passive": False, "json": False, "output": None, **values})
 
 
 def trained(net: str, ours: float, eager: float, **also: float) -> dict[str, Any]:
@@ -32,10 +32,10 @@ def test_results_are_kept_as_they_come(tmp_path: Path, capsys: pytest.CaptureFix
     file = tmp_path / "folder" / "training.json"
     results = Results("training", options(output=str(file)), "numpy")
     results.add(trained("mlp", 0.001, 0.004, jax=0.002))
-    assert [one["net"] for one in json.loads(file.read_text())["found"]] == ["mlp"]
+    assert [result["net"] for result in json.loads(file.read_text())["found"]] == ["mlp"]
     results.fail(BenchmarkError("netspec ended with status 1"), net="lenet")
-    one = trained("vgg_a", 1.0, 1.0)
-    results.add(one | {"failed": {"compile": "compile did not answer for 300 s"}})
+    result = trained("vgg_a", 1.0, 1.0)
+    results.add(result | {"failed": {"compile": "compile did not answer for 300 s"}})
     assert results.end() == 1
     again = json.loads(file.read_text())
     assert again["failed"] == [
@@ -62,8 +62,8 @@ def test_tables() -> None:
 
 def test_a_table_replaces_the_text_between_its_marks() -> None:
     document = "a\n<!-- benchmark mnist -->\nold\n<!-- end -->\nb\n<!-- benchmark training -->\n<!-- end -->\n"
-    made = render.put_into(render.put_into(document, "mnist", r"new \1"), "training", "newer")
-    assert made == document.replace("old", r"new \1").replace("training -->\n", "training -->\nnewer\n")
+    page = render.put_into(render.put_into(document, "mnist", r"new \1"), "training", "newer")
+    assert page == document.replace("old", r"new \1").replace("training -->\n", "training -->\nnewer\n")
     with pytest.raises(ValueError, match="no lines `<!-- benchmark inference -->`"):
         render.put_into(document, "inference", "")
 
@@ -80,7 +80,7 @@ class Told:
     def __init__(self, name: str, fails_at: int = 99) -> None:
         self.name, self.asked, self.fails_at, self.closed = name, 0, fails_at, False
 
-    def ask(self, what: str, **details: Any) -> dict[str, Any]:
+    def ask(self, subject: str, **details: Any) -> dict[str, Any]:
         self.asked += 1
         if self.asked == self.fails_at:
             raise BenchmarkError(f"{self.name} ended with status 9")

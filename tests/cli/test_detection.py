@@ -104,9 +104,9 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     assert header.split() == COLUMNS
     assert len(lines) == sum(len(boxes_of(number)) for number in range(12))
     assert netspec("predict", "run", "--input", "photos", "--output", "boxes.csv").status == 0
-    found = list(csv.DictReader(Path("boxes.csv").read_text().splitlines()))
+    written = list(csv.DictReader(Path("boxes.csv").read_text().splitlines()))
     for number in range(12):
-        rows = [row for row in found if row["file"] == f"photos/{number:03d}.png"]
+        rows = [row for row in written if row["file"] == f"photos/{number:03d}.png"]
         assert found_boxes(rows) == boxes_of(number)
 
     answers = [json.loads(line) for line in netspec("predict", "run", "--input", "photos", "--json").out.splitlines()]
@@ -195,8 +195,8 @@ def test_only_boxes_are_written_as_coco_results(netspec: Netspec, photos: Path) 
 
 
 def test_data_show_counts_and_draws_boxes(netspec: Netspec, photos: Path) -> None:
-    shown = netspec("data", "show", "train.yaml", "--seconds", "0").out
-    rows = [line.split() for line in shown.splitlines()]
+    printed = netspec("data", "show", "train.yaml", "--seconds", "0").out
+    rows = [line.split() for line in printed.splitlines()]
     assert ["labels", "boxes", "share"] in rows
     counts = {row[0]: int(row[1]) for row in rows if row[:1] in (["red"], ["green"])}
     held_out = sum(len(boxes_of(number)) for number in range(12)) - sum(counts.values())

@@ -216,7 +216,7 @@ def test_samples_and_tolerance_of_the_comparison(netspec, trained):
 def test_weights_of_another_program_are_laid_onto_a_net(netspec, trained):
     arrays = dict(load("net.yaml", "run/weights.h5").parameters)
     first, *rest = to_state_dict(arrays).items()
-    write_safetensors("theirs.safetensors", {"model.old": first[1], **{f"model.{name}": one for name, one in rest},
+    write_safetensors("theirs.safetensors", {"model.old": first[1], **{f"model.{name}": array for name, array in rest},
                                              "model.extra": first[1]}, {})  # fmt: skip
     result = netspec("import", "theirs.safetensors", "--net", "net.yaml", "--output", "mine")
     assert result.status == 2
@@ -244,8 +244,8 @@ def test_a_model_and_weights_for_keras(netspec, trained):
     result = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.keras")
     assert result.status == 0
     assert result.out.startswith("model.keras: keras, ")
-    told = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.weights.h5", "--json").json
-    assert (told["format"], told["parameters"], told["files"]) == ("keras_weights", 26, ["model.weights.h5"])
+    report = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.weights.h5", "--json").json
+    assert (report["format"], report["parameters"], report["files"]) == ("keras_weights", 26, ["model.weights.h5"])
     assert netspec("check", "train.yaml", "--export", "keras").status == 0
 
 
@@ -314,9 +314,9 @@ def test_batch_normalization_is_folded_on_request(netspec, tmp_path, monkeypatch
         (actual,) = load(f"of-{file}/net.yaml", f"of-{file}/weights.h5").predict({"x": x}).values()
         (expected,) = model.predict({"x": x}).values()
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)  # float32, products in another order
-    own = netspec("import", "w.h5", "--output", "own", "--fold-batch-norm")
-    assert own.status == 2
-    assert "is not a model of another program with weights" in own.err
+    imported = netspec("import", "w.h5", "--output", "own", "--fold-batch-norm")
+    assert imported.status == 2
+    assert "is not a model of another program with weights" in imported.err
     assert not Path("own").exists()
 
 
@@ -422,6 +422,6 @@ def test_notes_of_one_kind_are_one_line_and_json_has_all(netspec, tmp_path, monk
     result = netspec(*words, "new").out
     assert "note: 12 inputs are channels first here, and channels last in Keras: `x0` [3, 4, 4], " in result
     assert result.count("note: ") == 2
-    told = netspec(*words, "other", "--json").json
-    assert (told["path"], told["layers"], len(told["notes"])) == ("other", 12, 24)
-    assert told["files"] == ["other/net.yaml", "other/weights.h5"]
+    report = netspec(*words, "other", "--json").json
+    assert (report["path"], report["layers"], len(report["notes"])) == ("other", 12, 24)
+    assert report["files"] == ["other/net.yaml", "other/weights.h5"]

@@ -109,9 +109,9 @@ def test_transforms_without_an_exact_form_are_listed_and_come_first(netspec, pix
     result = export(netspec)
     assert result.status == 0, result.err
     assert "`image`: Resizing, which ONNX cannot compute exactly" in result.err
-    told = export(netspec, "--json").json
-    assert told["left_out"] == ["`image`: Resizing, which ONNX cannot compute exactly"]
-    assert told["inputs"] == {"image": ["N", 3, 5, 9]}
+    report = export(netspec, "--json").json
+    assert report["left_out"] == ["`image`: Resizing, which ONNX cannot compute exactly"]
+    assert report["inputs"] == {"image": ["N", 3, 5, 9]}
     metadata = session().get_modelmeta().custom_metadata_map
     assert [step["type"] for step in json.loads(metadata["netspec_transforms"])] == ["Resizing"]
 

@@ -45,13 +45,13 @@ def test_a_killed_process_leaves_nothing_half(name, netspec, trained):
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     files = [path for path in folder.iterdir() if not path.name.startswith(".")]
     assert files == ([target] if target.suffix else [])
-    assert all(one.read_bytes() == b"what was there" for one in files)
+    assert all(file.read_bytes() == b"what was there" for file in files)
     (left,) = (path for path in folder.iterdir() if path.name.startswith("."))
 
     assert netspec(*words).status == 0
     assert left.exists()  # somebody may be writing it still
-    for one in (left, *(left.iterdir() if left.is_dir() else ())):
-        os.utime(one, (0, one.stat().st_mtime - FORGOTTEN - 1))
+    for path in (left, *(left.iterdir() if left.is_dir() else ())):
+        os.utime(path, (0, path.stat().st_mtime - FORGOTTEN - 1))
     if not target.suffix:
         target.rename("to/first")
     assert netspec(*words).status == 0

@@ -26,10 +26,10 @@ def tiny(tmp_path, monkeypatch):
         (folder / name).write_bytes(content)
         parts[name] = PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
     download = Download("cifar-10-binary.tar.gz", 1, "", (), parts)
-    known = KnownSet("cifar10", CIFAR10.about, CIFAR10.page, (download,), CIFAR10.splits, CIFAR10.classes)
+    known_set = KnownSet("cifar10", CIFAR10.about, CIFAR10.page, (download,), CIFAR10.splits, CIFAR10.classes)
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "sets"))
-    monkeypatch.setitem(KNOWN_SETS, "cifar10", known)
-    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", known)
+    monkeypatch.setitem(KNOWN_SETS, "cifar10", known_set)
+    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", known_set)
     return folder
 
 
@@ -90,9 +90,9 @@ def test_image_files_give_the_batches_of_the_set_itself(netspec, tiny, tmp_path)
         fields = {"source": source, "path": str(path), "split": "train", "batch_size": 2, "shuffle": True}
         with open_loader(SOURCES.parse(fields), seed=3) as loader:
             batches.append([batch.inputs for batch in islice(loader, 9)])
-    for one, other in zip(*batches, strict=True):
-        assert np.array_equal(one["label"], other["label"])
-        assert np.array_equal(one["image"], other["image"])
+    for from_files, other in zip(*batches, strict=True):
+        assert np.array_equal(from_files["label"], other["label"])
+        assert np.array_equal(from_files["image"], other["image"])
 
 
 def test_a_dataset_without_images_is_rejected(netspec, tmp_path):

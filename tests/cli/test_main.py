@@ -299,5 +299,5 @@ def test_a_command_loads_no_other(work):
         "netspec.exchange",
     }
     assert not loaded & behind, "a net is built to be checked, and no more"
-    layers = {one for one in loaded if one.startswith("netspec.layers.")}
+    layers = {module for module in loaded if module.startswith("netspec.layers.")}
     assert len(layers) < 20, f"the layers of a spec are imported, not all: {sorted(layers)}"

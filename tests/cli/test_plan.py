@@ -117,9 +117,9 @@ def test_lenet_is_as_published(netspec):
 
 
 def test_batch_size_scales_the_arithmetic(netspec, work):
-    one, ten = (netspec("plan", "net.yaml", "--json", "--batch-size", size).json for size in ("1", "10"))
-    assert ten["totals"]["flops"] == 10 * one["totals"]["flops"]
-    assert ten["parameters"] == one["parameters"]
+    single, ten = (netspec("plan", "net.yaml", "--json", "--batch-size", size).json for size in ("1", "10"))
+    assert ten["totals"]["flops"] == 10 * single["totals"]["flops"]
+    assert ten["parameters"] == single["parameters"]
 
 
 def test_frozen_parameters_are_counted(netspec, work):
@@ -162,10 +162,10 @@ def test_kernels_of_every_node(netspec, work):
     result = netspec("plan", "net.yaml", "--kernels", "--json").json
     used = result["kernels"]["predict"]
     # One by one with the reference kernels, as one with kernels that take bias and activation along.
-    assert "+".join(one["op"] for one in used) == "MatMul+Add+Relu+MatMul+Add"
-    assert {one["layer"] for one in used} == {"hidden", "logits"}
+    assert "+".join(node["op"] for node in used) == "MatMul+Add+Relu+MatMul+Add"
+    assert {node["layer"] for node in used} == {"hidden", "logits"}
     assert len(used) == result["programs"]["predict"]["nodes"]
-    assert all(one["kernel"].count(":") == 1 for one in used)
+    assert all(node["kernel"].count(":") == 1 for node in used)
     text = netspec("plan", "net.yaml", "--kernels").out
     assert "kernels of predict, in the order of execution" in text
     assert "kernels" not in netspec("plan", "net.yaml", "--json").json
@@ -301,8 +301,8 @@ def test_the_largest_batch_of_this_machine(netspec, work, monkeypatch, words):
     assert needed(limit["samples"]) == limit["needed_bytes"] <= 2**20
     assert needed(limit["samples"] + 1) > 2**20
     needs = f"{limit['program']} needs 1.05 MB of the 1.05 MB of this machine"
-    shown = netspec("plan", "train.yaml", *words, "--largest-batch").out
-    assert f"without recomputation: {limit['samples']:,} ({needs})" in shown
+    printed = netspec("plan", "train.yaml", *words, "--largest-batch").out
+    assert f"without recomputation: {limit['samples']:,} ({needs})" in printed
 
 
 def test_no_batch_fits_into_too_little_memory(netspec, work, monkeypatch):

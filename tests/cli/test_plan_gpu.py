@@ -34,8 +34,8 @@ def test_gpu_kernels_are_planned_without_gpu_libraries(
     assert used <= set(open_device("h200").backends)
     gpu = planned["gpu"]
     assert (gpu["name"], gpu["memory_bytes"]) == ("h200", 141 * 10**9)
-    for one in gpu["least"].values():
-        assert one["seconds"] == pytest.approx(one["arithmetic"] + one["memory"] + one["launches"])
+    for bound in gpu["least"].values():
+        assert bound["seconds"] == pytest.approx(bound["arithmetic"] + bound["memory"] + bound["launches"])
     states_bytes = sum(planned["states_bytes"].values())
     parts = ("arena_bytes", "constant_bytes", "steady_bytes", "staged_bytes")
     totals = [sum(program[part] for part in parts) for program in planned["programs"].values()]

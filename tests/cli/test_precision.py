@@ -40,8 +40,8 @@ def test_a_float16_run_skips_overflowing_steps_and_resumes_bit_identically(netsp
     assert np.isfinite([event["loss"] for event in logged]).all()
     assert netspec(*words, "train.max_steps=5", "--run-dir", "parts").status == 0
     assert netspec(*words, "--run-dir", "parts", "--resume").status == 0
-    one, other = (read_weights(work / name / "weights.h5").arrays for name in ("whole", "parts"))
-    for name, array in one.items():
+    whole, other = (read_weights(work / name / "weights.h5").arrays for name in ("whole", "parts"))
+    for name, array in whole.items():
         np.testing.assert_array_equal(array, other[name])
         assert np.isfinite(array).all()
 
@@ -59,6 +59,6 @@ def test_tf32_on_a_device_without_it_is_float32_with_a_note(netspec, work):
             for name in ("float32", "tf32")}  # fmt: skip
     assert "has no kernels that round to tf32: it computes in float32" in runs["tf32"].out
     assert "steps on cpu in tf32" in runs["tf32"].out
-    one, other = (read_weights(work / name / "weights.h5").arrays for name in runs)
-    for name, array in one.items():
+    first, other = (read_weights(work / name / "weights.h5").arrays for name in runs)
+    for name, array in first.items():
         np.testing.assert_array_equal(array, other[name])

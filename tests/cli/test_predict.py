@@ -295,9 +295,9 @@ def gray_photos(netspec, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("given", [["photos"], ["photos/*/*.png"], ["photos/0", "photos/1"]])
-def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspec, gray_photos, given):
-    result = netspec("predict", "run", "--input", *given, "--output", "out.csv", "--batch-size", "2")
+@pytest.mark.parametrize("inputs", [["photos"], ["photos/*/*.png"], ["photos/0", "photos/1"]])
+def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspec, gray_photos, inputs):
+    result = netspec("predict", "run", "--input", *inputs, "--output", "out.csv", "--batch-size", "2")
     assert result.status == 1
     files = [Path(line.split(",")[0]).name for line in Path("out.csv").read_text().splitlines()[1:]]
     assert sorted(files) == ["0.png", "1.png", "3.png", "4.png", "6.png"]
@@ -305,7 +305,7 @@ def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspe
     assert "got: a file of another kind, or a damaged one" in result.err
     assert "5.png cannot be read" in result.err
     assert "error: 2 of 7 files could not be read, and are not among the predictions" in result.err
-    printed = netspec("predict", "run", "--input", *given, "--json")
+    printed = netspec("predict", "run", "--input", *inputs, "--json")
     assert (printed.status, len(printed.out.splitlines())) == (1, 5)
 
 

@@ -76,9 +76,9 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
     assert float(rows[4]["iou"]) == pytest.approx(metrics["mean_io_u"], rel=1e-6)
     assert metrics["mean_io_u"] > 0.99
 
-    shown = netspec("predict", "run", "--input", "fields/images/0.png").out
-    assert "array [16, 24]" in shown  # the size of the image, not of the net's output
-    assert "soil 50.0%, red 50.0%" in shown or "red 50.0%, soil 50.0%" in shown
+    printed = netspec("predict", "run", "--input", "fields/images/0.png").out
+    assert "array [16, 24]" in printed  # the size of the image, not of the net's output
+    assert "soil 50.0%, red 50.0%" in printed or "red 50.0%, soil 50.0%" in printed
     assert netspec("predict", "run", "--input", "fields/images", "--output", "masks").status == 0
     assert Path("masks/classes.txt").read_text() == "soil\nred\ngreen\n"
     for index in range(12):
@@ -112,10 +112,10 @@ def test_masks_of_the_same_name_are_not_overwritten(netspec: Netspec, fields: Pa
 
 
 def test_data_show_counts_pixels_and_draws_masks(netspec: Netspec, fields: Path) -> None:
-    shown = netspec("data", "show", "train.yaml", "--seconds", "0").out
-    counts = [line.split()[1] for line in shown.splitlines() if line.startswith(("soil", "red", "green"))]
+    printed = netspec("data", "show", "train.yaml", "--seconds", "0").out
+    counts = [line.split()[1] for line in printed.splitlines() if line.startswith(("soil", "red", "green"))]
     assert sum(int(count.replace(",", "")) for count in counts) == 9 * 16 * 24
-    assert "pixels" in shown
+    assert "pixels" in printed
     with Image.open("data_train.png") as sheet:
         drawn = {color for _, color in sheet.convert("RGB").getcolors(2**20) or []}
     assert tuple(COLORS[1].tolist()) not in drawn  # every pixel of class 1 has the color of its class mixed in

@@ -47,8 +47,10 @@ def test_devices_print_the_mpi_that_starts_workers(netspec, monkeypatch, tmp_pat
 
 
 def test_devices_print_the_nccl_without_a_gpu(netspec, monkeypatch):
-    known = metadata.version
-    monkeypatch.setattr(metadata, "version", lambda name: "2.28.9" if name == "nvidia-nccl-cu12" else known(name))
+    installed_version = metadata.version
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "2.28.9" if name == "nvidia-nccl-cu12" else installed_version(name)
+    )
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert netspec("devices", "--json").json["nccl"] == "2.28.9 of nvidia-nccl-cu12, which no CuPy loads"
     install(monkeypatch, Machine(0))

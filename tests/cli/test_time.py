@@ -47,7 +47,9 @@ def test_flops_and_nodes_equal_the_plan(netspec, work):
     copies = [node for node in result["nodes"] if node["op"] == "copies of states"]
     assert len(result["nodes"]) - len(copies) == program["programs"]["train"]["nodes"]
     assert result["flops"] == program["programs"]["train"]["flops"]
-    planned = [(one["op"], one["layer"], one["phase"], one["kernel"]) for one in program["kernels"]["train"]]
+    planned = [
+        (kernel["op"], kernel["layer"], kernel["phase"], kernel["kernel"]) for kernel in program["kernels"]["train"]
+    ]
     timed = [
         (node["op"], node["layer"], node["phase"], node["kernel"]) for node in result["nodes"] if node not in copies
     ]

@@ -136,7 +136,7 @@ def test_ctrl_c_saves_and_prints_the_resume_command(netspec, work):
     ],
 )
 def test_a_second_ctrl_c_prints_the_resume_command_in_one_line(netspec, work, monkeypatch, step, line):
-    def run(*given: Any, **options: Any) -> Any:
+    def run(*arguments: Any, **options: Any) -> Any:
         raise Interrupted(Path("a"), step, at_once=True)
 
     (work / "a").mkdir()
@@ -219,11 +219,11 @@ def test_the_bar_fits_80_columns(monkeypatch):
     out = io.StringIO()
     console = Console(file=out, width=80, force_terminal=True, color_system=None, legacy_windows=False)
     monkeypatch.setattr(Progress, "__init__", with_console(Progress.__init__, console))
-    with progress._bar() as shown:
-        bar = progress.Bar(shown)
+    with progress._bar() as display:
+        bar = progress.Bar(display)
         for event in EVENTS:
             bar(event)
-        assert not shown.live.auto_refresh, "no thread beside the training"
+        assert not display.live.auto_refresh, "no thread beside the training"
     text = out.getvalue()
     assert "warning: mind [this]" in text
     last = [line for line in text.replace("\x1b[2K", "\n").splitlines() if line.startswith("epoch 2.00")][-1]
@@ -259,9 +259,9 @@ def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work)
     tests = [line for line in result.lines if line["event"] == "test"]
     assert [set(line["metrics"]) for line in tests] == [{"accuracy"}] * len(tests)
     assert not any("tables" in line for line in tests)
-    told = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json").json
-    assert told["metrics"] == {"accuracy": 1.0}
-    assert told["tables"] == {"confusion_matrix": {"0": {"0": 21, "1": 0}, "1": {"0": 0, "1": 21}}}
+    report = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json").json
+    assert report["metrics"] == {"accuracy": 1.0}
+    assert report["tables"] == {"confusion_matrix": {"0": {"0": 21, "1": 0}, "1": {"0": 0, "1": 21}}}
     lines = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5").out.splitlines()
     assert [line.split() for line in lines[-3:]] == [["confusion_matrix", "0", "1"], ["0", "21", "0"], ["1", "0", "21"]]
 
@@ -274,9 +274,9 @@ def test_learning_rates_are_tested_without_a_run(netspec, work):
     assert result.out.splitlines()[0].split() == ["learning", "rate", "loss", "smoothed"]
     assert "train.yaml has 0.5 (solver.learning_rate)" in result.out
     assert "train train.yaml train.seed=4 solver.learning_rate=" in result.out
-    found = netspec("train", "train.yaml", "--find-lr", "--device", "reference", "--json").json
-    assert len(found["losses"]) == len(found["learning_rates"]) > 20
-    assert found["suggested"] <= found["lowest"]
+    range_test = netspec("train", "train.yaml", "--find-lr", "--device", "reference", "--json").json
+    assert len(range_test["losses"]) == len(range_test["learning_rates"]) > 20
+    assert range_test["suggested"] <= range_test["lowest"]
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,11 @@ def test_a_new_run_starts_from_a_checkpoint_of_two_workers(name: str, tolerance:
 
 
 def _compare(weights: Path, name: str, tolerance: float) -> None:
-    recorded, found = _arrays(FILES / name / "weights.h5"), _arrays(weights)
-    assert found.keys() == recorded.keys()
+    recorded, actual = _arrays(FILES / name / "weights.h5"), _arrays(weights)
+    assert actual.keys() == recorded.keys()
     del recorded["arrays/conv/bias"]  # a normalization follows: its gradient is rounding, which Adam amplifies
     for path, array in recorded.items():
-        np.testing.assert_allclose(found[path], array, rtol=0, atol=tolerance, err_msg=path)
+        np.testing.assert_allclose(actual[path], array, rtol=0, atol=tolerance, err_msg=path)
 
 
 @pytest.mark.parametrize("suffix", ["h5", "npz", "safetensors", "weights.h5"])

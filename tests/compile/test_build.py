@@ -249,7 +249,7 @@ def test_gradients_of_shared_parameters_are_summed(tmp_path: Path) -> None:
     assert sorted(compiler.info) == ["a/bias", "a/kernel"]
     assert set(shared) == set(separate) - {"gradient/b/kernel", "gradient/b/bias"}
     data = batch(compiler, 5, purpose=ProgramKind.GRADIENTS)
-    w, one = compiler.states["a/kernel"], 1e-6
+    w, epsilon = compiler.states["a/kernel"], 1e-6
 
     def loss(kernel: np.ndarray) -> float:
         compiler.states.assign("a/kernel", kernel)
@@ -257,8 +257,8 @@ def test_gradients_of_shared_parameters_are_summed(tmp_path: Path) -> None:
 
     for index in np.ndindex(*w.shape):
         step = np.zeros_like(w)
-        step[index] = one
-        by_differences = (loss(w + step) - loss(w - step)) / (2 * one)  # good to 1e-9 in float64
+        step[index] = epsilon
+        by_differences = (loss(w + step) - loss(w - step)) / (2 * epsilon)  # good to 1e-9 in float64
         assert shared["gradient/a/kernel"][index] == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
 
 
@@ -270,7 +270,7 @@ def test_frozen_layers_and_learning_rate_multipliers(tmp_path: Path) -> None:
         return {name: compiler.states[name] - array for name, array in before.items()}
 
     plain = change("")
-    assert all(one.any() for one in plain.values())
+    assert all(array.any() for array in plain.values())
     for fields, factors in (
         (", trainable: false", {"b/kernel": 0, "b/bias": 0}),
         (", learning_rate_multiplier: 0", {"b/kernel": 0, "b/bias": 0}),

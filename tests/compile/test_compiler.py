@@ -218,8 +218,8 @@ def test_the_guard_is_the_loss(tmp_path: Path) -> None:
 
 def test_building_graphs_registers_no_states(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["adam"], device="null")
-    known = list(compiler.info)
-    assert known == list(compiler.states)
+    state_names = list(compiler.info)
+    assert state_names == list(compiler.states)
     for purpose in (ProgramKind.TRAIN, ProgramKind.ACCUMULATE):  # the latter has sums of gradients
         compiler.graph(purpose, 2)
-    assert list(compiler.info) == known
+    assert list(compiler.info) == state_names

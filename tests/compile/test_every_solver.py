@@ -84,12 +84,12 @@ OF_EVERY_KIND = ("Adafactor", "Muon", "RAdam", "ScheduleFreeAdamW")
 """Rows and columns, products of matrices, conditions, shared states: the others are elementwise alone."""
 
 
-@pytest.mark.parametrize(("type_", "fields"), [*((one, {}) for one in OF_EVERY_KIND), *AVERAGED], ids=str)
+@pytest.mark.parametrize(("type_", "fields"), [*((solver, {}) for solver in OF_EVERY_KIND), *AVERAGED], ids=str)
 def test_fast_kernels_agree_with_the_reference(type_, fields, tmp_path):
     fast, plain = (compiler(tmp_path, type_, fields, device, DType.FLOAT32, PLAIN) for device in ("cpu", "reference"))
     for step in range(3):
-        for one in (fast, plain):
-            one.program(ProgramKind.TRAIN, 5)(batch(one, 5, step))
+        for compiler in (fast, plain):
+            compiler.program(ProgramKind.TRAIN, 5)(batch(compiler, 5, step))
     for name in fast.info:
         # Rounding of float32 (6e-8) in three steps forward and back, relative to the largest element.
         assert np.abs(fast.states[name] - plain.states[name]).max() <= 2e-5 * np.abs(plain.states[name]).max(), name
@@ -105,7 +105,7 @@ def test_evaluation_uses_the_solvers_weights(type_, tmp_path):
         np.testing.assert_array_equal(array, averaged.states[averaged.evaluated.get(name, name)])
         plain.states.assign(name, array)
     feeds = batch(averaged, 4, purpose=ProgramKind.TEST)
-    actual, expected = (one.program(ProgramKind.TEST, 4)(feeds) for one in (averaged, plain))
+    actual, expected = (compiler.program(ProgramKind.TEST, 4)(feeds) for compiler in (averaged, plain))
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(actual[name], value)

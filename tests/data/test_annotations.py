@@ -127,8 +127,8 @@ def test_randaugment_moves_the_mask_by_the_transforms_that_it_draws():
         inside, outside = np.median(image[mask == 1]), np.median(image[mask == 0])
         if abs(inside - outside) < 20:  # the drawn colors hide the object
             continue
-        shown = abs(image - inside) < abs(image - outside)
-        assert np.mean(shown == (mask == 1)) > 0.95
+        is_inside = abs(image - inside) < abs(image - outside)
+        assert np.mean(is_inside == (mask == 1)) > 0.95
         compared += 1
     assert compared > SAMPLES / 2
 

@@ -67,8 +67,8 @@ def test_a_folder_contains_files_with_the_published_names(tmp_path, monkeypatch,
     for name in CIFAR10.parts:
         content = (tmp_path / inside / name).read_bytes()
         parts[f"cifar-10-batches-bin/{name}"] = PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
-    known = replace(CIFAR10, downloads=(Download("cifar-10-binary.tar.gz", 1, "", (), parts),))
-    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", known)
+    one_download = replace(CIFAR10, downloads=(Download("cifar-10-binary.tar.gz", 1, "", (), parts),))
+    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", one_download)
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "home"))
     file = str(tmp_path / "train.yaml")
     train = split_of(file, source=source, path=".", split="train").open()

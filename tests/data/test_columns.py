@@ -85,8 +85,8 @@ def test_numeric_columns(tmp_path, column, expected, learned):
 def test_standard_normalization_ignores_missing_values(tmp_path):
     data = table(tmp_path, {"age": {"type": "numeric", "missing": "mean", "normalization": "standard"}})
     features = np.asarray(data.read(np.arange(4))["features"])
-    known = np.array([30, 50, 40.0])
-    expected = (np.array([30, 40, 50, 40.0]) - known.mean()) / known.std()
+    present = np.array([30, 50, 40.0])
+    expected = (np.array([30, 40, 50, 40.0]) - present.mean()) / present.std()
     np.testing.assert_allclose(features[:, 0], expected, rtol=1e-6)  # float32 rounds what float64 computed
 
 

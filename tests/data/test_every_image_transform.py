@@ -145,7 +145,9 @@ def test_the_smallest_images_and_nan_are_accepted(cls, sample):
             results = applied(transform, small)
             assert all(image.dtype == dtype and image.ndim == 3 for image in results)
             assert all(
-                known in (None, size) for image in results for known, size in zip(field.shape, image.shape, strict=True)
+                static_size in (None, size)
+                for image in results
+                for static_size, size in zip(field.shape, image.shape, strict=True)
             )
             if (
                 dtype == "float32"

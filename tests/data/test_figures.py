@@ -81,8 +81,8 @@ def test_images_keep_the_range_of_values():
     assert span_of([np.array([[[0.5]]])]) == (0, 1)
     assert span_of([np.array([[[-2.0, 3.0]]]), np.array([[[7.0]]])]) == (-2, 7)
     assert span_of([np.array([[[4.0]]])]) == (4, 5)
-    shown = displayable(np.array([[[-2.0, 7.0, np.nan]]]), (-2, 7))
-    assert shown[0, :2].tolist() == [[0, 0, 0], [255, 255, 255]]
+    pixels = displayable(np.array([[[-2.0, 7.0, np.nan]]]), (-2, 7))
+    assert pixels[0, :2].tolist() == [[0, 0, 0], [255, 255, 255]]
     assert displayable(np.zeros((4, 2, 3), np.uint8), (0, 255)).shape == (2, 3, 3)
 
 

@@ -203,11 +203,13 @@ def test_transforms_learn_only_from_the_training_part(tmp_path: Path) -> None:
 
 def test_groups_stay_together(tmp_path: Path) -> None:
     customers = np.repeat([f"c{number}" for number in range(10)], 4)
-    (tmp_path / "a.csv").write_text("who,x\n" + "".join(f"{who},{index}\n" for index, who in enumerate(customers)))
+    (tmp_path / "a.csv").write_text(
+        "who,x\n" + "".join(f"{customer},{index}\n" for index, customer in enumerate(customers))
+    )
     fields = {"source": "csv", "path": "a.csv", "header": True, "columns": ["x"]}
     parts = opened(tmp_path, fields, validation=0.2, test=0.2, group="who")
     by_part = {name: {customers[row - 1] for row in origins(loader)} for name, loader in parts.items()}
-    assert {name: len(found) for name, found in by_part.items()} == {"train": 6, "validation": 2, "test": 2}
+    assert {name: len(rows) for name, rows in by_part.items()} == {"train": 6, "validation": 2, "test": 2}
     assert len(set.union(*by_part.values())) == 10
 
 
@@ -267,10 +269,10 @@ def test_tables_read_by_pages_are_divided_alike(tmp_path: Path) -> None:
     whole = opened(tmp_path, fields, validation=0.3)
     paged = opened(tmp_path, {**fields, "cache": 0}, validation=0.3)
     for name, loader in whole.items():
-        one, other = (
+        in_pages, other = (
             np.concatenate([batch.inputs["features"] for batch in each.one_pass()]) for each in (loader, paged[name])
         )
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(in_pages, other)
         assert loader.state()["data"] == paged[name].state()["data"]
 
 
@@ -363,8 +365,8 @@ def test_held_out_images_are_transformed_to_the_same_shapes_without_chance(name:
     for _, step in evaluated.transforms:
         assert not step.random
         if isinstance(step, ImageTransform):
-            one, other = (step.apply(images, SampleKeys(0, epoch, np.arange(6), 0)) for epoch in (0, 1))
-            np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+            first, other = (step.apply(images, SampleKeys(0, epoch, np.arange(6), 0)) for epoch in (0, 1))
+            np.testing.assert_array_equal(np.asarray(first), np.asarray(other))
 
 
 @pytest.mark.parametrize(("name", "fields"), _transforms(), ids=str)

@@ -144,9 +144,9 @@ def test_images_of_different_sizes_keep_their_size_until_resized(tmp_path):
     assert [image.shape for image in data.read(np.array([1, 0]))["image"]] == [(3, 6, 4), (3, 4, 6)]
     assert folder_of(tmp_path, size=5).fields["image"].shape == (3, 5, 5)
     split = split_of(str(tmp_path / "train.yaml"), source="image_folder", path="set")
-    wanted = {"image": FieldType((3, 4, 4), "float32")}
+    inputs = {"image": FieldType((3, 4, 4), "float32")}
     with pytest.raises(InputError, match="differ in size") as error:
-        open_loader(split, seed=1, wanted=wanted)
+        open_loader(split, seed=1, wanted=inputs)
     (note,) = error.value.problems[0].notes
     assert re.fullmatch(r".*/set/x/\w+\.png is 4 × 6, .*/set/y/c\.png is 6 × 4", note)
 
@@ -202,12 +202,12 @@ def test_any_damage_to_an_image_is_read_or_reported(tmp_path_factory, position, 
     content[position % len(content)] = byte
     path.write_bytes(content)
     data = folder_of(root, size=[5, 5])
-    shown = str(path)
+    message = str(path)
     try:
         arrays_of(data, np.array([0]))
     except InputError as error:  # any other exception is a failure
-        shown = str(error)
-    assert str(path) in shown
+        message = str(error)
+    assert str(path) in message
 
 
 def test_an_image_larger_than_memory_is_refused(tmp_path, monkeypatch):

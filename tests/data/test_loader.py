@@ -64,13 +64,13 @@ def test_every_epoch_has_every_sample_once(samples, batch, shuffle, limit):
     expected = min(samples, limit or samples)
     batches = list(islice(loader, 2 * loader.steps_per_epoch))
     for epoch in (0, 1):
-        mine = [batch for batch in batches if batch.epoch == epoch]
-        assert len(mine) == loader.steps_per_epoch
-        indices = [index for batch_read in mine for index in batch_read.indices.tolist()]
+        of_epoch = [batch for batch in batches if batch.epoch == epoch]
+        assert len(of_epoch) == loader.steps_per_epoch
+        indices = [index for batch_read in of_epoch for index in batch_read.indices.tolist()]
         assert sorted(indices) == list(range(expected))
         assert shuffle or indices == list(range(expected))
-        assert [batch_read.position for batch_read in mine] == [number * batch for number in range(len(mine))]
-        assert {len(batch_read) for batch_read in mine} == set(loader.batch_sizes)
+        assert [batch_read.position for batch_read in of_epoch] == [number * batch for number in range(len(of_epoch))]
+        assert {len(batch_read) for batch_read in of_epoch} == set(loader.batch_sizes)
     assert [batch.step for batch in batches] == list(range(len(batches)))
     for batch_read in batches:
         assert batch_read.inputs["label"].dtype == np.int32
@@ -99,9 +99,11 @@ def test_resuming_at_any_batch_gives_the_same_batches(batch, prefetch):
     for stopped, state in enumerate(states):
         resumed = loader_of(samples, batch_size=batch, prefetch=prefetch)
         resumed.restore(state)
-        rest = list(islice(resumed, steps - stopped))
+        remaining = list(islice(resumed, steps - stopped))
         resumed.close()
-        assert all(same(resumed_batch, other) for resumed_batch, other in zip(rest, straight[stopped:], strict=True))
+        assert all(
+            same(resumed_batch, other) for resumed_batch, other in zip(remaining, straight[stopped:], strict=True)
+        )
 
 
 def test_a_new_iteration_continues_where_the_last_one_stopped():
@@ -207,9 +209,9 @@ def test_an_error_in_the_data_is_raised_after_the_preceding_batches(prefetch):
     labels = np.array([0, 1, 2, 1, 0, 0, 1, 1, 7, 0])
     data = OnTheFly({"label": labels}, digest="", describe=lambda index: f"labels.npz, sample {index}")
     split = split_of(source="npz", path="labels.npz", batch_size=2)
-    wanted = {"label": FieldType((), "int32")}
+    inputs = {"label": FieldType((), "int32")}
     ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
-    with Loader(data, split, seed=1, wanted=wanted, ranges=ranges, prefetch=prefetch) as loader:
+    with Loader(data, split, seed=1, wanted=inputs, ranges=ranges, prefetch=prefetch) as loader:
         batches = loader.one_pass()
         assert [next(batches).indices.tolist() for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
         with pytest.raises(InputError) as error:
@@ -228,8 +230,8 @@ def test_the_same_fault_of_many_samples_is_shown_five_times_and_counted():
     ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
     with Loader(data, split, seed=1, ranges=ranges, prefetch=0) as loader, pytest.raises(InputError) as error:
         next(loader.one_pass())
-    *shown, last = error.value.problems
-    assert [problem.got for problem in shown] == [f"7 in sample {index}" for index in range(5)]
+    *listed, last = error.value.problems
+    assert [problem.got for problem in listed] == [f"7 in sample {index}" for index in range(5)]
     assert last.message == "`label`: the same problem in 55 more samples of this batch of 60"
 
 
@@ -299,14 +301,14 @@ def test_all_fields_that_do_not_match_the_net_are_reported_at_once(tmp_path):
     np.savez(tmp_path / "some.npz", image=image, score=score, label=label)
     inputs = {"label": "labl", "imge": "image", "y": "score"}
     split = split_of(str(tmp_path / "train.yaml"), source="npz", path="some.npz", inputs=inputs)
-    wanted = {
+    net_inputs = {
         "image": FieldType((1, 28, 28), "float32"),
         "label": FieldType((), "int32"),
         "y": FieldType((), "int32"),
         "z": FieldType((4,), "float32"),
     }
     with pytest.raises(InputError) as error:
-        open_loader(split, seed=1, wanted=wanted)
+        open_loader(split, seed=1, wanted=net_inputs)
     assert problems_of(error, tmp_path) == MISMATCHES
 
 

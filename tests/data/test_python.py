@@ -63,14 +63,14 @@ def test_every_sample_appears_once_per_epoch(monkeypatch: pytest.MonkeyPatch, ki
     with loader_of(GIVEN[kind](), prefetch=prefetch, **more) as loader:
         epochs_read = epochs(loader, 2)
     for epoch in (0, 1):
-        mine = [
+        of_epoch = [
             (index, x)
             for number, indices, xs in epochs_read
             if number == epoch
             for index, x in zip(indices, xs, strict=True)
         ]
-        assert sorted(index for index, _ in mine) == list(range(COUNT))
-        assert all(x == [index, -index] for index, x in mine)
+        assert sorted(index for index, _ in of_epoch) == list(range(COUNT))
+        assert all(x == [index, -index] for index, x in of_epoch)
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -87,10 +87,10 @@ def test_a_stream_resumes_at_its_position(monkeypatch: pytest.MonkeyPatch, prefe
             state = loader.state()
         with loader_of(stream, prefetch=prefetch, shuffle={"window": 20}) as loader:
             loader.restore(state)
-            rest = islice(loader, 21 - stop)
-            assert [(batch.epoch, batch.indices.tolist(), batch.inputs["x"].tolist()) for batch in rest] == straight[
-                stop:
-            ]
+            remaining = islice(loader, 21 - stop)
+            assert [
+                (batch.epoch, batch.indices.tolist(), batch.inputs["x"].tolist()) for batch in remaining
+            ] == straight[stop:]
 
 
 def test_a_stream_holds_no_more_than_two_windows():

@@ -53,7 +53,7 @@ def opened(name: str, split: str, **fields: Any) -> Source:
 @pytest.mark.parametrize(("name", "split"), FIRST)
 def test_published_sets_have_their_counts_labels_and_content(name, split):
     data = opened(name, split).open()
-    known = {dataset.name: dataset for dataset in (CIFAR10, CIFAR100, FASHION_MNIST)}[name]
+    known_set = {dataset.name: dataset for dataset in (CIFAR10, CIFAR100, FASHION_MNIST)}[name]
     expected = 10_000 if split == "test" else 60_000 if name == "fashion_mnist" else 50_000
     assert len(data) == expected
     arrays = arrays_of(data, np.arange(len(data)))
@@ -61,7 +61,7 @@ def test_published_sets_have_their_counts_labels_and_content(name, split):
     assert arrays["label"][: len(first)].tolist() == first
     classes = len(data.classes["label"])
     assert np.bincount(arrays["label"]).tolist() == [expected // classes] * classes
-    parts = [known.parts[part] for part in known.splits[split]]
+    parts = [known_set.parts[part] for part in known_set.splits[split]]
     assert [sha for _, sha in written(name, arrays)] == [part.sha256 for part in parts]
     assert [size for size, _ in written(name, arrays)] == [part.size for part in parts]
 
@@ -98,6 +98,6 @@ def test_the_order_of_a_seed_does_not_change(name):
     assert hashlib.sha256(bytes(labels)).hexdigest()[:16] == ORDER[name]
 
 
-@pytest.mark.parametrize("known", [CIFAR10, CIFAR100], ids=lambda known: known.name)
-def test_published_files_have_their_checksums(known):
-    assert damaged_files(known, folder_of(known.name)) == []
+@pytest.mark.parametrize("known_set", [CIFAR10, CIFAR100], ids=lambda known_set: known_set.name)
+def test_published_files_have_their_checksums(known_set):
+    assert damaged_files(known_set, folder_of(known_set.name)) == []

@@ -145,25 +145,25 @@ def test_a_file_longer_than_memory_is_reported(tmp_path, monkeypatch):
     )
 
 
-def slowly(sound: np.ndarray, rate: int, wanted: int) -> np.ndarray:
+def slowly(sound: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
     """The formula with all its zeros: rates have nothing in common."""
-    half = ZEROS * max(rate, wanted)
+    half = ZEROS * max(rate, new_rate)
     positions = np.arange(-half, half + 1)
-    weights = np.sinc(positions / max(rate, wanted)) * np.kaiser(2 * half + 1, BETA)
-    weights *= wanted / weights.sum()
-    spread = np.zeros(len(sound) * wanted)
-    spread[::wanted] = sound
+    weights = np.sinc(positions / max(rate, new_rate)) * np.kaiser(2 * half + 1, BETA)
+    weights *= new_rate / weights.sum()
+    spread = np.zeros(len(sound) * new_rate)
+    spread[::new_rate] = sound
     return np.convolve(spread, weights)[half : half + len(spread) : rate]
 
 
-@pytest.mark.parametrize(("rate", "wanted"), [(1, 2), (2, 1), (3, 2), (160, 441), (441, 160)])
+@pytest.mark.parametrize(("rate", "new_rate"), [(1, 2), (2, 1), (3, 2), (160, 441), (441, 160)])
 @pytest.mark.parametrize("frames", [1, 7, 300])
-def test_resampling_matches_the_formula(rate, wanted, frames):
+def test_resampling_matches_the_formula(rate, new_rate, frames):
     sound = np.random.default_rng(frames).normal(size=(2, frames)).astype(np.float32)
-    actual = resampled(sound, rate * 100, wanted * 100)
+    actual = resampled(sound, rate * 100, new_rate * 100)
     for channel, other in zip(actual, sound, strict=True):
         # 21 zeros of a sinc: sums of some dozens of products in float32.
-        np.testing.assert_allclose(channel, slowly(other, rate, wanted), atol=2e-6)
+        np.testing.assert_allclose(channel, slowly(other, rate, new_rate), atol=2e-6)
 
 
 def test_tones_above_the_new_rate_are_removed():

@@ -241,8 +241,8 @@ def test_resumed_loader_continues_with_the_same_images_and_masks(folder):
         state = first.state()
     with loader() as resumed:
         resumed.restore(state)
-        rest = [batch for _, batch in zip(range(3), resumed, strict=False)]
-    for expected, batch in zip(batches[2:], rest, strict=True):
+        remaining = [batch for _, batch in zip(range(3), resumed, strict=False)]
+    for expected, batch in zip(batches[2:], remaining, strict=True):
         for name in ("image", "mask"):
             np.testing.assert_array_equal(batch.inputs[name], expected.inputs[name])
 

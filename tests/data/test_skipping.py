@@ -85,14 +85,14 @@ def test_each_intact_sample_appears_once_per_epoch_in_full_batches(data, size):
     batches = list(islice(loader, 2 * -(-sound // size)))
     order = list(islice(plain, 2 * plain.steps_per_epoch))
     for epoch in (0, 1):
-        mine = [batch for batch in batches if batch.epoch == epoch]
+        of_epoch = [batch for batch in batches if batch.epoch == epoch]
         epoch_order = [index for batch in order if batch.epoch == epoch for index in batch.indices.tolist()]
-        indices = [index for batch in mine for index in batch.indices.tolist()]
+        indices = [index for batch in of_epoch for index in batch.indices.tolist()]
         assert indices == [index for index in epoch_order if index not in damaged]
-        assert [len(batch) for batch in mine[:-1]] == [size] * (len(mine) - 1)
-        assert sorted(sample.index for batch in mine for sample in batch.skipped) == sorted(damaged)
-        assert [batch.position for batch in mine[1:]] == [batch.end for batch in mine[:-1]]
-        assert mine[-1].end == samples
+        assert [len(batch) for batch in of_epoch[:-1]] == [size] * (len(of_epoch) - 1)
+        assert sorted(sample.index for batch in of_epoch for sample in batch.skipped) == sorted(damaged)
+        assert [batch.position for batch in of_epoch[1:]] == [batch.end for batch in of_epoch[:-1]]
+        assert of_epoch[-1].end == samples
     assert loader.epoch == 2
     assert loader.between_epochs
 

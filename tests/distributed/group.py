@@ -29,9 +29,9 @@ class Threads(Communicator):
         super().__init__()
         self._table, self.rank, self.size = table, rank, len(table.slots)
 
-    def _all(self, mine: Any) -> list[Any]:
+    def _all(self, value: Any) -> list[Any]:
         self._table.barrier.wait()
-        self._table.slots[self.rank] = mine
+        self._table.slots[self.rank] = value
         self._table.barrier.wait()
         actual = list(self._table.slots)
         self._table.barrier.wait()  # no thread overwrites a slot that another one still reads
@@ -74,8 +74,8 @@ def together(size: int, work: Callable[[Communicator], T]) -> list[T]:
 
     with ThreadPoolExecutor(size) as pool:
         running = [pool.submit(one, rank) for rank in range(size)]
-        failed = [error for one in running if (error := one.exception()) is not None]
+        failed = [error for future in running if (error := future.exception()) is not None]
         for error in failed:
             if not isinstance(error, threading.BrokenBarrierError):
                 raise error
-        return [one.result() for one in running]
+        return [future.result() for future in running]

@@ -75,9 +75,9 @@ def _hwloc_files() -> set[Path]:
 def test_error_of_one_worker_is_reported_with_its_rank(jobs, by: str) -> None:
     before = _hwloc_files()
     job = jobs(3, "ends.py", "fail", by=by).begun()
-    there = _hwloc_files() - before  # its own, and those of jobs of other tests
+    leftover_files = _hwloc_files() - before  # its own, and those of jobs of other tests
     assert job.end() == 1
-    assert by == "mpiexec" or not there or there - _hwloc_files(), "the launcher has tidied up"
+    assert by == "mpiexec" or not leftover_files or leftover_files - _hwloc_files(), "the launcher has tidied up"
     assert re.fullmatch(rf"rank 1 \(\S+\): error: the disk is full\n  hint: {AGAIN}{WITH[by]}\n", job.err)
     assert job.out == ""
 

@@ -79,10 +79,10 @@ def test_products_over_samples_and_positions_are_found() -> None:
     heads = [f"attention/{name}/kernel" for name in ("query", "key", "value", "attention_output")]
     kernels = ["project/kernel", "recurrent/kernel", "recurrent/recurrent_kernel", "logits/kernel", *heads]
     assert sorted(actual.products) == sorted(kernels)
-    (one,) = actual.products["project/kernel"]
-    assert (one.positions, one.inputs, one.units) == (5, 7, 6)
-    (one,) = actual.products["logits/kernel"]
-    assert (one.positions, one.inputs, one.units) == (1, 20, 2)
+    (product,) = actual.products["project/kernel"]
+    assert (product.positions, product.inputs, product.units) == (5, 7, 6)
+    (product,) = actual.products["logits/kernel"]
+    assert (product.positions, product.inputs, product.units) == (1, 20, 2)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3])
@@ -139,8 +139,8 @@ def test_factors_are_chosen_if_faster(
     inputs: int, units: int, samples: int, network: str, speed: float, chosen: bool
 ) -> None:
     strategy = SufficientFactors(network=network, speed=speed)
-    one = FactorPair(1, inputs, units, 0, 1)
-    assert strategy.sends_factors("fc", [one], samples=samples, workers=4) == chosen
+    factor_pair = FactorPair(1, inputs, units, 0, 1)
+    assert strategy.sends_factors("fc", [factor_pair], samples=samples, workers=4) == chosen
 
 
 def test_layers_without_factors_are_reported() -> None:

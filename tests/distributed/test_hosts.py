@@ -84,6 +84,6 @@ def test_a_cable_that_is_pulled_ends_the_job_on_both_hosts(jobs, hosts: Hosts, p
     assert job.line() == "steps"
     ip("-n", hosts.names[1], "link", "set", CARD, "down")
     assert job.end() not in (0, 130)
-    who = r"rank [0-3] \(host \S+, pid \d+; last known: step \d+, [^)]+\)"
-    assert re.search(rf"error: ({who} has not answered|MPI has not answered {who}) for \d s", job.err)
+    rank = r"rank [0-3] \(host \S+, pid \d+; last known: step \d+, [^)]+\)"
+    assert re.search(rf"error: ({rank} has not answered|MPI has not answered {rank}) for \d s", job.err)
     assert "to continue: netspec train" in job.err

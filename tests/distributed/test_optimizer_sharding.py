@@ -111,8 +111,8 @@ def spec(tmp_path):
 def test_parameters_needed_in_full_are_not_split(spec, type_, fields, divided) -> None:
     built = build(spec, 1, training=True, dtype=DType.FLOAT64)
     training = Training(spec, solver(type_, **fields), DType.FLOAT64)
-    how = ShardingConfig(0, [1.0] * 300, 500, 2000)  # more workers than anything has room for
-    actual = shard_parameters(how, *hypothetical_update(training, built)).pieces
+    config = ShardingConfig(0, [1.0] * 300, 500, 2000)  # more workers than anything has room for
+    actual = shard_parameters(config, *hypothetical_update(training, built)).pieces
     several = sorted(name for name, piece in actual.items() if sum(np.diff(piece.bounds) > 0) > 1)
     assert several == divided
 
@@ -135,11 +135,11 @@ def first(result: Any, label: str, wholes: Mapping[str, Any]) -> Any:
     return full if info.shard is None else info.shard.slice_of(full)
 
 
-SCALED = [(*one, LossScale(initial=4.0, growth_steps=2)) for one in FURTHER]
+SCALED = [(*solver, LossScale(initial=4.0, growth_steps=2)) for solver in FURTHER]
 
 
 @pytest.mark.parametrize(
-    ("type_", "fields", "scaling"), [*((*one, None) for one in [*CHAINS, *FURTHER]), *SCALED], ids=str
+    ("type_", "fields", "scaling"), [*((*solver, None) for solver in [*CHAINS, *FURTHER]), *SCALED], ids=str
 )
 def test_updates_of_all_shards_equal_the_update_of_the_full_state(spec, monkeypatch, type_, fields, scaling) -> None:
     fields = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
@@ -149,9 +149,9 @@ def test_updates_of_all_shards_equal_the_update_of_the_full_state(spec, monkeypa
     shapes = {name: info.value.shape for name, info in built.builder.states.items() if info.trainable}
     wholes = {label: random.normal(size=shapes[name]) for name in shapes for label in (name, f"gradient/{name}")}
 
-    def states_after(workers: Communicator, how: ShardingConfig) -> tuple[Any, Arrays]:
+    def states_after(workers: Communicator, config: ShardingConfig) -> tuple[Any, Arrays]:
         with one_at_a_time:
-            sharding = shard_parameters(how, *hypothetical_update(training, built))
+            sharding = shard_parameters(config, *hypothetical_update(training, built))
             result = ShardUpdateTraining.of(training, sharding=sharding).update(built)
         local_rank.workers = workers
         return result, updated(result, {label: first(result, label, wholes) for label in result.states}, 3)
@@ -167,6 +167,6 @@ def test_updates_of_all_shards_equal_the_update_of_the_full_state(spec, monkeypa
         wholes_found = (
             [np.concatenate([holder.reshape(-1) for holder in holders]).reshape(array.shape)] if divided else holders
         )
-        for one in wholes_found:  # norms of all gradients alone are added up in another order
+        for full_state in wholes_found:  # norms of all gradients alone are added up in another order
             rtol = 1e-13 if "global_clipnorm" in str(fields) else 0
-            np.testing.assert_allclose(one, array, rtol=rtol, err_msg=label)
+            np.testing.assert_allclose(full_state, array, rtol=rtol, err_msg=label)

@@ -55,7 +55,9 @@ def test_cuts_are_the_best_of_all(parts: int) -> None:
 
         every = [(0, *rest) for rest in combinations(range(1, 6), parts - 1)]
         good = [candidate for candidate in every if worst(candidate) <= NEAR * min(map(worst, every))]
-        assert sum(carried[b - 1] for b in actual[1:]) == min(sum(carried[b - 1] for b in one[1:]) for one in good)
+        assert sum(carried[b - 1] for b in actual[1:]) == min(
+            sum(carried[b - 1] for b in bounds[1:]) for bounds in good
+        )
         assert tuple(actual) in good
 
 

@@ -79,8 +79,11 @@ def test_two_servers_and_two_workers_reach_the_result_of_one(trained: Path, fold
 
 def test_a_checkpoint_contains_full_arrays_under_plain_names(trained: Path, tmp_path: Path, folder: Path) -> None:
     netspec.train(training(folder, solver=SOLVER, train={"max_steps": 1}), run_dir=tmp_path / "alone")
-    (one,) = (tmp_path / "alone" / "checkpoints").iterdir()
-    expected, actual = read_checkpoint(one), read_checkpoint(trained / "two" / "checkpoints" / "step-00000040.h5")
+    (checkpoint,) = (tmp_path / "alone" / "checkpoints").iterdir()
+    expected, actual = (
+        read_checkpoint(checkpoint),
+        read_checkpoint(trained / "two" / "checkpoints" / "step-00000040.h5"),
+    )
     assert {name: array.shape for name, array in actual.states.items()} == {
         name: array.shape for name, array in expected.states.items()
     }

@@ -42,8 +42,10 @@ def push(worker: int, step: int, weight: float = 0.25) -> Push:
 def told(rule: Rule, worker: int, step: int, weight: float = 0.25) -> list[tuple[str, list[int]]]:
     """What a rule has done about a gradient: updates and drops, and whose gradients they are of."""
     return [
-        ("update", [of.worker for of in one.pushes]) if isinstance(one, Update) else ("drop", [one.push.worker])
-        for one in rule.decide(push(worker, step, weight))
+        ("update", [of.worker for of in command.pushes])
+        if isinstance(command, Update)
+        else ("drop", [command.push.worker])
+        for command in rule.decide(push(worker, step, weight))
     ]
 
 

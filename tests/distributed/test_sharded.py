@@ -88,23 +88,23 @@ def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory)
 
     They go on from what two workers left; there also by another strategy, and from what one worker left.
     """
-    known = cases(folder)
+    specs = cases(folder)
 
     def run(workers: int, jobs: Any) -> Path:
         return once(tmp_path_factory, f"sharded_on_{workers}", lambda runs: make(workers, jobs, runs))[0]
 
     def make(workers: int, jobs: Any, runs: Path) -> None:
         of = runs if workers == 2 else run(2, jobs)
-        listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in known.items()]
+        listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
         listed += (
-            {"spec": known[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
+            {"spec": specs[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
             for name in RESUMED
         )
         if workers == 2:
             late = f"adam/checkpoints/step-{LATE:08}.h5"
             strategies = {"reduced": ({"strategy": "all_reduce"}, runs / late), "sharded": (SMALL, alone / late)}
             listed += (
-                {"spec": {**known["adam"], "parallel": parallel}, "run_dir": str(runs / name), "resume": str(path)}
+                {"spec": {**specs["adam"], "parallel": parallel}, "run_dir": str(runs / name), "resume": str(path)}
                 for name, (parallel, path) in strategies.items()
             )
         assert trainings(jobs, workers, listed, runs) == {}

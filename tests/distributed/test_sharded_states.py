@@ -66,15 +66,15 @@ def test_full_tensors_are_gathered_and_scattered() -> None:
     def work(workers: Communicator) -> dict[str, Any]:
         parts: Any = Parts(workers.rank)
         before = dict(parts.states)
-        known = ShardedStates(workers, parts)
-        assert known.replicated == ["fc/bias", "gathered/fc/kernel"]
-        actual = known.assemble()
+        states = ShardedStates(workers, parts)
+        assert states.replicated == ["fc/bias", "gathered/fc/kernel"]
+        actual = states.assemble()
         assert bool(actual) == workers.is_first
-        known.gather_full()
+        states.gather_full()
         np.testing.assert_array_equal(parts.states["gathered/fc/kernel"], WHOLES["fc/kernel"])
-        for name in known.sharded.keys() & parts.states.keys():
+        for name in states.sharded.keys() & parts.states.keys():
             parts.states.assign(name, np.zeros_like(parts.states[name]))
-        known.scatter(actual)
+        states.scatter(actual)
         for name, array in before.items():
             if name != "gathered/fc/kernel":
                 np.testing.assert_array_equal(parts.states[name], array, strict=True)
@@ -88,5 +88,5 @@ def test_full_tensors_are_gathered_and_scattered() -> None:
 
 def test_single_worker_has_everything() -> None:
     parts: Any = SimpleNamespace(info={})
-    known = ShardedStates(Communicator(), parts)
-    assert (known.sharded, known.replicated, known.assemble()) == ({}, [], {})
+    states = ShardedStates(Communicator(), parts)
+    assert (states.sharded, states.replicated, states.assemble()) == ({}, [], {})

@@ -62,15 +62,15 @@ def test_hierarchical_sums_equal_flat_sums(jobs) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_encodings_are_exact_on_representable_arrays(shape: tuple[int, ...], dtype: str) -> None:
     x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
-    for one, split in (
+    for codec, split in (
         (encoding("one_bit"), OneBitQuantize()),
         (TopKEncoding(0.3), TopKSparsify(TopKEncoding(0.3).count(shape))),
     ):
-        q, rest = split.forward(np, x)
-        data = one.encode(q)
-        assert data.size == one.nbytes(shape, x.itemsize)
-        np.testing.assert_array_equal(one.decode(data, shape, dtype), q, strict=True)
-        np.testing.assert_array_equal(q + (x - q), q + rest)
+        q, residual = split.forward(np, x)
+        data = codec.encode(q)
+        assert data.size == codec.nbytes(shape, x.itemsize)
+        np.testing.assert_array_equal(codec.decode(data, shape, dtype), q, strict=True)
+        np.testing.assert_array_equal(q + (x - q), q + residual)
     q, _ = OneBitQuantize().forward(np, x)
     flat = (x, q) if len(shape) == 2 else (x.reshape(shape[0], -1).T, q.reshape(shape[0], -1).T)
     for column, result in zip(flat[0].T, flat[1].T, strict=True):
@@ -80,9 +80,9 @@ def test_encodings_are_exact_on_representable_arrays(shape: tuple[int, ...], dty
 
 def test_top_k_keeps_the_first_of_ties() -> None:
     x = np.array([[1.0, -3.0, 2.0], [3.0, -2.0, 0.0]])
-    q, rest = TopKSparsify(3).forward(np, x)
+    q, residual = TopKSparsify(3).forward(np, x)
     np.testing.assert_array_equal(q, [[0, -3, 2], [3, 0, 0]])
-    np.testing.assert_array_equal(rest, [[1, 0, 0], [0, -2, 0]])
+    np.testing.assert_array_equal(residual, [[1, 0, 0], [0, -2, 0]])
     q, _ = TopKSparsify(1).forward(np, np.array([[1.0, np.nan], [7.0, 3.0]]))
     np.testing.assert_array_equal(q, [[0, np.nan], [0, 0]])
 
@@ -145,8 +145,14 @@ def test_a_density_is_a_share() -> None:
     ],
 )
 def test_sums_are_hierarchical_if_hosts_have_several_workers(hosts: list[int], auto: bool, forced: bool) -> None:
-    result = [STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": one}) for one in ("auto", True, False)]
-    assert [one.is_hierarchical(hosts) for one in result if isinstance(one, AllReduce)] == [auto, forced, False]
+    result = [
+        STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": setting}) for setting in ("auto", True, False)
+    ]
+    assert [strategy.is_hierarchical(hosts) for strategy in result if isinstance(strategy, AllReduce)] == [
+        auto,
+        forced,
+        False,
+    ]
 
 
 BATCH_OF_8 = SimpleNamespace(data=SimpleNamespace(train=SimpleNamespace(batch_size=8)))

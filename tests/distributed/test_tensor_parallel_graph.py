@@ -63,11 +63,11 @@ def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> lis
         op = node.op
         requests[rank] = op, op.pack_blocks(np, x) if isinstance(op, BlockingCollective) else x
         barrier.wait()
-        assert len({type(one[0]) for one in requests}) == 1
-        sent = [one[1] for one in requests]
+        assert len({type(request[0]) for request in requests}) == 1
+        sent = [request[1] for request in requests]
         if isinstance(op, BlockingCollective):
             result = np.full(node.types[0].shape, np.nan)
-            op.unpack_blocks(np.stack([one[0 if op.is_broadcast else rank] for one in sent]), result)
+            op.unpack_blocks(np.stack([blocks[0 if op.is_broadcast else rank] for blocks in sent]), result)
         else:
             result = sum(sent)
         barrier.wait()
@@ -79,12 +79,12 @@ def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> lis
             for node in graphs[rank].nodes():
                 arrays = [values[value] for value in node.inputs]
                 if isinstance(node.op, (Input, State)):
-                    made = feeds[rank][node.op.label]
+                    result = feeds[rank][node.op.label]
                 elif isinstance(node.op, CommunicationOp):
-                    made = exchanged(rank, node, arrays[0])
+                    result = exchanged(rank, node, arrays[0])
                 else:
-                    made = node.op.forward(np, *arrays)
-                values.update(zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=True))
+                    result = node.op.forward(np, *arrays)
+                values.update(zip(node.outputs, result if isinstance(result, tuple) else (result,), strict=True))
                 assert all(np.shape(values[result]) == result.shape for result in node.outputs)
             actual[rank] = {name: values[value] for name, value in graphs[rank].outputs.items()}
         except BaseException:
@@ -128,20 +128,20 @@ def test_pieces_of_gradients_equal_one_worker(size: int, axes: dict[str, int], w
         for name, info in single.builder.states.items()
     }
     (expected,) = together([differentiated(single)], [fed(states, 0, size, size)])
-    wanted = {f"{name}/kernel": axis for name, axis in axes.items()}
+    split_axes = {f"{name}/kernel": axis for name, axis in axes.items()}
     graphs, feeds = [], []
     for rank in range(workers):
         start, stop = (size * worker // workers for worker in (rank, rank + 1))
         batch = max(stop - start, 1)
         part = built(batch)
-        cuts = split_parameters(SPEC, part, lambda _: wanted, workers, rank)
+        cuts = split_parameters(SPEC, part, lambda _: split_axes, workers, rank)
         graphs.append(differentiated(split_net(part, cuts, workers, rank, batch, size)))
         pieces = {name: cut.parts.slice_of(states[name], rank, cut.axis) for name, cut in cuts.items()}
         feeds.append(fed({**states, **pieces}, start, stop, size))
     actual = together(graphs, feeds)
     for name, gradient in expected.items():
-        parts = [one[name] for one in actual]
-        full = np.concatenate(parts, axis=wanted[name]) if name in wanted else sum(parts)
+        parts = [pieces[name] for pieces in actual]
+        full = np.concatenate(parts, axis=split_axes[name]) if name in split_axes else sum(parts)
         # Sums of some dozen products of numbers up to 1, in another order.
         np.testing.assert_allclose(full, gradient, rtol=0, atol=1e-14 * max(1, np.abs(gradient).max()), err_msg=name)
 
@@ -171,8 +171,8 @@ def test_matrix_read_by_its_own_layer_is_not_split() -> None:
     net = {**NET, "layers": [{**layer, "trainable": layer["name"] != "fc2"} for layer in NET["layers"]]}
     spec = load_net(net)
     actual = splittable_layers(spec, build(spec, 2, training=True))
-    assert [one.layer for one in actual] == ["fc1", "logits"]
-    assert [(one.inputs, one.units, one.positions) for one in actual] == [(6, 8, 1), (12, 4, 1)]
+    assert [factors.layer for factors in actual] == ["fc1", "logits"]
+    assert [(factors.inputs, factors.units, factors.positions) for factors in actual] == [(6, 8, 1), (12, 4, 1)]
 
 
 def test_parts_are_balanced() -> None:

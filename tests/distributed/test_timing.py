@@ -36,7 +36,7 @@ def test_messages_equal_the_plan(jobs, spec: Path, capfd) -> None:
     assert planned.pop()["name"] == "stop vote"  # which no program sends
     assert len(planned) > 3
     for key in ("name", "holds", "bytes"):
-        assert [message[key] for message in timing["messages"]] == [one[key] for one in planned]
+        assert [message[key] for message in timing["messages"]] == [message[key] for message in planned]
     begins = [message["started_seconds"] for message in timing["messages"]]
     assert begins == sorted(begins)
     assert (timing["strategy"], timing["workers"], timing["steps"], full["batch_size"]) == ("all_reduce", 2, 3, 3)

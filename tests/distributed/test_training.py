@@ -163,7 +163,7 @@ def diverging(folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, dict[str, str]]]:
     """Runs all trainings of so many workers in one job, once: where, and the errors of those that failed."""
-    known = cases(folder)
+    base_specs = cases(folder)
 
     def run(workers: int, jobs: Any) -> tuple[Path, dict[str, str]]:
         return once(tmp_path_factory, f"trained_on_{workers}", lambda runs: make(workers, jobs, runs))
@@ -173,18 +173,18 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
         resumed: tuple[str, ...] = ()
         match workers:
             case 2:
-                specs = {**known, **meetings(folder), **rank_problems(folder)}
+                specs = {**base_specs, **meetings(folder), **rank_problems(folder)}
                 resumed = RESUMED
             case 3:
-                specs = {name: known[name] for name in (*REACH, *BITS, "damaged")} | meetings(folder)
+                specs = {name: base_specs[name] for name in (*REACH, *BITS, "damaged")} | meetings(folder)
                 of, resumed = run(2, jobs)[0], RESUMED_BY_OTHERS
             case _:
-                specs = {name: known[name] for name in BITS}
+                specs = {name: base_specs[name] for name in BITS}
         if workers == 2:  # the first one: what it leaves under way is nothing to the others
             specs = {"huge": diverging(folder), **specs}
         listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
         listed += (
-            {"spec": known[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
+            {"spec": base_specs[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
             for name in resumed
         )
         return trainings(jobs, workers, listed, runs)
@@ -292,7 +292,7 @@ def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:
     runs, errors = trained(3, jobs)
     assert "damaged" not in errors
     events = log(runs / "damaged", "skipped")
-    assert [one["samples"] for one in events if one["split"] == "train"] == [3] * 5
+    assert [event["samples"] for event in events if event["split"] == "train"] == [3] * 5
     assert all(np.isfinite(array).all() for array in weights(runs / "damaged").values())
     assert log(runs / "damaged", "done")[0]["test"]["samples"] == 54
 

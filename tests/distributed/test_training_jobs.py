@@ -62,7 +62,7 @@ def until(job: Job, event: str) -> dict:
 def descendants(pid: int) -> list[int]:
     """All processes below one."""
     below = [int(part) for part in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [*below, *(one for child in below for one in descendants(child))]
+    return [*below, *(descendant for child in below for descendant in descendants(child))]
 
 
 def workers_of(job: Job, count: int = 2) -> list[int]:
@@ -301,7 +301,7 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
         name: state.tobytes() for name, state in expected.states.items()
     }
     position = ("epoch", "position", "step")
-    assert [saved.progress["loader"][one] for one in position] == [expected.progress["loader"][one] for one in position]
+    assert [saved.progress["loader"][key] for key in position] == [expected.progress["loader"][key] for key in position]
 
 
 @pytest.mark.parametrize("more", [[], BY_SERVERS])

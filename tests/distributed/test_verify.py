@@ -74,10 +74,10 @@ def test_verification_keeps_exact_options_and_lists_the_others(folder: Path) -> 
 
 
 def test_comparison_detects_one_bit() -> None:
-    one = {"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
-    other = {"a": np.nextafter(one["a"], np.float32(2)), "b": -one["b"]}
-    assert compare_states(one, dict(one)) == ((), 0)
-    differ, most = compare_states(one, other)
+    first = {"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
+    other = {"a": np.nextafter(first["a"], np.float32(2)), "b": -first["b"]}
+    assert compare_states(first, dict(first)) == ((), 0)
+    differ, most = compare_states(first, other)
     assert differ == ("a", "b")
     assert most == pytest.approx(2**-23)
 

@@ -58,8 +58,8 @@ def test_stages() -> None:
 
 
 def test_expected_bytes_are_the_mean_over_stages() -> None:
-    def expected(steps: range, **given: Any) -> int:
-        spec = load_train(training(strategy="one_bit", smallest=1, **given))
+    def expected(steps: range, **settings: Any) -> int:
+        spec = load_train(training(strategy="one_bit", smallest=1, **settings))
         assert isinstance(spec.parallel, Strategy)
         session = WorkerSession(Two(), spec.parallel)
         session.expect(training_compiler(spec, "reference", session), EPOCH, steps)

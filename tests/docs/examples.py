@@ -48,9 +48,9 @@ class Example:
 
 def blocks(page: Path, language: str) -> Iterator[str]:
     """The fenced blocks of a page in one language; one without a language has ""."""
-    for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-        if found["language"] == language:
-            yield found["body"]
+    for block in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if block["language"] == language:
+            yield block["body"]
 
 
 def here_documents(page: Path) -> dict[str, str]:
@@ -67,5 +67,7 @@ def commands(page: Path) -> list[list[str]]:
     """The commands on a page as words, without `netspec`; `$ ` before one is left out."""
     indented = re.findall(r"^    (netspec .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     lines = [line for block in blocks(page, "") for line in block.splitlines()] + indented
-    found = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines if re.match(r"(\$ )?netspec ", line)]
-    return [words[1:] for words in found]
+    lines_of_words = [
+        shlex.split(line.removeprefix("$ "), comments=True) for line in lines if re.match(r"(\$ )?netspec ", line)
+    ]
+    return [words[1:] for words in lines_of_words]

@@ -52,8 +52,8 @@ def steps(page: Path) -> Iterator[Command | tuple[str, str]]:
             yield saved[1], body
         elif not language and body.startswith("$ "):
             for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-                command, _, shown = part.partition("\n")
-                yield Command(command, shown)
+                command, _, output = part.partition("\n")
+                yield Command(command, output)
         elif not language and _COMMAND.match(body):
             yield Command(body)
 
@@ -105,11 +105,11 @@ def _served(text: str, folder: Path, port: int) -> list[str]:
 
 
 def _checked(text: str, step: Command, folder: Path) -> list[str]:
-    wanted = "-ne" if step.fails else "-eq"
+    comparison = "-ne" if step.fails else "-eq"
     output = f"{folder}/output.tmp"
     first = [f"cd {folder}"] if re.match(r"mkdir \S+ && cd ", text) else []  # each example starts in the same folder
     lines = [*first, "{", text.rstrip("\n"), f"}} > {output} 2>&1", "status=$?", f"cat {output}"]
-    lines.append(f"[ $status {wanted} 0 ] || {{ echo 'exit status' $status; exit 1; }}")
+    lines.append(f"[ $status {comparison} 0 ] || {{ echo 'exit status' $status; exit 1; }}")
     for line in step.certain:
         quoted = line.replace("'", "'\\''")
         lines.append(f"grep -qF -- '{quoted}' {output} || {{ echo 'not printed: {quoted}'; exit 1; }}")

@@ -56,13 +56,13 @@ def test_every_part_is_right_in_lenets_training(example: Example, tmp_path: Path
     """A part takes the place of the same keys in the zoo's training file."""
     assert set(example.tree) <= TRAIN_KEYS
     zoo = zoo_root() / "lenet_mnist"
-    kept = ["netspec: 1", f"net: {zoo / 'net.yaml'}"]
+    lines = ["netspec: 1", f"net: {zoo / 'net.yaml'}"]
     split = "{source: mnist, split: %s, batch_size: 64}"
     data = f"data: {{train: {split % 'train'}, test: {split % 'test'}}}"
-    kept += [data] if "data" not in example.tree else []
-    kept += ["solver: SGD"] if "solver" not in example.tree else []
-    kept += ["train: {max_epochs: 1}"] if "train" not in example.tree else []
-    (tmp_path / "train.yaml").write_text("\n".join([*kept, example.text]), encoding="utf-8")
+    lines += [data] if "data" not in example.tree else []
+    lines += ["solver: SGD"] if "solver" not in example.tree else []
+    lines += ["train: {max_epochs: 1}"] if "train" not in example.tree else []
+    (tmp_path / "train.yaml").write_text("\n".join([*lines, example.text]), encoding="utf-8")
     assert check(tmp_path / "train.yaml", data=False).parameters > 0
 
 
@@ -75,11 +75,11 @@ def test_the_pages_have_examples():
 @pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=by_page)
 def test_every_command_and_option_is_there(page: Path, words: list[str]):
     command: Any = get_command(app_of(words[0]))
-    rest = words[1:]
+    arguments = words[1:]
     if hasattr(command, "commands"):
-        command, rest = command.commands[rest[0]], rest[1:]
-    known = {option for one in command.params for option in one.opts}
-    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known | {"--help"}
+        command, arguments = command.commands[arguments[0]], arguments[1:]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word.partition("=")[0] for word in arguments if word.startswith("--")} <= options | {"--help"}
 
 
 @pytest.mark.parametrize(("page", "words"), COMMAND_LINES, ids=by_page)
@@ -218,7 +218,7 @@ def test_predictions_are_those_on_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = (ROOT / "docs" / "guide" / page).read_text(encoding="utf-8")
-    command, _, shown = text.partition(f" --input {name}\n")
+    command, _, output = text.partition(f" --input {name}\n")
     run = command.rpartition(" ")[2]
     write_files(ROOT / "docs" / "guide" / page, tmp_path)
     folder = tmp_path / kind
@@ -229,4 +229,4 @@ def test_predictions_are_those_on_the_page(
     assert main(["predict", run, "--input", name]) == 0
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [row.split()[1] for row in rows] == classes
-    assert [row.split()[1] for row in shown.splitlines()[2:4]] == classes
+    assert [row.split()[1] for row in output.splitlines()[2:4]] == classes

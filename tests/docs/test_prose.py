@@ -111,5 +111,5 @@ def test_phrases_of_pages_are_found_with_what_may_follow(tmp_path: Path, monkeyp
     text = "A training step of a training run resumes a training on another one.\n`netspec data sets`: data sets.\n"
     page.write_text(text, encoding="utf-8")
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    found = [phrase.split("`")[1] for phrase in banned(page, BANNED_ON_PAGES)]
-    assert found == ["a training", "another one", "data sets"]
+    phrases = [phrase.split("`")[1] for phrase in banned(page, BANNED_ON_PAGES)]
+    assert phrases == ["a training", "another one", "data sets"]

@@ -17,11 +17,11 @@ OF_SHAPES = ("Constant", "OptionalHasElement", "Shape", "Size")
 
 def operators() -> dict[str, list[str]]:
     """The operators by the line that introduces them."""
-    known = sorted(rules())
+    keys = sorted(rules())
     functions = {schema.name for schema in defs.get_all_schemas() if not schema.domain and _has_function(schema)}
-    by_rule = [op_type for domain, op_type in known if not domain and becomes_layers(domain, op_type)]
-    constants = [op_type for domain, op_type in known if not domain and not becomes_layers(domain, op_type)]
-    parts = functions - {op_type for domain, op_type in known if not domain} - {"Bernoulli"}
+    by_rule = [op_type for domain, op_type in keys if not domain and becomes_layers(domain, op_type)]
+    constants = [op_type for domain, op_type in keys if not domain and not becomes_layers(domain, op_type)]
+    parts = functions - {op_type for domain, op_type in keys if not domain} - {"Bernoulli"}
     return {
         "Operators that become layers:": by_rule,
         "Operators that become an activation function, or the operators that ONNX defines them by:": sorted(
@@ -29,10 +29,10 @@ def operators() -> dict[str, list[str]]:
         ),
         "Operators that are only computed from constants and shapes:": sorted({*OF_SHAPES, *constants}),
         "Operators of `com.microsoft`, which onnxruntime's optimizers and its quantization write:": [
-            op_type for domain, op_type in known if domain == MICROSOFT
+            op_type for domain, op_type in keys if domain == MICROSOFT
         ],
         "Operators of `com.microsoft.nchwc`, on blocks of channels:": [
-            op_type for domain, op_type in known if domain == BLOCKED
+            op_type for domain, op_type in keys if domain == BLOCKED
         ],
     }
 

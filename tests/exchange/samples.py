@@ -28,12 +28,12 @@ def one_layer(case: Case) -> Net:
 def inputs_of(net: Net, ranges: Ranges = (), size: int = 3) -> Arrays:
     """Random numbers for each input, within the ranges where there are any."""
     random, results = np.random.default_rng(3), {}
-    for name, input, given in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
+    for name, input, bounds in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
         shape = (size, *input.shape)
         if input.dtype != "float32":
             array: Any = random.integers(0, 2, shape)
-        elif given:
-            array = random.uniform(given[0], given[1], shape)
+        elif bounds:
+            array = random.uniform(bounds[0], bounds[1], shape)
         else:
             array = random.normal(size=shape)
         results[name] = array.astype(input.dtype)

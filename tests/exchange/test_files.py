@@ -106,8 +106,8 @@ def test_only_files_that_a_killed_writer_left_are_removed(tmp_path: Path) -> Non
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("value", [{"w": np.ones(3)}, [1, 2], np.ones((2, 2))], ids=["dict", "list", "array"])
 def test_pickles_of_every_protocol_are_named(protocol: int, value: object) -> None:
-    what, hint = sniff(pickle.dumps(value, protocol)[:512])
-    assert what == "a Python pickle"
+    description, hint = sniff(pickle.dumps(value, protocol)[:512])
+    assert description == "a Python pickle"
     assert hint is not None
     assert "run code" in hint
 

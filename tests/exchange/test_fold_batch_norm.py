@@ -46,10 +46,10 @@ KEPT: dict[str, list[dict[str, Any]]] = {
 def draft_of(shape: tuple[int, ...], *layers: dict[str, Any], **more: Any) -> tuple[Draft, Net]:
     """A draft with random weights, and the net that it is."""
     draft, above = Draft("net", inputs={"x": {"shape": list(shape)}}, **more), "x"
-    for number, one in enumerate(layers):
-        fields = {key: value for key, value in one.items() if key not in ("name", "type", "from")}
-        name = one.get("name", f"layer{number}")
-        draft.layers.append(DraftLayer(name, one["type"], fields, tuple(one.get("from", [above]))))
+    for number, described in enumerate(layers):
+        fields = {key: value for key, value in described.items() if key not in ("name", "type", "from")}
+        name = described.get("name", f"layer{number}")
+        draft.layers.append(DraftLayer(name, described["type"], fields, tuple(described.get("from", [above]))))
         above = name
     states = net_of(draft).states
     for layer in draft.layers:

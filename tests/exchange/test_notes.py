@@ -12,15 +12,15 @@ KIND = "{count} layers have other names"
 
 
 def test_notes_of_one_kind_are_one_line_in_the_position_of_the_first() -> None:
-    made = Notes()
-    made.add("alone")
+    notes = Notes()
+    notes.add("alone")
     for number in range(7):
         for _ in range(2):  # each once
-            made.add(f"the layer `{number}` is called `l{number}`", KIND, f"`{number}` → `l{number}`")
-    made.add("the input `x` is left out", "{count} inputs are left out", "`x`")
-    made.append("as a text")
-    assert len(made) == 10
-    assert summarized(made) == [
+            notes.add(f"the layer `{number}` is called `l{number}`", KIND, f"`{number}` → `l{number}`")
+    notes.add("the input `x` is left out", "{count} inputs are left out", "`x`")
+    notes.append("as a text")
+    assert len(notes) == 10
+    assert summarized(notes) == [
         "alone",
         "7 layers have other names: `0` → `l0`, `1` → `l1`, `2` → `l2`, `3` → `l3`, `4` → `l4` and 2 more",
         "the input `x` is left out",
@@ -37,7 +37,7 @@ def test_names_with_line_feeds_and_braces_stay_in_their_line() -> None:
 def test_an_argument_at_its_default_is_not_noted(tmp_path: Path) -> None:
     """netspec's loss uses the last axis, too."""
     model = sequential(layer("InputLayer", batch_shape=[None, 3], name="in"), layer("Softmax", name="out"))
-    for axis, said in ((-1, 0), (1, 1)):
+    for axis, count in ((-1, 0), (1, 1)):
         loss = {
             "module": "keras.losses",
             "class_name": "BinaryCrossentropy",
@@ -46,4 +46,4 @@ def test_an_argument_at_its_default_is_not_noted(tmp_path: Path) -> None:
         }
         path = archive(tmp_path / f"{axis}.keras", {**model, "compile_config": {"loss": loss, "metrics": None}})
         actual = import_keras(path)
-        assert sum("`axis`" in note for note in actual.notes) == said
+        assert sum("`axis`" in note for note in actual.notes) == count

@@ -53,17 +53,17 @@ IMAGES = np.random.default_rng(3).normal(size=(3, 2, 6, 6)).astype("float32")
 
 
 def spec(outputs: list[str] | None = None) -> dict[str, Any]:
-    made = {"netspec": 1, "name": "whole", "inputs": INPUTS, "layers": LAYERS, **JUDGED}
-    return made if outputs is None else {**made, "outputs": outputs}
+    data = {"netspec": 1, "name": "whole", "inputs": INPUTS, "layers": LAYERS, **JUDGED}
+    return data if outputs is None else {**data, "outputs": outputs}
 
 
 @pytest.fixture(scope="module")
 def whole() -> Model:
-    made = load(spec(), device="reference")
+    model = load(spec(), device="reference")
     random = np.random.default_rng(8)
-    for name in made.parameters:
-        made.parameters[name] = random.uniform(0.2, 1, made.parameters[name].shape).astype("float32")
-    return made
+    for name in model.parameters:
+        model.parameters[name] = random.uniform(0.2, 1, model.parameters[name].shape).astype("float32")
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +88,10 @@ def computed(actual: Imported, images: np.ndarray = IMAGES) -> dict[str, np.ndar
     return net.predict({next(iter(net.spec.inputs)): images})
 
 
-def check(found: Imported, wanted: Mapping[str, np.ndarray]) -> None:
-    actual = computed(found)
-    assert list(actual) == list(wanted)
-    for name, array in wanted.items():
+def check(imported: Imported, expected: Mapping[str, np.ndarray]) -> None:
+    actual = computed(imported)
+    assert list(actual) == list(expected)
+    for name, array in expected.items():
         # Both are float32 on the reference device; weights of other formats are transposed, which changes no bit.
         np.testing.assert_allclose(actual[name], array, rtol=1e-5, atol=1e-6)
 
@@ -113,11 +113,11 @@ def test_outputs_equal_the_full_net(whole: Model, files: Path, file: str, until:
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(("count", "last"), [(1, "hidden"), (2, "flat")])
 def test_the_head_is_dropped_with_its_readers(whole: Model, files: Path, file: str, count: int, last: str) -> None:
-    found = import_model(files / file, ImportOptions(drop_head=count))
-    (actual,) = computed(found).values()
-    (wanted,) = expected(whole, last).values()
-    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)  # float32
-    assert any("dropped: " in note and "head" in note for note in found.notes)
+    imported = import_model(files / file, ImportOptions(drop_head=count))
+    (actual,) = computed(imported).values()
+    (full_output,) = expected(whole, last).values()
+    np.testing.assert_allclose(actual, full_output, rtol=1e-5, atol=1e-6)  # float32
+    assert any("dropped: " in note and "head" in note for note in imported.notes)
     with pytest.raises(InputError, match="has 4 layers with parameters"):
         import_model(files / file, ImportOptions(drop_head=4))
 
@@ -191,14 +191,14 @@ def test_a_tail_of_onnx_without_a_counterpart_is_cut_off(tmp_path: Path) -> None
     """Cut at boxes and scores, at names of nodes, and at tensors that are renamed in the net."""
     steps = ("/f/Relu_output_0 = Relu x", "boxes = Mul /f/Relu_output_0 two", "scores = Neg /f/Relu_output_0",
              "kept = NonMaxSuppression boxes scores most", "y = Cast kept")  # fmt: skip
-    made = model(chain(*steps, Cast={"to": 1}), (1, 6, 4), two=floats(1), most=ints(3))
+    proto = model(chain(*steps, Cast={"to": 1}), (1, 6, 4), two=floats(1), most=ints(3))
     path = tmp_path / "model.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
     with pytest.raises(InputError, match="static shapes"):
         import_model(path)
     x = np.random.default_rng(0).normal(size=(1, 6, 4)).astype("float32")
-    found = import_model(path, ImportOptions(until=("boxes", "/f/Relu_output_0")))
-    actual = computed(found, x)
+    imported = import_model(path, ImportOptions(until=("boxes", "/f/Relu_output_0")))
+    actual = computed(imported, x)
     np.testing.assert_array_equal(actual["f/Relu_output_0"], np.maximum(x, 0))
     assert list(actual) == ["boxes", "f/Relu_output_0"]
     assert list(computed(import_model(path, ImportOptions(until=("f/Relu_output_0",))), x)) == ["f/Relu_output_0"]
@@ -314,16 +314,18 @@ def test_real_models_are_cut_in_the_middle(name: str, tmp_path: Path) -> None:
     """Compare with onnxruntime, with the tensor as an additional output."""
     path = Path(MODELS or "", "onnx", name, "model.onnx")
     proto = onnx.load(path)
-    made = [one.output[0] for one in proto.graph.node if one.op_type in ("Relu", "PRelu", "Conv", "MaxPool", "Add")]
-    tensor = made[len(made) // 2]
+    tensors = [
+        node.output[0] for node in proto.graph.node if node.op_type in ("Relu", "PRelu", "Conv", "MaxPool", "Add")
+    ]
+    tensor = tensors[len(tensors) // 2]
     results = import_model(path, ImportOptions(OPEN.get(name, {}), until=(tensor,)))
     net = Net(load_net(parse_yaml(results.net, "net.yaml")), results.arrays)
     with np.load(path.with_name("reference.npz")) as held:
-        given = {str(in_name): held[f"in_{place}"] for place, in_name in enumerate(held["in_names"])}
+        feeds = {str(in_name): held[f"in_{index}"] for index, in_name in enumerate(held["in_names"])}
     del proto.graph.output[:]
     proto.graph.output.append(helper.make_empty_tensor_value_info(tensor))
-    (wanted,) = open_session(proto.SerializeToString()).run(None, given)
-    actual = net.predict({clean(one): array for one, array in given.items()})
+    (reference,) = open_session(proto.SerializeToString()).run(None, feeds)
+    actual = net.predict({clean(name): array for name, array in feeds.items()})
     assert list(actual) == [clean(tensor)]
     # Other orders of summation in float32, relative to the largest value of the tensor.
-    assert np.abs(actual[clean(tensor)] - wanted).max() <= 1e-4 * np.abs(wanted).max()
+    assert np.abs(actual[clean(tensor)] - reference).max() <= 1e-4 * np.abs(reference).max()

@@ -59,9 +59,9 @@ def test_values_equal_h5py(name: str, in_memory: bool, block: int, tmp_path: Pat
     assert has_signature(path)
     opened = Hdf5File("a.h5", memoryview(path.read_bytes()) if in_memory else path, "numbers")
     stored = stored_in(opened, "g/x")
-    found = opened.values(stored)
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found, expected)
+    actual = opened.values(stored)
+    assert actual.dtype == expected.dtype
+    assert np.array_equal(actual, expected)
     if expected.shape and len(expected):
         rows = [len(expected) - 1, 0, len(expected) - 1]
         assert np.array_equal(opened.values(stored, rows), expected[rows])
@@ -175,14 +175,14 @@ def test_a_file_is_waited_for_once(tmp_path, monkeypatch):
 def test_the_next_file_is_not_affected_by_a_crash(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", data=np.arange(10), chunks=(5,))
-    one, other = (Hdf5File(name, tmp_path / "a.h5", "numbers") for name in ("one", "other"))
-    stored = stored_in(one, "x")
+    first, other = (Hdf5File(name, tmp_path / "a.h5", "numbers") for name in ("one", "other"))
+    stored = stored_in(first, "x")
     os.kill(hdf5._running().process.pid, signal.SIGKILL)
     with pytest.raises(InputError, match="one is damaged") as caught:
-        one.values(stored)
+        first.values(stored)
     assert caught.value.problems[0].got == "the HDF5 library crashed on it (SIGKILL)"
     assert other.values(stored).tolist() == list(range(10))
-    assert one.values(stored).tolist() == list(range(10))
+    assert first.values(stored).tolist() == list(range(10))
 
 
 def test_an_interrupted_request_leaves_no_answer_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,11 +22,11 @@ from tests.fuzz.worker import damaged_file, originals_in
 
 def _keep(reader: str, seed: int, number: int, folder: Path) -> None:
     """Write the files of one run into a folder."""
-    with tempfile.TemporaryDirectory() as made:
-        READERS[reader].make(Path(made))
-        file, content = damaged_file(reader, originals_in(Path(made), READERS[reader]), seed, number)
-        (Path(made) / file).write_bytes(content)
-        shutil.copytree(made, folder, dirs_exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        READERS[reader].make(Path(name))
+        file, content = damaged_file(reader, originals_in(Path(name), READERS[reader]), seed, number)
+        (Path(name) / file).write_bytes(content)
+        shutil.copytree(name, folder, dirs_exist_ok=True)
     print(f"{folder / file} is the damaged file")
 
 

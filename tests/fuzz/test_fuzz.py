@@ -22,8 +22,8 @@ OF_OTHER_FORMATS = {"mnist": "idx", "fashion_mnist": "idx", "cifar10": "cifar_bi
 
 @pytest.fixture(scope="module")
 def fuzzer() -> Iterator[Fuzzer]:
-    with Fuzzer(SEED) as made:
-        yield made
+    with Fuzzer(SEED) as started:
+        yield started
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -53,8 +53,8 @@ def outcomes(reader: Reader, name: str, numbers: range, seed: int) -> Iterator[d
     """The outcome for each file: accepted, refused with netspec's own error, or a failure."""
     from netspec.errors import NetspecError
 
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         reader.make(folder)
         with suppress(NetspecError) if reader.refuses else nullcontext():
             reader.read(folder)

@@ -76,15 +76,15 @@ def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[
             feeds[name] = np.asarray(array)
             beside[name] = builder.input(name, TensorType(feeds[name].shape, DType(str(feeds[name].dtype))))
     with in_scope(builder.enter(spec, "it", (beside["mask"],), beside["weight"])):
-        made = spec.call(builder, *values) if isinstance(spec, LayerSpec) else spec.build(builder, *values)
+        outputs = spec.call(builder, *values) if isinstance(spec, LayerSpec) else spec.build(builder, *values)
     for name, state in builder.states.items():
-        given = states.get(name.removeprefix("it/"))
-        if given is None:
-            given = state.initial.sample(1, name, state.value.shape, str(builder.dtype))
-        feeds[name] = np.asarray(given, str(builder.dtype))
+        initial = states.get(name.removeprefix("it/"))
+        if initial is None:
+            initial = state.initial.sample(1, name, state.value.shape, str(builder.dtype))
+        feeds[name] = np.asarray(initial, str(builder.dtype))
         assert feeds[name].shape == state.value.shape
     feeds[RNG_INPUT] = np.array(rng, np.int64)
-    return Applied(spec, builder, values, made if isinstance(made, tuple) else (made,), feeds)
+    return Applied(spec, builder, values, outputs if isinstance(outputs, tuple) else (outputs,), feeds)
 
 
 def layer(fields: str | dict[str, Any], *inputs: Any, training: bool = False, rng: tuple[int, int, int] = (1, 1, 0),

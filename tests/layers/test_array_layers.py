@@ -64,7 +64,7 @@ EQUATIONS = [
 
 
 @pytest.mark.parametrize(
-    ("equation", "shapes"), [(one, shapes) for one, *shapes in EQUATIONS], ids=lambda value: str(value)
+    ("equation", "shapes"), [(equation, shapes) for equation, *shapes in EQUATIONS], ids=lambda value: str(value)
 )
 def test_einsum_matches_numpy(equation, shapes):
     arrays = [RANDOM.normal(size=shape) for shape in shapes]

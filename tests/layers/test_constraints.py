@@ -44,8 +44,8 @@ def test_norms_are_per_output(shape, axes):
     np.testing.assert_allclose(projected({"type": "MaxNorm", "max_value": limit}, weight), expected, rtol=1e-12)
     np.testing.assert_allclose(projected("UnitNorm", weight), weight / (norms + EPSILON), rtol=1e-12)
     fields = {"type": "MinMaxNorm", "min_value": 0.9 * limit, "max_value": 1.1 * limit, "rate": 0.25}
-    wanted = 0.25 * np.clip(norms, 0.9 * limit, 1.1 * limit) + 0.75 * norms
-    np.testing.assert_allclose(projected(fields, weight), weight * wanted / (norms + EPSILON), rtol=1e-12)
+    target_norms = 0.25 * np.clip(norms, 0.9 * limit, 1.1 * limit) + 0.75 * norms
+    np.testing.assert_allclose(projected(fields, weight), weight * target_norms / (norms + EPSILON), rtol=1e-12)
 
 
 def test_norm_constraint_along_given_axes():

@@ -68,8 +68,8 @@ def test_a_net_is_layer_by_layer_the_one_that_is_measured(name):
 def test_the_u_net_has_the_parameters_of_the_paper_s():
     """Counted by hand from figure 1: 3x3 and 2x2 kernels with biases, a 1x1 kernel at the end."""
     widths = [64, 128, 256, 512, 1024]
-    pairs = list(zip([1, *widths], widths, strict=False))
-    down = sum(9 * (a * b + b * b) + 2 * b for a, b in pairs)
+    widths_in_and_out = list(zip([1, *widths], widths, strict=False))
+    down = sum(9 * (a * b + b * b) + 2 * b for a, b in widths_in_and_out)
     up = sum(4 * 2 * b * b + b + 9 * (2 * b * b + b * b) + 2 * b for b in widths[:-1])
     states = build(load_net(FILES["unet"]), 1, training=False).builder.states.values()
     assert sum(info.value.type.size for info in states) == down + up + 64 * 2 + 2
@@ -83,18 +83,20 @@ def test_a_net_learns_a_batch_by_heart(name):
     compiler = Compiler(spec, solver=solver("Adam", learning_rate=rate), seed=1)
     random = np.random.default_rng(0)
     fed = {
-        input_: random.normal(size=(8, *one.shape)).astype(np.float32)
-        if one.dtype == "float32"
-        else random.integers(0, 2, (8, *one.shape)).astype(np.int32)
-        for input_, one in spec.inputs.items()
+        input_: random.normal(size=(8, *declared.shape)).astype(np.float32)
+        if declared.dtype == "float32"
+        else random.integers(0, 2, (8, *declared.shape)).astype(np.int32)
+        for input_, declared in spec.inputs.items()
     }
     if fed["label"].ndim == 3:
         fed["label"] = (fed["image"][:, 0] > 0).astype(np.int32)
     program = compiler.program(ProgramKind.TRAIN, 8)
-    wanted = compiler.graph(ProgramKind.TRAIN, 8).inputs()
+    program_inputs = compiler.graph(ProgramKind.TRAIN, 8).inputs()
     losses = []
     for step in range(STEPS):
         special = {LEARNING_RATE: np.array(rate), STEP: np.array(step + 1.0), RNG_INPUT: np.array([1, step, 0])}
-        losses.append(float(program({key: one for key, one in {**fed, **special}.items() if key in wanted})[LOSS]))
+        losses.append(
+            float(program({key: array for key, array in {**fed, **special}.items() if key in program_inputs})[LOSS])
+        )
     assert losses[-1] < 0.8 * losses[0], losses
     assert np.mean(losses[STEPS // 2 :]) < np.mean(losses[: STEPS // 2]), losses

@@ -64,9 +64,9 @@ def optimized(graph: Graph) -> Graph:
 
 def test_identities_are_simplified_away() -> None:
     a = x(2, 3)
-    ones, zeros = Fill(1.0, typed((2, 3)))(), Fill(0.0, typed((3,)))()
+    all_ones, zeros = Fill(1.0, typed((2, 3)))(), Fill(0.0, typed((3,)))()
     same = Broadcast((2, 3))(Reshape((2, 3))(Reshape((6,))(Transpose((0, 1))(Cast(DType.FLOAT32)(a)))))
-    graph = Graph({"y": Pow(1)((same * ones + zeros - zeros) / ones), "z": Neg()(-a)})
+    graph = Graph({"y": Pow(1)((same * all_ones + zeros - zeros) / all_ones), "z": Neg()(-a)})
     simple = run_passes(graph, (FoldConstants(), Simplify()), check=True)
     assert simple.outputs == {"y": a, "z": a}
 
@@ -191,8 +191,8 @@ def test_neighbors_of_one_shape_fuse_into_one_op() -> None:
     w, v = State("w", typed((3, 2)))(), State("v", typed((3, 2)))()
     gradient, rate = x(3, 2), x(name="rate")
     velocity = v * 0.9 - gradient * rate
-    found = optimized(Graph({}, {"v": velocity, "w": w + velocity}))
-    (fused,) = (node for node in found.nodes() if isinstance(node.op, Fused))
+    graph = optimized(Graph({}, {"v": velocity, "w": w + velocity}))
+    (fused,) = (node for node in graph.nodes() if isinstance(node.op, Fused))
     assert len(fused.outputs) == 2
     assert isinstance(fused.op, Fused)
     assert fused.op.arity == 4  # the constant is part of the body
@@ -229,9 +229,9 @@ def test_fused_graphs_compute_equal_results(graph: Graph) -> None:
     with np.errstate(all="ignore"):
         expected = run(graph, inputs, states)
         actual = run(optimized(graph), inputs, states)
-    for mine, right in zip(actual, expected, strict=True):
-        assert mine.keys() == right.keys()
-        for name, array in mine.items():
+    for results, right in zip(actual, expected, strict=True):
+        assert results.keys() == right.keys()
+        for name, array in results.items():
             np.testing.assert_array_equal(array, right[name])  # the same ops in the same order: equal numbers
 
 

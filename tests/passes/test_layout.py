@@ -46,8 +46,8 @@ class Known:
         return None if self.times is None else [self.times[offer.kernel] for offer in offers]
 
 
-def assigned(graph: Graph, known: Known, narrow: NarrowedValues | None = None) -> LayoutAssignment:
-    assignment = assign_layouts(graph, known, narrow)
+def assigned(graph: Graph, kernels: Known, narrow: NarrowedValues | None = None) -> LayoutAssignment:
+    assignment = assign_layouts(graph, kernels, narrow)
     verify_layouts(verify(assignment.graph), assignment.layouts)
     assert assignment.choices.keys() == {
         node for node in assignment.graph.nodes() if not (node.op.traits.source or node.op.traits.view)
@@ -230,12 +230,12 @@ class Packing(Rated):
 def test_copies_of_invariant_values_are_free() -> None:
     w = State("w", typed((1024, 1024)))()
     y = MatMul()(x(4, 1024), w)
-    known = Known({MatMul: [Packing(1, 1 * MILLISECOND, 1.2 * MILLISECOND)]})
-    still = assigned(Graph({"y": y}), known)
+    kernels = Known({MatMul: [Packing(1, 1 * MILLISECOND, 1.2 * MILLISECOND)]})
+    still = assigned(Graph({"y": y}), kernels)
     assert names(still.graph) == ["Reorder", "MatMul"]
     ((_, reason),) = next(choice.rejected for node, choice in still.choices.items() if isinstance(node.op, MatMul))
     assert reason == "is rated slower: 1,200.0 µs to 1,000.0 µs"
-    trained = assigned(Graph({"y": y}, {"w": w + 1.0}), known)
+    trained = assigned(Graph({"y": y}, {"w": w + 1.0}), kernels)
     assert "Reorder" not in names(trained.graph)
 
 
@@ -243,8 +243,8 @@ def test_shared_copies_are_weighed_over_the_graph() -> None:
     """Each reader by itself would have the weights in a form of its own, as dear a copy as one that both can read."""
     turned = Layout((1, 0))
     w, a = State("w", typed((1024, 1024)))(), x(4, 1024)
-    one, other = MatMul()(a, w), MatMul(transpose_b=True)(a, w)
-    ends = Graph({"y": one, "z": other}, {"w": w + 1.0})
+    plain, other = MatMul()(a, w), MatMul(transpose_b=True)(a, w)
+    ends = Graph({"y": plain, "z": other}, {"w": w + 1.0})
 
     class Either(Packing):
         """Has another form for transposed weights."""
@@ -258,19 +258,19 @@ def test_shared_copies_are_weighed_over_the_graph() -> None:
 
 
 def test_elementwise_ops_take_the_layout_with_least_copies() -> None:
-    known = Known({Conv: [ChannelsLast()]})
+    kernels = Known({Conv: [ChannelsLast()]})
     left, right = conv(x(2, 4, 5, 6)), Reshape((2, 4, 5, 6))(x(240, name="flat"))
-    assignment = assigned(Graph({"y": conv(Add()(left, right), name="v")}), known)
+    assignment = assigned(Graph({"y": conv(Add()(left, right), name="v")}), kernels)
     assert names(assignment.graph).count("Reorder") == 1  # of the plain operand, not of the other and of the sum
-    assignment = assigned(Graph({"y": Reshape((240,))(Add()(left, right))}), known)
+    assignment = assigned(Graph({"y": Reshape((240,))(Add()(left, right))}), kernels)
     assert names(assignment.graph).count("Reorder") == 1  # of one operand, or of the sum
 
 
 class Narrowing(Rated):
     """Takes its operands and results in fewer bits too."""
 
-    def low_precision_signature(self, node: Node, wanted: LayoutSignature) -> LayoutSignature:
-        return wanted
+    def low_precision_signature(self, node: Node, signature: LayoutSignature) -> LayoutSignature:
+        return signature
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return self.taken * (0.5 if signature.inputs[0].dtype else 1)
@@ -280,10 +280,10 @@ def test_float32_kernel_competes_with_16_bit_kernel() -> None:
     first = conv(x(2, 4, 5, 6))
     second = conv(first, name="v")
     wide, narrow = Rated(1.0 * MILLISECOND), Narrowing(1.2 * MILLISECOND)
-    known = Known({Conv: [wide, narrow]})
+    kernels = Known({Conv: [wide, narrow]})
     graph = Graph({"y": second})
-    assert set(chosen(assigned(graph, known), Conv)) == {wide}
-    rounded = assigned(graph, known, NarrowedValues(frozenset([first, second.inputs[0]]), DType.BFLOAT16))
+    assert set(chosen(assigned(graph, kernels), Conv)) == {wide}
+    rounded = assigned(graph, kernels, NarrowedValues(frozenset([first, second.inputs[0]]), DType.BFLOAT16))
     assert set(chosen(rounded, Conv)) == {narrow}
 
 
@@ -300,9 +300,9 @@ def test_verify_layouts_rejects_invalid_layouts() -> None:
         (Graph({"y": packed}), {state: PLAIN, packed: PLAIN}, "but names plain and"),
         (Graph({}, {"s": state}), {state: Layout((1, 0))}, "the update of 's' has the layout 1-0"),
     ):
-        known = {value: PLAIN for node in graph.nodes() for value in node.outputs} | layouts
+        all_layouts = {value: PLAIN for node in graph.nodes() for value in node.outputs} | layouts
         with pytest.raises(InvalidGraphError, match=message):
-            verify_layouts(graph, known)
+            verify_layouts(graph, all_layouts)
 
 
 @pytest.mark.parametrize("order", [None, (0, 2, 3, 1), (3, 2, 1, 0)])

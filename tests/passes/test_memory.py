@@ -106,9 +106,9 @@ def check(plan: ExecutionPlan) -> None:
                 used = base(other) in map(base, node.inputs)
                 assert not used or over, f"{node} writes over what it reads"
         if scratch is not None:
-            mine = place_of(scratch, scratch.size)
+            span = place_of(scratch, scratch.size)
             touched = [value for value in (*node.inputs, *node.outputs) if value in where]
-            assert not any(overlap(mine, where[value]) for value in (*needed, *touched) if value in where)
+            assert not any(overlap(span, where[value]) for value in (*needed, *touched) if value in where)
         needed |= {value for value in node.outputs if value in last}
         needed = {value for value in needed if last[value] > index}
         for value in node.outputs:

@@ -49,9 +49,11 @@ def test_results_stay_the_same(single_pass: Pass | None, graph: Graph) -> None:
     if all(each.exact for each in passes):
         same_bits(actual[0], expected[0])
         same_bits(actual[1], expected[1])
-    for mine, right in zip(actual, expected, strict=True):  # of passes that are not exact, equal numbers: -0.0 is 0.0
-        assert mine.keys() == right.keys()
-        for name, array in mine.items():
+    for results, right in zip(
+        actual, expected, strict=True
+    ):  # of passes that are not exact, equal numbers: -0.0 is 0.0
+        assert results.keys() == right.keys()
+        for name, array in results.items():
             np.testing.assert_array_equal(array, right[name])
 
 

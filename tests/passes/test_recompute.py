@@ -197,8 +197,8 @@ def test_recomputed_steps_of_resnet_are_bit_identical() -> None:
         "$learning_rate": np.array(0.1), "$step": np.array(1.0), "$rng": np.array([0, 0, 0]),
     }  # fmt: skip
     results = []
-    for found in (None, loop(recompute="all")):
-        compiler = training("resnet20", found, "cpu")
+    for config in (None, loop(recompute="all")):
+        compiler = training("resnet20", config, "cpu")
         program = compiler.program(ProgramKind.TRAIN, 4)
         for _ in range(3):
             program(feed)

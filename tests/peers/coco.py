@@ -64,7 +64,7 @@ def record() -> dict[str, np.ndarray]:
     return {str(seed): np.array(_evaluated(case(seed))) for seed in SEEDS}
 
 
-def _evaluated(given: Case) -> list[float]:
+def _evaluated(drawn: Case) -> list[float]:
     coco, cocoeval = import_module("pycocotools.coco"), import_module("pycocotools.cocoeval")
     truth = coco.COCO()
     truth.dataset = {
@@ -72,14 +72,14 @@ def _evaluated(given: Case) -> list[float]:
         "images": [{"id": image + 1} for image in range(IMAGES)],
         "categories": [{"id": label + 1, "name": str(label)} for label in range(CLASSES)],
         "annotations": [
-            {"id": 1 + image * BOXES + row, "image_id": image + 1, "category_id": int(given.labels[image, row]) + 1,
-             **_box(given.boxes[image, row]), "iscrowd": int(given.crowd[image, row])}
-            for image in range(IMAGES) for row in range(BOXES) if given.labels[image, row] >= 0
+            {"id": 1 + image * BOXES + row, "image_id": image + 1, "category_id": int(drawn.labels[image, row]) + 1,
+             **_box(drawn.boxes[image, row]), "iscrowd": int(drawn.crowd[image, row])}
+            for image in range(IMAGES) for row in range(BOXES) if drawn.labels[image, row] >= 0
         ],
     }  # fmt: skip
     results = [
-        {"image_id": image + 1, "category_id": int(given.classes[image, row]) + 1,
-         "score": float(given.scores[image, row]), **_box(given.found[image, row])}
+        {"image_id": image + 1, "category_id": int(drawn.classes[image, row]) + 1,
+         "score": float(drawn.scores[image, row]), **_box(drawn.found[image, row])}
         for image in range(IMAGES) for row in range(DETECTIONS)
     ]  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):

@@ -57,7 +57,7 @@ def chosen(keras: Any) -> list[Case]:
     """Samples of layers that Keras has too, a few of each."""
     chosen_cases: list[Case] = []
     for case in cases("layer"):
-        have = sum(one.type == case.type for one in chosen_cases)
+        have = sum(chosen_case.type == case.type for chosen_case in chosen_cases)
         most = 99 if case.type == "Activation" else MOST
         if hasattr(keras.layers, case.type) and have < most and not unlike(case):
             chosen_cases.append(case)
@@ -123,7 +123,7 @@ CALLED_WITH_LISTS = re.compile(
 def catalogue(keras: Any, part: int, parts: int) -> Any:
     """One model with many inputs, each read by one layer, each of which is an output."""
     inputs, outputs = [], []
-    for case in [one for index, one in enumerate(chosen(keras)) if index % parts == part]:
+    for case in [candidate for index, candidate in enumerate(chosen(keras)) if index % parts == part]:
         fields = {**case.sample.fields, "type": case.type}
         name, before = f"{case.type}-{case.number}", lead(fields)
         arguments = [

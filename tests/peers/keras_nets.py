@@ -87,7 +87,7 @@ def backwards(keras: Any) -> Any:
     end = {"go_backwards": True, "return_sequences": True}
     layers = [L.LSTM(3, **end), L.GRU(3, **end), L.SimpleRNN(3, **end), L.GRU(3, zero_output_for_mask=True, **end),
             L.RNN([L.GRUCell(2), L.LSTMCell(3)], **end), L.Bidirectional(L.LSTM(3, return_sequences=True))]  # fmt: skip
-    outputs = [one(way(x)) for way in layers for one in (L.LSTM(2), L.GlobalAveragePooling1D())]
+    outputs = [layer(way(x)) for way in layers for layer in (L.LSTM(2), L.GlobalAveragePooling1D())]
     return keras.Model(words, outputs, name="backwards")
 
 

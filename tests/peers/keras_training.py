@@ -128,18 +128,18 @@ class Training:
     @cached_property
     def compiler(self) -> Compiler:
         solver: Any = self.spec.solver
-        made = Compiler(self.spec.net, solver=solver, device="reference", loop=self.spec.train)
+        compiled = Compiler(self.spec.net, solver=solver, device="reference", loop=self.spec.train)
         random = np.random.default_rng(3)
-        for name in made.names("parameter", "statistic", "slot"):
-            shape, last = made.info[name].value.shape, name.rpartition("/")[2]
+        for name in compiled.names("parameter", "statistic", "slot"):
+            shape, last = compiled.info[name].value.shape, name.rpartition("/")[2]
             positive = any(word in last for word in ("variance", "second", "norm", "accumulator", "product"))
             array = random.uniform(0.5, 0.9, shape) if positive else random.uniform(-0.4, 0.4, shape)
             if last in ("rows", "columns"):  # means of the same squares, or both would not be of one parameter
-                of = made.info[name.removeprefix("solver/").removesuffix(f"/{last}")].value.shape
+                of = compiled.info[name.removeprefix("solver/").removesuffix(f"/{last}")].value.shape
                 reduced_axes = tuple(axis for axis, size in enumerate(of) if size != shape[axis])
                 array = np.random.default_rng(5).uniform(0.5, 0.9, of).mean(axis=reduced_axes, keepdims=True)
-            made.states.assign(name, array.astype(np.float32))
-        return made
+            compiled.states.assign(name, array.astype(np.float32))
+        return compiled
 
     def _states(self, *roles: str) -> Arrays:
         return {name: np.array(self.compiler.states[name]) for name in self.compiler.names(*roles)}
@@ -224,8 +224,8 @@ def compared() -> dict[str, str]:
         writer.write()
         written = losses_and_metrics(writer)
         if not any("left out" in note for note in writer.notes) and written:
-            (given,) = [written["loss"]] if section == "losses" else written["metrics"]
-            arrays[case.id] = json.dumps(given)
+            (config,) = [written["loss"]] if section == "losses" else written["metrics"]
+            arrays[case.id] = json.dumps(config)
     return arrays
 
 

@@ -62,10 +62,10 @@ def verdicts(folder: Path, number: int) -> Iterator[Verdict]:
                     continue
                 reason = _weights(folder / f"{number}.{file}", imported)
             else:
-                found = with_valid_training(import_model(folder / f"{number}.{file}"))
-                imported = found
+                with_training = with_valid_training(import_model(folder / f"{number}.{file}"))
+                imported = with_training
                 with np.load(folder / f"{number}.npz") as answers:
-                    reason = _difference(found, dict(answers), record, file)
+                    reason = _difference(with_training, dict(answers), record, file)
         except NetspecError as error:
             yield verdict("refused", _shortened(re.sub(r"[^ ]*/[^ ]*: ", "", error.summary)))
         except Exception as error:  # no user should see any of these
@@ -119,18 +119,18 @@ def _outputs(model: Model, imported: Imported, answers: Mapping[str, np.ndarray]
     turned = dict(
         re.findall(r"the (?:input|output) `(.+?)` is .*?; in Keras it was (\[.*?\])", "\n".join(imported.notes))
     )
-    given = {key[3:]: answer for key, answer in answers.items() if key.startswith("in_")}
-    given = {name: one for name, one in given.items() if name in model.spec.inputs}
-    shapes = {name: tuple(model.spec.inputs[name].shape) for name in given}
+    inputs = {key[3:]: answer for key, answer in answers.items() if key.startswith("in_")}
+    inputs = {name: array for name, array in inputs.items() if name in model.spec.inputs}
+    shapes = {name: tuple(model.spec.inputs[name].shape) for name in inputs}
     orders = [[candidate for candidate in _orders(array, name in turned) if candidate.shape[1:] == shapes[name]]
-            for name, array in given.items()]  # fmt: skip
+            for name, array in inputs.items()]  # fmt: skip
     differences = []
     for feeds in product(*orders):
-        actual = [np.asarray(one) for one in dict(model.predict(dict(zip(given, feeds, strict=True)))).values()]
+        actual = [np.asarray(array) for array in dict(model.predict(dict(zip(inputs, feeds, strict=True)))).values()]
         expected = [answers[f"out_{index}"] for index in range(len(actual))]
         if f"out_{len(actual)}" in answers:
             return "there are fewer outputs"
-        worst = max(_distance(one, other) for one, other in zip(actual, expected, strict=True))
+        worst = max(_distance(array, other) for array, other in zip(actual, expected, strict=True))
         if worst <= 1:
             return ""
         differences.append(worst)

@@ -295,22 +295,22 @@ _FAMILIES: tuple[tuple[Callable[[str], bool], Callable[..., Fields]], ...] = (
     (lambda name: name.startswith("Separable"), _separable),
     (lambda name: name.startswith("Depthwise"), _depthwise),
     (lambda name: name.endswith("Transpose"), _transposed),
-    (lambda name: name.startswith("LocallyConnected"), lambda made, *_: {"filters": 2, "kernel_size": 2}),
+    (lambda name: name.startswith("LocallyConnected"), lambda draw, *_: {"filters": 2, "kernel_size": 2}),
     (lambda name: name.startswith("Conv"), _plain_convolution),
     (lambda name: name in ("LSTM", "GRU", "SimpleRNN"), _recurrent),
-    (lambda name: name == "RNN", lambda made, *_: {"return_sequences": made.maybe()}),
-    (lambda name: "Global" in name and "Pooling" in name, lambda made, *_: {"keepdims": made.maybe(0.3)}),
-    (lambda name: name.startswith("Adaptive"), lambda made, *_: {"output_size": made.whole(1, 3)}),
-    (lambda name: name.startswith("AveragePooling"), lambda made, *_: {  # PyTorch counts the padding of `same`
-        "pool_size": made.whole(2, 3), "strides": made.one((None, 1, 2)),
-        "padding": "valid" if made.is_new else made.one(("valid", "same"))}),
-    (lambda name: "Pooling" in name, lambda made, *_: {
-        "pool_size": made.whole(2, 3), "strides": made.one((None, 1, 2)), "padding": made.one(("valid", "same"))}),
-    (lambda name: name.startswith("ZeroPadding"), lambda made, rank, last, window: {
-        "padding": made.whole(1, 2) if made.maybe() or window > 1 else (0, 2)}),
-    (lambda name: name.startswith("UpSampling"), lambda made, rank, last, window: {
-        "size": 2, **({"interpolation": made.one(("nearest", "bilinear"))} if window == 2 else {})}),
-    (lambda name: name.startswith("SpatialDropout"), lambda made, *_: {"rate": 0.25}),
+    (lambda name: name == "RNN", lambda draw, *_: {"return_sequences": draw.maybe()}),
+    (lambda name: "Global" in name and "Pooling" in name, lambda draw, *_: {"keepdims": draw.maybe(0.3)}),
+    (lambda name: name.startswith("Adaptive"), lambda draw, *_: {"output_size": draw.whole(1, 3)}),
+    (lambda name: name.startswith("AveragePooling"), lambda draw, *_: {  # PyTorch counts the padding of `same`
+        "pool_size": draw.whole(2, 3), "strides": draw.one((None, 1, 2)),
+        "padding": "valid" if draw.is_new else draw.one(("valid", "same"))}),
+    (lambda name: "Pooling" in name, lambda draw, *_: {
+        "pool_size": draw.whole(2, 3), "strides": draw.one((None, 1, 2)), "padding": draw.one(("valid", "same"))}),
+    (lambda name: name.startswith("ZeroPadding"), lambda draw, rank, last, window: {
+        "padding": draw.whole(1, 2) if draw.maybe() or window > 1 else (0, 2)}),
+    (lambda name: name.startswith("UpSampling"), lambda draw, rank, last, window: {
+        "size": 2, **({"interpolation": draw.one(("nearest", "bilinear"))} if window == 2 else {})}),
+    (lambda name: name.startswith("SpatialDropout"), lambda draw, *_: {"rate": 0.25}),
 )  # fmt: skip
 
 

@@ -320,8 +320,8 @@ def random_model(seed: str) -> RandomModel:
         text, layer = draw.module("Embedding", 7, random.choice([4, 6, 8]))
         steps.append(Step(text, layer, (0,)))
         values.append(layer(example))
-    wanted = len(steps) + random.randint(3, 9)
-    while len(steps) < wanted:
+    count = len(steps) + random.randint(3, 9)
+    while len(steps) < count:
         step = _step(draw, values)
         if step is not None:
             steps.append(step[0])

@@ -53,11 +53,11 @@ def compiled(drawing: Drawing, model: Any) -> list[str]:
         return values[0] if single else dict(zip(names, values, strict=True)) if as_mapping else values
 
     model.compile(
-        optimizer(drawing), laid_out([one for one, _ in losses]),
-        metrics=laid_out([[one for one, _ in several] for several in metrics]),
+        optimizer(drawing), laid_out([loss for loss, _ in losses]),
+        metrics=laid_out([[metric for metric, _ in several] for several in metrics]),
         loss_weights=laid_out([0.5] * len(names)) if not single and drawing.maybe() else None,
     )  # fmt: skip
-    return [type_ for _, type_ in (*losses, *(one for several in metrics for one in several)) if type_]
+    return [type_ for _, type_ in (*losses, *(metric for several in metrics for metric in several)) if type_]
 
 
 def _own_function(name: str) -> Callable[..., Any]:
@@ -130,19 +130,19 @@ def optimizer(drawing: Drawing) -> Any:
 
 
 _FIELDS: Mapping[str, Callable[[Drawing], dict[str, Any]]] = {
-    "SGD": lambda made: {"momentum": made.one((0.0, 0.9)), "nesterov": made.maybe()},
-    "Adam": lambda made: {"beta_1": made.one((0.9, 0.5)), "amsgrad": made.maybe(), "epsilon": made.one((1e-7, 0.01))},
-    "AdamW": lambda made: {},
-    "Adamax": lambda made: {"beta_2": made.one((0.999, 0.5))},
-    "Nadam": lambda made: {"beta_1": made.one((0.9, 0.5))},
-    "RMSprop": lambda made: {"momentum": made.one((0.0, 0.5)), "centered": made.maybe(),
-                             "epsilon": made.one((1e-7, 0.05))},
-    "Adagrad": lambda made: {"initial_accumulator_value": made.one((0.1, 0.0)), "epsilon": made.one((1e-7, 0.05))},
-    "Adadelta": lambda made: {"rho": made.one((0.95, 0.5)), "epsilon": made.one((1e-7, 0.01))},
-    "Ftrl": lambda made: {"l1_regularization_strength": made.one((0.0, 0.01)), "beta": made.one((0.0, 0.1)),
-                          "l2_shrinkage_regularization_strength": made.one((0.0, 0.01))},
-    "Lion": lambda made: {"beta_1": made.one((0.9, 0.5))},
-    "Lamb": lambda made: {},
+    "SGD": lambda draw: {"momentum": draw.one((0.0, 0.9)), "nesterov": draw.maybe()},
+    "Adam": lambda draw: {"beta_1": draw.one((0.9, 0.5)), "amsgrad": draw.maybe(), "epsilon": draw.one((1e-7, 0.01))},
+    "AdamW": lambda draw: {},
+    "Adamax": lambda draw: {"beta_2": draw.one((0.999, 0.5))},
+    "Nadam": lambda draw: {"beta_1": draw.one((0.9, 0.5))},
+    "RMSprop": lambda draw: {"momentum": draw.one((0.0, 0.5)), "centered": draw.maybe(),
+                             "epsilon": draw.one((1e-7, 0.05))},
+    "Adagrad": lambda draw: {"initial_accumulator_value": draw.one((0.1, 0.0)), "epsilon": draw.one((1e-7, 0.05))},
+    "Adadelta": lambda draw: {"rho": draw.one((0.95, 0.5)), "epsilon": draw.one((1e-7, 0.01))},
+    "Ftrl": lambda draw: {"l1_regularization_strength": draw.one((0.0, 0.01)), "beta": draw.one((0.0, 0.1)),
+                          "l2_shrinkage_regularization_strength": draw.one((0.0, 0.01))},
+    "Lion": lambda draw: {"beta_1": draw.one((0.9, 0.5))},
+    "Lamb": lambda draw: {},
 }  # fmt: skip
 
 

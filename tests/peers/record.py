@@ -97,8 +97,8 @@ def described(case: Case) -> str:
 
 def tensor(array: np.ndarray) -> Any:
     """A leaf that collects its gradient where it is of floats."""
-    made = import_module("torch").tensor(array)
-    return made.requires_grad_(made.is_floating_point())
+    leaf = import_module("torch").tensor(array)
+    return leaf.requires_grad_(leaf.is_floating_point())
 
 
 def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
@@ -166,7 +166,9 @@ def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
         raise Unlike("Keras has no explicit padding, which here cuts off")
     sides = [padding] if isinstance(padding[0], int) else padding
     fill = -np.inf if fields["type"].startswith("MaxPooling") else 0.0
-    x = import_module("torch").nn.functional.pad(x, [side for pair in sides[::-1] for side in pair], value=fill)
+    x = import_module("torch").nn.functional.pad(
+        x, [side for before_and_after in sides[::-1] for side in before_and_after], value=fill
+    )
     return {**fields, "padding": "valid"}, x
 
 
@@ -293,9 +295,9 @@ def judge(module: Any, case: Case, **more: Any) -> Any:
     if instance is None:
         raise Unlike("Keras has no such thing")
     fields = {name: value for name, value in case.fields.items() if name not in OF_FIT}
-    known = inspect.signature(instance.__init__).parameters
+    parameters = inspect.signature(instance.__init__).parameters
     for name in fields:
-        if name not in known and name != "type":
+        if name not in parameters and name != "type":
             raise Unlike(f"Keras has no `{name}` there")
     if fields.get("reduction") in {"batch_size", "full"}:
         raise Unlike("Keras has no such reduction")

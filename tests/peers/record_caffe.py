@@ -40,10 +40,10 @@ def answered(caffe_file: CaffeFile, folder: Path) -> np.ndarray | str:
 def apart(caffe_file: CaffeFile, folder: Path) -> np.ndarray | str:
     """The same in a process of its own, which OpenCV may end."""
     fork = get_context("fork")
-    receiver, there = fork.Pipe(duplex=False)
-    process = fork.Process(target=lambda: there.send(answered(caffe_file, folder)))
+    receiver, sender = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: sender.send(answered(caffe_file, folder)))
     process.start()
-    there.close()
+    sender.close()
     try:
         answer: np.ndarray | str = receiver.recv()
     except EOFError:

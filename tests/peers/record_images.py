@@ -74,7 +74,7 @@ def erasing(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str, An
     low, high = layer.scale
     width, height = (sqrt(low + (high - low) * number) * size for number, size in ((u[2], WIDTH), (u[3], HEIGHT)))
     x, y = u[4] * (WIDTH - width), u[5] * (HEIGHT - height)
-    masks = layer._generate_batch_mask(BATCH, tuple(tensor([one]) for one in (x, x + width, y, y + height)))
+    masks = layer._generate_batch_mask(BATCH, tuple(tensor([edge]) for edge in (x, x + width, y, y + height)))
     return {"batch_masks": masks, "apply_erasing": happens(f, u), "fill_value": tensor(np.full(BATCH, f["fill_value"]))}
 
 
@@ -84,37 +84,37 @@ def saturation(f: dict[str, Any], u: tuple[float, ...], layer: Any) -> dict[str,
 
 
 DRAWN: dict[str, Callable[[dict[str, Any], tuple[float, ...], Any], Any]] = {
-    "RandomFlip": lambda f, u, made: {"flips": tensor([[[[u[f["mode"] == "vertical"] <= 0.5]]]]) > 0},
-    "RandomCrop": lambda f, u, made: (int(u[0] * (HEIGHT - f["height"] + 1)), int(u[1] * (WIDTH - f["width"] + 1))),
+    "RandomFlip": lambda f, u, layer: {"flips": tensor([[[[u[f["mode"] == "vertical"] <= 0.5]]]]) > 0},
+    "RandomCrop": lambda f, u, layer: (int(u[0] * (HEIGHT - f["height"] + 1)), int(u[1] * (WIDTH - f["width"] + 1))),
     "RandomRotation": rotation,
     "RandomTranslation": translation,
     "RandomZoom": zoom,
     "RandomShear": shear,
     "RandomPerspective": perspective,
     "RandomErasing": erasing,
-    "RandomBrightness": lambda f, u, made: {
-        "rgb_delta": tensor([[[[span(f, "factor", u[0]) * (made.value_range[1] - made.value_range[0])]]]])
+    "RandomBrightness": lambda f, u, layer: {
+        "rgb_delta": tensor([[[[span(f, "factor", u[0]) * (layer.value_range[1] - layer.value_range[0])]]]])
     },
-    "RandomContrast": lambda f, u, made: {
+    "RandomContrast": lambda f, u, layer: {
         "contrast_factor": tensor([[[[1 - f["factor"][0] + u[0] * sum(f["factor"])]]]])
     },
     "RandomSaturation": saturation,
-    "RandomHue": lambda f, u, made: {"factor": tensor([(-0.5 if u[0] > 0.5 else 0.5) * span(f, "factor", u[1])])},
-    "RandomColorDegeneration": lambda f, u, made: {"factor": tensor([[[[span(f, "factor", u[0])]]]])},
-    "RandomGrayscale": lambda f, u, made: tensor([[[[u[0] < f["factor"]]]]]) > 0,
-    "RandomInvert": lambda f, u, made: {"apply_inversion": happens(f, u)},
-    "RandomPosterization": lambda f, u, made: {
+    "RandomHue": lambda f, u, layer: {"factor": tensor([(-0.5 if u[0] > 0.5 else 0.5) * span(f, "factor", u[1])])},
+    "RandomColorDegeneration": lambda f, u, layer: {"factor": tensor([[[[span(f, "factor", u[0])]]]])},
+    "RandomGrayscale": lambda f, u, layer: tensor([[[[u[0] < f["factor"]]]]]) > 0,
+    "RandomInvert": lambda f, u, layer: {"apply_inversion": happens(f, u)},
+    "RandomPosterization": lambda f, u, layer: {
         "shift_factor": import_module("torch").tensor([8 - f["factor"][0]]).byte()
     },
-    "Solarization": lambda f, u, made: {
+    "Solarization": lambda f, u, layer: {
         "additions": tensor([[[[255 * span(f, "addition_factor", u[0])]]]]),
         "thresholds": tensor([[[[255 * span(f, "threshold_factor", u[1])]]]]),
     },
-    "RandomGaussianBlur": lambda f, u, made: {
+    "RandomGaussianBlur": lambda f, u, layer: {
         "should_apply_blur": happens(f, u),
         "blur_factor": tensor([span(f, "sigma", u[2]) + 1e-6, span(f, "sigma", u[3]) + 1e-6]),
     },
-    "RandomSharpness": lambda f, u, made: {"factor": tensor([span(f, "factor", u[0])])},
+    "RandomSharpness": lambda f, u, layer: {"factor": tensor([span(f, "factor", u[0])])},
 }
 
 

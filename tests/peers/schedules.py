@@ -32,13 +32,13 @@ def torch_schedule(make: Callable[[Any, Any], Any], steps: int = STEPS) -> Peer:
     def rates(_: Any, torch: Any) -> list[float]:
         optimizer = torch.optim.SGD([torch.zeros(1, dtype=torch.float64, requires_grad=True)], RATE)
         schedule = make(torch.optim.lr_scheduler, optimizer)
-        found = []
+        learning_rates = []
         for step in range(steps):
-            found.append(float(optimizer.param_groups[0]["lr"]))
+            learning_rates.append(float(optimizer.param_groups[0]["lr"]))
             optimizer.step()
             if step + 1 < steps:
                 schedule.step()
-        return found
+        return learning_rates
 
     return rates
 
@@ -228,11 +228,11 @@ def keras_plateau(**fields: Any) -> Peer:
         callback = keras.callbacks.ReduceLROnPlateau(monitor="loss", **fields)
         callback.set_model(model)
         callback.on_train_begin()
-        found = []
+        learning_rates = []
         for epoch, figure in enumerate(FIGURES):
             callback.on_epoch_end(epoch, {"loss": figure})
-            found.append(float(model.optimizer.learning_rate))
-        return found
+            learning_rates.append(float(model.optimizer.learning_rate))
+        return learning_rates
 
     return rates
 
@@ -243,11 +243,11 @@ def torch_plateau(**fields: Any) -> Peer:
     def rates(_: Any, torch: Any) -> list[float]:
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], RATE)
         schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **fields)
-        found = []
+        learning_rates = []
         for figure in FIGURES:
             schedule.step(figure)
-            found.append(float(optimizer.param_groups[0]["lr"]))
-        return found
+            learning_rates.append(float(optimizer.param_groups[0]["lr"]))
+        return learning_rates
 
     return rates
 
@@ -388,8 +388,8 @@ def cycled(torch: Any, name: str) -> dict[str, np.ndarray]:
             after[key].append(weight.detach().numpy().copy())
         if step + 1 < STEPS:
             schedule.step()
-    found = {f"{name}/{key}": np.array(arrays) for key, arrays in after.items()}
-    return {**found, f"{name}/momenta": np.array(momenta)}
+    recorded = {f"{name}/{key}": np.array(arrays) for key, arrays in after.items()}
+    return {**recorded, f"{name}/momenta": np.array(momenta)}
 
 
 def record(keras: Any, torch: Any) -> dict[str, np.ndarray]:

@@ -135,11 +135,11 @@ def exactly() -> AbstractContextManager[Any]:
     def norm(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         return torch.linalg.norm(tensor(x), dim=axis, keepdim=keepdims)
 
-    def larger(one: Any, other: Any) -> Any:
-        return torch.maximum(*(tensor(x, dtype="float64") for x in (one, other)))
+    def larger(a: Any, b: Any) -> Any:
+        return torch.maximum(*(tensor(x, dtype="float64") for x in (a, b)))
 
-    def smaller(one: Any, other: Any) -> Any:
-        return torch.minimum(*(tensor(x, dtype="float64") for x in (one, other)))
+    def smaller(a: Any, b: Any) -> Any:
+        return torch.minimum(*(tensor(x, dtype="float64") for x in (a, b)))
 
     return patch.multiple(ops, mean=mean, norm=norm, maximum=larger, minimum=smaller)
 
@@ -211,7 +211,7 @@ def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) 
         for part in parts(variant):
             optimizer.apply(gradients([weight.value for weight in weights], dtype, part), weights)
         if has_averages:
-            averages = [one.value for one in optimizer._model_variables_moving_average]
+            averages = [variable.value for variable in optimizer._model_variables_moving_average]
         else:  # Keras's average follows the weights at every batch, those that leave them alone too
             averages = followed(averages, [weight.value for weight in weights], variant)
     return recorded([weight.value for weight in weights], averages)

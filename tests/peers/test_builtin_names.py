@@ -25,14 +25,14 @@ MISSING_IN_STRINGS = {"CategoricalGeneralizedCrossEntropy", "categorical_general
 
 
 def recorded(module: str) -> dict[str, str]:
-    return {str(name): str(own) for name, own in load_answers("builtin_names")[module]}
+    return {str(name): str(class_name) for name, class_name in load_answers("builtin_names")[module]}
 
 
 @pytest.mark.parametrize("module", ["activations", "initializers", "regularizers", "constraints"])
 def test_the_names_equal_keras(module: str) -> None:
     kind, names = module.removesuffix("s"), recorded(module)
-    for name, own in names.items():
-        expected = None if own in ABSTRACT else name if kind == "activation" else own
+    for name, class_name in names.items():
+        expected = None if class_name in ABSTRACT else name if kind == "activation" else class_name
         assert keras_names.builtin(kind, name) == expected, name
     assert keras_names.names(kind) - names.keys() == EARLIER[module]
 
@@ -40,17 +40,17 @@ def test_the_names_equal_keras(module: str) -> None:
 @pytest.mark.parametrize(("module", "kind"), [("losses", "loss"), ("metrics", "metric")])
 def test_losses_and_metrics_equal_keras(module: str, kind: str) -> None:
     names = recorded(module)
-    for name, own in names.items():
-        form: keras_names.Form = "function" if own == own.lower() else "class"
-        expected = None if own in WITHOUT else keras_names.builtin_loss_or_metric(kind, own, form, 3)
-        assert (expected is None) == (own in WITHOUT), own
+    for name, class_name in names.items():
+        form: keras_names.Form = "function" if class_name == class_name.lower() else "class"
+        expected = None if class_name in WITHOUT else keras_names.builtin_loss_or_metric(kind, class_name, form, 3)
+        assert (expected is None) == (class_name in WITHOUT), class_name
         assert keras_names.builtin_loss_or_metric(kind, name, "text", 3) == expected, name
     assert keras_names.loss_or_metric_names(kind, "text", 3) - names.keys() - MISSING_IN_STRINGS == EARLIER[module]
 
 
 def test_layers_equal_keras() -> None:
-    there = {str(name) for name in load_answers("builtin_names")["layers"]}
-    gone = keras_names.names("layer") - there
+    in_keras = {str(name) for name in load_answers("builtin_names")["layers"]}
+    gone = keras_names.names("layer") - in_keras
     assert gone <= RENAMED_CLASSES.keys()
     assert gone == {"BatchNormalizationV1", "BatchNormalizationV2", "CuDNNGRU", "CuDNNLSTM", "Deconvolution2D", "GRUV2",
                     "LSTMV2"}  # fmt: skip

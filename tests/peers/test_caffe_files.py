@@ -32,7 +32,7 @@ def test_opencv_computes_the_same(files: list[CaffeFile]) -> None:
 
 
 def test_cases_that_opencv_cannot_run_have_a_recorded_reason() -> None:
-    assert all(str(said) for key, said in RECORDED.items() if key.endswith("/unlike"))
+    assert all(str(reason) for key, reason in RECORDED.items() if key.endswith("/unlike"))
 
 
 def test_most_recorded_results_belong_to_the_current_export(files: list[CaffeFile]) -> None:

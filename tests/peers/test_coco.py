@@ -12,9 +12,9 @@ from tests.peers.recordings import load_answers
 
 def totals(metric: MeanAveragePrecision | DetectionReport, seed: int) -> list[np.ndarray]:
     """What the metric collects from batches of 5 images."""
-    given = case(seed)
-    arrays = given.prediction, given.boxes, given.labels, given.crowd
-    parts = [slice(start, start + 5) for start in range(0, len(given.boxes), 5)]
+    drawn_case = case(seed)
+    arrays = drawn_case.prediction, drawn_case.boxes, drawn_case.labels, drawn_case.crowd
+    parts = [slice(start, start + 5) for start in range(0, len(drawn_case.boxes), 5)]
     batches = [metric.collect(*(values[part] for values in arrays)) for part in parts]
     return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 

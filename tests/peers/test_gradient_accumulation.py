@@ -37,8 +37,8 @@ losses: [{{type: MeanSquaredError, from: [fc, y], weight: %s}}]
 
 
 def compiled(folder: Any, rule: Any, dtype: DType, data: dict[str, np.ndarray], weight: float, **loop: Any) -> Compiler:
-    made = LoopSpec.model_validate({"max_steps": 1, **loop})
-    compiler = Compiler(net(TEXT % weight, folder), solver=rule, dtype=dtype, device="reference", loop=made)
+    loop_spec = LoopSpec.model_validate({"max_steps": 1, **loop})
+    compiler = Compiler(net(TEXT % weight, folder), solver=rule, dtype=dtype, device="reference", loop=loop_spec)
     for part in ("kernel", "bias"):
         compiler.states.assign(f"fc/{part}", data[part])
     compiler.reset_copies()

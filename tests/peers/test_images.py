@@ -22,10 +22,10 @@ def ours(case: ImageCase, dtype: str) -> np.ndarray:
         fields.setdefault("value_range", [0, 255])
     transform = TRANSFORMS.parse({"type": case.type, **fields})
     assert isinstance(transform, ImageTransform)
-    given = image(case).astype(dtype)
-    transform.infer(FieldType(given.shape, dtype))
+    pixels = image(case).astype(dtype)
+    transform.infer(FieldType(pixels.shape, dtype))
     draw = Draw(case.numbers, SampleKeys(0, 0, np.zeros(1, np.int64), 0), 0)
-    return transform.change(given.transpose(1, 2, 0), draw).transpose(2, 0, 1)
+    return transform.change(pixels.transpose(1, 2, 0), draw).transpose(2, 0, 1)
 
 
 ALL = [

@@ -18,13 +18,13 @@ def answers() -> dict[str, dict[str, np.ndarray]]:
     """What Keras predicted, or why it can't, by the name of what was written."""
     recorded: dict[str, dict[str, np.ndarray]] = {}
     for key, array in load_answers("keras_files").items():
-        name, _, what = key.rpartition("/")
-        recorded.setdefault(name, {})[what] = array
+        name, _, kind = key.rpartition("/")
+        recorded.setdefault(name, {})[kind] = array
     return recorded
 
 
 RECORDED = answers()
-UNLIKE = {name for name, found in RECORDED.items() if "unlike" in found}
+UNLIKE = {name for name, arrays in RECORDED.items() if "unlike" in arrays}
 
 
 def test_cases_that_keras_cannot_run_have_a_recorded_reason() -> None:

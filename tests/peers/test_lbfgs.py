@@ -54,9 +54,9 @@ def test_steps_equal_pytorch(case, dtype, tmp_path):
             recorded.append(event["loss"])
 
     for steps in (4, lbfgs.STEPS):
-        made = spec(tmp_path, lbfgs.CASES[case], max_steps=steps, precision=dtype)
-        made["init_from"] = {"file": str(tmp_path / "start.h5")}
-        run = netspec.train(made, run_dir=tmp_path / "run", resume=steps > 4, listeners=[listen])
+        training = spec(tmp_path, lbfgs.CASES[case], max_steps=steps, precision=dtype)
+        training["init_from"] = {"file": str(tmp_path / "start.h5")}
+        run = netspec.train(training, run_dir=tmp_path / "run", resume=steps > 4, listeners=[listen])
     np.testing.assert_allclose(recorded, losses, rtol=TOLERANCE[dtype])
     arrays = read_weights(run.last_weights).arrays
     last = np.concatenate([arrays[name].reshape(-1) for name in names])

@@ -18,26 +18,26 @@ def answer(name: str) -> np.ndarray:
 
 
 def schedule(fields: dict) -> ScheduleSpec:
-    made = SCHEDULES.parse(fields)
-    assert isinstance(made, ScheduleSpec)
-    return made
+    parsed = SCHEDULES.parse(fields)
+    assert isinstance(parsed, ScheduleSpec)
+    return parsed
 
 
 @pytest.mark.parametrize("name", schedules.SCHEDULES)
 def test_rates_equal_the_peer(name):
-    made = schedule(schedules.SCHEDULES[name][0])
-    results = [made.value(step, schedules.STEPS) for step in range(schedules.STEPS)]
+    tested = schedule(schedules.SCHEDULES[name][0])
+    results = [tested.value(step, schedules.STEPS) for step in range(schedules.STEPS)]
     np.testing.assert_allclose(results, answer(name), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.PLATEAUS)
 def test_reductions_equal_the_peer(name):
     fields = {"type": "ReduceLROnPlateau", "schedule": schedules.RATE, **schedules.PLATEAUS[name][0]}
-    made, results = schedule(fields), []
-    seen = made.start()
+    tested, results = schedule(fields), []
+    state = tested.start()
     for figure in schedules.FIGURES:
-        seen = made.observed(seen, {"loss": figure})
-        results.append(made.rate(0, 1, seen))
+        state = tested.observed(state, {"loss": figure})
+        results.append(tested.rate(0, 1, state))
     # Keras keeps the rate of its optimizer in float32: 6e-8 of it.
     np.testing.assert_allclose(results, answer(name), rtol=1e-6 if name.startswith("keras") else 1e-10)
     assert len(set(results)) > 2, "the case has no two reductions"
@@ -46,13 +46,13 @@ def test_reductions_equal_the_peer(name):
 @pytest.mark.parametrize("name", schedules.CYCLES)
 def test_weights_with_a_cycled_momentum_equal_pytorch(name):
     """40 steps in float64, in which PyTorch's schedule moves the rate and the momentum."""
-    made = solver(**{"type_" if key == "type" else key: value for key, value in schedules.CYCLES[name][0].items()})
+    tested = solver(**{"type_" if key == "type" else key: value for key, value in schedules.CYCLES[name][0].items()})
     steps = range(schedules.STEPS)
-    (momentum,) = made.momenta()
+    (momentum,) = tested.momenta()
     momenta = [momentum.value(step, schedules.STEPS) for step in steps]
     np.testing.assert_allclose(momenta, answer(f"{name}/momenta"), rtol=1e-12)
     assert max(momenta) - min(momenta) > 0.05
-    rates = [made.learning_rate.value(step, schedules.STEPS) for step in steps]
-    for step, states in enumerate(training(made).steps(rates)):
+    rates = [tested.learning_rate.value(step, schedules.STEPS) for step in steps]
+    for step, states in enumerate(training(tested).steps(rates)):
         for key in SHAPES:
             np.testing.assert_allclose(states[key], answer(f"{name}/{key}")[step], rtol=1e-10, atol=1e-10)

@@ -52,27 +52,27 @@ def steps(solver: SolverSpec, dtype: str, variant: dict[str, Any]) -> Arrays:
     kind, parts, spec = DType(dtype), solvers.parts(variant), load_net(NET)
     built = build(spec, solvers.BATCH // len(parts), training=True, dtype=kind)
     training = Training(spec, solver, kind)
-    made = [training.step(built)] if len(parts) == 1 else [training.accumulate(built), training.update(built)]
+    graphs = [training.step(built)] if len(parts) == 1 else [training.accumulate(built), training.update(built)]
     numbers = {name: array.astype(dtype) for name, array in solvers.given().items()}
     states = {name: numbers[name] for name in solvers.NAMES}
-    for label, info in {label: info for one in made for label, info in one.states.items()}.items():
-        kept = info.value.type
-        first = info.initial.sample(0, label, kept.shape, dtype)
+    for label, info in {label: info for graph in graphs for label, info in graph.states.items()}.items():
+        stored_type = info.value.type
+        first = info.initial.sample(0, label, stored_type.shape, dtype)
         states[label] = first if info.initialized_from is None else states[info.initialized_from]
     for step in range(solvers.STEPS):
         counted = {LEARNING_RATE: np.array(solvers.RATE, dtype), STEP: np.array(step + 1, dtype)}
         for part in parts:
-            given = {name: numbers[name][part] for name in ("x", "y")}
+            batch = {name: numbers[name][part] for name in ("x", "y")}
             weighed = {WEIGHT: np.array(1, dtype), FIRST: np.array(part is parts[0])}
-            _, states = run(made[0].graph, {**given, **(counted if len(parts) == 1 else weighed)}, states)
+            _, states = run(graphs[0].graph, {**batch, **(counted if len(parts) == 1 else weighed)}, states)
         if len(parts) > 1:
-            _, states = run(made[1].graph, {**counted, SHARE: np.array(1 / len(parts), dtype)}, states)
+            _, states = run(graphs[1].graph, {**counted, SHARE: np.array(1 / len(parts), dtype)}, states)
     return states
 
 
 @pytest.mark.parametrize(
     ("case", "variant", "dtype"),
-    [pytest.param(*one, id=key(*one), marks=() if one[2] == "float64" else pytest.mark.slow) for one in ALL],
+    [pytest.param(*case, id=key(*case), marks=() if case[2] == "float64" else pytest.mark.slow) for case in ALL],
 )
 def test_ten_steps_equal_the_peer(case: SolverCase, variant: dict[str, Any], dtype: str) -> None:
     for name, array in solvers.given().items():

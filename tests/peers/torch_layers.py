@@ -89,11 +89,11 @@ def lstm(call: Call) -> Any:
         proj_size=fields["projection_units"],
     )  # fmt: skip
     names = {"kernel": "weight_ih_l0", "recurrent_kernel": "weight_hh_l0", "projection_kernel": "weight_hr_l0"}
-    given = {theirs: weights[ours].T for ours, theirs in names.items()}
+    parameters = {theirs: weights[ours].T for ours, theirs in names.items()}
     if "bias" in weights:
-        given |= {"bias_ih_l0": weights["bias"], "bias_hh_l0": torch.zeros_like(weights["bias"])}
+        parameters |= {"bias_ih_l0": weights["bias"], "bias_hh_l0": torch.zeros_like(weights["bias"])}
     initial = tuple(state[None] for state in states) or None
-    y, last = torch.func.functional_call(module, given, (x, initial))
+    y, last = torch.func.functional_call(module, parameters, (x, initial))
     output = y if fields.get("return_sequences") else y[:, -1]
     return (output, *(state[0] for state in last)) if fields.get("return_state") else output
 
@@ -104,9 +104,9 @@ def instance_normalization(call: Call) -> Any:
     axis = fields.get("axis", 1)
     names = ("moving_mean", "moving_variance")
     moving = [weights[name].detach().clone() for name in names if name in weights]
-    own = call.training or not moving
+    in_batch = call.training or not moving
     y = functional().instance_norm(
-        call.inputs[0].movedim(axis, 1), *(moving or (None, None)), weights.get("gamma"), weights.get("beta"), own,
+        call.inputs[0].movedim(axis, 1), *(moving or (None, None)), weights.get("gamma"), weights.get("beta"), in_batch,
         1 - fields.get("momentum", 0.9), fields.get("epsilon", 1e-5),
     )  # fmt: skip
     call.updates |= dict(zip(names, moving, strict=False)) if call.training else {}
@@ -140,29 +140,29 @@ def functional() -> Any:
 def answers(case: Case) -> bool:
     """Whether PyTorch answers a sample."""
     fields = case.sample.fields.keys()
-    known = hasattr(import_module("keras").layers, case.type) and not fields & NOT_OF_KERAS
+    in_keras = hasattr(import_module("keras").layers, case.type) and not fields & NOT_OF_KERAS
     if case.sample.fields.get("momentum", 0.9) is None:  # PyTorch's InstanceNorm then leaves its averages as they are
         return False
-    return case.type in TORCH and fields <= TORCH[case.type][1] and not known
+    return case.type in TORCH and fields <= TORCH[case.type][1] and not in_keras
 
 
 def answered(case: Case, training: bool) -> dict[str, np.ndarray]:
     """Outputs, gradients of their weighted sum, and new values of states, in the form of `record.layer`."""
-    torch, one = import_module("torch"), built(case, training)
+    torch, layer = import_module("torch"), built(case, training)
 
     def leaf(name: str) -> Any:
-        made = torch.tensor(one.feeds[name])
-        return made.requires_grad_(made.is_floating_point())
+        tensor = torch.tensor(layer.feeds[name])
+        return tensor.requires_grad_(tensor.is_floating_point())
 
-    inputs = {name: leaf(name) for name in one.feeds if name.startswith("x")}
-    states = {name: leaf(name) for name in one.builder.states}
+    inputs = {name: leaf(name) for name in layer.feeds if name.startswith("x")}
+    states = {name: leaf(name) for name in layer.builder.states}
     weights = {name.removeprefix("sample/"): state for name, state in states.items()}
-    draws = [node.outputs[0] for node in topological_order(one.outputs) if isinstance(node.op, RandomUniform)]
-    drawn = evaluate(draws, one.feeds)[0] if draws else None
+    draws = [node.outputs[0] for node in topological_order(layer.outputs) if isinstance(node.op, RandomUniform)]
+    drawn = evaluate(draws, layer.feeds)[0] if draws else None
     call = Call(dict(case.sample.fields), list(inputs.values()), weights, training, drawn)
-    made = TORCH[case.type][0](call)
-    outputs = made if isinstance(made, tuple) else (made,)
-    total = sum((y * torch.tensor(one.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
+    result = TORCH[case.type][0](call)
+    outputs = result if isinstance(result, tuple) else (result,)
+    total = sum((y * torch.tensor(layer.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
     total.backward()
     results = {f"output{index or ''}": y.detach().numpy() for index, y in enumerate(outputs)}
     leaves = {**inputs, **states}

@@ -57,9 +57,9 @@ def gaussian_nll(fields: Fields, prediction: Any, target: Any, variance: Any) ->
 
 
 def poisson(fields: Fields, prediction: Any, target: Any) -> Any:
-    given = {"log_input": False, "full": False, "epsilon": 1e-7} | fields
-    given["eps"] = given.pop("epsilon")
-    return functional().poisson_nll_loss(prediction, target.reshape(prediction.shape), **given, **NONE)
+    arguments = {"log_input": False, "full": False, "epsilon": 1e-7} | fields
+    arguments["eps"] = arguments.pop("epsilon")
+    return functional().poisson_nll_loss(prediction, target.reshape(prediction.shape), **arguments, **NONE)
 
 
 def value(fields: Fields, x: Any) -> Any:

@@ -141,7 +141,7 @@ def record(torch: Any) -> dict[str, np.ndarray]:
     for name, case in CASES.items():
         with TemporaryDirectory() as folder:
             path = Path(folder) / "training.safetensors"
-            model = trained(torch, case, lambda *what, path=path: save(path, *what))
+            model = trained(torch, case, lambda *saved, path=path: save(path, *saved))
             recorded[f"{name}/file"] = np.frombuffer(path.read_bytes(), np.uint8)
         for key, tensor in model.state_dict().items():
             recorded[f"{name}/{key}"] = tensor.numpy()
@@ -158,8 +158,11 @@ def trained(torch: Any, case: ResumeCase, save: Callable[[Any, Any, int], None])
     if case.decayed is not None:
         named = list(model.named_parameters())
         groups = [
-            {"params": [one for name, one in named if name.endswith("weight")], "weight_decay": case.decayed},
-            {"params": [one for name, one in named if name.endswith("bias")], "weight_decay": 0.0},
+            {
+                "params": [parameter for name, parameter in named if name.endswith("weight")],
+                "weight_decay": case.decayed,
+            },
+            {"params": [parameter for name, parameter in named if name.endswith("bias")], "weight_decay": 0.0},
         ]
     optimizer = getattr(torch.optim, case.optimizer)(groups, case.rate, **case.arguments)
     schedule = case.schedule and case.schedule(torch.optim.lr_scheduler, optimizer)
@@ -169,8 +172,8 @@ def trained(torch: Any, case: ResumeCase, save: Callable[[Any, Any, int], None])
             save(model, optimizer, step)
         part = slice(step * BATCH % SAMPLES, step * BATCH % SAMPLES + BATCH)
         optimizer.zero_grad()
-        made = model["head"](torch.tanh(model["body"]["conv"](data["x"][part])).flatten(1))
-        ((made - data["y"][part]) ** 2).mean().backward()
+        prediction = model["head"](torch.tanh(model["body"]["conv"](data["x"][part])).flatten(1))
+        ((prediction - data["y"][part]) ** 2).mean().backward()
         optimizer.step()
         if schedule:
             schedule.step()

@@ -144,9 +144,9 @@ def failures(arguments: Sequence[str], totals: Counter[str]) -> Iterator[str]:
         child = [sys.executable, "-m", "tests.registry.extreme_sizes", f"--begin={begin}", *arguments]
         process = subprocess.run(child, capture_output=True, text=True, check=False)
         lines = [line.split("\t") for line in process.stdout.splitlines()]
-        for number, *found in lines:
+        for number, *reported in lines:
             begin = int(number)
-            label, result = found or (f"configuration {number}", f"exit status {process.returncode}")
+            label, result = reported or (f"configuration {number}", f"exit status {process.returncode}")
             is_fine = result in ("accepted", "refused")
             totals[result if is_fine else "failed"] += 1
             if not is_fine:

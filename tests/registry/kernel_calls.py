@@ -88,16 +88,18 @@ def fetch(device: Device, buffer: Any, kind: TensorType, layout: Layout) -> Any:
     return device.fetch(plain)
 
 
-def repack(device: Device, kind: TensorType, source: Any, lies: Layout, target: Any, wanted: Layout) -> None:
+def repack(
+    device: Device, kind: TensorType, source: Any, source_layout: Layout, target: Any, target_layout: Layout
+) -> None:
     """Copy a value from one layout into another."""
-    node, one = repacking(device, kind, lies, wanted)
-    signature = LayoutSignature((lies,), (wanted,))
-    called(device, one, node, one.bind(node, Buffers((source,), (target,), signature)))()
+    node, kernel = repacking(device, kind, source_layout, target_layout)
+    signature = LayoutSignature((source_layout,), (target_layout,))
+    called(device, kernel, node, kernel.bind(node, Buffers((source,), (target,), signature)))()
 
 
-def repacking(device: Device, kind: TensorType, lies: Layout, wanted: Layout) -> tuple[Node, Kernel]:
+def repacking(device: Device, kind: TensorType, source_layout: Layout, target_layout: Layout) -> tuple[Node, Kernel]:
     """What copies a value from one layout into another."""
-    node = Reorder(lies, wanted)(Input("x", kind)()).node
+    node = Reorder(source_layout, target_layout)(Input("x", kind)()).node
     return node, kernel_candidates(node, device.kernels).kernels[0]
 
 

@@ -49,35 +49,35 @@ Case: TypeAlias = tuple[str, Kernel, Call]
 @cache
 def devices() -> dict[str, Device]:
     """The devices of this machine that compute."""
-    found = {}
+    opened = {}
     for label, cls in DEVICES.items():
         if cls.runs:
             try:
-                found[label] = open_device(label)
+                opened[label] = open_device(label)
             except NetspecError:  # not on this machine
                 continue
-    return found
+    return opened
 
 
 def kernels_by_op() -> list[tuple[str, Kernel, type[Op]]]:
     """Every (device, kernel, op class) with a registered kernel; devices that share an array library, once."""
-    found: dict[tuple[Any, Kernel, type[Op]], str] = {}
+    labels: dict[tuple[Any, Kernel, type[Op]], str] = {}
     for label, device in devices().items():
         library = getattr(device, "xp", label)
         for op in op_classes():
             for kernel in kernels_for(op, device.kernels):
-                found.setdefault((library, kernel, op), label)
-    return [(label, kernel, op) for (_, kernel, op), label in found.items()]
+                labels.setdefault((library, kernel, op), label)
+    return [(label, kernel, op) for (_, kernel, op), label in labels.items()]
 
 
 @cache
 def calls_by_op() -> dict[type[Op], list[Call]]:
     """The calls that kernels are tried on, by op class."""
-    found: dict[type[Op], list[Call]] = {}
-    for made in all_calls():
-        found.setdefault(type(made.op), []).append(made)
+    calls: dict[type[Op], list[Call]] = {}
+    for call in all_calls():
+        calls.setdefault(type(call.op), []).append(call)
     gc.freeze()  # they stay: no search for garbage need look through them
-    return found
+    return calls
 
 
 @cache
@@ -88,24 +88,24 @@ def samples_of(kernel: Kernel) -> list[Call]:
 
 def accepted(kernel: Kernel, op: type[Op]) -> list[Call]:
     """The calls of an op that the kernel accepts."""
-    candidates = calls_by_op().get(op, []) + [made for made in samples_of(kernel) if type(made.op) is op]
+    candidates = calls_by_op().get(op, []) + [call for call in samples_of(kernel) if type(call.op) is op]
     return [
-        made
-        for made in candidates
-        if kernel.reject_reason(made.op, *(value.type for value in made.node.inputs)) is None
+        call
+        for call in candidates
+        if kernel.reject_reason(call.op, *(value.type for value in call.node.inputs)) is None
     ]
 
 
 @cache
 def accepting() -> list[Case]:
     """Every (device, kernel, call) that the kernel accepts."""
-    return [(label, kernel, made) for label, kernel, op in kernels_by_op() for made in accepted(kernel, op)]
+    return [(label, kernel, call) for label, kernel, op in kernels_by_op() for call in accepted(kernel, op)]
 
 
 def case_id(case: Case) -> str:
-    label, one, made = case
-    float_type = next((value.dtype for value in (*made.node.inputs, *made.node.outputs) if value.dtype.is_float), "")
-    return f"{label}-{one.backend}-{type(one).__name__}-{name(made)}-{float_type}"
+    label, kernel, call = case
+    float_type = next((value.dtype for value in (*call.node.inputs, *call.node.outputs) if value.dtype.is_float), "")
+    return f"{label}-{kernel.backend}-{type(kernel).__name__}-{name(call)}-{float_type}"
 
 
 def has_several_results(case: Case) -> bool:
@@ -118,20 +118,20 @@ def exemplars() -> frozenset[Case]:
     """A case for each kernel and kind of code, in one precision: for what does not depend on what is computed, since
     each way in which that is done has to be compiled.
     """
-    found: dict[Any, Case] = {}
-    for label, one, made in accepting():
-        if not is_double(made):
-            found.setdefault((label, one, code_of(made), over(made)), (label, one, made))
-    return frozenset(found.values())
+    cases: dict[Any, Case] = {}
+    for label, kernel, call in accepting():
+        if not is_double(call):
+            cases.setdefault((label, kernel, code_of(call), over(call)), (label, kernel, call))
+    return frozenset(cases.values())
 
 
 COMPILED = {"numba", "winograd"}
 """Backends that compile a kernel for each element type: `make test` runs it in float32, slow tests in the others."""
 
 
-def is_single(made: Call, signature: LayoutSignature) -> bool:
+def is_single(call: Call, signature: LayoutSignature) -> bool:
     """Whether neither 64 nor 16 bits are stored for any float."""
-    return not (is_double(made) or is_narrow(signature))
+    return not (is_double(call) or is_narrow(signature))
 
 
 def each_element_type(check: Callable[[Case, set[bool]], None]) -> Any:
@@ -150,7 +150,7 @@ def each_element_type(check: Callable[[Case, set[bool]], None]) -> Any:
 
     @pytest.mark.parametrize(("label", "kernel", "op", "singles"), params)
     def test(label: str, kernel: Kernel, op: type[Op], singles: set[bool]) -> None:
-        cases = [(label, kernel, made) for made in accepted(kernel, op)]
+        cases = [(label, kernel, call) for call in accepted(kernel, op)]
         run_all(check, [(case_id(case), (case, singles)) for case in cases])
 
     return named_like(check, test)
@@ -178,7 +178,7 @@ def each_kernel(
     def decorate(check: Callable[[Case], None]) -> Any:
         @pytest.mark.parametrize(("label", "kernel", "op"), params)
         def test(label: str, kernel: Kernel, op: type[Op]) -> None:
-            cases = [(label, kernel, made) for made in accepted(kernel, op)]
+            cases = [(label, kernel, call) for call in accepted(kernel, op)]
             run_all(check, [(case_id(case), (case,)) for case in cases if applies(case)])
 
         return named_like(check, test)
@@ -195,121 +195,121 @@ def two_threads() -> Iterator[None]:
 
 @each_element_type
 def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(case: Case, singles: set[bool]) -> None:
-    device, one = devices()[case[0]], case[1]
-    for signature in signatures(device, one, case[2]):
+    device, kernel = devices()[case[0]], case[1]
+    for signature in signatures(device, kernel, case[2]):
         if is_single(case[2], signature) not in singles:
             continue
         if is_narrow(signature) and case not in exemplars():
             continue  # how elements of fewer bits are read and written is the same for all elementwise ops
-        made = for_signature(case[2], signature)
-        runs_right(device, one, made, signature, evaluate(made.node.outputs, made.feeds))
+        call = for_signature(case[2], signature)
+        runs_right(device, kernel, call, signature, evaluate(call.node.outputs, call.feeds))
 
 
 def runs_right(
-    device: Device, one: Kernel, made: Call, signature: LayoutSignature, expected: Sequence[np.ndarray]
+    device: Device, kernel: Kernel, call: Call, signature: LayoutSignature, expected: Sequence[np.ndarray]
 ) -> None:
-    inputs = operands(device, made, signature)
+    inputs = operands(device, call, signature)
     outputs = [
         array(device, value.type, None, layout)
-        for value, layout in zip(made.node.outputs, signature.outputs, strict=True)
+        for value, layout in zip(call.node.outputs, signature.outputs, strict=True)
     ]
-    run = bound(device, one, made, signature, inputs, outputs)
-    given = [device.fetch(x) for x in inputs]
+    run = bound(device, kernel, call, signature, inputs, outputs)
+    originals = [device.fetch(x) for x in inputs]
     run()
-    results = [(value.type, layout) for value, layout in zip(made.node.outputs, signature.outputs, strict=True)]
-    first = [fetch(device, y, *how) for y, how in zip(outputs, results, strict=True)]
-    for got, right in zip(first, expected, strict=True):
-        agree(got, right)
+    results = [(value.type, layout) for value, layout in zip(call.node.outputs, signature.outputs, strict=True)]
+    first = [fetch(device, y, *arguments) for y, arguments in zip(outputs, results, strict=True)]
+    for result, right in zip(first, expected, strict=True):
+        agree(result, right)
     for y, (kind, layout) in zip(outputs, results, strict=True):
         device.upload(y, device.fetch(array(device, kind, None, layout)))
     run()
-    for y, before, how in zip(outputs, first, results, strict=True):
-        np.testing.assert_array_equal(fetch(device, y, *how), before)
-    for x, before in zip(inputs, given, strict=True):
+    for y, before, arguments in zip(outputs, first, results, strict=True):
+        np.testing.assert_array_equal(fetch(device, y, *arguments), before)
+    for x, before in zip(inputs, originals, strict=True):
         np.testing.assert_array_equal(device.fetch(x), before)
 
 
 @each_element_type
 def test_nan_stays_nan(case: Case, singles: set[bool]) -> None:
     """A kernel that hid NaN (a ReLU that makes 0 of it) would keep the guard from seeing it."""
-    device, one, made = devices()[case[0]], case[1], case[2]
+    device, kernel, call = devices()[case[0]], case[1], case[2]
     spoiled = tuple(
         np.full_like(x, np.nan) if value.dtype.is_float else x
-        for value, x in zip(made.node.inputs, made.operands, strict=True)
+        for value, x in zip(call.node.inputs, call.operands, strict=True)
     )
-    bad = Call(made.node, spoiled)
+    bad = Call(call.node, spoiled)
     with np.errstate(all="ignore"):
         expected = evaluate(bad.node.outputs, bad.feeds)
-    for signature in {is_narrow(found): found for found in signatures(device, one, bad)}.values():
-        if is_single(made, signature) not in singles:
+    for signature in {is_narrow(candidate): candidate for candidate in signatures(device, kernel, bad)}.values():
+        if is_single(call, signature) not in singles:
             continue
         outputs = [
             array(device, value.type, None, layout)
-            for value, layout in zip(made.node.outputs, signature.outputs, strict=True)
+            for value, layout in zip(call.node.outputs, signature.outputs, strict=True)
         ]
-        for value, y in zip(made.node.outputs, outputs, strict=True):
+        for value, y in zip(call.node.outputs, outputs, strict=True):
             if value.dtype.is_float:
                 device.upload(y, np.zeros(y.shape))  # so that what is not written is noticed
-        bound(device, one, bad, signature, operands(device, bad, signature), outputs)()
-        for value, y, right, layout in zip(made.node.outputs, outputs, expected, signature.outputs, strict=True):
+        bound(device, kernel, bad, signature, operands(device, bad, signature), outputs)()
+        for value, y, right, layout in zip(call.node.outputs, outputs, expected, signature.outputs, strict=True):
             if value.dtype.is_float:
                 assert np.isnan(fetch(device, y, value.type, layout))[np.isnan(right)].all()
 
 
 @each_kernel(applies=has_several_results, compiled_is_slow=True)  # each selection of results is compiled
 def test_computes_any_one_of_its_results(case: Case) -> None:
-    device, one, made = devices()[case[0]], case[1], case[2]
-    expected = evaluate(made.node.outputs, made.feeds)
-    for wanted, right in enumerate(expected):
-        signature = signatures(device, one, made)[0]
-        inputs = operands(device, made, signature)
+    device, kernel, call = devices()[case[0]], case[1], case[2]
+    expected = evaluate(call.node.outputs, call.feeds)
+    for index, right in enumerate(expected):
+        signature = signatures(device, kernel, call)[0]
+        inputs = operands(device, call, signature)
         outputs = [
-            array(device, value.type, None, signature.outputs[i]) if i == wanted else None
-            for i, value in enumerate(made.node.outputs)
+            array(device, value.type, None, signature.outputs[i]) if i == index else None
+            for i, value in enumerate(call.node.outputs)
         ]
-        bound(device, one, made, signature, inputs, outputs)()
-        agree(fetch(device, outputs[wanted], made.node.types[wanted], signature.outputs[wanted]), right)
+        bound(device, kernel, call, signature, inputs, outputs)()
+        agree(fetch(device, outputs[index], call.node.types[index], signature.outputs[index]), right)
 
 
 @each_kernel(applies=lambda case: any(over(case[2])) and case in exemplars())
 def test_an_operand_is_overwritten_only_if_the_op_allows_it(case: Case) -> None:
-    device, one, made = devices()[case[0]], case[1], case[2]
-    for signature in {is_narrow(found): found for found in signatures(device, one, made)}.values():
-        given = for_signature(made, signature)
-        right = evaluate(given.node.outputs, given.feeds)
-        for result, layout in zip(made.node.outputs, signature.outputs, strict=True):
-            for operand in made.op.inplace_operands(result.index, made.node.inputs):
-                place = made.node.inputs.index(operand)
-                if operand.type == result.type and signature.inputs[place] == layout:
-                    inputs = operands(device, given, signature)
+    device, kernel, call = devices()[case[0]], case[1], case[2]
+    for signature in {is_narrow(candidate): candidate for candidate in signatures(device, kernel, call)}.values():
+        cast_call = for_signature(call, signature)
+        right = evaluate(cast_call.node.outputs, cast_call.feeds)
+        for result, layout in zip(call.node.outputs, signature.outputs, strict=True):
+            for operand in call.op.inplace_operands(result.index, call.node.inputs):
+                position = call.node.inputs.index(operand)
+                if operand.type == result.type and signature.inputs[position] == layout:
+                    inputs = operands(device, cast_call, signature)
                     outputs = [
-                        array(device, value.type, None, how)
-                        for value, how in zip(made.node.outputs, signature.outputs, strict=True)
+                        array(device, value.type, None, layout)
+                        for value, layout in zip(call.node.outputs, signature.outputs, strict=True)
                     ]
-                    outputs[result.index] = inputs[place]
-                    bound(device, one, given, signature, inputs, outputs)()
-                    for output, wanted in zip(outputs, right, strict=True):
-                        agree(device.fetch(output), wanted)
+                    outputs[result.index] = inputs[position]
+                    bound(device, kernel, cast_call, signature, inputs, outputs)()
+                    for output, reference in zip(outputs, right, strict=True):
+                        agree(device.fetch(output), reference)
 
 
 @pytest.mark.parametrize("label", devices())
 def test_each_call_of_each_op_finds_a_kernel(label: str) -> None:
-    for made in all_calls():
-        kernel_candidates(made.node, devices()[label].kernels)  # raises with the reasons of all
+    for call in all_calls():
+        kernel_candidates(call.node, devices()[label].kernels)  # raises with the reasons of all
 
 
 @pytest.mark.parametrize("label", devices())
 def test_each_kernel_takes_a_call(label: str) -> None:
     """Else nothing here says that it computes what it should, by itself or by packing operands for others."""
     device = devices()[label]
-    taken = {one for _, one, _ in accepting()}
-    for _, one, made in accepting():
-        for signature in signatures(device, one, made) if one.backend in device.kernels else ():
-            taken |= {
+    used = {kernel for _, kernel, _ in accepting()}
+    for _, kernel, call in accepting():
+        for signature in signatures(device, kernel, call) if kernel.backend in device.kernels else ():
+            used |= {
                 repacking(device, value.type, PLAIN, layout)[1]
-                for value, layout in zip(made.node.inputs, signature.inputs, strict=True)
+                for value, layout in zip(call.node.inputs, signature.inputs, strict=True)
                 if layout.opaque is not None
             }
-    ours = [one for one in registered_kernels(device.kernels) if type(one).__module__.startswith("netspec.")]
-    idle = [one.label for one in ours if one not in taken and one.unavailable_reason() is None]
+    ours = [kernel for kernel in registered_kernels(device.kernels) if type(kernel).__module__.startswith("netspec.")]
+    idle = [kernel.label for kernel in ours if kernel not in used and kernel.unavailable_reason() is None]
     assert idle == [], "no layer, op or sample reaches them: give the kernels `samples`"

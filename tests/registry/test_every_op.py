@@ -72,8 +72,8 @@ def test_traits_are_true(call: Call) -> None:
         np.testing.assert_array_equal(array.reshape(-1), call.operands[0].reshape(-1))
     if op.traits.pure:
         first, second = (evaluate(node.outputs, call.feeds) for _ in range(2))
-        for one, other in zip(first, second, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for result, other in zip(first, second, strict=True):
+            np.testing.assert_array_equal(result, other)
 
 
 @every_call

@@ -200,11 +200,11 @@ blocks:
 layers: [{type: conv, size: [3, 5]}, {type: conv, size: 3, init: {type: GlorotUniform, scale: 2.0}}]
 """
     links(text)
-    one, two = load_net("net.yaml").layers
-    assert isinstance(one, Conv2D)
-    assert isinstance(two, Conv2D)
-    assert (one.kernel_size, two.kernel_size) == ((3, 5), 3)
-    assert two.kernel_initializer.model_dump()["scale"] == 2.0
+    first, second = load_net("net.yaml").layers
+    assert isinstance(first, Conv2D)
+    assert isinstance(second, Conv2D)
+    assert (first.kernel_size, second.kernel_size) == ((3, 5), 3)
+    assert second.kernel_initializer.model_dump()["scale"] == 2.0
 
 
 def test_a_call_may_share_and_freeze(folder):
@@ -218,10 +218,10 @@ def test_a_call_may_share_and_freeze(folder):
 def test_locations_name_the_definition_and_the_call(folder):
     links(DENSE + "layers:\n  - {type: fully, name: one, units: 3}\n")
     net = load_net("net.yaml")
-    place = net.layers[0].where("units")
-    assert str(place) == "net.yaml:7:40"
-    assert place is not None
-    assert [str(call) for call in place.calls] == ["in `one`, a call of the block `fully`, at net.yaml:10:5"]
+    location = net.layers[0].where("units")
+    assert str(location) == "net.yaml:7:40"
+    assert location is not None
+    assert [str(call) for call in location.calls] == ["in `one`, a call of the block `fully`, at net.yaml:10:5"]
     assert origin(net.layers[0], "units") == "net.yaml:7 ← net.yaml:10"
 
 
@@ -380,8 +380,8 @@ def test_freezing_a_call_or_a_group_freezes_its_layers(folder):
     Path("net.yaml").write_text(HEAD + text.replace(", d]", ", {name: e, type: Flatten}]"), encoding="utf-8")
     Path("train.yaml").write_text(TRAIN, encoding="utf-8")
     for frozen, layers in (("a", {"a/0/fc", "a/0/dropout", "a/1/fc", "a/1/dropout"}), ("g", {"g/d"}), ("e", {"e"})):
-        given = [f"init_from={{file: w.h5, freeze: {frozen}}}"]
-        net = load_train("train.yaml", given).net
+        overrides = [f"init_from={{file: w.h5, freeze: {frozen}}}"]
+        net = load_train("train.yaml", overrides).net
         assert {layer.name for layer in net.layers if not layer.trainable} == layers
     with pytest.raises(SpecError) as caught:
         load_train("train.yaml", ["init_from={file: w.h5, freeze: oops}", "net.layers.e.typ=3"])

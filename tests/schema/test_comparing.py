@@ -49,15 +49,15 @@ def test_a_different_source_layer_is_a_difference() -> None:
     comparison = compare_specs(
         net(DENSE, {**HEAD, "units": 3}, reads), net(DENSE, {**HEAD, "units": 3}, {**reads, "from": ["a", "a"]})
     )
-    (pair,) = comparison.layers
-    assert [str(change) for change in pair.changes] == ["from.1: b → a"]
+    (difference,) = comparison.layers
+    assert [str(change) for change in difference.changes] == ["from.1: b → a"]
 
 
 def test_layers_without_a_name_have_their_default_one() -> None:
     plain, named = {"type": "Dense", "units": 3}, {"type": "Dense", "units": 3, "name": "dense_1"}
     assert not compare_specs(net(plain, plain), net(plain, plain))
     assert not compare_specs(net(plain, plain), net({**plain, "name": "dense"}, named))
-    (pair,) = compare_specs(net(plain, DENSE), net(plain, {**DENSE, "units": 5})).layers
-    assert (pair.before, [str(change) for change in pair.changes]) == ("a", ["units: 3 → 5"])
+    (difference,) = compare_specs(net(plain, DENSE), net(plain, {**DENSE, "units": 5})).layers
+    assert (difference.before, [str(change) for change in difference.changes]) == ("a", ["units: 3 → 5"])
     (added,) = compare_specs(net(plain), net(plain, plain)).layers
     assert (added.before, added.after) == (None, "dense_1")

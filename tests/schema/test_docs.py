@@ -60,9 +60,9 @@ def test_classes_inside_functions_and_classes_are_found():
 
 def test_class_without_source_has_no_field_docs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "made", ModuleType("made"))
-    made = type("Made", (Spec,), {"__module__": "made", "__annotations__": {"size": int}, "size": 0})
+    sourceless = type("Made", (Spec,), {"__module__": "made", "__annotations__": {"size": int}, "size": 0})
     gone = type("Gone", (Spec,), {"__module__": "gone", "__annotations__": {"size": int}, "size": 0})
-    assert field_docs(made) == field_docs(gone) == {}
+    assert field_docs(sourceless) == field_docs(gone) == {}
 
 
 def test_no_source_is_parsed_without_an_error():

@@ -166,12 +166,12 @@ def test_arithmetic_is_pythons(text):
     except ExpressionError:
         value = None
     try:
-        wanted = eval(text, {"__builtins__": {"max": max}})
+        expected = eval(text, {"__builtins__": {"max": max}})
     except (ZeroDivisionError, OverflowError):
-        wanted = None
+        expected = None
     if value is not None:  # else it, or a value on the way to it, is out of bounds
-        assert value == wanted
-        assert type(value) is type(wanted)
+        assert value == expected
+        assert type(value) is type(expected)
 
 
 @given(st.text(max_size=40) | st.text("abw123+-*/%().,'\" <>=!~[]{}:_\\n", max_size=40))

@@ -33,10 +33,10 @@ def fits(value: Any, schema: Any, root: Any) -> bool:
     if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind in ("integer", "number"))):
         return False
     if isinstance(value, dict):
-        known = schema.get("properties", {})
+        properties = schema.get("properties", {})
         more = schema.get("additionalProperties", True)
         for key, item in value.items():
-            below = known.get(key, more)
+            below = properties.get(key, more)
             if not re.search(schema.get("propertyNames", {}).get("pattern", ""), key):
                 return False
             if below is False or (isinstance(below, dict) and not fits(item, below, root)):
@@ -125,12 +125,12 @@ def test_every_class_is_there_and_every_field_documented():
     for registry in REGISTRIES.values():
         for cls in registry:
             name = f"{registry.kind.replace(' ', '-')}-{cls.model_fields[registry.tag].default}"
-            made = schema["$defs"][name]
-            assert made["additionalProperties"] is False
-            assert made["description"]
-            assert registry.tag in made["required"]
-            assert set(made["properties"]) == {field.alias or key for key, field in cls.model_fields.items()}
-            for key, field in made["properties"].items():
+            definition = schema["$defs"][name]
+            assert definition["additionalProperties"] is False
+            assert definition["description"]
+            assert registry.tag in definition["required"]
+            assert set(definition["properties"]) == {field.alias or key for key, field in cls.model_fields.items()}
+            for key, field in definition["properties"].items():
                 assert key == registry.tag or field.get("description"), f"{name}.{key} has no description"
 
 

@@ -44,6 +44,6 @@ def test_only_the_modules_of_a_used_layer_are_imported(process_members: list):
 
 @pytest.mark.parametrize("kind", REGISTRIES)
 def test_declared_and_registered_members_are_the_same(process_members: list, kind: str):
-    _, classes, known = process_members
+    _, classes, registered = process_members
     assert classes[kind]
-    assert classes[kind] == known[kind]
+    assert classes[kind] == registered[kind]

@@ -35,13 +35,13 @@ def test_snake_case_is_keras(name, snake):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["Conv2D", "Add"]), st.sampled_from([None, None, "add", "conv2d_1", "x"]))))
-def test_default_names_are_unique_and_leave_given_ones(pairs):
-    entries = [NamedEntry(type_, name) for type_, name in pairs]
+def test_default_names_are_unique_and_leave_given_ones(types_and_names):
+    entries = [NamedEntry(type_, name) for type_, name in types_and_names]
     default_names(entries, {"add_1"})
-    assert all(name is None or entry.name == name for entry, (_, name) in zip(entries, pairs, strict=True))
-    made = [entry.name for entry, (_, name) in zip(entries, pairs, strict=True) if name is None]
-    assert len(set(made)) == len(made)
-    assert not set(made) & ({name for _, name in pairs} | {"add_1"})
+    assert all(name is None or entry.name == name for entry, (_, name) in zip(entries, types_and_names, strict=True))
+    new_names = [entry.name for entry, (_, name) in zip(entries, types_and_names, strict=True) if name is None]
+    assert len(set(new_names)) == len(new_names)
+    assert not set(new_names) & ({name for _, name in types_and_names} | {"add_1"})
 
 
 def test_a_net_made_in_python():
@@ -70,10 +70,10 @@ def test_hints_name_only_registered_types(kind):
     assert kind in REGISTRIES
     for name, meanings in _entries(kind).items():
         general = suggest(kind, name, ())
-        assert general is None or (general.name is None and any(general.hint == here[1:] for _, here in meanings))
-        here = next((here for _, here in meanings if not here.startswith("!")), None)
-        if here:
-            first = here.split(" | ")[0].split(", ")[0]
+        assert general is None or (general.name is None and any(general.hint == advice[1:] for _, advice in meanings))
+        advice = next((advice for _, advice in meanings if not advice.startswith("!")), None)
+        if advice:
+            first = advice.split(" | ")[0].split(", ")[0]
             suggestion = suggest(kind, name, (first,))
             assert suggestion is not None
             assert first == name or general or suggestion.name == first
@@ -95,8 +95,8 @@ def test_hints_name_only_registered_types(kind):
     ],
 )
 def test_hint_for_an_unknown_type(name, hint, suggested):
-    known = ("Dense", "Activation", "Conv2D", "MaxPooling2D", "AveragePooling2D")
-    assert suggest("layer", name, known) == Suggestion(hint, suggested)
+    type_names = ("Dense", "Activation", "Conv2D", "MaxPooling2D", "AveragePooling2D")
+    assert suggest("layer", name, type_names) == Suggestion(hint, suggested)
 
 
 def test_no_hint_for_a_name_without_similar_names():

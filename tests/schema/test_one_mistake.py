@@ -324,14 +324,14 @@ layers:
 
 
 @pytest.mark.parametrize(
-    ("line", "place", "message", "expected", "got", "hint"), LINES, ids=[case[0] for case in LINES]
+    ("line", "position", "message", "expected", "got", "hint"), LINES, ids=[case[0] for case in LINES]
 )
-def test_one_wrong_layer_is_one_problem(folder, line, place, message, expected, got, hint):
+def test_one_wrong_layer_is_one_problem(folder, line, position, message, expected, got, hint):
     write(folder, net=FRAME.replace("THE LINE", line))
     with pytest.raises(SpecError) as caught:
         load_net("net.yaml")
     (problem,) = caught.value.problems
-    assert (str(problem.location), problem.message) == (f"net.yaml:{place}", message)
+    assert (str(problem.location), problem.message) == (f"net.yaml:{position}", message)
     assert expected is None or problem.expected == expected
     assert got is None or problem.got == got
     assert problem.hint == hint
@@ -359,13 +359,13 @@ SECTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "place", "hint"), SECTIONS)
-def test_one_wrong_word_in_other_sections(folder, old, new, place, hint):
+@pytest.mark.parametrize(("old", "new", "position", "hint"), SECTIONS)
+def test_one_wrong_word_in_other_sections(folder, old, new, position, hint):
     write(folder, net=NET.replace(old, new))
     with pytest.raises(SpecError) as caught:
         load_net("net.yaml")
     hints = {str(problem.location): problem.hint for problem in caught.value.problems}
-    assert hints[place] == hint
+    assert hints[position] == hint
 
 
 def test_mistake_behind_an_alias_is_reported_once(folder):

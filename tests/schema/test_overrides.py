@@ -65,15 +65,15 @@ CHANGES: list[tuple[str, tuple[Any, ...], Any]] = [
 @pytest.mark.parametrize(("argument", "path", "value"), CHANGES, ids=[case[0] for case in CHANGES])
 def test_an_override_has_a_path_a_value_and_a_location(argument, path, value):
     tree = changed(argument)
-    place, walked = locate(tree, path)
+    location, walked = locate(tree, path)
     item: Any = tree
     for step in path:
         item = item[step]
     assert walked == path
     assert item == value
-    assert place is not None
-    assert (place.file, place.line, place.text) == ("<command line>", 1, argument)
-    assert argument[: place.column - 1].endswith("=")
+    assert location is not None
+    assert (location.file, location.line, location.text) == ("<command line>", 1, argument)
+    assert argument[: location.column - 1].endswith("=")
 
 
 def test_removal():

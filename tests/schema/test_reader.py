@@ -116,21 +116,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_and_their_locations(case):
-    text, place, message = REFUSED[case]
+    text, position, message = REFUSED[case]
     with pytest.raises(SpecError) as caught:
         parse_yaml(text, "t")
     (problem,) = caught.value.problems
-    assert str(problem.location) == place
+    assert str(problem.location) == position
     assert problem.message.startswith(message) or message in problem.message
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_the_python_parser_reports_the_same(case, monkeypatch):
-    text, place, message = REFUSED[case]
+    text, position, message = REFUSED[case]
     monkeypatch.setattr(reader, "cyaml", None)
     with pytest.raises(SpecError) as caught:
         parse_yaml(text, "t")
-    assert [str(problem.location) for problem in caught.value.problems] == [place]
+    assert [str(problem.location) for problem in caught.value.problems] == [position]
     assert message in caught.value.problems[0].message
 
 
@@ -228,13 +228,13 @@ def test_location_of_every_value_is_correct(value):
     assert tree == value
     lines = text.split("\n")
     for path, item in walk(tree):
-        place, walked = locate(tree, path)
+        location, walked = locate(tree, path)
         assert walked == path
-        assert place is not None
-        there = lines[place.line - 1][place.column - 1 :]
-        assert place.text == lines[place.line - 1]
+        assert location is not None
+        text_from_location = lines[location.line - 1][location.column - 1 :]
+        assert location.text == lines[location.line - 1]
         start = "{" if isinstance(item, Map) else "[" if isinstance(item, Seq) else _escaped(item)
-        assert there.startswith(start)
+        assert text_from_location.startswith(start)
 
 
 @given(st.text(max_size=60) | st.text("abc:-[]{}&*!|>'\"%@`#,? \n\t~<1.e", max_size=60))
@@ -263,7 +263,7 @@ def test_a_prototxt_is_identified_with_a_hint_to_import_it(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "what", "hint"),
+    ("name", "kind", "hint"),
     [
         ("net.onnx", "is an ONNX model", "`netspec import {} --output FOLDER`"),
         ("net.keras", "is a model of Keras", "`netspec import {} --output FOLDER`"),
@@ -273,10 +273,10 @@ def test_a_prototxt_is_identified_with_a_hint_to_import_it(tmp_path, name):
         ("table.csv", "is a table", "`{{source: csv, path: {}"),
     ],
 )
-def test_files_of_other_kinds_are_named_as_such(tmp_path, name, what, hint):
+def test_files_of_other_kinds_are_named_as_such(tmp_path, name, kind, hint):
     path = tmp_path / name
     path.write_bytes(b"\x00\x01")
-    with pytest.raises(InputError, match=what) as caught:
+    with pytest.raises(InputError, match=kind) as caught:
         read_yaml(path)
     assert hint.format(path) in (caught.value.problems[0].hint or "")
 

@@ -69,8 +69,10 @@ def test_images_equal_their_files(image_run: Path, tmp_path: Path) -> None:
     expected = netspec.predict(image_run, files, device="reference")
     for samples in (images, files, [str(file) for file in files]):
         np.testing.assert_array_equal(model.predict(samples)["logits"], expected.outputs["logits"])
-    one = model.predict(images[0])["logits"]
-    np.testing.assert_allclose(one, expected.outputs["logits"][:1], rtol=1e-6)  # another batch size rounds differently
+    single = model.predict(images[0])["logits"]
+    np.testing.assert_allclose(
+        single, expected.outputs["logits"][:1], rtol=1e-6
+    )  # another batch size rounds differently
     answers = netspec.predict(image_run, images, device="reference").answers
     assert answers == {"row": [1, 2], **{name: expected.answers[name] for name in ("class", "probability")}}
 

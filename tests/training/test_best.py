@@ -104,13 +104,13 @@ def test_a_damaged_test_sample_loses_no_step_of_the_epoch(
         netspec.train(spec(**timing), run_dir=tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000008.h5"]
     np.savez(points / "test.npz", **arrays)
-    rest = netspec.train(spec(**timing), run_dir=tmp_path / "run", resume=True)
-    assert rest.test == uninterrupted.test
-    tests = [[event for event in strict(run.run_dir) if event["event"] == "test"] for run in (uninterrupted, rest)]
+    resumed = netspec.train(spec(**timing), run_dir=tmp_path / "run", resume=True)
+    assert resumed.test == uninterrupted.test
+    tests = [[event for event in strict(run.run_dir) if event["event"] == "test"] for run in (uninterrupted, resumed)]
     figures = [[(event["step"], event["loss"], event["metrics"]) for event in of_run] for of_run in tests]
     assert figures[0] == figures[1]  # the one that failed is made up for
     for name in ("weights.h5", "best.h5"):
-        event, other = (read_weights(run.run_dir / name) for run in (uninterrupted, rest))
+        event, other = (read_weights(run.run_dir / name) for run in (uninterrupted, resumed))
         assert {key: array.tobytes() for key, array in event.arrays.items()} == {
             key: array.tobytes() for key, array in other.arrays.items()
         }

@@ -33,18 +33,18 @@ def start_workers(
     train_spec: dict[str, Any], name: str, size: int, path: Path | None
 ) -> list[tuple[Compiler, list[str]]]:
     """Each worker as it begins, from that checkpoint, and what it was warned of."""
-    known = load_train(train_spec | {"parallel": {"strategy": name}})
-    assert isinstance(known.parallel, Strategy)
-    strategy = known.parallel
+    training = load_train(train_spec | {"parallel": {"strategy": name}})
+    assert isinstance(training.parallel, Strategy)
+    strategy = training.parallel
 
     def begin(everyone: Communicator) -> tuple[Compiler, list[str]]:
         session = WorkerSession(everyone, strategy)
-        compiler = training_compiler(known, "reference", session)
+        compiler = training_compiler(training, "reference", session)
         session.sharded_states(compiler)
-        with open_training_loader(known, compiler, session) as loader:
+        with open_training_loader(training, compiler, session) as loader:
             start, warnings = StartingPoint(Progress()), list[str]()
             if path and session.is_root:
-                checkpoint_start = start_from_checkpoint(path, known, compiler, loader, session)
+                checkpoint_start = start_from_checkpoint(path, training, compiler, loader, session)
                 start, warnings = replace(checkpoint_start, progress=Progress()), checkpoint_start.warnings
             session.align(compiler, loader, start)
         return compiler, warnings
@@ -93,13 +93,13 @@ def test_states_that_the_new_strategy_does_not_use_are_noted(spec: Make, tmp_pat
         spec="parallel: {strategy: top_k}",
         own=(residuals,),
     )
-    known = load_train(spec() | {"parallel": {"strategy": "all_reduce"}})
-    strategy = known.parallel
+    training = load_train(spec() | {"parallel": {"strategy": "all_reduce"}})
+    strategy = training.parallel
     assert isinstance(strategy, Strategy)
 
     def reshard(everyone: Communicator) -> tuple[set[str], set[str], list[str]]:
         session = WorkerSession(everyone, strategy)
-        left, notes = reshard_checkpoint(other, training_compiler(known, "reference", session), session)
+        left, notes = reshard_checkpoint(other, training_compiler(training, "reference", session), session)
         return set(left.states), set(left.own[0]), notes
 
     for size, now in ((1, "one worker"), (2, "all_reduce")):

@@ -49,9 +49,10 @@ def test_balanced_trains_as_the_weights_that_it_stands_for(spec: SpecMaker, poin
     explicit = run(with_weights(spec(), weights), run_dir=tmp_path / "explicit")
     assert balanced_run.weights.read_bytes() == explicit.weights.read_bytes()
     notes = [event["message"] for event in events if event["event"] == "note" and "class_weight" in event["message"]]
-    shown = ", ".join(f"{value} {weights[value]:g} ({count})" for value, count in zip(values, counts, strict=True))
+    listed = ", ".join(f"{value} {weights[value]:g} ({count})" for value, count in zip(values, counts, strict=True))
     assert notes == [
-        "class_weight: balanced: weights of loss `sparse_categorical_crossentropy`, and targets of each class: " + shown
+        "class_weight: balanced: weights of loss `sparse_categorical_crossentropy`, and targets of each class: "
+        + listed
     ]
     saved = load_train(tmp_path / "balanced/spec.yaml").net.losses[0]
     assert getattr(saved, "class_weight", None) == weights

@@ -124,7 +124,7 @@ def test_auto_starts_a_run_and_continues_it(spec: Make, tmp_path: Path, monkeypa
         run = netspec.train(spec(), run_dir=folder, resume="auto")
         assert run.run_dir == (folder or Path("runs/small"))
         assert [event["step"] for event in events(run.run_dir) if event["event"] == "start"] == [0, 9]
-        arrays, expected = (read_weights(one.last_weights).arrays for one in (run, uninterrupted))
+        arrays, expected = (read_weights(finished.last_weights).arrays for finished in (run, uninterrupted))
         assert all(arrays[name].tobytes() == array.tobytes() for name, array in expected.items())
         resumed = netspec.train(spec(), run_dir=folder, resume="auto")
         assert (resumed.run_dir, resumed.steps) == (run.run_dir, 40)

@@ -30,10 +30,12 @@ def test_metrics_of_an_epoch_equal_an_evaluation_with_the_same_weights(spec: Mak
     training["data"]["test"] = {**training["data"]["train"], "shuffle": False}
     run = netspec.train(training, run_dir=tmp_path / "run", device="reference")
     assert run.test is not None
-    first, rest, second = logged(run)  # steps 1, 2 to 8, and 9 to 16
+    first, remaining, second = logged(run)  # steps 1, 2 to 8, and 9 to 16
     assert second["metrics"] == run.test.metrics
     samples = {"first": 32, "rest": 230 - 32}
-    together = (first["metrics"]["accuracy"] * samples["first"] + rest["metrics"]["accuracy"] * samples["rest"]) / 230
+    together = (
+        first["metrics"]["accuracy"] * samples["first"] + remaining["metrics"]["accuracy"] * samples["rest"]
+    ) / 230
     assert together == pytest.approx(run.test.metrics["accuracy"], abs=1e-12)
     assert "accuracy 0." in (run.run_dir / "log.txt").read_text().splitlines()[1]
 

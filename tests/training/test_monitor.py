@@ -26,8 +26,8 @@ Make = Callable[..., dict[str, Any]]
 def evaluations(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[tuple[float, float]]], list[bytes]]:
     """Replaces evaluations during the training by pairs of loss and accuracy; returns the evaluated weights."""
 
-    def replace(pairs: list[tuple[float, float]]) -> list[bytes]:
-        values: Iterator[tuple[float, float]] = iter(pairs)
+    def replace(evaluations: list[tuple[float, float]]) -> list[bytes]:
+        values: Iterator[tuple[float, float]] = iter(evaluations)
         evaluated: list[bytes] = []
 
         def evaluate(compiler: Any, loader: Any, session: Any) -> Evaluation:
@@ -108,7 +108,9 @@ def test_test_data_is_evaluated_with_the_best_weights_and_states_stay(
     assert run.weights_step < 40
     assert (run.test, kernel(run.weights)) == (run.validation, kernel(run.run_dir / "best.h5"))
     plain = netspec.train(training | {"train": training["train"] | {"restore_best": False}}, run_dir=tmp_path / "last")
-    states = [read_checkpoint(one.run_dir / "checkpoints" / "step-00000040.h5").states for one in (run, plain)]
+    states = [
+        read_checkpoint(finished.run_dir / "checkpoints" / "step-00000040.h5").states for finished in (run, plain)
+    ]
     assert {name: array.tobytes() for name, array in states[0].items()} == {
         name: array.tobytes() for name, array in states[1].items()
     }
@@ -149,14 +151,14 @@ def test_a_resumed_run_stops_at_the_same_step(spec: Make, tmp_path: Path, evalua
     with pytest.raises(netspec.Interrupted):
         netspec.train(spec(**stopping), run_dir=tmp_path / "run", callbacks=[Stop()])
     evaluations(values[2:])
-    rest = netspec.train(spec(**stopping), run_dir=tmp_path / "run", resume=True)
+    resumed = netspec.train(spec(**stopping), run_dir=tmp_path / "run", resume=True)
     assert (
-        (rest.steps, rest.weights_step, rest.test)
+        (resumed.steps, resumed.weights_step, resumed.test)
         == (uninterrupted.steps, uninterrupted.weights_step, uninterrupted.test)
         == (32, 8, uninterrupted.test)
     )
-    assert kernel(rest.last_weights) == kernel(uninterrupted.last_weights)
-    assert kernel(rest.weights) == kernel(uninterrupted.weights)
+    assert kernel(resumed.last_weights) == kernel(uninterrupted.last_weights)
+    assert kernel(resumed.weights) == kernel(uninterrupted.weights)
 
 
 def test_another_monitor_starts_the_search_for_the_best_again(spec: Make, tmp_path: Path, evaluations: Any) -> None:

@@ -27,9 +27,9 @@ def rates(events: list[Event]) -> dict[int, float]:
 def test_a_resumed_run_reduces_the_rate_at_the_same_steps(spec: Make, tmp_path: Path) -> None:
     log_events: list[Event] = []
     uninterrupted = netspec.train(watched(spec), run_dir=tmp_path / "whole", listeners=[log_events.append])
-    known = rates(log_events)
-    assert len(set(known.values())) >= 3, "two reductions"
-    changes = [step for step in known if step > 1 and known[step] != known[step - 1]]
+    rate_by_step = rates(log_events)
+    assert len(set(rate_by_step.values())) >= 3, "two reductions"
+    changes = [step for step in rate_by_step if step > 1 and rate_by_step[step] != rate_by_step[step - 1]]
     assert all(step % 3 == 1 for step in changes), "the first step after an evaluation"
     parts: list[Event] = []
     for stop in (changes[0] - 2, changes[0] + 1, 40):  # before a reduction, between two evaluations, the end
@@ -37,6 +37,6 @@ def test_a_resumed_run_reduces_the_rate_at_the_same_steps(spec: Make, tmp_path: 
             watched(spec, max_steps=stop), run_dir=tmp_path / "parts", resume=stop != changes[0] - 2,
             listeners=[parts.append],
         )  # fmt: skip
-    assert rates(parts) == known
+    assert rates(parts) == rate_by_step
     first, second = read_weights(uninterrupted.last_weights).arrays, read_weights(run.weights).arrays
     assert all((first[name] == second[name]).all() for name in first)

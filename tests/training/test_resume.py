@@ -210,10 +210,10 @@ def test_a_new_run_continues_from_the_checkpoint_of_another(spec: Make, tmp_path
     uninterrupted = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
     half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
     checkpoint = max((half.run_dir / "checkpoints").iterdir())
-    rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
-    assert rest.steps == 20
-    assert same(rest.last_weights, uninterrupted.last_weights)
-    assert rest.test == uninterrupted.test
+    continued = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
+    assert continued.steps == 20
+    assert same(continued.last_weights, uninterrupted.last_weights)
+    assert continued.test == uninterrupted.test
 
 
 def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_a_checkpoint_without_a_loader_state_resumes_after_its_steps(spec: Make,
     path = max((half.run_dir / "checkpoints").iterdir())
     checkpoint = read_checkpoint(path)
     write_checkpoint(tmp_path / "other.h5", checkpoint.states, checkpoint.roles, {"step": 13}, checkpoint.spec)
-    rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
-    assert same(rest.last_weights, uninterrupted.last_weights)
+    continued = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
+    assert same(continued.last_weights, uninterrupted.last_weights)
 
 
 def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(spec: Make, tmp_
     with pytest.raises(Interrupted) as caught:
         netspec.train(spec(log_every=1), run_dir=tmp_path / "parts", listeners=[interrupt])
     assert caught.value.step == stop
-    rest = netspec.train(spec(log_every=1), run_dir=tmp_path / "parts", resume=True)
-    assert rest.steps == 40
-    assert same(weights(uninterrupted.run_dir), weights(rest.run_dir))
+    resumed = netspec.train(spec(log_every=1), run_dir=tmp_path / "parts", resume=True)
+    assert resumed.steps == 40
+    assert same(weights(uninterrupted.run_dir), weights(resumed.run_dir))
     expected, other = (
         read_checkpoint(tmp_path / name / "checkpoints" / "step-00000040.h5") for name in ("whole", "parts")
     )
@@ -310,8 +310,8 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
 
 def test_the_last_checkpoint_is_written_once_and_holds_the_last_evaluation(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(max_steps=10, test_every=5, checkpoint_every=5), run_dir=tmp_path / "run")
-    wanted = ("test", "checkpoint")
-    logged = [(event["event"], event["step"]) for event in events(run.run_dir) if event["event"] in wanted]
+    kinds = ("test", "checkpoint")
+    logged = [(event["event"], event["step"]) for event in events(run.run_dir) if event["event"] in kinds]
     assert logged == [("checkpoint", 5), ("test", 5), ("test", 10), ("checkpoint", 10)]
     assert read_checkpoint(run.run_dir / "checkpoints" / "step-00000010.h5").progress["tested_step"] == 10
 

@@ -45,8 +45,8 @@ def test_a_resumed_run_continues_the_momentum_schedule(solver, accumulate, spec:
     schedule: Any = SCHEDULES.parse(CYCLE)
     assert momenta == {step + 1: schedule.value(step, 24) for step in range(24)}
     run(spec, tmp_path / "parts", solver, accumulate=accumulate, max_steps=11)
-    parts, rest = run(spec, tmp_path / "parts", solver, accumulate=accumulate, max_steps=24, resume=True)
-    assert rest == {step: value for step, value in momenta.items() if step > 11}
+    parts, resumed = run(spec, tmp_path / "parts", solver, accumulate=accumulate, max_steps=24, resume=True)
+    assert resumed == {step: value for step, value in momenta.items() if step > 11}
     assert all(np.array_equal(array, parts[name]) for name, array in uninterrupted.items())
 
 

@@ -78,15 +78,15 @@ def test_a_resumed_run_skips_and_counts_the_same_samples(damaged: Make, tmp_path
     uninterrupted = netspec.train(three_epochs(), run_dir=tmp_path / "whole")
     with pytest.raises(Interrupted):
         netspec.train(three_epochs(), run_dir=tmp_path / "parts", listeners=[interrupt])
-    rest = netspec.train(three_epochs(), run_dir=tmp_path / "parts", resume=True)
-    assert rest.steps == uninterrupted.steps == 21
-    assert uninterrupted.last_weights.read_bytes() == rest.last_weights.read_bytes()
+    resumed = netspec.train(three_epochs(), run_dir=tmp_path / "parts", resume=True)
+    assert resumed.steps == uninterrupted.steps == 21
+    assert uninterrupted.last_weights.read_bytes() == resumed.last_weights.read_bytes()
     counts = [
         [
             (event.get("epoch"), event.get("samples"), event.get("skipped"))
             for event in events(folder, "skipped", "done")
         ]
-        for folder in (uninterrupted.run_dir, rest.run_dir)
+        for folder in (uninterrupted.run_dir, resumed.run_dir)
     ]
     assert counts[0] == counts[1]
 

@@ -107,8 +107,8 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(work: Path) -> N
 
     with pytest.raises(Interrupted):
         netspec.train("train.yaml", run_dir=work / "parts", listeners=[interrupt])
-    rest = netspec.train("train.yaml", run_dir=work / "parts", resume=True)
-    assert same_weights(uninterrupted.run_dir, rest.run_dir)
+    resumed = netspec.train("train.yaml", run_dir=work / "parts", resume=True)
+    assert same_weights(uninterrupted.run_dir, resumed.run_dir)
     paged = netspec.train(
         "train.yaml", data={"train": {"cache": 0}}, run_dir=work / "paged"
     )  # read again for each batch

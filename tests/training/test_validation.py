@@ -107,9 +107,9 @@ def test_only_validation_data_reaches_callbacks_early_stopping_and_schedules(
     progress = read_checkpoint(
         netspec.train(training, run_dir=tmp_path / "plateau").run_dir / "checkpoints" / "step-00000040.h5"
     ).progress
-    [seen] = progress["seen"].values()
+    [state] = progress["seen"].values()
     # The first of five evaluations is the best one: the next four are two reductions, and the test is none of them.
-    assert (seen["reductions"], seen["waited"]) == (2, 0)
+    assert (state["reductions"], state["waited"]) == (2, 0)
 
 
 def test_a_resumed_run_evaluates_the_same(with_validation: Make, tmp_path: Path) -> None:

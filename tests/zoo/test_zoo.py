@@ -41,17 +41,19 @@ def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime(path: Path, tmp_p
     for name, array in model.parameters.items():  # fresh biases are zeros, which hide where they go
         model.parameters[name] = array + 0.1 * random.random(array.shape)
     kinds = model.spec.inputs.items()
-    given = {
-        name: random.standard_normal((2, *one.shape)) if one.dtype == "float32" else np.ones((2, *one.shape), one.dtype)
-        for name, one in kinds
+    inputs = {
+        name: random.standard_normal((2, *declared.shape))
+        if declared.dtype == "float32"
+        else np.ones((2, *declared.shape), declared.dtype)
+        for name, declared in kinds
         if name in model.compiler.graph(ProgramKind.PREDICT, 1).inputs()
     }
     report = export_model(
-        model, model.spec, tmp_path / "m.onnx", PreprocessingRecord(), batch=None, opset=None, given=given
+        model, model.spec, tmp_path / "m.onnx", PreprocessingRecord(), batch=None, opset=None, given=inputs
     )
-    for found in (report.comparison, report.on_user_inputs):
-        assert found is not None
-        assert found.whole.scaled < 1e-5  # float32, a few thousand terms at the most
+    for comparison in (report.comparison, report.on_user_inputs):
+        assert comparison is not None
+        assert comparison.whole.scaled < 1e-5  # float32, a few thousand terms at the most
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in SPECS}), ids=lambda folder: folder.name)

@@ -60,12 +60,17 @@ class Bound:
 
     @classmethod
     def of(
-        cls, one: Kernel, result: Call, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
+        cls, kernel: Kernel, result: Call, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
         device: EmulatedDevice | None = None,
     ) -> Bound:  # fmt: skip
         """The call of a kernel, on arrays of a device. Default: `DEVICE`."""
         return cls(
-            one, result, signature, bound(device or DEVICE, one, result, signature, inputs, outputs), inputs, outputs
+            kernel,
+            result,
+            signature,
+            bound(device or DEVICE, kernel, result, signature, inputs, outputs),
+            inputs,
+            outputs,
         )
 
 
@@ -85,13 +90,13 @@ def in_layouts(
     kernel: Kernel, calls: Iterable[Call], device: EmulatedDevice = DEVICE
 ) -> Iterator[tuple[Call, LayoutSignature]]:
     """Calls of a kernel in each layout that it offers."""
-    known = set[Any]()
+    seen_codes = set[Any]()
     for result in calls:
         for signature in signatures(device, kernel, result):
-            if is_narrow(signature) and (is_double(result) or code_of(result) in known):
+            if is_narrow(signature) and (is_double(result) or code_of(result) in seen_codes):
                 continue  # how elements of fewer bits are read and written is the same for all elementwise ops
             yield for_signature(result, signature), signature
-        known.add(code_of(result))
+        seen_codes.add(code_of(result))
 
 
 def prepared(kernel: Kernel, device: EmulatedDevice = DEVICE) -> Iterator[Bound]:
@@ -113,17 +118,17 @@ def check(kernel: Kernel, *, rounded_twice: bool = False) -> None:
     cases = list(prepared(kernel))
     assert cases, "no layer, op or sample reaches it: give the kernel `samples`"
     for case in cases:
-        given = [DEVICE.fetch(x) for x in case.inputs]
+        originals = [DEVICE.fetch(x) for x in case.inputs]
         case.run()
         nodes = case.made.node.outputs
         results = [(value.type, layout) for value, layout in zip(nodes, case.lying.outputs, strict=True)]
-        first = [fetch(DEVICE, y, *how) for y, how in zip(case.outputs, results, strict=True)]
+        first = [fetch(DEVICE, y, *arguments) for y, arguments in zip(case.outputs, results, strict=True)]
         for actual, right in zip(first, evaluate(nodes, case.made.feeds), strict=True):
             agree(actual, right, rounded_twice=rounded_twice and is_narrow(case.lying))
         for y, (kind, layout) in zip(case.outputs, results, strict=True):
             DEVICE.upload(y, DEVICE.fetch(array(DEVICE, kind, None, layout)))
         case.run()
-        for y, before, how in zip(case.outputs, first, results, strict=True):
-            np.testing.assert_array_equal(fetch(DEVICE, y, *how), before)
-        for x, before in zip(case.inputs, given, strict=True):
+        for y, before, arguments in zip(case.outputs, first, results, strict=True):
+            np.testing.assert_array_equal(fetch(DEVICE, y, *arguments), before)
+        for x, before in zip(case.inputs, originals, strict=True):
             np.testing.assert_array_equal(DEVICE.fetch(x), before)

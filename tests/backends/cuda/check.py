@@ -44,9 +44,9 @@ class HostCupy(CupyDevice):
     """CuPy's arrays over host memory, where NumPy reads and writes them."""
 
     def upload(self, array: Any, host: Any) -> None:
-        given = np.asarray(host)
-        assert given.shape == array.shape
-        np.copyto(on_host(array), given, casting="unsafe")
+        values = np.asarray(host)
+        assert values.shape == array.shape
+        np.copyto(on_host(array), values, casting="unsafe")
 
     def fetch(self, array: Any) -> Any:
         return on_host(array).copy()
@@ -79,14 +79,14 @@ def errors(emulator: Emulator, check: Make, actual: Iterable[Case]) -> Iterator[
     started = list[tuple[Case, Any]]()
     for case in actual:
         try:
-            one = check(emulator, case)
-            next(one)
-            started.append((case, one))
+            run = check(emulator, case)
+            next(run)
+            started.append((case, run))
         except Exception as error:  # report it, and check the other cases
             yield f"{case.label}: {error!r}"
-    for case, one in started:
+    for case, run in started:
         try:
-            next(one, None)
+            next(run, None)
         except Exception as error:
             yield f"{case.label}: {error!r}"
 
@@ -129,8 +129,8 @@ def main(arguments: Sequence[str]) -> int:
         for check in checks:
             wrong = list(errors(emulator, check, expected))
             totals[f"errors of {check.__name__}"] += len(wrong)
-            for one in wrong[:MOST_ERRORS]:
-                print(f"{label}, {check.__name__}: {one}")
+            for error in wrong[:MOST_ERRORS]:
+                print(f"{label}, {check.__name__}: {error}")
     totals["kernels"], totals["launches"] = len(emulator.launches), sum(emulator.launches.values())
     print(", ".join(f"{count} {kind}" for kind, count in totals.items()), f"{time.perf_counter() - began:.0f} s")
     return 1 if any(count for kind, count in totals.items() if kind.startswith("errors")) else 0

@@ -80,7 +80,7 @@ class Case:
     def label(self) -> str:
         """Description of the case, different for each."""
         types = [str(value.type) for value in self.call.node.inputs]
-        layouts = [str(one) for one in (*self.layouts.inputs, *self.layouts.outputs)]
+        layouts = [str(layout) for layout in (*self.layouts.inputs, *self.layouts.outputs)]
         return f"{self.kernel.label} {str(self.call.op)[:300]} {types} {layouts}"
 
 
@@ -91,7 +91,7 @@ class Trial:
         self,
         case: Case,
         placement: Placement = ALIGNED,
-        wanted: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         over: tuple[int, int] | None = None,
     ) -> None:
         """Compute the results `wanted`, or all; `over`: a result, and the operand in whose memory it is written."""
@@ -100,7 +100,7 @@ class Trial:
         self.inputs = operands(device, case.call, case.layouts)
         outputs = zip(case.call.node.outputs, case.layouts.outputs, strict=True)
         self.outputs = [
-            array(device, value.type, None, layout) if wanted is None or index in wanted else None
+            array(device, value.type, None, layout) if indices is None or index in indices else None
             for index, (value, layout) in enumerate(outputs)
         ]
         self.written = [result for result in self.outputs if result is not None]
@@ -114,11 +114,11 @@ class Trial:
 
     def results(self, emulator: Emulator) -> list[np.ndarray | None]:
         """Run the kernel, which must write each element of its results, and read none before writing it."""
-        for one in (*self.written, *self.workspaces):
-            emulator.undefine(one)
+        for buffer in (*self.written, *self.workspaces):
+            emulator.undefine(buffer)
         try:
             self._run()
-            unwritten = [emulator.unwritten(one) for one in self.written]
+            unwritten = [emulator.unwritten(buffer) for buffer in self.written]
         finally:
             emulator.define()
         assert not any(unwritten), f"elements of the results that are not written: {unwritten}"
@@ -132,9 +132,9 @@ class Trial:
     def check(self, emulator: Emulator) -> list[np.ndarray | None]:
         """Run the kernel, compare with the reference, and return the results."""
         actual = self.results(emulator)
-        for got, expected in zip(actual, self.case.expected, strict=True):
-            if got is not None:
-                agree(got, expected)
+        for result, expected in zip(actual, self.case.expected, strict=True):
+            if result is not None:
+                agree(result, expected)
         return actual
 
 
@@ -156,11 +156,11 @@ def agrees(emulator: Emulator, case: Case) -> Check:
     yield
     before = [DEVICE.fetch(model_input) for model_input in trials[0].inputs]
     first, second = (trial.check(emulator) for trial in trials)
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for operand, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(operand, other)
     for trial in trials:
-        for one, copy in zip(trial.inputs, before, strict=True):
-            np.testing.assert_array_equal(DEVICE.fetch(one), copy)
+        for operand, copy in zip(trial.inputs, before, strict=True):
+            np.testing.assert_array_equal(DEVICE.fetch(operand), copy)
 
 
 def writes_over_operands(emulator: Emulator, case: Case) -> Check:
@@ -195,7 +195,7 @@ def keeps_nan(emulator: Emulator, case: Case) -> Check:
 def computes_any_one_result(emulator: Emulator, case: Case) -> Check:
     """Each of several results agrees with the reference if only that one is computed."""
     several = range(len(case.call.node.outputs))
-    trials = [Trial(case, wanted=[one]) for one in several if len(several) > 1]
+    trials = [Trial(case, indices=[index]) for index in several if len(several) > 1]
     yield
     for trial in trials:
         trial.check(emulator)
@@ -217,9 +217,9 @@ def cases(kernel: Kernel, calls: Iterable[Call] | None = None) -> list[Case]:
 
 def checked(check: Make, actual: Iterable[Case]) -> Iterator[Case]:
     """The cases to check: all for `agrees`; for other checks, one per kind of code, in one precision."""
-    known = set[Any]()
+    checked_kinds = set[Any]()
     for case in actual:
         kind = code_of(case.call), over(case.call), is_narrow(case.layouts), case.call.node.types[0].shape == ()
-        if check is agrees or (kind not in known and not is_double(case.call)):
-            known.add(kind)
+        if check is agrees or (kind not in checked_kinds and not is_double(case.call)):
+            checked_kinds.add(kind)
             yield case

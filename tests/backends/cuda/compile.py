@@ -113,9 +113,9 @@ def _of_workers(cupy: Any) -> None:
     for dtype in (np.float32, np.float64):
         sums: list[OneBitAllReduce | SixteenBitAllReduce] = [OneBitAllReduce(group, _NO_NCCL, arrays(dtype))]
         sums += [SixteenBitAllReduce(group, _NO_NCCL, form, arrays(dtype)) for form in FORMS]
-        for one in [*sums, BucketBuffer(arrays(dtype))]:
-            one.pack()
-            one.unpack()
+        for buffer in [*sums, BucketBuffer(arrays(dtype))]:
+            buffer.pack()
+            buffer.unpack()
 
 
 if __name__ == "__main__":

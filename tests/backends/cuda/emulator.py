@@ -126,17 +126,17 @@ class Emulator(OnHost):
                 values.append(c_void_p(super().address(value)))
                 arrays.append(_described(value, label, writable=not kind.startswith("const ")))
                 _, reached = self._tables.get(super().address(value), (None, ()))
-                arrays += [_described(one, f"arrays that {label} points to", padded=True) for one in reached]
+                arrays += [_described(array, f"arrays that {label} points to", padded=True) for array in reached]
             else:
                 assert isinstance(value, np.generic), f"{name}: {kind} is given {type(value)}"
                 assert str(value.dtype) == kind, f"{name}: {kind} is given {value.dtype}"
                 values.append(np.ctypeslib.as_ctypes(np.array(value)))
         arrays.sort(key=lambda value: value[0].begin)
-        given = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        described = (CudaArray * len(arrays))(*(one for one, _ in arrays))
+        pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        described = (CudaArray * len(arrays))(*(array for array, _ in arrays))
         turn = self.launches[name]
         self.launches[name] += 1
-        error = library.run[name](given, blocks, threads, described, len(arrays), turn)
+        error = library.run[name](pointers, blocks, threads, described, len(arrays), turn)
         if error is not None:
             raise KernelError(f"{name}: {library.explained(error.decode())}")
 

@@ -113,7 +113,7 @@ class Recording:
         self.items.append((stream, work))
         if stream is not self.origin:
             self.apart.add(stream)
-            self._last = {event: one for event, one in self._last.items() if one is not stream}
+            self._last = {event: recorded for event, recorded in self._last.items() if recorded is not stream}
 
     def mark(self, stream: Stream) -> Recorded:
         result = Recorded(self)
@@ -349,9 +349,9 @@ class Machine:
     def _outside(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function that copies to or from the GPU, or allocates: CuPy or CUDA refuse that in a graph."""
 
-        def call(*given: Any, **named: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             self.no_recording(function.__name__)
-            return function(*given, **named)
+            return function(*arguments, **named)
 
         return call
 

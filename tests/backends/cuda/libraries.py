@@ -85,10 +85,10 @@ class Libraries:
     def of(self, name: str) -> Library:
         """The library that contains a kernel. All kernels that are not compiled yet are compiled to one library."""
         if name not in self._loaded:
-            missing = {one: text for one, text in self._waiting.items() if not self._link(one).exists()}
+            missing = {name: text for name, text in self._waiting.items() if not self._link(name).exists()}
             if missing:
                 self._compile(missing)
-            self._loaded |= {one: _library(self._link(one).resolve()) for one in self._waiting}
+            self._loaded |= {name: _library(self._link(name).resolve()) for name in self._waiting}
             self._waiting = {}
         return self._loaded[name]
 

@@ -57,7 +57,7 @@ def calls(cupy: Any) -> dict[str, Callable[[], object]]:
     event.ptr = 0
     module, function = cuda.function.Module(), cuda.function.Function.__new__(cuda.function.Function)
     floats = array.view(np.float32)
-    given = array, np.int32(1), np.int64(2), np.float32(3), np.float64(4)
+    arguments = array, np.int32(1), np.int64(2), np.float32(3), np.float64(4)
     return {
         "asarray": lambda: cupy.asarray(host),
         "asnumpy": lambda: cupy.asnumpy(array),
@@ -91,7 +91,7 @@ def calls(cupy: Any) -> dict[str, Callable[[], object]]:
         "cuda.MemoryPointer.copy_to_host_async": lambda: array.data.copy_to_host_async(address, 64, stream),
         "cuda.compiler.compile_using_nvrtc": partial(compiled, cuda.compiler),
         "cuda.function.Module.load": lambda: module.load(b"code"),
-        "cuda.function.Function.__call__": lambda: function((1,), (32,), given, 0, stream),
+        "cuda.function.Function.__call__": lambda: function((1,), (32,), arguments, 0, stream),
         "cuda.nvrtc.getSupportedArchs": lambda: min(cuda.nvrtc.getSupportedArchs()) + 0,
         "cuda.nvrtc.getVersion": lambda: cuda.nvrtc.getVersion()[0] + 0,
         "cuda.memory.OutOfMemoryError": lambda: cuda.memory.OutOfMemoryError,
@@ -191,18 +191,18 @@ def complaints(cupy: Any) -> Iterator[str]:
             yield f"{name} ({location}): there is no such name"
         elif use is not None and (wrong := misfit(function, use)) is not None:
             yield f"{name} ({location}): {wrong}"
-    given = calls(cupy)
+    tested = calls(cupy)
     for name in offered():
-        if name not in given:
+        if name not in tested:
             yield f"{name}: the stand-in has it, but no call of CuPy's is listed"
-    for name, call in given.items():
+    for name, call in tested.items():
         if (wrong := complaint(call)) is not None:
             yield f"{name}: {wrong}"
     for name in CAPTURED:
-        if asks_for_capture(given[name]):
+        if asks_for_capture(tested[name]):
             yield f"{name}: CuPy refuses it while a stream is being captured"
     for name in REFUSED:
-        if not asks_for_capture(given[name]):
+        if not asks_for_capture(tested[name]):
             yield f"{name}: CuPy does not refuse it while a stream is being captured"
     for dtype in DType:
         if (wrong := _viewed(cupy, dtype)) is not None:

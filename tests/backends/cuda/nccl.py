@@ -61,11 +61,11 @@ def library(machine: Machine, members: Any = None) -> Any:
         else:
             _together([(stream, begin)])
 
-    def _together(given: Sequence[tuple[int, Callable[[], Sequence[Any]]]]) -> None:
-        (number,) = {stream for stream, _ in given}
+    def _together(calls: Sequence[tuple[int, Callable[[], Sequence[Any]]]]) -> None:
+        (number,) = {stream for stream, _ in calls}
 
         def run() -> None:
-            requests = [one for _, begin in given for one in begin()]
+            requests = [request for _, begin in calls for request in begin()]
             stream.waiting.appendleft(Underway(machine, stream, requests))
 
         stream = machine.streams[number - 1]
@@ -105,39 +105,39 @@ def library(machine: Machine, members: Any = None) -> Any:
         def destroy(self) -> None:
             calls.append(("destroy", 0))
 
-        def allReduce(self, mine: int, sums: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
+        def allReduce(self, send: int, sums: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             assert op == 0
             self._do(stream, "allReduce", count, BY_NUMBER[kind], begin=lambda comm: [
-                comm.Iallreduce(array(mine, count, kind).copy(), array(sums, count, kind))
+                comm.Iallreduce(array(send, count, kind).copy(), array(sums, count, kind))
             ])  # fmt: skip
 
-        def allGather(self, mine: int, all_: int, count: int, kind: int, stream: int) -> None:  # noqa: N802  # CuPy's name
+        def allGather(self, send: int, all_: int, count: int, kind: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             self._do(stream, "allGather", count, BY_NUMBER[kind], begin=lambda comm: [
-                comm.Iallgather(array(mine, count, kind).copy(), array(all_, count * comm.size, kind))
+                comm.Iallgather(array(send, count, kind).copy(), array(all_, count * comm.size, kind))
             ])  # fmt: skip
 
-        def reduceScatter(self, mine: int, part: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
+        def reduceScatter(self, send: int, part: int, count: int, kind: int, op: int, stream: int) -> None:  # noqa: N802  # CuPy's name
             assert op == 0
             self._do(stream, "reduceScatter", count, BY_NUMBER[kind], begin=lambda comm: [
-                comm.Ireduce_scatter_block(array(mine, count * comm.size, kind).copy(), array(part, count, kind))
+                comm.Ireduce_scatter_block(array(send, count * comm.size, kind).copy(), array(part, count, kind))
             ])  # fmt: skip
 
-        def reduce(self, mine: int, sums: int, count: int, kind: int, op: int, root: int, stream: int) -> None:
+        def reduce(self, send: int, sums: int, count: int, kind: int, op: int, root: int, stream: int) -> None:
             assert op == 0
             self._do(stream, "reduce", count, BY_NUMBER[kind], begin=lambda comm: [
-                comm.Ireduce(array(mine, count, kind).copy(), array(sums, count, kind) if comm.rank == root else None,
+                comm.Ireduce(array(send, count, kind).copy(), array(sums, count, kind) if comm.rank == root else None,
                              root=root)
             ])  # fmt: skip
 
-        def broadcast(self, mine: int, theirs: int, count: int, kind: int, root: int, stream: int) -> None:
-            assert mine == theirs
+        def broadcast(self, send: int, theirs: int, count: int, kind: int, root: int, stream: int) -> None:
+            assert send == theirs
             self._do(stream, "broadcast", count, BY_NUMBER[kind], begin=lambda comm: [
-                comm.Ibcast(array(mine, count, kind), root)
+                comm.Ibcast(array(send, count, kind), root)
             ])  # fmt: skip
 
-        def send(self, mine: int, count: int, kind: int, to: int, stream: int) -> None:
+        def send(self, send: int, count: int, kind: int, to: int, stream: int) -> None:
             self._do(stream, "send", count, BY_NUMBER[kind], begin=lambda comm: [
-                comm.Isend(array(mine, count, kind), to)
+                comm.Isend(array(send, count, kind), to)
             ])  # fmt: skip
 
         def recv(self, theirs: int, count: int, kind: int, source: int, stream: int) -> None:
@@ -159,6 +159,6 @@ def install(patch: pytest.MonkeyPatch, machine: Machine, members: Any = None) ->
     cupy, result = machine.cupy(), library(machine, members)
     cuda = ModuleType("cupy.cuda")
     cuda.nccl = result  # type: ignore[attr-defined]  # modules take any
-    for name, one in {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.nccl": result}.items():
-        patch.setitem(sys.modules, name, one)
+    for name, module in {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.nccl": result}.items():
+        patch.setitem(sys.modules, name, module)
     return result

@@ -102,7 +102,7 @@ class Workers(Communicator):
         return json.loads(json.dumps([(100 + i) % 256 for i in range(128)] if value is None else value))
 
 
-def operations(one: NcclGroup) -> Iterator[tuple[Callable[[], object], Calls]]:
+def operations(group: NcclGroup) -> Iterator[tuple[Callable[[], object], Calls]]:
     """Each operation of the second of three workers, and the NCCL calls that it should make."""
     first, second = 1 << 33, 1 << 34  # addresses of a GPU need more than 32 bits
 
@@ -110,41 +110,41 @@ def operations(one: NcclGroup) -> Iterator[tuple[Callable[[], object], Calls]]:
         return [("GroupStart", []), *calls, ("GroupEnd", [])]
 
     last = GROUP, STREAM
-    yield one.check, []
+    yield group.check, []
     yield (
-        lambda: one.all_reduce(first, 7, "float32", STREAM),
+        lambda: group.all_reduce(first, 7, "float32", STREAM),
         [("AllReduce", [first, first, 7, FLOAT32, TOTAL, *last])],
     )
-    yield lambda: one.all_gather(first, second, 9, STREAM), [("AllGather", [first, second, 9, BYTE, *last])]
-    pairs = [
+    yield lambda: group.all_gather(first, second, 9, STREAM), [("AllGather", [first, second, 9, BYTE, *last])]
+    transfers = [
         (name, [start + 4 * rank, 4, BYTE, rank, *last])
         for rank in range(3)
         for name, start in (("Send", first), ("Recv", second))
     ]
-    yield lambda: one.all_to_all(first, second, 4, STREAM), together(*pairs)
+    yield lambda: group.all_to_all(first, second, 4, STREAM), together(*transfers)
     yield (
-        lambda: one.reduce_scatter(first, second, [5, 5, 5], "float32", STREAM),
+        lambda: group.reduce_scatter(first, second, [5, 5, 5], "float32", STREAM),
         [("ReduceScatter", [first, second, 5, FLOAT32, TOTAL, *last])],
     )
     yield (
-        lambda: one.reduce_scatter(first, second, [5, 4, 0], "float32", STREAM),
+        lambda: group.reduce_scatter(first, second, [5, 4, 0], "float32", STREAM),
         together(
             ("Reduce", [first, second, 5, FLOAT32, TOTAL, 0, *last]),
             ("Reduce", [first + 20, second, 4, FLOAT32, TOTAL, 1, *last]),
         ),
     )
     yield (
-        lambda: one.all_gatherv(first, [5, 5, 5], "float32", STREAM),
+        lambda: group.all_gatherv(first, [5, 5, 5], "float32", STREAM),
         [("AllGather", [first + 20, first, 5, FLOAT32, *last])],
     )
     yield (
-        lambda: one.all_gatherv(first, [5, 4, 0], "float32", STREAM),
+        lambda: group.all_gatherv(first, [5, 4, 0], "float32", STREAM),
         together(
             ("Broadcast", [first, first, 5, FLOAT32, 0, *last]),
             ("Broadcast", [first + 20, first + 20, 4, FLOAT32, 1, *last]),
         ),
     )
-    yield one.abort, [("CommAbort", [GROUP])]
+    yield group.abort, [("CommAbort", [GROUP])]
 
 
 def noted(functions: ctypes.CDLL) -> Calls:

@@ -55,7 +55,7 @@ class Draw:
 
     def sizes(self, rank: int, most: int) -> tuple[int, ...]:
         """Random sizes of axes; small ones are more frequent."""
-        return tuple(int(np.exp(one)) for one in self.rng.uniform(0, np.log(most + 0.99), rank))
+        return tuple(int(np.exp(logarithm)) for logarithm in self.rng.uniform(0, np.log(most + 0.99), rank))
 
     def floats(self, *sizes: int) -> np.ndarray:
         return self.rng.standard_normal(sizes).astype(np.float32)
@@ -224,8 +224,8 @@ def indexed(draw: Draw) -> Made:
     sizes = 2, draw.one_of(1, 4, 50), draw.one_of(1, 3, 17)
     index = draw.integers(-sizes[1], sizes[1], *sizes)
     yield GatherElements(1), draw.floats(*sizes), index
-    for how in ("none", "add", "mul", "max", "min"):
-        yield ScatterElements(1, how), draw.floats(*sizes), index, draw.floats(*sizes)
+    for reduction in ("none", "add", "mul", "max", "min"):
+        yield ScatterElements(1, reduction), draw.floats(*sizes), index, draw.floats(*sizes)
     count = draw.one_of(1, 9, 100)
     index = draw.integers(-sizes[1], sizes[1], 2, count, 1)
     yield ScatterND("add"), draw.floats(*sizes), index, draw.floats(2, count, sizes[2])

@@ -32,7 +32,7 @@ class Gpus:
                 gpus.loaded.append(code)
 
             def get_function(self, name: str) -> Any:
-                return lambda *given: gpus.launched.append((gpus.number, name, *given))
+                return lambda *arguments: gpus.launched.append((gpus.number, name, *arguments))
 
         def compiled(text: str, options: tuple[str, ...], *, filename: str) -> tuple[bytes, None]:
             gpus.compiled.append((filename, options))

@@ -110,9 +110,9 @@ def one_by_one(opened: Open, count: int) -> tuple[list[float], dict[str, Any]]:
     return losses, dict(compiler.states)
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert one.keys() == other.keys()
-    for name, array in one.items():
+def same(first: dict[str, Any], other: dict[str, Any]) -> None:
+    assert first.keys() == other.keys()
+    for name, array in first.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
@@ -178,8 +178,8 @@ def test_non_finite_loss_leaves_states_unchanged(opened: Open, kind: type[CudaDe
     data["x"][2, 3] = np.nan
 
     def two_steps() -> None:
-        for given in (data, feeds(program, bad + 1)):
-            written(program, given)
+        for inputs in (data, feeds(program, bad + 1)):
+            written(program, inputs)
             program.run()
 
     with pytest.raises(NonFiniteLoss) as caught:
@@ -229,9 +229,9 @@ def test_runs_without_guard_are_not_awaited_and_own_their_inputs(opened: Open, e
     program = Program(make_plan(Graph({}, {"sum": total}), compiler.device), compiler.device, states)
     expected = np.zeros(40, np.float32)
     for step in range(7):
-        given = np.random.default_rng(step).random(40, np.float32)
-        expected = expected * np.float32(3) + given
-        written(program, {"x": given})
+        x = np.random.default_rng(step).random(40, np.float32)
+        expected = expected * np.float32(3) + x
+        written(program, {"x": x})
         program.run()
     assert machine.launched == 6
     np.testing.assert_allclose(states["sum"], expected, rtol=1e-6)  # a product and a sum may be one instruction

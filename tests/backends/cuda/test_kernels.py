@@ -57,15 +57,15 @@ def bound(request: pytest.FixtureRequest, emulator: Emulator) -> dict[Any, list[
     actual = cases(kernel, calls(kernel))
     assert actual, "no layer, op or sample reaches it: give the kernel `samples`"
     result = {check: [check(emulator, case) for case in checked(check, actual)] for check in CHECKS}
-    for one in chain.from_iterable(result.values()):
-        next(one)
+    for run in chain.from_iterable(result.values()):
+        next(run)
     return result
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_each_kernel(check: Any, bound: dict[Any, list[Check]]) -> None:
-    for one in bound.pop(check):
-        next(one, None)
+    for run in bound.pop(check):
+        next(run, None)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)

@@ -45,11 +45,12 @@ def test_a_variance_far_smaller_than_the_mean_is_found(layout: Layout) -> None:
     kernel = TrainingKernel()
     signature = kernel.layouts(result.node, [layout, PLAIN, PLAIN])
     inputs = [
-        array(DEVICE, value.type, host, how)
-        for value, host, how in zip(result.node.inputs, result.feeds.values(), signature.inputs, strict=True)
+        array(DEVICE, value.type, host, layout)
+        for value, host, layout in zip(result.node.inputs, result.feeds.values(), signature.inputs, strict=True)
     ]
     outputs = [
-        array(DEVICE, value.type, None, how) for value, how in zip(result.node.outputs, signature.outputs, strict=True)
+        array(DEVICE, value.type, None, layout)
+        for value, layout in zip(result.node.outputs, signature.outputs, strict=True)
     ]
     Bound.of(kernel, result, signature, inputs, outputs).run()
     exact = x.astype(np.float64)
@@ -74,17 +75,17 @@ def test_statistics_of_the_shape_of_the_data_stay_in_float32(op: Op, shapes: tup
     """Rows of one element have as many statistics as elements. The kernels read and write these as float32."""
     result = call(op, *((np.abs(numbers(*shape)) + 1).astype(np.float32) for shape in shapes))
     types = [value.type for value in result.node.inputs]
-    one = next(kernel for kernel in kernels_for(type(op), ("cuda",)) if kernel.reject_reason(op, *types) is None)
-    narrow = [signature for signature in signatures(DEVICE, one, result) if is_narrow(signature)]
+    kernel = next(kernel for kernel in kernels_for(type(op), ("cuda",)) if kernel.reject_reason(op, *types) is None)
+    narrow = [signature for signature in signatures(DEVICE, kernel, result) if is_narrow(signature)]
     assert narrow
     for signature in narrow:
         case = for_signature(result, signature)
         outputs = [
-            array(DEVICE, value.type, None, how)
-            for value, how in zip(result.node.outputs, signature.outputs, strict=True)
+            array(DEVICE, value.type, None, layout)
+            for value, layout in zip(result.node.outputs, signature.outputs, strict=True)
         ]
-        Bound.of(one, case, signature, operands(DEVICE, case, signature), outputs).run()
+        Bound.of(kernel, case, signature, operands(DEVICE, case, signature), outputs).run()
         results = zip(outputs, result.node.outputs, signature.outputs, strict=True)
-        actual = [fetch(DEVICE, y, value.type, how) for y, value, how in results]
-        for got, right in zip(actual, evaluate(case.node.outputs, case.feeds), strict=True):
-            agree(got, right, rounded_twice=True)
+        actual = [fetch(DEVICE, y, value.type, layout) for y, value, layout in results]
+        for fetched, right in zip(actual, evaluate(case.node.outputs, case.feeds), strict=True):
+            agree(fetched, right, rounded_twice=True)

@@ -67,16 +67,18 @@ def test_each_precision_reaches_the_reference_loss(precision: str, tmp_path: Pat
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("how", [{"deterministic": False}, {"autotune": "quick"}, {"autotune": "full"}], ids=str)
+@pytest.mark.parametrize(
+    "compile_settings", [{"deterministic": False}, {"autotune": "quick"}, {"autotune": "full"}], ids=str
+)
 def test_other_kernels_reach_the_same_loss(
-    how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compile_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And those that have won a race are the same ones the next time, to the bit."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    file = spec(tmp_path, compile=how)
+    file = spec(tmp_path, compile=compile_settings)
     actual, expected = trained(file, "cuda")[0], trained(file, "reference")[0]
     assert actual == pytest.approx(expected, rel=TOLERANCE["float32"])
-    if "autotune" in how:
+    if "autotune" in compile_settings:
         (tmp_path / "on_cuda").rename(tmp_path / "before")
         assert trained(file, "cuda")[0] == actual
 

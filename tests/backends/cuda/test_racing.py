@@ -79,8 +79,8 @@ def test_ratings_belong_to_the_present_gpu(gpu: Callable[..., Any]) -> None:
 
 def test_winners_belong_to_a_gpu_a_driver_and_a_cuda_version(gpu: Callable[..., Any]) -> None:
     files = {
-        Tuner(gpu(*given), "full")._file
-        for given in (("NVIDIA H200",), ("NVIDIA H100",), ("NVIDIA H200", 12080), ("NVIDIA H200", 13000, 12080))
+        Tuner(gpu(*properties), "full")._file
+        for properties in (("NVIDIA H200",), ("NVIDIA H100",), ("NVIDIA H200", 12080), ("NVIDIA H200", 13000, 12080))
     }
     assert len(files) == 4
     assert Tuner(gpu(), "full")._file in files

@@ -23,14 +23,14 @@ def emulator() -> Iterator[None]:
     launch.use(before)
 
 
-@pytest.mark.parametrize(("given", "rows"), [(600, 300), (FEW + 1, 70_000)])
-def test_rows_are_added_in_their_order(given: int, rows: int) -> None:
+@pytest.mark.parametrize(("count", "rows"), [(600, 300), (FEW + 1, 70_000)])
+def test_rows_are_added_in_their_order(count: int, rows: int) -> None:
     random = np.random.default_rng(1)
-    index = random.integers(-rows - 2, rows + 2, given)
+    index = random.integers(-rows - 2, rows + 2, count)
     index[::3] = 5  # one place has many
-    updates = random.standard_normal((given, 2)).astype(np.float32)
+    updates = random.standard_normal((count, 2)).astype(np.float32)
     x = random.standard_normal((rows, 2)).astype(np.float32)
-    y, lists = np.full_like(x, np.nan), ScatterLists(given, rows)
+    y, lists = np.full_like(x, np.nan), ScatterLists(count, rows)
     workspace = np.full(lists.nbytes, 255, np.uint8)
     lists.joined([pointer("index", index)], GOES_TO, x, updates, y, "add", workspace)()
     in_range = (index >= -rows) & (index < rows)

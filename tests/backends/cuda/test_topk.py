@@ -38,7 +38,9 @@ def test_ties_keep_their_order_and_nan_is_placed_like_reference() -> None:
         signature = LayoutSignature((PLAIN,), (PLAIN,) * len(results))
         kind, kernels = result.node.inputs[0].type, kernels_for(type(op), ("cuda",))
         taking = [kernel for kernel in kernels if kernel.reject_reason(op, kind) is None]
-        calls += [(result, results, one.bind(result.node, Buffers((ROWS,), results, signature))) for one in taking]
+        calls += [
+            (result, results, kernel.bind(result.node, Buffers((ROWS,), results, signature))) for kernel in taking
+        ]
     assert {type(result.op) for result, _, _ in calls} == {type(op) for op in OPS}
     for result, results, run in calls:
         run()

@@ -33,18 +33,18 @@ def placed(array: np.ndarray, layout: Layout) -> Any:
 
 
 def by_numba(
-    op: Op, *operands: Any, given: Sequence[Layout] | None = None, over: int | None = None
+    op: Op, *operands: Any, layouts: Sequence[Layout] | None = None, over: int | None = None
 ) -> list[np.ndarray]:
     """The results; `over`: the first is written over an operand."""
     arrays = [np.asarray(x) for x in operands]
     node = node_of(op, *arrays)
     kernel = kernel_candidates(node, ["numba"]).kernels[0]
-    given = given or [PLAIN] * len(arrays)
+    layouts = layouts or [PLAIN] * len(arrays)
     if op.traits.elementwise:
-        full = next(one for one, x in zip(given, arrays, strict=True) if x.shape == node.types[0].shape)
-        signature = LayoutSignature(tuple(given), (full,) * len(node.types))
+        full = next(layout for layout, x in zip(layouts, arrays, strict=True) if x.shape == node.types[0].shape)
+        signature = LayoutSignature(tuple(layouts), (full,) * len(node.types))
     else:
-        signature = kernel.layouts(node, given)
+        signature = kernel.layouts(node, layouts)
     inputs = [placed(x, layout) for x, layout in zip(arrays, signature.inputs, strict=True)]
     outputs = [
         placed(np.zeros(kind.shape, str(kind.dtype)), layout)

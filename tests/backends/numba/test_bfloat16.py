@@ -29,8 +29,8 @@ def test_numbers_between_are_rounded_as_ml_dtypes_does() -> None:
     with np.errstate(all="ignore"):
         expected = x.astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(x))
-    there = ~np.isnan(x)
-    np.testing.assert_array_equal(actual.view(np.uint16)[there], expected.view(np.uint16)[there])
+    is_number = ~np.isnan(x)
+    np.testing.assert_array_equal(actual.view(np.uint16)[is_number], expected.view(np.uint16)[is_number])
 
 
 def test_arithmetic_between_reading_and_writing_is_in_float32() -> None:

@@ -25,14 +25,14 @@ def compile_new_kernel() -> None:
 
 
 def test_compilation_is_announced_once_if_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    compile_notice.announce_compilation(lambda: told.append("compiling"))
+    notices: list[str] = []
+    compile_notice.announce_compilation(lambda: notices.append("compiling"))
     compile_new_kernel()
-    assert told == []  # not a second yet
+    assert notices == []  # not a second yet
     monkeypatch.setattr(compile_notice, "PATIENCE", 0.0)
     compile_new_kernel()
     compile_new_kernel()
-    assert told == ["compiling"]
+    assert notices == ["compiling"]
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

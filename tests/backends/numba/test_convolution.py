@@ -125,8 +125,8 @@ def test_a_bfloat16_kernel_is_cheaper_and_appears_in_the_plan() -> None:
         chosen = {node.op.name: choice for node, choice in plan.choices.items() if node.scope.layer == "conv2"}
         assert {chosen[name].kernel.backend for name in ("Conv+Add", "ConvInputGrad", "ConvWeightGrad")} == {backend}
     reasons = dict(chosen["Conv+Add"].rejected)
-    (told,) = (reason for label, reason in reasons.items() if label.startswith("numba:ConvolutionBatchLastKernel"))
-    assert re.fullmatch(r"is rated slower: [\d,.]+ µs(?: and [\d,.]+ µs of copies)? to [\d,.]+ µs.*", told)
+    (reason,) = (reason for label, reason in reasons.items() if label.startswith("numba:ConvolutionBatchLastKernel"))
+    assert re.fullmatch(r"is rated slower: [\d,.]+ µs(?: and [\d,.]+ µs of copies)? to [\d,.]+ µs.*", reason)
 
 
 def test_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,18 +137,18 @@ def test_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 IMAGES = normal(64, 3, 8, 6)
 APART, OVERLAPPING = window(2, 2, stride=2), window(3, 3, stride=2, pad=1)
-PLACES = {one: by_reference(MaxPool(one), IMAGES) for one in (APART, OVERLAPPING)}
+PLACES = {window: by_reference(MaxPool(window), IMAGES) for window in (APART, OVERLAPPING)}
 
 
-def poolings(one: Window) -> list[tuple[Op, tuple[np.ndarray, ...]]]:
+def poolings(window: Window) -> list[tuple[Op, tuple[np.ndarray, ...]]]:
     """Every pooling with a window, and its operands."""
-    actual = PLACES[one]
+    actual = PLACES[window]
     return [
-        (MaxPool(one), (IMAGES,)),
-        (MaxPoolGrad(one, IMAGES.shape), tuple(actual)),
-        (MaxPoolGather(one), (IMAGES, actual[1])),
-        (AveragePool(one), (IMAGES,)),
-        (AveragePoolGrad(one, IMAGES.shape), (actual[0],)),
+        (MaxPool(window), (IMAGES,)),
+        (MaxPoolGrad(window, IMAGES.shape), tuple(actual)),
+        (MaxPoolGather(window), (IMAGES, actual[1])),
+        (AveragePool(window), (IMAGES,)),
+        (AveragePoolGrad(window, IMAGES.shape), (actual[0],)),
     ]
 
 
@@ -161,6 +161,6 @@ def test_poolings_run_along_the_batch_if_it_is_innermost(op: Op, operands: tuple
     node = node_of(op, *operands)
     signature = kernel_candidates(node, ["numba"]).kernels[0].layouts(node, [BATCH_LAST] * len(operands))
     assert {*signature.inputs, *signature.outputs} == {BATCH_LAST}
-    result = by_numba(op, *operands, given=[BATCH_LAST] * len(operands))
-    for got, expected in zip(result, by_reference(op, *operands), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+    result = by_numba(op, *operands, layouts=[BATCH_LAST] * len(operands))
+    for array, expected in zip(result, by_reference(op, *operands), strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-6)

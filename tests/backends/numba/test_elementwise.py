@@ -85,7 +85,7 @@ def test_operands_broadcast_in_either_order_of_memory(
     a, b, c = random.normal(size=shape), random.normal(size=other), random.normal(size=shape)
     layout = Layout.channels_last(len(shape)) if last and len(shape) > 2 else PLAIN
     fused = Fused(3, (FusedStep(Mul(), (0, 1)), FusedStep(Add(), (3, 2)), FusedStep(Greater(), (4, 0))), (4, 5))
-    actual = by_numba(fused, a, b, c, given=[layout, PLAIN, layout])
+    actual = by_numba(fused, a, b, c, layouts=[layout, PLAIN, layout])
     np.testing.assert_allclose(actual[0], a * b + c, rtol=1e-14, atol=1e-14)
     np.testing.assert_array_equal(actual[1], actual[0] > a)
 

@@ -121,15 +121,15 @@ def test_agrees_with_float64_and_does_not_depend_on_the_number_of_threads(
 ) -> None:
     right = by_reference(op, *(x.astype(np.float64) if x.dtype == np.float32 else x for x in operands))
     use(1)
-    expected = by_numba(op, *operands, given=layouts(operands, last))
+    expected = by_numba(op, *operands, layouts=layouts(operands, last))
     for actual, exact in zip(expected, right, strict=True):
         # Sums of some thousand terms of size 1 in float32 err by about √n · 6e-8 of the largest result, at times more.
         scale = max(1.0, float(np.abs(exact).max()))
         np.testing.assert_allclose(actual, exact, rtol=1e-5, atol=2e-6 * scale)
     for count in (2, 3):
         use(count)
-        for actual, one in zip(by_numba(op, *operands, given=layouts(operands, last)), expected, strict=True):
-            np.testing.assert_array_equal(actual, one)
+        for actual, reference in zip(by_numba(op, *operands, layouts=layouts(operands, last)), expected, strict=True):
+            np.testing.assert_array_equal(actual, reference)
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
@@ -149,9 +149,9 @@ def test_nan_and_infinity_in_maxima_and_softmax() -> None:
     x[0, 3, 4, 5], x[1, 2, 3, 4], x[2, 0, 0, 0] = np.nan, np.inf, -np.inf
     for op in (MaxPool(OVERLAPPING), ReduceMax((2, 3)), ReduceMax((0,)), ArgMax(1), Softmax(1), LogSoftmax(1)):
         for last in (False, True):
-            actual, right = by_numba(op, x, given=layouts((x,), last)), by_reference(op, x)
-            for one, other in zip(actual, right, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+            actual, right = by_numba(op, x, layouts=layouts((x,), last)), by_reference(op, x)
+            for array, other in zip(actual, right, strict=True):
+                np.testing.assert_allclose(array, other, rtol=1e-5, atol=1e-5)
 
 
 def test_row_out_of_range_reads_no_other_memory() -> None:

@@ -77,13 +77,13 @@ class Run:
         assert set(map(int, operands)) <= set(desc.arguments), "an operand that the primitive does not take"
         self.memories: dict[int, Memory] = {}
         for argument in desc.arguments:
-            given = operands.get(argument)
-            if isinstance(given, Memory):
-                self.memories[argument] = given
+            operand = operands.get(argument)
+            if isinstance(operand, Memory):
+                self.memories[argument] = operand
                 continue
             self.memories[argument] = buffer(desc[argument])
-            if given is not None:
-                copy(Memory.of(engine, np.ascontiguousarray(given)), self.memories[argument])
+            if operand is not None:
+                copy(Memory.of(engine, np.ascontiguousarray(operand)), self.memories[argument])
         before = self._bytes()
         thunk = desc.primitive().bind(self.memories)
         thunk()

@@ -41,8 +41,8 @@ def convolution_input_gradient(dy: Array, w: Array, shape: tuple[int, ...], wind
 def convolution_weight_gradient(x: Array, dy: Array, shape: tuple[int, ...], window: Window, groups: int = 1) -> Array:
     """Each weight sees one tap of its input channel at every position: the sum of tap · dy over batch and positions."""
     windows, axes = taps(x, window), [0, *range(2, dy.ndim)]
-    pairs = zip(np.split(dy.astype(np.float64), groups, axis=1), np.split(windows, groups, axis=1), strict=True)
-    return np.concatenate([np.tensordot(part, view, axes=(axes, axes)) for part, view in pairs]).reshape(shape)
+    by_group = zip(np.split(dy.astype(np.float64), groups, axis=1), np.split(windows, groups, axis=1), strict=True)
+    return np.concatenate([np.tensordot(part, view, axes=(axes, axes)) for part, view in by_group]).reshape(shape)
 
 
 def numerical_gradient(function, x: Array, dy: Array, step: float = 1e-5) -> Array:

@@ -111,7 +111,7 @@ def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(
     kernel = ConvolutionInputGradientKernel()
     wide = kernel.layouts(node, (PLAIN, PLAIN))
     expected = LayoutSignature(
-        *(tuple(one.with_dtype(DType.BFLOAT16) for one in signature) for signature in (wide.inputs, wide.outputs))
+        *(tuple(layout.with_dtype(DType.BFLOAT16) for layout in signature) for signature in (wide.inputs, wide.outputs))
     )
     for signature in filter(
         None, (wide, kernel.low_precision_signature(node, expected))

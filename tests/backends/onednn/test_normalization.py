@@ -63,7 +63,7 @@ def test_batch_normalization_by_given_statistics(engine):
     forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, flags, training=False)
     arguments = {Arg.MEAN: mean, Arg.VARIANCE: variance, Arg.SCALE: scale, Arg.SHIFT: shift}
     run = Run(forward, {Arg.SRC: x, **arguments})
-    mean, variance, scale, shift = (one.astype(np.float64).reshape(1, 3, 1, 1) for one in arguments.values())
+    mean, variance, scale, shift = (array.astype(np.float64).reshape(1, 3, 1, 1) for array in arguments.values())
     # Some 1/√(variance + ε) are near 20.
     assert_close(run[Arg.DST], normalize(x, scale, shift, None, mean, variance), 64)
 
@@ -104,9 +104,9 @@ def test_layer_normalization(engine, shape):
 
     arguments = (desc, desc, desc, statistics, EPSILON, SCALE_SHIFT, forward)
     backward = primitive_descs.layer_normalization_backward(*arguments)
-    given = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE], Arg.SCALE: scale, Arg.SHIFT: shift}
-    given = {argument: array for argument, array in given.items() if argument in backward.arguments}
-    run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **given})
+    known_arrays = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE], Arg.SCALE: scale, Arg.SHIFT: shift}
+    known_arrays = {argument: array for argument, array in known_arrays.items() if argument in backward.arguments}
+    run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **known_arrays})
     gradient = numerical_gradient(lambda values: normalize(values, scale, shift, -1), x, dy)
     assert_close(run[Arg.DIFF_SRC], gradient, GRADIENT_TERMS)
     others = tuple(range(len(shape) - 1))

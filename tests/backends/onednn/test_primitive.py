@@ -65,7 +65,7 @@ def test_thousands_of_objects_come_and_go(engine):
         watched += [weakref.ref(desc), weakref.ref(memory)]
     del desc, memory, run
     gc.collect()
-    assert all(one() is None for one in watched)
+    assert all(reference() is None for reference in watched)
 
 
 def test_queried_layouts_outlive_their_primitive(engine):

@@ -79,7 +79,7 @@ def computed(kernel: Kernel, node: Node, arrays: Sequence[Array], lies: Layout =
         device.upload(result, host)
         return result
 
-    inputs = [lying(v.type, how, x) for v, how, x in zip(node.inputs, layouts, arrays, strict=True)]
+    inputs = [lying(v.type, layout, x) for v, layout, x in zip(node.inputs, layouts, arrays, strict=True)]
     y = lying(kind, lies, np.zeros(kind.shape))
     signature = LayoutSignature(layouts, (lies,))
     size = kernel.workspace(node, signature)

@@ -69,13 +69,13 @@ def tree(world: World) -> None:
 def paired(world: World) -> Iterator[list[int]]:
     """Those that take part where their number is no power of two: of each of the first pairs one hands over before."""
     power = 2 ** int(log2(world.ranks))
-    rest, full = world.ranks - power, slice(None)
-    pairs = [(2 * index, 2 * index + 1) for index in range(rest)]
-    if rest:
-        world.round([(one, other, full) for one, other in pairs], adds=True)
-    yield [other for _, other in pairs] + list(range(2 * rest, world.ranks))
-    if rest:
-        world.round([(other, one, full) for one, other in pairs], adds=False)
+    surplus, full = world.ranks - power, slice(None)
+    partners = [(2 * index, 2 * index + 1) for index in range(surplus)]
+    if surplus:
+        world.round([(rank, other, full) for rank, other in partners], adds=True)
+    yield [other for _, other in partners] + list(range(2 * surplus, world.ranks))
+    if surplus:
+        world.round([(other, rank, full) for rank, other in partners], adds=False)
 
 
 def doubling(world: World) -> None:
@@ -124,9 +124,9 @@ def test_bytes_and_rounds_match_the_algorithm(run: Callable[[World], None], rank
     run(world)
     assert all(np.array_equal(value, expected) for value in world.values)
     result = c.ALGORITHMS[run.__name__](world.numbers, cluster(ranks))
-    assert sum(one.sent for one in result) == pytest.approx(world.sent)
-    assert sum(one.rounds for one in result) == world.rounds
-    assert sum(one.left for one in result) == pytest.approx(world.left)
+    assert sum(phase.sent for phase in result) == pytest.approx(world.sent)
+    assert sum(phase.rounds for phase in result) == world.rounds
+    assert sum(phase.left for phase in result) == pytest.approx(world.left)
 
 
 @pytest.mark.parametrize("run", [ring, tree, doubling, halving])
@@ -134,7 +134,7 @@ def test_bytes_between_hosts_are_counted(run: Callable[[World], None]):
     world = World(8, per_host=2)
     run(world)
     result = c.ALGORITHMS[run.__name__](world.numbers, cluster(8, 2))
-    assert sum(one.left for one in result) == pytest.approx(world.left)
+    assert sum(phase.left for phase in result) == pytest.approx(world.left)
 
 
 def seconds(result: c.Exchanges, ranks: int, **facts: float) -> float:
@@ -159,31 +159,31 @@ def test_the_formulas_of_the_papers():
 
 def test_a_gather_sends_each_share_once_a_level():
     result = c.gather(8.0, cluster(8))
-    assert [(one.bytes, one.senders) for one in result] == [(1, 4), (2, 2), (4, 1)]
+    assert [(phase.bytes, phase.senders) for phase in result] == [(1, 4), (2, 2), (4, 1)]
 
 
 def test_cheapest_algorithm_is_used():
     every = cluster(64)
     few, many = c.auto(8, every), c.auto(2**28, every)
     assert few == c.doubling(8, every)
-    assert seconds(many, 64) == min(seconds(one(2**28, every), 64) for one in c.FLAT)
-    assert sum(one.sent for one in many) == pytest.approx(2 * 63 * 2**28)
+    assert seconds(many, 64) == min(seconds(algorithm(2**28, every), 64) for algorithm in c.FLAT)
+    assert sum(phase.sent for phase in many) == pytest.approx(2 * 63 * 2**28)
 
 
 def test_hosts_share_their_connection():
     """Eight ranks a host: their halves cross the same cable, the ring's only one at a time."""
     every = cluster(64, 8)
-    crossing = [one for one in c.halving(2**26, every) if one.leave]
-    assert {one.flows for one in crossing} == {8}
-    assert [one.rounds for one in c.halving(2**26, every) if not one.leave] == [1] * 6
+    crossing = [phase for phase in c.halving(2**26, every) if phase.leave]
+    assert {phase.flows for phase in crossing} == {8}
+    assert [phase.rounds for phase in c.halving(2**26, every) if not phase.leave] == [1] * 6
     full = c.hierarchical(2**26, every)
-    assert sum(one.left for one in full) == pytest.approx(2 * 7 / 8 * 2**26 * 8)
-    assert sum(one.sent for one in full) == pytest.approx(8 * 2 * 7 * 2**26 + 2 * 7 / 8 * 2**26 * 8)
+    assert sum(phase.left for phase in full) == pytest.approx(2 * 7 / 8 * 2**26 * 8)
+    assert sum(phase.sent for phase in full) == pytest.approx(8 * 2 * 7 * 2**26 + 2 * 7 / 8 * 2**26 * 8)
     # Halving that begins with the neighbours is hierarchical by itself; doubling sends everything everywhere.
     assert c.seconds(full, every) == pytest.approx(c.seconds(c.halving(2**26, every), every))
     assert c.seconds(full, every) < c.seconds(c.doubling(2**26, every), every) / 10
     assert c.auto(2**26, cluster(8, 8)) != ()
-    assert all(not one.leave for one in c.auto(2**26, cluster(8, 8)))
+    assert all(not phase.leave for phase in c.auto(2**26, cluster(8, 8)))
 
 
 def test_hierarchical_is_flat_with_one_level():

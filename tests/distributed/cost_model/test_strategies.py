@@ -85,8 +85,8 @@ def test_factors_are_sent_if_smaller():
     job = replace(JOB, samples=2, per_worker=True)
     p, actual = 4, predicted("sufficient_factors", 4, job)
     factors = 4 * 2 * (3200 + 512 + 512 + 16) * (p - 1)
-    rest = 2 * 3 / 4 * (LAYERS[0].nbytes + 4 * 512 + 4 * 16)  # the biases among it
-    assert actual.traffic.by_role["worker"] == pytest.approx(factors + rest)
+    full_gradients = 2 * 3 / 4 * (LAYERS[0].nbytes + 4 * 512 + 4 * 16)  # the biases among it
+    assert actual.traffic.by_role["worker"] == pytest.approx(factors + full_gradients)
     half = (LAYERS[1].backward + LAYERS[2].backward) / 2 * 2 / 32  # of two samples
     assert actual.times.compute == pytest.approx(job.work(p).seconds + (p - 1) * half)
     many = replace(job, samples=4096)

@@ -15,12 +15,12 @@ assert workers.is_first == (rank == 0)
 
 for dtype in ("float32", "float64", "int32"):
     for shape in ((), (1,), (0,), (3, 5), (1_000_003,)):  # the last goes another way than small ones
-        ones = np.full(shape, rank + 1, dtype)
-        workers.all_reduce(ones)
-        np.testing.assert_array_equal(ones, np.full(shape, size * (size + 1) // 2, dtype), strict=True)
-        told = np.full(shape, rank + 7, dtype)
-        workers.broadcast(told)
-        np.testing.assert_array_equal(told, np.full(shape, 7, dtype), strict=True)
+        sums = np.full(shape, rank + 1, dtype)
+        workers.all_reduce(sums)
+        np.testing.assert_array_equal(sums, np.full(shape, size * (size + 1) // 2, dtype), strict=True)
+        received = np.full(shape, rank + 7, dtype)
+        workers.broadcast(received)
+        np.testing.assert_array_equal(received, np.full(shape, 7, dtype), strict=True)
 
 # Several sums under way, joined in another order than they were started in.
 many = [np.full(1000, rank * 10.0 + number) for number in range(5)]
@@ -29,8 +29,8 @@ while not pending[2].advance():
     pass
 for number in (4, 2, 0, 1, 3):
     pending[number].wait()
-for number, one in enumerate(many):
-    np.testing.assert_array_equal(one, 10.0 * size * (size - 1) / 2 + number * size)
+for number, summed in enumerate(many):
+    np.testing.assert_array_equal(summed, 10.0 * size * (size - 1) / 2 + number * size)
 
 # Sums are the same on every worker, to the bit, where rounding depends on the order.
 noise = np.random.default_rng(rank).standard_normal(100_001).astype(np.float32)
@@ -43,10 +43,10 @@ assert workers.all_gather_objects({"rank": rank, "π": [None, 1.5]}) == [
 ]
 assert workers.broadcast_object("mine" if rank == 0 else "not this") == "mine"
 arrays: dict[str, np.ndarray] = {"a": np.arange(rank, dtype=np.int64), "b/c": np.full((2, 0, rank), 1.0, np.float16)}
-for other, found in enumerate(workers.all_gather_arrays(arrays)):
-    assert list(found) == ["a", "b/c"]
-    np.testing.assert_array_equal(found["a"], np.arange(other, dtype=np.int64), strict=True)
-    np.testing.assert_array_equal(found["b/c"], np.full((2, 0, other), 1.0, np.float16), strict=True)
+for other, gathered in enumerate(workers.all_gather_arrays(arrays)):
+    assert list(gathered) == ["a", "b/c"]
+    np.testing.assert_array_equal(gathered["a"], np.arange(other, dtype=np.int64), strict=True)
+    np.testing.assert_array_equal(gathered["b/c"], np.full((2, 0, other), 1.0, np.float16), strict=True)
 
 # From one to the next: tags are kept apart, and messages of one in order; a part of the workers has ranks of its own.
 ahead, behind = (rank + 1) % size, (rank - 1) % size

@@ -98,8 +98,8 @@ def steps() -> int:
 
 if __name__ == "__main__":
     enter()
-    if given := os.environ.get("PATIENCE"):
-        set_timeouts(*map(float, given.split()))
+    if patience := os.environ.get("PATIENCE"):
+        set_timeouts(*map(float, patience.split()))
     pids = world().all_gather_objects(os.getpid())
     if world().is_first:
         print(*pids, "terminal" * sys.stdout.isatty(), flush=True)

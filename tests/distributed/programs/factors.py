@@ -38,17 +38,17 @@ for dtype in (DType.FLOAT32, DType.FLOAT64):
     graph = Graph({"product": MatMul(transpose_a=True)(gather(x), gather(Tanh()(dy)))})
     program = Program(make_plan(graph, device, passes=[BucketGradients()]), device, States({}, device))
     for step in range(5):
-        found = program({name: array.astype(str(dtype)) for name, array in of(rank, step).items()})["product"]
+        product = program({name: array.astype(str(dtype)) for name, array in of(rank, step).items()})["product"]
         everyone = [of(worker, step) for worker in range(size)]
-        expected = sum(one["x"].T @ np.tanh(one["dy"]) for one in everyone)
+        expected = sum(factors["x"].T @ np.tanh(factors["dy"]) for factors in everyone)
         # A sum of so many products of numbers below 5, each rounded once.
-        np.testing.assert_allclose(found, expected, rtol=0, atol=5 * size * MOST * float(np.finfo(str(dtype)).eps))
-        assert len(set(workers.all_gather_bytes(found.tobytes()))) == 1
+        np.testing.assert_allclose(product, expected, rtol=0, atol=5 * size * MOST * float(np.finfo(str(dtype)).eps))
+        assert len(set(workers.all_gather_bytes(product.tobytes()))) == 1
     with workers.silence():  # one worker by itself: the rows of the others are zeros
         if workers.is_first:
-            found = program({name: array.astype(str(dtype)) for name, array in of(0, 0).items()})["product"]
+            product = program({name: array.astype(str(dtype)) for name, array in of(0, 0).items()})["product"]
             alone = of(0, 0)
-            np.testing.assert_allclose(found, alone["x"].T @ np.tanh(alone["dy"]), rtol=0, atol=1e-4)
+            np.testing.assert_allclose(product, alone["x"].T @ np.tanh(alone["dy"]), rtol=0, atol=1e-4)
 if workers.is_first:
     print("all agree", flush=True)
 leave(0)

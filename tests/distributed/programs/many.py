@@ -9,28 +9,28 @@ import netspec
 from netspec.distributed import join
 from netspec.distributed.communicators import mpi
 
-made: list[str] = []
+created: list[str] = []
 
 
 class Counted(mpi.MpiCommunicator):
     """Tells of what MPI gives."""
 
     def __init__(self, *members: Any) -> None:
-        made.append("a communicator")
+        created.append("a communicator")
         super().__init__(*members)
 
     def share_memory(self, nbytes: int) -> Any:
         before = len(self._windows)
         actual = super().share_memory(nbytes)
-        made.extend(["memory"] * (len(self._windows) - before))
+        created.extend(["memory"] * (len(self._windows) - before))
         return actual
 
 
 mpi.MpiCommunicator = Counted  # type: ignore[assignment, misc]
 first, counts = join(), list[int]()
 for number in range(3):
-    for one in json.loads(Path(sys.argv[1]).read_text()):
-        netspec.train(one["spec"], run_dir=Path(one["run_dir"]) / str(number))
-    counts.append(len(made))
+    for job in json.loads(Path(sys.argv[1]).read_text()):
+        netspec.train(job["spec"], run_dir=Path(job["run_dir"]) / str(number))
+    counts.append(len(created))
 if first.is_first:
-    print(json.dumps({"counts": counts, "made": sorted(set(made))}))
+    print(json.dumps({"counts": counts, "made": sorted(set(created))}))

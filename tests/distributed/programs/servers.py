@@ -80,7 +80,7 @@ def work(group: Communicator, mates: Communicator, parallel: ParameterServer) ->
         actual = client.wait_to_continue(done + 1, stop=wishes, snapshot=wishes and client.snapshot == NEVER)
         ahead = max(ahead, client.step - done)
         done = client.step
-        pieces = {float(one) for part in actual for one in np.unique(part)}
+        pieces = {float(value) for part in actual for value in np.unique(part)}
         assert len(pieces) == 1, "each fetch is one state of the whole net"
         if parallel.mode == "synchronous":
             assert pieces == {0.25 * done * (done + 1)}  # the mean is that of one worker, whoever was dropped
@@ -117,7 +117,7 @@ def lead(times: Sequence[Sequence[Sequence[float]]]) -> int:
     actual = 0
     for started, _ in times:
         for done, at in enumerate(started):
-            slowest = min(sum(one < at for one in pushed) for _, pushed in times)
+            slowest = min(sum(time < at for time in pushed) for _, pushed in times)
             actual = max(actual, done - slowest)
     return actual
 

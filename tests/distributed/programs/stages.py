@@ -126,11 +126,11 @@ def apart(text: str, samples: int, *, interleaved: bool) -> float:
     net, loop, workers = load_net(yaml.safe_load(text)), LoopSpec(max_steps=STEPS, accumulate=PARTS), world()
     solver = SOLVERS.parse({"type": "SGD", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01})
     assert isinstance(solver, SolverSpec)
-    how = PipelineConfig(
+    config = PipelineConfig(
         workers.size, workers.rank, PARTS, interleaved, balance_stages(net, workers.size, 2, DType.FLOAT64)
     )
     inputs = synthetic_inputs(net, samples)
-    many = Compiler(net, solver=solver, dtype=DType.FLOAT64, distribution=PipelinePlan(how), device="cpu")
+    many = Compiler(net, solver=solver, dtype=DType.FLOAT64, distribution=PipelinePlan(config), device="cpu")
     actual = pipeline_config(many, inputs, samples)
     if not workers.is_first:
         return 0.0

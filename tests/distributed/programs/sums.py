@@ -45,33 +45,33 @@ for name in NAMES:
     for number, array in enumerate(arrays):
         everyone = [split(name, of(worker)[number]) for worker in range(size)]
         expected = everyone[0].copy()
-        for one in everyone[1:]:
-            expected += one
+        for of_worker in everyone[1:]:
+            expected += of_worker
         if name in EPSILON:  # each number is rounded once, and their sum
-            rounded = sum(abs(one) for one in everyone) + abs(expected)
+            rounded = sum(abs(array) for array in everyone) + abs(expected)
             assert (abs(array - expected) <= 1.01 * EPSILON[name] * rounded + 1e-7).all()
         else:  # in the order of ranks, to the bit
             np.testing.assert_array_equal(array, expected)
-    told = b"".join(array.tobytes() for array in arrays)
-    assert len(set(workers.all_gather_bytes(told))) == 1
+    received = b"".join(array.tobytes() for array in arrays)
+    assert len(set(workers.all_gather_bytes(received))) == 1
 
 # Many under way, looked after and joined in another order on each worker.
 many = [of(rank, number) for number in range(6)]
-made = [compressed_all_reduce(workers, "in_full", arrays).start() for arrays in many]
+pending = [compressed_all_reduce(workers, "in_full", arrays).start() for arrays in many]
 for number in np.random.default_rng(rank).permutation(6):
-    made[number - 1].advance()
-    made[number].wait()
+    pending[number - 1].advance()
+    pending[number].wait()
 for number, arrays in enumerate(many):
-    for place, array in enumerate(arrays):
+    for index, array in enumerate(arrays):
         np.testing.assert_allclose(
-            array, sum(of(worker, number)[place] for worker in range(size)), rtol=1e-6, atol=1e-6
+            array, sum(of(worker, number)[index] for worker in range(size)), rtol=1e-6, atol=1e-6
         )
 
 # What each has goes to the first one, and comes back.
-mine = np.full((2, 3), rank, np.float64)
-stacked = workers.gather(mine)
+block = np.full((2, 3), rank, np.float64)
+stacked = workers.gather(block)
 assert (stacked is None) == (rank > 0)
-np.testing.assert_array_equal(workers.scatter(stacked, mine), mine)
+np.testing.assert_array_equal(workers.scatter(stacked, block), block)
 if workers.is_first:
     np.testing.assert_array_equal(stacked[:, 0, 0], np.arange(size))
     print("all agree", flush=True)

@@ -39,7 +39,7 @@ def train(spec: str, parallel: str, folder: Path, *, resume: bool = False) -> di
     graph = run(spec, changes, run_dir=folder, resume=resume, listeners=[listen])
     if world().is_first:
         newest = read_checkpoint(max((graph.run_dir / "checkpoints").glob("*.h5")))
-        actual |= {"states": digest(newest.states), "own": [digest(one) for one in newest.own]}
+        actual |= {"states": digest(newest.states), "own": [digest(states) for states in newest.own]}
         actual |= {"names": sorted(newest.states), "test": graph.test and graph.test.loss}
     return actual
 

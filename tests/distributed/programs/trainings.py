@@ -16,16 +16,16 @@ from netspec.distributed import join
 from netspec.distributed.monitoring.activity import ACTIVITY
 from netspec.errors import NetspecError
 
-for one in json.loads(Path(sys.argv[1]).read_text()):
-    if (of := one.pop("of", None)) is not None:
+for job in json.loads(Path(sys.argv[1]).read_text()):
+    if (of := job.pop("of", None)) is not None:
         if join().is_first:
-            run = Path(shutil.copytree(of, one["run_dir"]))
+            run = Path(shutil.copytree(of, job["run_dir"]))
             (run / "weights.h5").unlink()
             max((run / "checkpoints").iterdir()).unlink()
         join().barrier()
     try:
-        netspec.train(one.pop("spec"), **one)
+        netspec.train(job.pop("spec"), **job)
     except NetspecError as error:
         assert ACTIVITY.gives_up_at == inf, "workers would wait no more in what comes next"
         if join().is_first:
-            print(json.dumps({"run": one["run_dir"], "error": error.render()}))
+            print(json.dumps({"run": job["run_dir"], "error": error.render()}))

@@ -21,9 +21,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     counts: dict[str, Counter[str]] = {}
     for state in ("passed", "skipped", "failed"):
         for report in terminalreporter.stats.get(state, []):
-            _, marker, rest = report.nodeid.partition("::OnnxBackend")
+            _, marker, case = report.nodeid.partition("::OnnxBackend")
             if marker:
-                counts.setdefault(rest.partition("ModelTest")[0], Counter())[state] += 1
+                counts.setdefault(case.partition("ModelTest")[0], Counter())[state] += 1
     for suite, states in sorted(counts.items()):
         total = states.total()
         terminalreporter.write_line(

@@ -41,7 +41,7 @@ def run(case: TestCase, suite: str) -> Result:
         prepared = backend_of(suite).prepare(model)
         for inputs, expected in case.data_sets or _stored(Path(case.model_dir or "")):
             results = prepared.run([_array(model_input) for model_input in inputs])
-            Runner.assert_similar_outputs([_array(one) for one in expected], results, case.rtol, case.atol)
+            Runner.assert_similar_outputs([_array(tensor) for tensor in expected], results, case.rtol, case.atol)
     except Exception as error:
         return Result(case.name, operators, _reason(error))
     return Result(case.name, operators, "")
@@ -103,12 +103,12 @@ def report(results: Sequence[Result]) -> str:
 
 def pending(results: Sequence[Result]) -> str:
     """What fails and is not excluded for good, by reason."""
-    known = [exclusion for exclusion in exclusions() if exclusion.origin == EXCLUDED]
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    excluded = [exclusion for exclusion in exclusions() if exclusion.origin == EXCLUDED]
+    cases_by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for result in results:
-        if result.error and not any(entry.covers(result.case) for entry in known):
-            found[result.error].append(result.case)
-    entries = [{"reason": reason, "cases": sorted(found[reason])} for reason in sorted(found)]
+        if result.error and not any(entry.covers(result.case) for entry in excluded):
+            cases_by_reason[result.error].append(result.case)
+    entries = [{"reason": reason, "cases": sorted(cases_by_reason[reason])} for reason in sorted(cases_by_reason)]
     head = "# Written by `python -m tests.exchange.backend.report --write`: what netspec does not pass yet, and why."
     return f"{head}\n" + yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=118)
 

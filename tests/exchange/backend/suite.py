@@ -83,9 +83,9 @@ class Exclusion:
 def exclusions() -> tuple[Exclusion, ...]:
     """The tables `excluded.yaml` and `pending.yaml`."""
     return tuple(
-        Exclusion(one["reason"], tuple(one["cases"]), one.get("outside", False), path)
+        Exclusion(entry["reason"], tuple(entry["cases"]), entry.get("outside", False), path)
         for path in (EXCLUDED, PENDING)
-        for one in yaml.safe_load(path.read_text(encoding="utf-8")) or ()
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8")) or ()
     )
 
 

@@ -290,8 +290,8 @@ def expected_of(path: Path) -> str:
 
 REAL = [
     path
-    for place in (FILES, Path(os.environ["NETSPEC_MODELS"]) if "NETSPEC_MODELS" in os.environ else None)
-    for path in sorted(place.rglob("*") if place is not None else ())
+    for root in (FILES, Path(os.environ["NETSPEC_MODELS"]) if "NETSPEC_MODELS" in os.environ else None)
+    for path in sorted(root.rglob("*") if root is not None else ())
     if path.suffix in (".onnx", ".h5", ".keras", ".hdf5", ".caffemodel", ".npz", ".binaryproto", ".prototxt")
 ]
 

@@ -117,8 +117,8 @@ def test_scans_over_batches_of_sequences_are_unrolled(lengths: str, tmp_path: Pa
     """Opset 8: a Scan of whole sequences, several of them, of which none is shorter."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "sp"]
     inside = graph([node("Sub", "p s", "t"), node("Identity", "t", "u")], infos, "t u")
-    for one in inside.output:
-        one.type.tensor_type.shape.dim.add().dim_value = 4
+    for output in inside.output:
+        output.type.tensor_type.shape.dim.add().dim_value = 4
     scan = helper.make_node("Scan", [lengths, "z", "x"], ["y", "all"], body=inside, num_scan_inputs=1, directions=[1])
     proto = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], (2, 5, 4), opset=8, five=ints(5, 5))
     proto.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))

@@ -89,11 +89,11 @@ def attention(*between: str, bias: bool = True, guard: bool = False) -> onnx.Mod
 
     With `guard` softmax is 0 where it is no number.
     """
-    seen = ["i = IsNaN a", "g = Where i zero a", "w = MatMul g vh"] if guard else ["w = MatMul a vh"]
+    steps = ["i = IsNaN a", "g = Where i zero a", "w = MatMul g vh"] if guard else ["w = MatMul a vh"]
     nodes = [
         *heads("q", "v", bias=bias), *heads("k", bias=bias)[:-1],
         *chain("kt = Transpose kr", Transpose={"perm": [0, 2, 3, 1]}), *chain(*between),
-        *chain("a = Softmax p", *seen, Softmax={"axis": -1}), *BEHIND,
+        *chain("a = Softmax p", *steps, Softmax={"axis": -1}), *BEHIND,
     ]  # fmt: skip
     return model(nodes, ("N", T, 6), **PROJECTED, **CHOSEN)
 
@@ -150,10 +150,10 @@ LOOK = [
 ]
 
 
-def of_one_product(how: str) -> onnx.ModelProto:
+def of_one_product(exporter: str) -> onnx.ModelProto:
     """Attention whose queries, keys and values are parts of one product, as PyTorch, timm and GPT-2 take it apart."""
     nodes = []
-    if how == "PyTorch":  # steps in front of samples
+    if exporter == "PyTorch":  # steps in front of samples
         nodes += chain("f = Transpose x", "m = MatMul f wi", "d = Add bi m", "r = Reshape d parts",
                        "u = Unsqueeze r zero", Transpose={"perm": [1, 0, 2]})  # fmt: skip
         nodes += chain("t = Transpose u", "c = Squeeze t third", Transpose={"perm": [3, 1, 2, 0, 4]})
@@ -165,15 +165,15 @@ def of_one_product(how: str) -> onnx.ModelProto:
         nodes += chain("g = Gemm of wo bo", "b = Reshape g back", "y = Transpose b", Transpose={"perm": [1, 0, 2]})
         return model(nodes, (2, T, 6), **WIDE)
     nodes += chain("m = MatMul x wi", "d = Add bi m")
-    if how in ("timm", "Paddle", "unbound"):
+    if exporter in ("timm", "Paddle", "unbound"):
         nodes += chain("r = Reshape d five", "t = Transpose r", Transpose={"perm": [2, 0, 3, 1, 4]})
-        if how == "unbound":
+        if exporter == "unbound":
             nodes.append(onnx.helper.make_node("Split", ["t", "ones"], ["q", "k", "v"], axis=0))
         for k, name in enumerate("qkv"):
-            if how == "timm":
+            if exporter == "timm":
                 nodes += chain(f"{name}h = Gather t at{k}", Gather={"axis": 0})
                 continue
-            nodes += chain(f"{name} = Slice t from{k} from{k + 1} zero") if how == "Paddle" else []
+            nodes += chain(f"{name} = Slice t from{k} from{k + 1} zero") if exporter == "Paddle" else []
             nodes += chain(f"{name}h = Squeeze {name} zero")
     else:
         nodes.append(onnx.helper.make_node("Split", ["d", "eq"], ["q", "k", "v"], axis=2))
@@ -210,10 +210,10 @@ MADE: dict[str, tuple[onnx.ModelProto, list[str]]] = {
     "heads": (attention("s = MatMul qh kt", "p = Div s root"),
               ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]),
     **{
-        f"one product as {how} has it": (
-            of_one_product(how), ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]
+        f"one product as {exporter} has it": (
+            of_one_product(exporter), ["{name: y, type: MultiHeadAttention, num_heads: 3, key_dim: 4}"]
         )
-        for how in ("PyTorch", "timm", "Paddle", "unbound", "GPT-2")
+        for exporter in ("PyTorch", "timm", "Paddle", "unbound", "GPT-2")
     },
     "one node": (as_one_node(), [ONE_NODE]),
     "one node, heads apart": (as_one_node(separate=True), [ONE_NODE]),

@@ -58,8 +58,8 @@ def test_layers_are_named_after_the_modules_that_the_exporter_records(tmp_path: 
         node("Relu", "x", "a", name="node_relu"), node("Tanh", "a", "b", name="node_tanh"),
         node("Sigmoid", "b", "c", name="node_sigmoid"), node("Abs", "c", "d", name="node_abs"), node("Relu", "d"),
     ]  # fmt: skip
-    for one in nodes[:4]:
-        one.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes[one.name])
+    for proto in nodes[:4]:
+        proto.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes[proto.name])
     _, text = imported(model(nodes), tmp_path)
     assert [line.split(",")[0] for line in layers_of(text)] == [
         "{name: encoder/layers.0/act/Relu", "{name: encoder.layers.0/Tanh", "{name: node_sigmoid", "{name: node_abs",

@@ -295,7 +295,7 @@ def test_a_layer_norm_behind_many_sums_is_found(tmp_path: Path) -> None:
         nodes += chain(f"s{k} = Sigmoid {last}", f"m{k} = Mul s{k} {last}", f"a{k} = Add {last} m{k}")
         last = f"a{k}"
     behind = layer_norm("Pow d two", *chain("n = Div d r", "o = Mul n g", "y = Add o b"))
-    for one in behind:
-        one.input[:] = [last if name == "x" else name for name in one.input]
+    for proto in behind:
+        proto.input[:] = [last if name == "x" else name for name in proto.input]
     _, text = imported(model([*nodes, *behind], ("N", 3, 5), **LN, g=G, b=B), tmp_path)
     assert "type: LayerNormalization" in text

@@ -54,7 +54,7 @@ def test_convolutions_of_8_bits_are_exact(tmp_path: Path) -> None:
     nodes = [QUANTIZE, node("QLinearConv", "q xs xz w ws wz ys yz b", "p", pads=[1, 0, 1, 2], strides=[2, 1]), BACK]
     proto = model(nodes, w=KERNEL, b=random.integers(-99, 99, 4).astype("int32"), **SCALES)
     net, text = imported(proto, tmp_path)
-    assert all(said in text for said in ("type: QLinearConv", "strides: [2, 1]", "padding: [[1, 1], [0, 2]]"))
+    assert all(line in text for line in ("type: QLinearConv", "strides: [2, 1]", "padding: [[1, 1], [0, 2]]"))
     same(proto, net, X)
 
 

@@ -18,15 +18,15 @@ OTHER = RANDOM.normal(size=(2, 4, 6))
 
 def softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(-1, keepdims=True))
-    made: np.ndarray = e / e.sum(-1, keepdims=True)
-    return made
+    probabilities: np.ndarray = e / e.sum(-1, keepdims=True)
+    return probabilities
 
 
 def weights(features: int = 6, heads: int = 2, size: int = 3) -> dict[str, Any]:
     shapes = dict.fromkeys(("query", "key", "value"), (features, heads, size))
-    made = {f"{name}/kernel": RANDOM.normal(size=shape) for name, shape in shapes.items()}
-    made |= {f"{name}/bias": RANDOM.normal(size=shape[1:]) for name, shape in shapes.items()}
-    return made | {
+    arrays = {f"{name}/kernel": RANDOM.normal(size=shape) for name, shape in shapes.items()}
+    arrays |= {f"{name}/bias": RANDOM.normal(size=shape[1:]) for name, shape in shapes.items()}
+    return arrays | {
         "attention_output/kernel": RANDOM.normal(size=(heads, size, features)),
         "attention_output/bias": RANDOM.normal(size=features),
     }
@@ -102,7 +102,7 @@ def test_causal_mask_hides_later_steps(fields, states, dtype):
     x = X.astype(dtype)
     changed = x.copy()
     changed[:, 3:] = 1e4
-    before, after = (layer(fields, one, one, **states).y for one in (x, changed))
+    before, after = (layer(fields, values, values, **states).y for values in (x, changed))
     np.testing.assert_array_equal(before[:, :3], after[:, :3])  # to the last bit
     assert not np.allclose(before[:, 3:], after[:, 3:])
     dy = np.zeros_like(before)
@@ -172,11 +172,11 @@ def test_attention_error_messages(fields, shapes, message):
 
 def test_sine_position_encoding():
     y = layer({"type": "SinePositionEncoding"}, np.zeros((2, 7, 6))).y
-    for place in range(7):
+    for position in range(7):
         for i in range(3):
-            angle = place / 10000 ** (2 * i / 6)
-            np.testing.assert_allclose(y[:, place, 2 * i], np.sin(angle), atol=1e-15)
-            np.testing.assert_allclose(y[:, place, 2 * i + 1], np.cos(angle), atol=1e-15)
+            angle = position / 10000 ** (2 * i / 6)
+            np.testing.assert_allclose(y[:, position, 2 * i], np.sin(angle), atol=1e-15)
+            np.testing.assert_allclose(y[:, position, 2 * i + 1], np.cos(angle), atol=1e-15)
 
 
 def test_position_embedding_is_shared_by_samples():
@@ -211,6 +211,6 @@ def test_rotary_scaling_factor_stretches_positions():
 
 def test_rotary_embedding_of_a_prefix():
     lengths = [2, 3, 5]
-    made = [layer("SinePositionEncoding", np.zeros((1, length, 4))).y for length in lengths]
-    for shorter, longer in pairwise(made):
+    encodings = [layer("SinePositionEncoding", np.zeros((1, length, 4))).y for length in lengths]
+    for shorter, longer in pairwise(encodings):
         np.testing.assert_array_equal(longer[:, : shorter.shape[1]], shorter)

@@ -133,9 +133,11 @@ def test_depthwise_convolution_convolves_each_channel_separately():
     fields = {"kernel_size": 3, "strides": 2, "padding": "same", "use_bias": False}
     y = layer({"type": "DepthwiseConv2D", "depth_multiplier": 2, **fields}, x, kernel=kernel).y
     for channel in range(3):
-        own = slice(2 * channel, 2 * channel + 2)
-        result = layer({"type": "Conv2D", "filters": 2, **fields}, x[:, channel : channel + 1], kernel=kernel[own]).y
-        np.testing.assert_allclose(y[:, own], result, rtol=1e-12)
+        filters = slice(2 * channel, 2 * channel + 2)
+        result = layer(
+            {"type": "Conv2D", "filters": 2, **fields}, x[:, channel : channel + 1], kernel=kernel[filters]
+        ).y
+        np.testing.assert_allclose(y[:, filters], result, rtol=1e-12)
 
 
 def test_separable_convolution_is_depthwise_then_pointwise():

@@ -24,9 +24,9 @@ def built(*layers: dict[str, Any]) -> NetGraph:
 
 
 def masks(*layers: dict[str, Any]) -> dict[str, np.ndarray]:
-    one = built(*layers)
-    actual = evaluate(list(one.masks.values()), {"text": TEXT, "valid": (TEXT > 1).astype(np.int32)})
-    return dict(zip(one.masks, actual, strict=True))
+    net = built(*layers)
+    actual = evaluate(list(net.masks.values()), {"text": TEXT, "valid": (TEXT > 1).astype(np.int32)})
+    return dict(zip(net.masks, actual, strict=True))
 
 
 PASSING: list[dict[str, Any]] = [
@@ -58,9 +58,9 @@ def test_layers_that_drop_a_mask(fields: dict[str, Any]) -> None:
 
 
 def test_mask_of_a_value_shared_by_two_layers() -> None:
-    one = built({"name": "same", "type": "Identity"}, {"name": "shaped", "type": "Reshape", "target_shape": [4, 6]})
-    assert one.values["shaped"] is one.values["same"] is one.values["words"]
-    assert one.masks.keys() == {"words", "same"}
+    net = built({"name": "same", "type": "Identity"}, {"name": "shaped", "type": "Reshape", "target_shape": [4, 6]})
+    assert net.values["shaped"] is net.values["same"] is net.values["words"]
+    assert net.masks.keys() == {"words", "same"}
 
 
 def test_mask_input_replaces_the_computed_mask() -> None:
@@ -108,11 +108,11 @@ ATTENTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", ATTENTIONS, ids=lambda fields: "-".join(map(str, fields.values())))
 def test_attention_ignores_masked_steps(fields: dict[str, Any]) -> None:
-    one = built({"name": "it", **fields})
-    states = {name: RANDOM.normal(size=info.value.shape).astype("float32") for name, info in one.builder.states.items()}
-    (before,) = evaluate([one.values["it"]], {"text": TEXT, **states})
+    net = built({"name": "it", **fields})
+    states = {name: RANDOM.normal(size=info.value.shape).astype("float32") for name, info in net.builder.states.items()}
+    (before,) = evaluate([net.values["it"]], {"text": TEXT, **states})
     states["words/embeddings"][0] = 1e4
-    (after,) = evaluate([one.values["it"]], {"text": TEXT, **states})
+    (after,) = evaluate([net.values["it"]], {"text": TEXT, **states})
     np.testing.assert_array_equal(after[TEXT != 0], before[TEXT != 0])
 
 
@@ -136,12 +136,12 @@ def test_activity_penalty_is_a_mean_over_samples() -> None:
 
 def test_reversible_embedding_shares_its_table() -> None:
     fields = {"type": "ReversibleEmbedding", "input_dim": 5, "output_dim": 6}
-    one = built(
+    net = built(
         {"name": "table", **fields, "from": "text"}, {"name": "scores", **fields, "share": "table", "reverse": True}
     )
-    assert {name for name in one.builder.states if name.startswith(("table", "scores"))} == {"table/embeddings"}
+    assert {name for name in net.builder.states if name.startswith(("table", "scores"))} == {"table/embeddings"}
     table = RANDOM.normal(size=(5, 6)).astype("float32")
-    vectors, scores = evaluate([one.values["table"], one.values["scores"]], {"text": TEXT, "table/embeddings": table})
+    vectors, scores = evaluate([net.values["table"], net.values["scores"]], {"text": TEXT, "table/embeddings": table})
     np.testing.assert_allclose(scores, vectors @ table.T, rtol=1e-5)
 
 
@@ -156,11 +156,11 @@ def test_padding_does_not_change_losses_and_metrics() -> None:
         "losses": [{"type": "SparseCategoricalCrossentropy", "from_logits": True}],
         "metrics": [{"type": "SparseCategoricalAccuracy"}],
     }
-    one = build(load_net({"netspec": 1, "inputs": inputs, "layers": layers, **judged}), 3, training=True)
-    states = {name: RANDOM.normal(size=info.value.shape).astype("float32") for name, info in one.builder.states.items()}
-    quantities = [*one.losses.values(), *(total for _, totals in one.metrics.values() for total in totals)]
-    said = RANDOM.integers(0, 5, TEXT.shape).astype(np.int32)
-    before = evaluate(quantities, {"text": TEXT, "next": said, **states})
-    after = evaluate(quantities, {"text": TEXT, "next": np.where(TEXT != 0, said, 1).astype(np.int32), **states})
+    net = build(load_net({"netspec": 1, "inputs": inputs, "layers": layers, **judged}), 3, training=True)
+    states = {name: RANDOM.normal(size=info.value.shape).astype("float32") for name, info in net.builder.states.items()}
+    quantities = [*net.losses.values(), *(total for _, totals in net.metrics.values() for total in totals)]
+    next_words = RANDOM.integers(0, 5, TEXT.shape).astype(np.int32)
+    before = evaluate(quantities, {"text": TEXT, "next": next_words, **states})
+    after = evaluate(quantities, {"text": TEXT, "next": np.where(TEXT != 0, next_words, 1).astype(np.int32), **states})
     np.testing.assert_array_equal(before, after)
     assert before[-1] == (TEXT != 0).sum()

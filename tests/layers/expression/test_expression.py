@@ -97,9 +97,9 @@ def test_expression_compiles_to_one_fused_node():
     builder = Builder(False, DType.FLOAT32)
     x, y = (Input(name, TensorType((3, 5), DType.FLOAT32))() for name in "xy")
     with in_scope(builder.enter(spec, "it")):
-        made = spec.build(builder, x, y)
+        result = spec.build(builder, x, y)
     passes = (FoldConstants(), CommonSubexpressions(), FuseElementwise(lambda *_: True))
-    graph = run_passes(Graph({"y": made}), passes)
+    graph = run_passes(Graph({"y": result}), passes)
     assert len([node for node in graph.nodes() if not node.op.traits.source]) == 1
 
 
@@ -128,7 +128,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "offset", "message"), WRONG, ids=[one[0] for one in WRONG])
+@pytest.mark.parametrize(("text", "offset", "message"), WRONG, ids=[case[0] for case in WRONG])
 def test_expression_errors_have_an_offset(text, offset, message):
     from netspec.layers.expression.formula import GraphFormula
 

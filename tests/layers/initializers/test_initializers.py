@@ -41,9 +41,9 @@ UNBOUNDED = {"RandomNormal"}
 
 def draw(fields: str | dict[str, Any], shape: tuple[int, ...] = SHAPE, seed: int = 1, name: str = "w") -> np.ndarray:
     spec: Any = INITIALIZERS.parse(fields)
-    made = spec.sample(seed, name, shape, "float64")
-    assert isinstance(made, np.ndarray)
-    return made
+    sample = spec.sample(seed, name, shape, "float64")
+    assert isinstance(sample, np.ndarray)
+    return sample
 
 
 def test_every_initializer_is_tested_here():
@@ -159,10 +159,10 @@ def test_positive_weights_of_an_output_sum_to_one(shape, inputs):
 
 def test_sparse_gaussian_keeps_the_given_number_of_outputs():
     numbers = draw({"type": "RandomNormal", "stddev": 0.5, "sparse": 8}, (2000, 40))
-    kept = numbers != 0
+    nonzero = numbers != 0
     # 80000 coins of probability 1/5: the deviation of their mean is 0.0014; five of them.
-    assert kept.mean() == pytest.approx(8 / 40, abs=0.007)
-    assert numbers[kept].std() == pytest.approx(0.5, rel=0.03)
+    assert nonzero.mean() == pytest.approx(8 / 40, abs=0.007)
+    assert numbers[nonzero].std() == pytest.approx(0.5, rel=0.03)
     assert (draw({"type": "RandomNormal", "sparse": 3}, (40, 200, 3, 3)) != 0).mean() == pytest.approx(
         3 / 40, abs=0.007
     )
@@ -244,9 +244,9 @@ KERAS_STFT = [
 
 @pytest.mark.parametrize(("fields", "expected"), KERAS_STFT)
 def test_stft_matches_keras(fields, expected):
-    wanted = np.array(expected)[:, None]
-    made = draw({"type": "STFT", **fields}, wanted.shape)
-    np.testing.assert_allclose(made, wanted, rtol=1e-11, atol=1e-15)  # recorded to 12 digits
+    kernel = np.array(expected)[:, None]
+    actual = draw({"type": "STFT", **fields}, kernel.shape)
+    np.testing.assert_allclose(actual, kernel, rtol=1e-11, atol=1e-15)  # recorded to 12 digits
 
 
 def test_stft_convolution_is_a_fourier_transform():

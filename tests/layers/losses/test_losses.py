@@ -92,8 +92,8 @@ def test_squared_and_absolute_errors_are_means_over_all_elements():
 
 def test_column_and_vector_are_not_broadcast():
     a, b = RANDOM.normal(size=(4, 1)), RANDOM.normal(size=4)
-    for one, other in ((a, b), (b, a)):
-        assert loss("MeanSquaredError", one, other).y == pytest.approx(((a[:, 0] - b) ** 2).mean(), rel=1e-12)
+    for prediction, other in ((a, b), (b, a)):
+        assert loss("MeanSquaredError", prediction, other).y == pytest.approx(((a[:, 0] - b) ** 2).mean(), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_reductions_of_weighted_losses():
         "sum": losses.sum(),
         "mean_with_sample_weight": losses.sum() / WEIGHTS.sum(),
     }
-    for reduction, wanted in expected.items():
+    for reduction, value in expected.items():
         for weight in (WEIGHTS, WEIGHTS[:, None], np.repeat(WEIGHTS[:, None], 3, 1)):
-            assert squares(reduction, weight) == pytest.approx(wanted, rel=1e-12), reduction
+            assert squares(reduction, weight) == pytest.approx(value, rel=1e-12), reduction
 
 
 def test_masked_elements_are_left_out_of_means():
@@ -150,8 +150,8 @@ def test_masked_elements_are_left_out_of_means():
     expected = {"sum_over_batch_size": losses.sum() / 3, "mean": losses.sum() / 3, "full": losses.sum() / 4,
                 "batch_size": losses.sum() / 4, "sum": losses.sum(),
                 "mean_with_sample_weight": losses.sum() / 3}  # fmt: skip
-    for reduction, wanted in expected.items():
-        assert squares(reduction, mask=mask) == pytest.approx(wanted, rel=1e-12), reduction
+    for reduction, value in expected.items():
+        assert squares(reduction, mask=mask) == pytest.approx(value, rel=1e-12), reduction
     assert squares("mean", WEIGHTS, mask) == pytest.approx((losses * WEIGHTS).sum() / 3, rel=1e-12)
     assert squares("mean_with_sample_weight", WEIGHTS, mask) == pytest.approx(
         (losses * WEIGHTS).sum() / (WEIGHTS * mask).sum(), rel=1e-12
@@ -210,7 +210,7 @@ def test_label_smoothing_of_indices_matches_vectors():
         sparse = loss({"type": "SparseCategoricalCrossentropy", **fields}, values, LABELS)
         dense = loss({"type": "CategoricalCrossentropy", **fields}, values, np.eye(3)[LABELS])
         assert sparse.y == pytest.approx(dense.y, rel=1e-12)
-        first, second = (one.gradient(np.ones(()))[0] for one in (sparse, dense))
+        first, second = (applied.gradient(np.ones(()))[0] for applied in (sparse, dense))
         np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-15)
 
 
@@ -303,8 +303,8 @@ def test_equal_embeddings_have_a_finite_gradient():
 def test_triplet_loss_matches_pytorch(p, swap):
     anchor, positive, negative = RANDOM.normal(size=(3, 5, 4))
 
-    def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.asarray((np.abs(one - other + 1e-6) ** p).sum(axis=-1) ** (1 / p))
+    def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.asarray((np.abs(a - b + 1e-6) ** p).sum(axis=-1) ** (1 / p))
 
     far = distance(anchor, negative)
     far = np.minimum(far, distance(positive, negative)) if swap else far
@@ -382,8 +382,8 @@ def test_multi_label_margin_stops_at_the_first_negative_class():
 
 def test_net_value_as_loss():
     prediction, target = RANDOM.normal(size=(2, 5, 3))
-    made, expected = loss("Value", (prediction - target) ** 2), loss("MeanSquaredError", prediction, target)
-    assert made.y == pytest.approx(expected.y, rel=1e-12)
+    actual, expected = loss("Value", (prediction - target) ** 2), loss("MeanSquaredError", prediction, target)
+    assert actual.y == pytest.approx(expected.y, rel=1e-12)
     weight = RANDOM.uniform(0.1, 1, 5)
     fields = {"type": "Value", "reduction": "mean_with_sample_weight"}
     assert loss(fields, target[:, 0], weight=weight).y == pytest.approx(

@@ -11,8 +11,8 @@ RANDOM = np.random.default_rng(6)
 COMPLEX = RANDOM.normal(size=(2, 6, 3, 2))
 
 
-def of_parts(made: np.ndarray) -> np.ndarray:
-    return made[..., 0] + 1j * made[..., 1]
+def of_parts(pairs_of_parts: np.ndarray) -> np.ndarray:
+    return pairs_of_parts[..., 0] + 1j * pairs_of_parts[..., 1]
 
 
 @pytest.mark.parametrize("n", [None, 4, 9])

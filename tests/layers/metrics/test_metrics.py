@@ -83,13 +83,13 @@ IMPORTANCE = RANDOM.uniform(0.5, 2, 40)
 def test_confusion_counts_at_each_threshold(thresholds, weight):
     factor = np.ones((40, 1)) if weight is None else weight[:, None]
     several = thresholds if isinstance(thresholds, list) else [thresholds]
-    for name, right, said in (("TruePositives", 1, 1), ("FalsePositives", 0, 1), ("TrueNegatives", 0, 0),
+    for name, right, positive in (("TruePositives", 1, 1), ("FalsePositives", 0, 1), ("TrueNegatives", 0, 0),
                               ("FalseNegatives", 1, 0)):  # fmt: skip
         actual = metric({"type": name, "thresholds": thresholds}, SHARES, YES, weight=weight).figure()
         for threshold in several:
-            expected = (factor * ((right == YES) & ((threshold < SHARES) == said))).sum()
-            one = actual[f"{threshold:g}"] if isinstance(actual, dict) else actual
-            assert one == pytest.approx(expected, rel=1e-12), (name, threshold)
+            expected = (factor * ((right == YES) & ((threshold < SHARES) == positive))).sum()
+            count = actual[f"{threshold:g}"] if isinstance(actual, dict) else actual
+            assert count == pytest.approx(expected, rel=1e-12), (name, threshold)
 
 
 def test_confusion_counts_beyond_float32_are_exact():
@@ -161,8 +161,8 @@ GUESSES = RANDOM.normal(size=(50, 3))
 
 
 def test_confusion_matrix_and_report():
-    taken = GUESSES.argmax(axis=1)
-    matrix = np.array([[((i == NUMBERS) & (taken == j)).sum() for j in range(3)] for i in range(3)])
+    predicted = GUESSES.argmax(axis=1)
+    matrix = np.array([[((i == NUMBERS) & (predicted == j)).sum() for j in range(3)] for i in range(3)])
     fields = {"class_names": ["a", "b", "c"]}
     actual = metric({"type": "ConfusionMatrix", **fields}, GUESSES, NUMBERS).figure()
     assert [[actual[row][column] for column in "abc"] for row in "abc"] == matrix.tolist()
@@ -174,7 +174,7 @@ def test_confusion_matrix_and_report():
         both = 2 * precision[number] * recall[number] / (precision[number] + recall[number])
         assert report[name]["f1_score"] == pytest.approx(both, rel=1e-12)
         assert report[name]["support"] == matrix[number].sum()
-    assert report["accuracy"]["f1_score"] == pytest.approx((taken == NUMBERS).mean(), rel=1e-12)
+    assert report["accuracy"]["f1_score"] == pytest.approx((predicted == NUMBERS).mean(), rel=1e-12)
     assert report["macro average"]["recall"] == pytest.approx(recall.mean(), rel=1e-12)
     weighted = (precision * matrix.sum(axis=1)).sum() / 50
     assert report["weighted average"]["precision"] == pytest.approx(weighted, rel=1e-12)
@@ -186,10 +186,10 @@ def test_report_of_masks_has_the_iou_of_each_class():
     label[0, 0] = 255
     fields = {"axis": 1, "ignore_class": 255}
     report = metric({"type": "ClassificationReport", "iou": True, **fields}, scores, label).figure()
-    taken, known = scores.argmax(axis=1), label != 255
+    predicted, counted = scores.argmax(axis=1), label != 255
     for index in range(3):
-        both = ((taken == index) & (label == index) & known).sum()
-        either = (((taken == index) | (label == index)) & known).sum()
+        both = ((predicted == index) & (label == index) & counted).sum()
+        either = (((predicted == index) | (label == index)) & counted).sum()
         assert report[str(index)]["iou"] == pytest.approx(both / either, rel=1e-12)
     mean = metric({"type": "MeanIoU", "num_classes": 4, "sparse_y_pred": False, **fields}, scores, label).result()
     assert report["macro average"]["iou"] == pytest.approx(mean, rel=1e-6)
@@ -200,22 +200,22 @@ def test_ignored_classes_and_weights_in_a_confusion_matrix():
     labels = np.where(RANDOM.uniform(size=50) < 0.3, 255, NUMBERS)
     weight = RANDOM.uniform(0.5, 2, 50)
     actual = metric({"type": "ConfusionMatrix", "ignore_class": 255}, GUESSES, labels, weight=weight).y
-    taken = GUESSES.argmax(axis=1)
-    expected = [[(weight * ((labels == i) & (taken == j))).sum() for j in range(3)] for i in range(3)]
+    predicted = GUESSES.argmax(axis=1)
+    expected = [[(weight * ((labels == i) & (predicted == j))).sum() for j in range(3)] for i in range(3)]
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_iou_ignores_elements_of_no_class():
-    taken, label = np.array([0, 1, 1, 2, 7]), np.array([0, 1, 0, -1, 1])
-    actual = metric({"type": "MeanIoU", "num_classes": 4}, taken, label).result()
+    predicted, label = np.array([0, 1, 1, 2, 7]), np.array([0, 1, 0, -1, 1])
+    actual = metric({"type": "MeanIoU", "num_classes": 4}, predicted, label).result()
     assert actual == pytest.approx((1 / 2 + 1 / 2) / 2, rel=1e-6)
 
 
 def test_iou_of_scores_along_another_axis():
     scores, label = RANDOM.normal(size=(4, 3, 5)), RANDOM.integers(0, 3, (4, 5))
     fields = {"type": "MeanIoU", "num_classes": 3, "sparse_y_pred": False}
-    one, other = metric({**fields, "axis": 1}, scores, label), metric(fields, np.moveaxis(scores, 1, -1), label)
-    np.testing.assert_array_equal(one.y, other.y)
+    first, other = metric({**fields, "axis": 1}, scores, label), metric(fields, np.moveaxis(scores, 1, -1), label)
+    np.testing.assert_array_equal(first.y, other.y)
 
 
 def test_metrics_ignore_masked_steps():

@@ -43,10 +43,10 @@ def test_batch_normalization_training_updates_moving_averages():
     np.testing.assert_allclose(applied.updates["moving_variance"], moved, rtol=1e-12)
 
 
-@pytest.mark.parametrize("how", [{"training": False}, {"training": True, "frozen": True}])
-def test_batch_normalization_uses_moving_averages_in_inference_and_frozen_layers(how):
-    fields = {"type": "BatchNormalization", "trainable": not how.get("frozen", False), "epsilon": 0.01}
-    applied = layer(fields, X, training=how["training"], **VECTORS)
+@pytest.mark.parametrize("mode", [{"training": False}, {"training": True, "frozen": True}])
+def test_batch_normalization_uses_moving_averages_in_inference_and_frozen_layers(mode):
+    fields = {"type": "BatchNormalization", "trainable": not mode.get("frozen", False), "epsilon": 0.01}
+    applied = layer(fields, X, training=mode["training"], **VECTORS)
     scale = VECTORS["gamma"] / np.sqrt(VECTORS["moving_variance"] + 0.01)
     expected = (X - column(VECTORS["moving_mean"])) * column(scale) + column(VECTORS["beta"])
     np.testing.assert_allclose(applied.y, expected, rtol=1e-12)
@@ -134,8 +134,8 @@ def test_batch_normalization_counts_flops_per_element():
 
 @pytest.mark.parametrize("axis", [-1, 1, [1, 2], [2, 3], [1, 2, 3], [3, 1]])
 def test_layer_normalization_matches_its_definition(axis):
-    over = tuple(sorted(one % 4 for one in ([axis] if isinstance(axis, int) else axis)))
-    shape = tuple(X.shape[one] for one in over)
+    over = tuple(sorted(item % 4 for item in ([axis] if isinstance(axis, int) else axis)))
+    shape = tuple(X.shape[dimension] for dimension in over)
     gamma, beta = RANDOM.normal(size=shape), RANDOM.normal(size=shape)
     applied = layer({"type": "LayerNormalization", "axis": axis, "epsilon": 0.01}, X, gamma=gamma, beta=beta)
     column = [X.shape[index] if index in over else 1 for index in range(4)]

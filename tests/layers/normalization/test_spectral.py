@@ -25,27 +25,27 @@ def trained(fields: dict[str, Any], **states: Any) -> Any:
 
 
 def test_power_iterations_find_the_largest_singular_value():
-    one = trained({**FIELDS, "power_iterations": 60}, **STATES)
+    applied = trained({**FIELDS, "power_iterations": 60}, **STATES)
     _, values, right = np.linalg.svd(KERNEL)
-    np.testing.assert_allclose(one.y, X @ KERNEL / values[0], rtol=1e-9)
-    np.testing.assert_allclose(one.updates["dense/kernel"], KERNEL / values[0], rtol=1e-9)
-    np.testing.assert_allclose(np.abs(one.updates["vector_u"]), np.abs(right[:1]), rtol=1e-6)
+    np.testing.assert_allclose(applied.y, X @ KERNEL / values[0], rtol=1e-9)
+    np.testing.assert_allclose(applied.updates["dense/kernel"], KERNEL / values[0], rtol=1e-9)
+    np.testing.assert_allclose(np.abs(applied.updates["vector_u"]), np.abs(right[:1]), rtol=1e-6)
 
 
 def test_spectral_normalization_keeps_the_kernel_in_inference_and_frozen_layers():
     plain = X @ KERNEL
     np.testing.assert_allclose(layer(FIELDS, X, **STATES).y, plain)
     for frozen in ({**FIELDS, "trainable": False}, {**FIELDS, "layer": {**FIELDS["layer"], "trainable": False}}):
-        one = trained(frozen, **STATES)
-        np.testing.assert_allclose(one.y, plain)
-        assert one.updates == {}
+        applied = trained(frozen, **STATES)
+        np.testing.assert_allclose(applied.y, plain)
+        assert applied.updates == {}
 
 
 def test_spectral_normalization_of_a_zero_kernel():
-    one = trained(FIELDS, **{**STATES, "dense/kernel": np.zeros((4, 3))})
-    assert not one.y.any()
-    assert not one.updates["dense/kernel"].any()
-    np.testing.assert_array_equal(one.updates["vector_u"], U)
+    applied = trained(FIELDS, **{**STATES, "dense/kernel": np.zeros((4, 3))})
+    assert not applied.y.any()
+    assert not applied.updates["dense/kernel"].any()
+    np.testing.assert_array_equal(applied.updates["vector_u"], U)
 
 
 SOLVER: Any = SOLVERS.parse({"type": "SGD"})

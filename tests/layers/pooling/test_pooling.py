@@ -70,18 +70,21 @@ def windows_of(size: int, count: int) -> list[slice]:
 @pytest.mark.parametrize("sizes", [(3, 2, 4), (1, 1, 1), (6, 5, 3), (2, 5, 2), (7, 8, 1)])
 def test_adaptive_windows_partition_the_input(rank, sizes):
     x = np.random.default_rng(7).normal(size=(2, 2, 6, 5, 4)[: rank + 2])
-    wanted = sizes[:rank]
+    output_size = sizes[:rank]
     average, maximum = (
-        layer({"type": f"Adaptive{name}Pooling{rank}D", "output_size": list(wanted) if rank > 1 else wanted[0]}, x).y
+        layer(
+            {"type": f"Adaptive{name}Pooling{rank}D", "output_size": list(output_size) if rank > 1 else output_size[0]},
+            x,
+        ).y
         for name in ("Average", "Max")
     )
-    assert average.shape == maximum.shape == (2, 2, *wanted)
+    assert average.shape == maximum.shape == (2, 2, *output_size)
     axes = tuple(range(2, rank + 2))
-    for place in np.ndindex(wanted):
-        spans = [windows_of(size, count)[i] for size, count, i in zip(x.shape[2:], wanted, place, strict=True)]
+    for index in np.ndindex(output_size):
+        spans = [windows_of(size, count)[i] for size, count, i in zip(x.shape[2:], output_size, index, strict=True)]
         under = x[(slice(None), slice(None), *spans)]
-        np.testing.assert_allclose(average[(..., *place)], under.mean(axes), rtol=1e-12)
-        np.testing.assert_array_equal(maximum[(..., *place)], under.max(axes))
+        np.testing.assert_allclose(average[(..., *index)], under.mean(axes), rtol=1e-12)
+        np.testing.assert_array_equal(maximum[(..., *index)], under.max(axes))
 
 
 @pytest.mark.parametrize("function", ["max", "average"])
@@ -158,17 +161,17 @@ def test_gradients_of_overlapping_windows_are_summed():
 
 
 def test_max_pooling_of_nan_is_nan():
-    for place in range(4):
+    for position in range(4):
         x = np.zeros(4)
-        x[place] = np.nan
+        x[position] = np.nan
         assert np.isnan(layer("MaxPooling2D", x.reshape(1, 1, 2, 2)).y).all()
 
 
 def test_global_average_is_the_mean_of_each_channel():
     x = np.random.default_rng(0).normal(size=(2, 3, 4, 5))
     np.testing.assert_allclose(layer("GlobalAveragePooling2D", x).y, x.mean((2, 3)), rtol=1e-12)
-    kept = layer({"type": "GlobalAveragePooling2D", "keepdims": True}, x).y
-    np.testing.assert_allclose(kept, x.mean((2, 3), keepdims=True), rtol=1e-12)
+    pooled = layer({"type": "GlobalAveragePooling2D", "keepdims": True}, x).y
+    np.testing.assert_allclose(pooled, x.mean((2, 3), keepdims=True), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["MaxPooling", "AveragePooling"])

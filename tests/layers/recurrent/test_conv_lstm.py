@@ -20,9 +20,9 @@ def test_conv_lstm_with_kernel_1_matches_lstm_at_each_pixel():
         name: array.T[:, :, None] if array.ndim == 2 else array for name, array in weights.items()
     }
     y = layer({**FIELDS, "kernel_size": 1, "return_sequences": True}, X, **turned).y
-    for place in range(4):
-        expected = layer({"type": "LSTM", "units": 2, "return_sequences": True}, X[..., place], **weights).y
-        np.testing.assert_allclose(y[..., place], expected, rtol=1e-12)
+    for pixel in range(4):
+        expected = layer({"type": "LSTM", "units": 2, "return_sequences": True}, X[..., pixel], **weights).y
+        np.testing.assert_allclose(y[..., pixel], expected, rtol=1e-12)
 
 
 def test_initial_states_continue_a_sequence():
@@ -36,6 +36,6 @@ def test_initial_states_continue_a_sequence():
 def test_masked_steps_are_skipped():
     counts = np.array([[0, 1, 0, 1, 1], [1, 1, 1, 0, 0]], bool)
     y = layer(FIELDS, np.where(counts[:, :, None, None], X, np.nan), mask=counts).all
-    for sample, own in enumerate(counts):
-        for actual, expected in zip(y, layer(FIELDS, X[[sample]][:, own]).all, strict=True):
+    for sample, steps in enumerate(counts):
+        for actual, expected in zip(y, layer(FIELDS, X[[sample]][:, steps]).all, strict=True):
             np.testing.assert_allclose(actual[sample], expected[0], rtol=1e-12)

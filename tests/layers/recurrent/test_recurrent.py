@@ -96,9 +96,9 @@ def test_go_backwards_matches_a_flipped_sequence(name):
 
 def test_dropout_mask_is_shared_by_all_steps():
     y = made("SimpleRNN", training=True, dropout=0.5, return_sequences=True)
-    kept = np.asarray(y.gradient(np.ones((3, 5, UNITS)))[0].any(axis=1)) * 2.0
-    assert 0 < kept.mean() < 2
-    np.testing.assert_allclose(y.y, expected("SimpleRNN", X * kept[:, None]), rtol=1e-12)
+    mask = np.asarray(y.gradient(np.ones((3, 5, UNITS)))[0].any(axis=1)) * 2.0
+    assert 0 < mask.mean() < 2
+    np.testing.assert_allclose(y.y, expected("SimpleRNN", X * mask[:, None]), rtol=1e-12)
     np.testing.assert_allclose(made("SimpleRNN", dropout=0.5).y, expected("SimpleRNN", X)[:, -1], rtol=1e-12)
 
 
@@ -161,8 +161,10 @@ def test_masked_steps_are_skipped(name):
     y, *states = layer(net, x, *first, mask=counts, **parameters).all
     for sample, own_counts in enumerate(counts):
         short, *last = (
-            found[0]
-            for found in layer(net, X[[sample]][:, own_counts], *(state[[sample]] for state in first), **parameters).all
+            output[0]
+            for output in layer(
+                net, X[[sample]][:, own_counts], *(state[[sample]] for state in first), **parameters
+            ).all
         )
         indices = np.cumsum(own_counts)
         np.testing.assert_allclose(y[sample], np.concatenate([first[0][[sample]], short])[indices], rtol=1e-12)
@@ -220,15 +222,15 @@ def test_projection_is_output_and_state(has_states, masked, reverse):
     steps = range(4, -1, -1) if reverse else range(5)
     first = states if has_states else [np.zeros_like(state) for state in states]
     y, h, c = projected(x, first, w, mask, steps)
-    for got, expected in zip(actual, (y[:, ::-1] if reverse else y, h, c), strict=True):
-        np.testing.assert_allclose(got, expected, atol=1e-12)
+    for array, expected in zip(actual, (y[:, ::-1] if reverse else y, h, c), strict=True):
+        np.testing.assert_allclose(array, expected, atol=1e-12)
 
 
 def test_projection_in_cells_and_wrappers():
     cell = {"type": "LSTMCell", "units": 6, "projection_units": 2}
     x = np.random.default_rng(8).normal(size=(4, 5, 3))
     stack = {"type": "StackedRNNCells", "cells": [cell, {"type": "GRUCell", "units": 3}]}
-    assert [one.shape for one in layer({"type": "RNN", "cell": stack, "return_state": True}, x).all] == [
+    assert [output.shape for output in layer({"type": "RNN", "cell": stack, "return_state": True}, x).all] == [
         (4, 3), (4, 2), (4, 6), (4, 3),
     ]  # fmt: skip
     inner = {"type": "LSTM", "units": 6, "projection_units": 2}

@@ -57,8 +57,8 @@ def test_bidirectional_skips_masked_steps():
     counts = np.array([[1, 1, 0, 1], [0, 1, 1, 0]], bool)
     fields = {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2}}
     full = layer(fields, np.where(counts[:, :, None], X, np.nan), mask=counts).y
-    for sample, own in enumerate(counts):
-        np.testing.assert_allclose(full[sample], layer(fields, X[[sample]][:, own]).y[0], rtol=1e-12)
+    for sample, steps in enumerate(counts):
+        np.testing.assert_allclose(full[sample], layer(fields, X[[sample]][:, steps]).y[0], rtol=1e-12)
 
 
 def test_time_distributed_applies_the_layer_to_each_step():
@@ -103,8 +103,10 @@ def test_wrapper_parameters_are_shared():
         name: RANDOM.normal(size=info.value.shape).astype("float32") for name, info in built.builder.states.items()
     }
     x = X.astype("float32")
-    one, two = evaluate([built.values["one"], built.values["two"]], {"x": x, **feeds})
-    np.testing.assert_allclose(two, one @ feeds["one/dense/kernel"] + feeds["one/dense/bias"], rtol=1e-4, atol=1e-5)
+    first, second = evaluate([built.values["one"], built.values["two"]], {"x": x, **feeds})
+    np.testing.assert_allclose(
+        second, first @ feeds["one/dense/kernel"] + feeds["one/dense/bias"], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_bidirectional_passes_its_mask_on():

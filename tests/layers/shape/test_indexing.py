@@ -26,16 +26,16 @@ def test_gather_elements_matches_numpy():
 
 
 @pytest.mark.parametrize(
-    ("how", "joined"),
+    ("reduction", "joined"),
     [("none", lambda a, b: b), ("add", np.add), ("mul", np.multiply), ("min", min), ("max", max)],
 )
-def test_scatter_elements_combines_updates(how, joined):
+def test_scatter_elements_combines_updates(reduction, joined):
     indices, updates = np.array([[[0, 2]], [[-1, 1]]]), RANDOM.normal(size=(2, 1, 2))
     expected = X.copy()
     for n in range(2):
         for j in range(2):
             expected[n, indices[n, 0, j], j] = joined(X[n, indices[n, 0, j], j], updates[n, 0, j])
-    actual = layer({"type": "ScatterElements", "reduction": how}, X, indices, updates).y
+    actual = layer({"type": "ScatterElements", "reduction": reduction}, X, indices, updates).y
     np.testing.assert_array_equal(actual, expected)
 
 

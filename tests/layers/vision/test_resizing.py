@@ -94,12 +94,12 @@ FILTERS: dict[str, Callable[[float], float]] = {
 @pytest.mark.parametrize("sizes", [(7, 3), (2, 9), (1, 1)])
 def test_filter_weights_match_the_filter(name, sizes, antialias):
     expected = X
-    for axis, wanted in enumerate(sizes, 2):
+    for axis, new_size in enumerate(sizes, 2):
         have = X.shape[axis]
-        stretch = max(1.0, have / wanted) if antialias else 1.0
+        stretch = max(1.0, have / new_size) if antialias else 1.0
         parts = []
-        for i in range(wanted):
-            shares = [FILTERS[name]((k - ((i + 0.5) * have / wanted - 0.5)) / stretch) for k in range(have)]
+        for i in range(new_size):
+            shares = [FILTERS[name]((k - ((i + 0.5) * have / new_size - 0.5)) / stretch) for k in range(have)]
             rows = [expected.take(k, axis) * share / sum(shares) for k, share in enumerate(shares)]
             parts.append(np.sum(rows, axis=0))
         expected = np.stack(parts, axis)

@@ -31,10 +31,10 @@ TRAINING = {
 def reader_of(text: str) -> Any:
     """A net that reads the first field of the split in `text`; LeNet if it is an image with one label."""
     split: Any = SOURCES.parse(parse_yaml(text, "example.yaml")["data"]["train"])
-    known = split.known_fields()
-    if known is None or any(step.needs_data for step in split.transforms):
+    fields_of_source = split.known_fields()
+    if fields_of_source is None or any(step.needs_data for step in split.transforms):
         return LENET
-    fields = TransformPipeline(DeclaredDataset(known), split, seed=0).fields
+    fields = TransformPipeline(DeclaredDataset(fields_of_source), split, seed=0).fields
     if "image" in fields and fields["image"].shape == (1, 28, 28) and not fields["label"].shape:
         return LENET
     name, (shape, dtype) = next(iter(fields.items()))
@@ -52,11 +52,11 @@ def test_the_example_of_every_class_is_valid(kind: str, name: str, tmp_path: Pat
     assert text, "no sample shows how it is written"
     assert name in text
     if not text.startswith("netspec:"):
-        shown = text.partition(":")[0]
-        net = reader_of(text) if shown == "data" and "${" not in text else LENET
-        given: Any = parse_yaml(text, "example.yaml")
-        rest = [line for section, line in TRAINING.items() if section not in given]
-        text = "\n".join(["netspec: 1", f"net: {net}", *rest, text])
+        section_name = text.partition(":")[0]
+        net = reader_of(text) if section_name == "data" and "${" not in text else LENET
+        tree: Any = parse_yaml(text, "example.yaml")
+        other_sections = [line for section, line in TRAINING.items() if section not in tree]
+        text = "\n".join(["netspec: 1", f"net: {net}", *other_sections, text])
     file = tmp_path / "example.yaml"
     file.write_text(text, encoding="utf-8")
     check(file, data=False)

@@ -40,7 +40,9 @@ def test_descriptions_of_fields_are_sentences():
         for name, text in field_docs(cls).items()
     }
     assert len(descriptions) > 500
-    assert {text: place for text, place in descriptions.items() if not re.fullmatch(r"[A-Z\d`].*\.\)?", text)} == {}
+    assert {
+        text: location for text, location in descriptions.items() if not re.fullmatch(r"[A-Z\d`].*\.\)?", text)
+    } == {}
 
 
 def test_links_lead_to_pages_and_headings():
@@ -84,12 +86,12 @@ def test_pages_contain(page: str, line: str):
 
 
 def test_outdated_pages_are_removed_and_other_files_stay(tmp_path: Path):
-    old, own = tmp_path / "layers" / "gone.md", tmp_path / "own.md"
+    old, own_page = tmp_path / "layers" / "gone.md", tmp_path / "own.md"
     old.parent.mkdir()
     old.write_text(made()["solvers.md"], encoding="utf-8")
-    own.write_text("# Mine\n", encoding="utf-8")
+    own_page.write_text("# Mine\n", encoding="utf-8")
     count = write_pages(tmp_path)
     assert not old.exists()
-    assert own.exists()
+    assert own_page.exists()
     assert len(list(tmp_path.rglob("*.md"))) == count + 1
     assert (tmp_path / "solvers.md").read_text(encoding="utf-8") == made()["solvers.md"]

@@ -54,9 +54,9 @@ def test_image(page: Page, serve: Serve, image_run: Path, tmp_path: Path) -> Non
     open_page(page, serve(image_run))
     assert page.evaluate("document.title") == "brightness"
     page.choose_file("#file", tmp_path / "light.png")
-    shown = answer(page)
-    assert shown["class"] == "light"
-    assert shown["probability"].endswith(" %")
+    printed = answer(page)
+    assert printed["class"] == "light"
+    assert printed["probability"].endswith(" %")
     page.wait_for("document.querySelector('#image').naturalWidth === 6")  # the page shows the image
     assert not page.errors
 

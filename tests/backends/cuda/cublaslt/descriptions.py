@@ -24,15 +24,15 @@ from netspec.backends.cuda.cublaslt.native import (
 )
 
 
-def differing(one: CublasLtObject, attributes: type[ObjectAttribute]) -> list[str]:
+def differing(described: CublasLtObject, attributes: type[ObjectAttribute]) -> list[str]:
     """The attributes that the library does not give back as they were set."""
     actual = []
-    read = getattr(one.library.functions, f"cublasLt{one.kind}GetAttribute")
+    read = getattr(described.library.functions, f"cublasLt{described.kind}GetAttribute")
     for attribute in attributes:
-        one.set(attribute, 1)
+        described.set(attribute, 1)
         stored, written = attribute.held(0), ctypes.c_size_t()
         size = ctypes.c_size_t(ctypes.sizeof(stored))
-        code = read(one.pointer, attribute.number, ctypes.byref(stored), size, ctypes.byref(written))
+        code = read(described.pointer, attribute.number, ctypes.byref(stored), size, ctypes.byref(written))
         if code or stored.value != 1 or written.value != ctypes.sizeof(stored):
             actual.append(f"{attribute}: status {code}, {stored.value} in {written.value} bytes")
     return actual
@@ -40,8 +40,8 @@ def differing(one: CublasLtObject, attributes: type[ObjectAttribute]) -> list[st
 
 def main() -> int:
     """Try all; the exit status."""
-    given = os.environ.get(SETTING)
-    paths = [given] if given else [str(path) for path in wheel_libraries("libcublasLt.so.1[23]")]
+    setting = os.environ.get(SETTING)
+    paths = [setting] if setting else [str(path) for path in wheel_libraries("libcublasLt.so.1[23]")]
     library = load(paths[0]) if paths else f"no wheel nvidia-cublas, and {SETTING} names no library"
     if not isinstance(library, CublasLtLibrary):
         print(library)

@@ -44,7 +44,7 @@ def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(kernel: Ker
 def test_broadcast_shapes_and_column_major_operands(a: tuple[int, ...], b: tuple[int, ...], turned: bool) -> None:
     x, w = (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 7 for shape in (a, b))
     if turned:
-        x, w = (np.ascontiguousarray(one.swapaxes(-1, -2)).swapaxes(-1, -2) for one in (x, w))
+        x, w = (np.ascontiguousarray(operand.swapaxes(-1, -2)).swapaxes(-1, -2) for operand in (x, w))
     y = np.full((x @ w).shape, np.nan, np.float32)
     bind_matmul(x, w, y, np.zeros(WORKSPACE, np.uint8))()
     np.testing.assert_array_equal(y, x @ w)  # whole numbers: exact in any order

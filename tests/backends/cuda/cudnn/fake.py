@@ -236,7 +236,9 @@ class pygraph:  # noqa: N801  the library's name
             weights = exponential(looked(q, k) + added, total)
             ds = weights * (dy @ shared(v, q).swapaxes(-1, -2) - (y * dy).sum(axis=-1, keepdims=True))
             dk, dv = ds.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ dy
-            dk, dv = (one.reshape(*x.shape[:2], -1, *x.shape[2:]).sum(axis=2) for one, x in ((dk, k), (dv, v)))
+            dk, dv = (
+                gradient.reshape(*x.shape[:2], -1, *x.shape[2:]).sum(axis=2) for gradient, x in ((dk, k), (dv, v))
+            )
             return ds @ shared(k, q), dk, dv
 
         added = () if bias is None else (bias,)
@@ -258,7 +260,7 @@ class pygraph:  # noqa: N801  the library's name
             raise cudnnGraphNotSupportedError("No valid engine configs for results of another type\nand so on")
         if x is not None:
             assert (first.stride, first.dtype) == (x.stride, x.dtype)
-            between = [one.dtype for _, _, several in self.steps[:-1] for one in several]
+            between = [operand.dtype for _, _, several in self.steps[:-1] for operand in several]
             if x.dim[1] % (16 // np.dtype(ELEMENTS[x.dtype.name]).itemsize) or set(between) - {x.dtype}:
                 raise cudnnGraphNotSupportedError("No valid engine configs for Norm_")
         self.done.append("validate")
@@ -318,19 +320,19 @@ class pygraph:  # noqa: N801  the library's name
         assert handle == HANDLE
         assert workspace % 256 == 0
         ctypes.memset(workspace, 0xFF, WORKSPACE)
-        known = {operand.uid: operand.at(addresses[operand.uid]) for operand in self.inputs}
+        values = {operand.uid: operand.at(addresses[operand.uid]) for operand in self.inputs}
         wide = ELEMENTS[self.compute.name]
         for run, inputs, several in self.steps:
-            given = [known[operand.uid].astype(wide) for operand in inputs]
+            arguments = [values[operand.uid].astype(wide) for operand in inputs]
             if len(several) > 1:
-                known.update(zip([one.uid for one in several], run(*given), strict=True))
+                values.update(zip([result.uid for result in several], run(*arguments), strict=True))
             else:
                 (result,) = several
-                known[result.uid] = run(*given, result.dim) if run.__name__ == "run" else run(*given)
+                values[result.uid] = run(*arguments, result.dim) if run.__name__ == "run" else run(*arguments)
         for result in several:
             target = result.at(addresses[result.uid])
             assert not any(np.may_share_memory(target, operand.at(addresses[operand.uid])) for operand in self.inputs)
-            target[...] = known[result.uid].reshape(result.dim)
+            target[...] = values[result.uid].reshape(result.dim)
 
 
 def kind(dim: Any) -> TensorType:
@@ -339,17 +341,17 @@ def kind(dim: Any) -> TensorType:
 
 def looking(q: Tensor, k: Tensor, v: Tensor, band: dict[str, int]) -> Any:
     """What computes scores; those that are out of the band are less than any number."""
-    for one in (q, k, v):
-        assert one.dtype in (data_type.BFLOAT16, data_type.HALF)
-        if one.dim[3] % 8 or one.stride[3] != 1:
+    for operand in (q, k, v):
+        assert operand.dtype in (data_type.BFLOAT16, data_type.HALF)
+        if operand.dim[3] % 8 or operand.stride[3] != 1:
             raise cudnnGraphNotSupportedError("hidden_dim should be multiple of 8")
     right, left = band.pop("diagonal_band_right_bound", None), band.pop("diagonal_band_left_bound", None)
     assert not band
     rows, columns = np.arange(q.dim[2])[:, None], np.arange(k.dim[2])
     if left is not None and len(rows) > len(columns):
         raise cudnnGraphNotSupportedError("Sliding window attention is only supported with max_s_q <= max_s_kv.")
-    seen = (right is None or columns <= rows + right) & (left is None or columns + left > rows)
-    return lambda q, k: np.where(seen, q @ shared(k, q).swapaxes(-1, -2), -np.inf)
+    visible = (right is None or columns <= rows + right) & (left is None or columns + left > rows)
+    return lambda q, k: np.where(visible, q @ shared(k, q).swapaxes(-1, -2), -np.inf)
 
 
 def exponential(scores: Any, less: Any) -> Any:

@@ -93,7 +93,7 @@ def main() -> int:
             actual = {key: (backend, why) for key, backend, why in asked(plan)}
             counted = Counter(backend for backend, _ in actual.values())
             missed += [why for _, why in actual.values() if why is not None]
-            workspace = max((one.size for one in plan.memory.workspace.values()), default=0)
+            workspace = max((buffer.size for buffer in plan.memory.workspace.values()), default=0)
             described = ", ".join(f"{count} {backend}" for backend, count in sorted(counted.items()))
             print(f"{path} ({batch}) {precision}: {described}; largest workspace {workspace / 1e6:,.1f} MB", flush=True)
     with planned_for(device.name):

@@ -181,17 +181,17 @@ def test_unread_gradient_is_not_written() -> None:
     """The first layer's: of those numbers nothing but the sums is wanted, which are ours."""
     kernel = BatchNormalizationGradientKernel()
     op, types = kernel.samples()[0]
-    given = [np.linspace(0.5, 2, kind.size, dtype=np.float32).reshape(kind.shape) ** 2 for kind in types]
-    result = call(op, *given)
+    operands = [np.linspace(0.5, 2, kind.size, dtype=np.float32).reshape(kind.shape) ** 2 for kind in types]
+    result = call(op, *operands)
     signature = kernel.layouts(result.node, [PLAIN] * 5)
     inputs = [
-        array(DEVICE, kind, host, layout) for kind, host, layout in zip(types, given, signature.inputs, strict=True)
+        array(DEVICE, kind, host, layout) for kind, host, layout in zip(types, operands, signature.inputs, strict=True)
     ]
     outputs = [None, *(array(DEVICE, kind, None, PLAIN) for kind in result.node.types[1:])]
     fake.executed.clear()
     Bound.of(kernel, result, signature, inputs, outputs).run()
     assert fake.executed == []
-    for actual, right in zip(outputs[1:], op.forward(np, *given)[1:], strict=True):
+    for actual, right in zip(outputs[1:], op.forward(np, *operands)[1:], strict=True):
         np.testing.assert_allclose(actual, right, rtol=1e-5)
 
 
@@ -206,11 +206,11 @@ def test_older_gpus_have_kernels_of_our_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_four_channels_are_not_read_in_16_bits() -> None:
     kind = TensorType((2, 4, 3, 3), DType.FLOAT32)
-    one, (op, _) = BatchNormalizationTrainingKernel(), BatchNormalizationTrainingKernel().samples()[0]
+    kernel, (op, _) = BatchNormalizationTrainingKernel(), BatchNormalizationTrainingKernel().samples()[0]
     node = call(op, *(np.ones(shape, np.float32) for shape in (kind.shape, (4,), (4,)))).node
-    assert one.reject_reason(op, *(value.type for value in node.inputs)) is None
-    assert one.low_precision_signature(node, one.layouts(node, [PLAIN] * 3)) == one.layouts(node, [PLAIN] * 3)
+    assert kernel.reject_reason(op, *(value.type for value in node.inputs)) is None
+    assert kernel.low_precision_signature(node, kernel.layouts(node, [PLAIN] * 3)) == kernel.layouts(node, [PLAIN] * 3)
     last = Layout.channels_last(4).with_dtype(DType.BFLOAT16)
-    expected = one.layouts(node, [PLAIN] * 3)
+    expected = kernel.layouts(node, [PLAIN] * 3)
     narrow = type(expected)((last, *expected.inputs[1:]), (last, *expected.outputs[1:]))
-    assert one.low_precision_signature(node, narrow) is None
+    assert kernel.low_precision_signature(node, narrow) is None

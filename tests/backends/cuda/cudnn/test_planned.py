@@ -92,8 +92,8 @@ def test_nondeterministic_sums_need_permission(monkeypatch: pytest.MonkeyPatch) 
     result: list[fake.pygraph] = []
 
     class Kept(fake.pygraph):
-        def __init__(self, **given: object) -> None:
-            super().__init__(**given)  # type: ignore[arg-type]  # as given
+        def __init__(self, **fields: object) -> None:
+            super().__init__(**fields)  # type: ignore[arg-type]  # as given
             result.append(self)
 
     monkeypatch.setitem(sys.modules, "cudnn", fake)
@@ -108,5 +108,5 @@ def test_nondeterministic_sums_need_permission(monkeypatch: pytest.MonkeyPatch) 
         if not deterministic:
             gradients = {name.replace(":", ":Nondeterministic") for name in gradients}
         assert chosen == {"cudnn:ConvForwardKernel", *gradients}
-        assert deterministic == all("NONDETERMINISTIC" in one.unwanted for one in result)
+        assert deterministic == all("NONDETERMINISTIC" in plan.unwanted for plan in result)
     plans._find_plan.cache_clear()

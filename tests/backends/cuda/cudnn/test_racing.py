@@ -65,8 +65,10 @@ def test_fastest_plan_wins_and_is_remembered() -> None:
         program = compiled.program(ProgramKind.PREDICT, 2)
         assert again == (device.races_run == 0)
         won = [choice for choice in program.plan.choices.values() if choice.kernel.backend == "cudnn"]
-        assert [one.label for one in won] == 2 * ["cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"]
-        others = {label for one in won for label, _ in one.rejected if label.startswith("cudnn:ConvForwardKernel")}
+        assert [choice.label for choice in won] == 2 * ["cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"]
+        others = {
+            label for choice in won for label, _ in choice.rejected if label.startswith("cudnn:ConvForwardKernel")
+        }
         assert len(others) >= 6  # the usual one, three plans with the bias, two more without it
         actual = program(x)
         for name, right in expected.items():  # sums of 800 products in another order
@@ -88,7 +90,7 @@ def test_missing_plans_are_forgotten_and_new_ones_race(monkeypatch: pytest.Monke
     before, (first, raced) = fake.PLANS, chosen(fake.PLANS)
     assert first == {"cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"}
     assert raced
-    left = tuple(one for one in before if one != "eng2_k2=5")
+    left = tuple(label for label in before if label != "eng2_k2=5")
     second, repeated = chosen(left)
     assert second.isdisjoint(first)
     assert not repeated, "the times of all that are left are known"

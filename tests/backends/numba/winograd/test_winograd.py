@@ -48,14 +48,14 @@ def kind(array: np.ndarray) -> TensorType:
 
 def by_winograd(op: Op, *operands: np.ndarray) -> np.ndarray:
     node = node_of(op, *operands)
-    (one,) = (kernel for kernel in kernels_for(type(op), ["winograd"]))
-    assert one.reject_reason(op, *(value.type for value in node.inputs)) is None
-    signature = one.layouts(node, [PLAIN] * len(operands))
+    (kernel,) = (kernel for kernel in kernels_for(type(op), ["winograd"]))
+    assert kernel.reject_reason(op, *(value.type for value in node.inputs)) is None
+    signature = kernel.layouts(node, [PLAIN] * len(operands))
     inputs = [lay(array, layout) for array, layout in zip(operands, signature.inputs, strict=True)]
     result = placed(np.full(node.types[0].shape, np.nan, np.float32), signature.outputs[0])
-    workspace: Any = DEVICE.allocate(align_up(one.workspace(node, signature)))
+    workspace: Any = DEVICE.allocate(align_up(kernel.workspace(node, signature)))
     workspace[...] = 255  # NaN: nothing of what is not written counts
-    one.bind(node, Buffers(tuple(inputs), (result,), signature, workspace))()
+    kernel.bind(node, Buffers(tuple(inputs), (result,), signature, workspace))()
     return np.array(result)
 
 
@@ -86,10 +86,10 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tile_selection.best_filter.cache_clear()
 
 
-@pytest.mark.parametrize("one", FILTERINGS, ids=str)
-def test_the_matrices_filter_with_a_multiplication_for_each_point(one: MinimalFilter) -> None:
-    x, w = RANDOM.standard_normal(one.size), RANDOM.standard_normal(one.taps)
-    data, kernel, result = (np.array(matrix) for matrix in (one.data, one.kernel, one.result))
+@pytest.mark.parametrize("minimal", FILTERINGS, ids=str)
+def test_the_matrices_filter_with_a_multiplication_for_each_point(minimal: MinimalFilter) -> None:
+    x, w = RANDOM.standard_normal(minimal.size), RANDOM.standard_normal(minimal.taps)
+    data, kernel, result = (np.array(matrix) for matrix in (minimal.data, minimal.kernel, minimal.result))
     np.testing.assert_allclose(result @ ((kernel @ w) * (data @ x)), np.correlate(x, w), rtol=1e-13, atol=1e-13)
     for exact in (data, result):
         np.testing.assert_array_equal(exact.astype(np.float32), exact)
@@ -144,9 +144,9 @@ def test_agrees_with_exact_sums(
         (ConvInputGrad(op, kind(x)), (dy, w)),
         (ConvWeightGrad(op, kind(w)), (dy, x)),
     ]
-    for one, operands in calls:
-        (exact,) = by_reference(one, *(array.astype(np.float64) for array in operands))
-        actual = by_winograd(one, *operands)
+    for call_op, operands in calls:
+        (exact,) = by_reference(call_op, *(array.astype(np.float64) for array in operands))
+        actual = by_winograd(call_op, *operands)
         assert error(actual, exact) < 3e-6
         np.testing.assert_allclose(actual, exact, rtol=0, atol=1e-5 * float(np.abs(exact).max()))
 
@@ -173,12 +173,12 @@ def test_the_bits_do_not_depend_on_threads_and_blocks(monkeypatch: pytest.Monkey
         for threads, block in ((1, 8 << 20), (2, 8 << 20), (3, 1 << 17)):
             openmp.set_threads(threads)
             monkeypatch.setattr(tiling, "BLOCK_BYTES", block)
-            actual.append([by_winograd(one, *operands) for one, operands in calls])
+            actual.append([by_winograd(op, *operands) for op, operands in calls])
     finally:
         openmp.set_threads(before)
     for other in actual[1:]:
-        for one, same in zip(actual[0], other, strict=True):
-            np.testing.assert_array_equal(one, same)
+        for array, same in zip(actual[0], other, strict=True):
+            np.testing.assert_array_equal(array, same)
 
 
 def test_nan_stays_nan() -> None:

@@ -300,16 +300,16 @@ def test_targets_that_do_not_fit_are_reported_with_their_position():
     text = LABELLED + dense("y", "x") + LOSS.replace('"label"', '"x"')
     message = failure(text)
     assert "net.prototxt:3:1: error: layer `loss` (SoftmaxWithLoss): class indices must be integers" in message
-    pair = 'layer { name: "e" type: "EuclideanLoss" bottom: "y" bottom: "x" }'
+    loss = 'layer { name: "e" type: "EuclideanLoss" bottom: "y" bottom: "x" }'
     assert "layer `e` (EuclideanLoss): prediction and target differ in shape" in failure(
-        LABELLED + dense("y", "x") + pair
+        LABELLED + dense("y", "x") + loss
     )
 
 
 def test_class_indices_that_are_compared_are_integers():
     data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "label" }\n'
-    pair = 'layer { name: "e" type: "EuclideanLoss" bottom: "z" bottom: "label" }\n'
-    text = data + dense("y", "x") + dense("z", "x").replace("num_output: 3", "num_output: 1") + LOSS + pair
+    loss = 'layer { name: "e" type: "EuclideanLoss" bottom: "z" bottom: "label" }\n'
+    text = data + dense("y", "x") + dense("z", "x").replace("num_output: 3", "num_output: 1") + LOSS + loss
     net_draft = drafted(text, shapes={"x": (4,)})
     assert net_draft.draft.inputs["label"] == {"shape": [], "dtype": "int32"}
     spec_of(net_draft)

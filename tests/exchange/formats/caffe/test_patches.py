@@ -11,8 +11,8 @@ def test_patches_are_those_that_a_convolution_reads():
     """A product of each patch with a kernel is the convolution."""
     window = "convolution_param { num_output: 3 kernel_h: 2 kernel_w: 3 pad: 1 stride: 2 dilation: 2 bias_term: false }"
     point = "convolution_param { num_output: 3 kernel_size: 1 }"
-    rest = f'layer {{ name: "y" type: "Convolution" bottom: "p" top: "y" {point} }}'
-    cut = f'layer {{ name: "p" type: "Im2col" bottom: "x" top: "p" {window} }}\n{rest}'
+    convolution_layer = f'layer {{ name: "y" type: "Convolution" bottom: "p" top: "y" {point} }}'
+    cut = f'layer {{ name: "p" type: "Im2col" bottom: "x" top: "p" {window} }}\n{convolution_layer}'
     convolution = f'layer {{ name: "y" type: "Convolution" bottom: "x" top: "y" {window} }}'
     random = np.random.default_rng(0)
     kernel, x = (random.normal(size=shape).astype(np.float32) for shape in ((3, 4, 2, 3), (2, 4, 9, 8)))

@@ -29,12 +29,12 @@ def of_calls(path: Path, *calls: tuple[str, list[Any]], shape: tuple[int, ...] =
     """A functional model of operations: each a function of TensorFlow and its call, the last the output."""
     entry = {"class_name": "InputLayer", "config": {"batch_input_shape": [None, *shape], "dtype": "float32",
              "name": "x"}, "name": "x", "inbound_nodes": []}  # fmt: skip
-    made = []
+    entries = []
     for index, (function, node) in enumerate(calls):
         kind = "SlicingOpLambda" if function.endswith("getitem") else "TFOpLambda"
         config = {"name": f"f{index}", "trainable": True, "dtype": "float32", "function": function}
-        made.append({"class_name": kind, "config": config, "name": f"f{index}", "inbound_nodes": [node]})
-    config = {"name": "m", "layers": [entry, *made], "input_layers": [["x", 0, 0]],
+        entries.append({"class_name": kind, "config": config, "name": f"f{index}", "inbound_nodes": [node]})
+    config = {"name": "m", "layers": [entry, *entries], "input_layers": [["x", 0, 0]],
               "output_layers": [[f"f{len(calls) - 1}", 0, 0]]}  # fmt: skip
     return old_file(path, {"class_name": "Functional", "config": config}, {"x": {}}, "2.15.0")
 
@@ -108,7 +108,7 @@ def test_keys_of_base_classes(tmp_path: Path) -> None:
               trainable=True, batch_input_shape=[None, *X.shape[1:]], **base),
         layer("DepthwiseConv2D", name="d", depthwise_initializer=GLOROT, use_bias=False, trainable=True, **base),
     ]}}  # fmt: skip
-    depth, point, bias, last = (f32(one) for one in ([1, 2, 3], [[1, 2], [3, 4], [5, 6]], [1, 2], [3, 5]))
+    depth, point, bias, last = (f32(values) for values in ([1, 2, 3], [[1, 2], [3, 4], [5, 6]], [1, 2], [3, 5]))
     weights = {
         "s": {"depthwise_kernel:0": depth.reshape(1, 1, 3, 1), "pointwise_kernel:0": point.reshape(1, 1, 3, 2),
               "bias:0": bias},
@@ -131,7 +131,7 @@ def test_attention_states_the_shapes_that_it_was_built_for(tmp_path: Path) -> No
         "attention_output/kernel:0": (2, 2, 4)
     }
     biases = {f"{layer}/bias:0": (2, 2) for layer in ("query", "key", "value")} | {"attention_output/bias:0": (4,)}
-    order = [name for pair in zip(names, biases, strict=True) for name in pair]
+    order = [name for names_and_biases in zip(names, biases, strict=True) for name in names_and_biases]
     weights = {name: np.full((names | biases)[name], 0.5, np.float32) for name in order}
     imported = import_model(
         old_file(tmp_path / "m.h5", {"class_name": "Functional", "config": config}, {"x": {}, "a": weights}, "2.15.0")

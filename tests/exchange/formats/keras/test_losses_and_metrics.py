@@ -153,7 +153,7 @@ def test_losses_that_do_not_fit_are_left_out(name: str, tmp_path: Path) -> None:
     loss, metrics, left = MISFITS[name]
     imported = compiled(tmp_path, loss, metrics)
     notes = [note for note in imported.notes if "is left out" in note]
-    assert [any(f"'{one}'" in note for note in notes) for one in left] == [True] * len(left), imported.notes
+    assert [any(f"'{name}'" in note for note in notes) for name in left] == [True] * len(left), imported.notes
     assert (
         len(judged(imported)) == 1 + len(metrics) - len(left)
         if metrics and name != "no name"
@@ -212,7 +212,7 @@ def test_a_user_layer_is_not_netspecs_layer_of_that_name(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "one",
+    "layer",
     [
         {**new("Dense", name="a", units=2), "module": None, "registered_name": "Dense"},
         new("Dense", name="a", units=2, activation=own("relu_6")),
@@ -231,6 +231,6 @@ def test_a_user_layer_is_not_netspecs_layer_of_that_name(name: str, tmp_path: Pa
             "module": None, "class_name": "GRUCell", "config": {"units": 2}, "registered_name": "GRUCell"}),
     ],
 )  # fmt: skip
-def test_user_defined_objects_in_layers_are_refused(one: dict[str, Any], tmp_path: Path) -> None:
+def test_user_defined_objects_in_layers_are_refused(layer: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="user-defined"):
-        import_model(archive(tmp_path / "m.keras", new_model(one, shape=(3, 4))))
+        import_model(archive(tmp_path / "m.keras", new_model(layer, shape=(3, 4))))

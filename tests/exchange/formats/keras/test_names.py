@@ -30,13 +30,15 @@ def test_every_state_has_a_separate_path_and_invertible_axes(case: Case) -> None
     if not shapes:
         return
     actual = variables(case.spec(), shapes)
-    assert sorted(one.state for one in actual) == sorted(name for name in shapes if name not in STATES_WITHOUT_VARIABLE)
-    assert len({one.path for one in actual}) == len(actual)
-    for one in actual:
-        array = np.arange(np.prod(shapes[one.state])).reshape(shapes[one.state])
-        keras_array = to_keras(array, one)
-        np.testing.assert_array_equal(from_keras(keras_array, one), array)
-        if one.kind == "kernel":
+    assert sorted(variable.state for variable in actual) == sorted(
+        name for name in shapes if name not in STATES_WITHOUT_VARIABLE
+    )
+    assert len({variable.path for variable in actual}) == len(actual)
+    for variable in actual:
+        array = np.arange(np.prod(shapes[variable.state])).reshape(shapes[variable.state])
+        keras_array = to_keras(array, variable)
+        np.testing.assert_array_equal(from_keras(keras_array, variable), array)
+        if variable.kind == "kernel":
             assert keras_array.shape[-2:] == array.shape[1::-1]
 
 
@@ -46,34 +48,33 @@ def of(type_: str, names: list[str], **fields: object) -> list[KerasVariable]:
 
 def test_paths_of_variables_equal_keras() -> None:
     """As `model.save_weights` of Keras 3.15 writes them."""
-    assert [one.path for one in of("BatchNormalization", ["beta", "moving_mean", "moving_variance"], scale=False)] == [
-        "vars/0", "vars/1", "vars/2",
-    ]  # fmt: skip
+    unscaled = of("BatchNormalization", ["beta", "moving_mean", "moving_variance"], scale=False)
+    assert [variable.path for variable in unscaled] == ["vars/0", "vars/1", "vars/2"]
     lstm = {"type": "LSTM", "units": 2}
-    assert [one.path for one in of("Bidirectional", ["backward_lstm/kernel"], layer=lstm)] == [
+    assert [variable.path for variable in of("Bidirectional", ["backward_lstm/kernel"], layer=lstm)] == [
         "backward_layer/cell/vars/0"
     ]
     cells = [{"type": "LSTMCell", "units": 2}, {"type": "LSTMCell", "units": 2}]
     stack = {"type": "StackedRNNCells", "cells": cells}
-    assert [one.path for one in of("RNN", ["stacked_rnn_cells/lstm_cell_1/bias"], cell=stack)] == [
+    assert [variable.path for variable in of("RNN", ["stacked_rnn_cells/lstm_cell_1/bias"], cell=stack)] == [
         "cell/cells/lstm_cell_1/vars/0"
     ]
     gated = of("MultiHeadAttention", ["value/kernel", "gate/kernel", "query/kernel"], num_heads=1, key_dim=2)
-    assert [one.path for one in gated] == ["query_dense/vars/0", "_gate_dense/vars/0", "value_dense/vars/0"]
+    assert [variable.path for variable in gated] == ["query_dense/vars/0", "_gate_dense/vars/0", "value_dense/vars/0"]
 
 
 def test_old_files_have_untrained_weights_last() -> None:
     names = ["dense/kernel", "vector_u", "dense/bias"]
     spectral = of("SpectralNormalization", names, layer={"type": "Dense", "units": 3})
-    assert [one.path for one in spectral] == ["layer/vars/0", "vars/1", "layer/vars/1"]
-    assert [one.state for one in trained_first(spectral)] == ["dense/kernel", "dense/bias", "vector_u"]
-    assert [one.state for one in trained_first(spectral, frozen=True)] == names
+    assert [variable.path for variable in spectral] == ["layer/vars/0", "vars/1", "layer/vars/1"]
+    assert [variable.state for variable in trained_first(spectral)] == ["dense/kernel", "dense/bias", "vector_u"]
+    assert [variable.state for variable in trained_first(spectral, frozen=True)] == names
 
 
 def test_a_depthwise_kernel_has_adjacent_multipliers() -> None:
-    (one,) = of("DepthwiseConv1D", ["kernel"], kernel_size=1, depth_multiplier=2)
+    (variable,) = of("DepthwiseConv1D", ["kernel"], kernel_size=1, depth_multiplier=2)
     keras_array = np.array([[[1, 2], [3, 4], [5, 6]]])  # (window, channels, number)
-    assert from_keras(keras_array, one).ravel().tolist() == [1, 2, 3, 4, 5, 6]
+    assert from_keras(keras_array, variable).ravel().tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_classes_in_paths_are_written_as_keras_does() -> None:

@@ -33,7 +33,7 @@ def test_answers_as_keras_did(name: str, tmp_path: Path) -> None:
 def test_imported_model_has_the_same_accuracy_on_mnist(name: str, right: int, tmp_path: Path) -> None:
     """Of 10,000 images so many are told right, as by Keras."""
     folder = zoo_root() / "data/mnist"
-    images, labels = (gzip.decompress((folder / f"t10k-{what}-ubyte.gz").read_bytes()) for what in FILES)
+    images, labels = (gzip.decompress((folder / f"t10k-{name}-ubyte.gz").read_bytes()) for name in FILES)
     x = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28).astype(np.float32) / 255
     model = opened(import_model(MODELS / name), tmp_path, "cpu")
     name_of_input = next(iter(model.spec.inputs))  # the other one is the target of the loss

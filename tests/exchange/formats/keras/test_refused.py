@@ -77,7 +77,7 @@ def test_a_layer_without_a_counterpart(layer: dict[str, Any], message: str, tmp_
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "part"),
     [
         ({"class_name": "MyModel", "module": "mine", "config": {}}, "'MyModel', whose code is not in the file"),
         ({"class_name": "Functional", "config": {"name": "m", "layers": []}}, "damaged"),
@@ -88,9 +88,9 @@ def test_a_layer_without_a_counterpart(layer: dict[str, Any], message: str, tmp_
         ("[" * 100_000, "its configuration is damaged"),
     ],
 )
-def test_a_damaged_configuration(config: Any, told: str, tmp_path: Path) -> None:
+def test_a_damaged_configuration(config: Any, part: str, tmp_path: Path) -> None:
     message = refused(archive(tmp_path / "m.keras", config))
-    assert told in message or "damaged" in message
+    assert part in message or "damaged" in message
     assert "m.keras" in message
 
 
@@ -166,18 +166,18 @@ def test_links_are_refused(tmp_path: Path) -> None:
 def test_links_in_a_keras_file_are_refused(tmp_path: Path) -> None:
     """Whose file it is does not depend on what is wrong with it."""
     path = tmp_path / "m.h5"
-    for one in (h5py.SoftLink("/other"), h5py.ExternalLink("/etc/passwd", "/")):
+    for link in (h5py.SoftLink("/other"), h5py.ExternalLink("/etc/passwd", "/")):
         with h5py.File(path, "w") as file:
             file.attrs["model_config"] = json.dumps(DENSE)
-            file["model_weights/a/kernel:0"] = one
+            file["model_weights/a/kernel:0"] = link
         assert "'model_weights/a/kernel:0' is a link, not stored here" in refused(path)
 
 
-def made(shape: tuple[int, ...], **how: Any) -> bytes:
+def made(shape: tuple[int, ...], **options: Any) -> bytes:
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
         file["layers/dense/vars/1"] = SOUND["layers/dense/vars/1"]
-        file.create_dataset("layers/dense/vars/0", shape, np.float32, **how)
+        file.create_dataset("layers/dense/vars/0", shape, np.float32, **options)
     return buffer.getvalue()
 
 

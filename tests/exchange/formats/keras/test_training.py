@@ -56,8 +56,8 @@ def test_the_next_step_equals_keras(name: str, tmp_path: Path) -> None:
     (factored,) = [note for note in imported.notes if note.startswith("Adafactor keeps")] or [""]
     assert ("for `conv2d/kernel`: they go on" in factored) == ("adafactor" in name)
     for name_of_layer, fields in LAYERS_OF_IT.items():
-        own = [key.partition("/")[2] for key in imported.arrays if key.startswith(f"{name_of_layer}/")]
-        for field in variables(LAYERS.parse(fields), own):
+        state_names = [key.partition("/")[2] for key in imported.arrays if key.startswith(f"{name_of_layer}/")]
+        for field in variables(LAYERS.parse(fields), state_names):
             keys = [key for key in after if key.startswith("after_") and key.endswith(f"/{field.name}")]
             (expected,) = [after[key] for key in keys if name_of_layer in key]
             actual = to_keras(np.asarray(compiler.states[f"{name_of_layer}/{field.state}"]), field)
@@ -244,8 +244,10 @@ def test_names_of_layers_are_excluded_and_no_slow_expression_is_run(
 ) -> None:
     def parameter(name: str) -> tuple[Any, Any]:
         layer = SimpleNamespace(path=("net", name), class_name="Dense")
-        one = SimpleNamespace(configured=layer, draft=SimpleNamespace(name=name), prefix="", shapes={"kernel": (2, 3)})
-        return one, SimpleNamespace(state="kernel", group="", name="kernel")
+        target = SimpleNamespace(
+            configured=layer, draft=SimpleNamespace(name=name), prefix="", shapes={"kernel": (2, 3)}
+        )
+        return target, SimpleNamespace(state="kernel", group="", name="kernel")
 
     file: Any = SimpleNamespace(training={"optimizer": optimizer("Muon", exclude_layers=expressions)})
     reading = ReadContext()

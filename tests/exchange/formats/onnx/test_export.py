@@ -154,8 +154,8 @@ def test_outputs_that_are_one_tensor_keep_their_names() -> None:
 
     session = open_session(to_onnx(graph, {}).model.SerializeToString())
     samples = np.ones((2, 3), "float32")
-    one, two, three = session.run(["one", "two", "three"], {"x": samples})
-    assert (one == -samples).all()
+    first, two, three = session.run(["one", "two", "three"], {"x": samples})
+    assert (first == -samples).all()
     assert (two == -samples).all()
     assert (three == samples).all()
 

@@ -121,8 +121,8 @@ WORDS: dict[str, Any] = {"i": whole([1, 2, 3, 4, 5], [0, 8, 7, 6, 2]), "s": whol
 TABLES: dict[str, Any] = {"w": drawn(9, 8), "p": drawn(6, 8), "t": drawn(2, 8), "g": drawn(8), "b": drawn(8)}
 
 
-def to_itself(rest: str, more: Arrays | None = None, weights: Arrays = PROJECTIONS, **attributes: Any) -> Any:
-    attention = own("Attention", f"x w b{rest}", num_heads=2, **attributes)
+def to_itself(operands: str, more: Arrays | None = None, weights: Arrays = PROJECTIONS, **attributes: Any) -> Any:
+    attention = own("Attention", f"x w b{operands}", num_heads=2, **attributes)
     return contributed([attention], {"x": KEYS, **(more or {})}, **weights)
 
 

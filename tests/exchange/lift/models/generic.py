@@ -39,8 +39,8 @@ def chain(*steps: str, **attributes: Any) -> list[onnx.NodeProto]:
     """Nodes from texts `result = Operator operands`."""
     nodes = []
     for step in steps:
-        result, _, rest = step.partition(" = ")
-        op_type, _, operands = rest.partition(" ")
+        result, _, expression = step.partition(" = ")
+        op_type, _, operands = expression.partition(" ")
         nodes.append(node(op_type, operands, result, **attributes.get(op_type, {})))
     return nodes
 

@@ -312,11 +312,11 @@ MODELS: dict[str, tuple[onnx.ModelProto, str]] = {
         "{name: y, type: LayerNormalization, axis: [1, 3]}",
     ),
     **{
-        f"{one} of x": (
-            model([node("Abs", "x", "a"), node("Add", "a k", "b"), node(one, "b")], k=np.float32(0.5)),
+        f"{op_type} of x": (
+            model([node("Abs", "x", "a"), node("Add", "a k", "b"), node(op_type, "b")], k=np.float32(0.5)),
             f"{{name: y, type: {line}}}",
         )
-        for one, line in {
+        for op_type, line in {
             "Neg": "Power, scale: -1.0", "Reciprocal": "Power, power: -1.0", "Sqrt": "Power, power: 0.5",
             "Sin": 'Expression, expr: "sin(x)"', "Cos": 'Expression, expr: "cos(x)"',
             "Tan": 'Expression, expr: "tan(x)"', "Atan": 'Expression, expr: "atan(x)"',

@@ -49,7 +49,7 @@ QUANTIZED: dict[str, tuple[onnx.ModelProto, Arrays]] = {
     "a sum": quantized(own("QLinearAdd", "x s o z t u p q"), BOTH),
     "a sum with a constant": quantized(own("QLinearAdd", "x s o k t u p q"), ROWS, {"k": whole("uint8", 8)}),
     "a sum of int8": quantized(
-        own("QLinearAdd", "x s o z t u p q"), {name: one.astype("int8") for name, one in BOTH.items()}, OF_INT8
+        own("QLinearAdd", "x s o z t u p q"), {name: array.astype("int8") for name, array in BOTH.items()}, OF_INT8
     ),
     "a product": quantized(own("QLinearMul", "x s o z t u p q"), BOTH),
     "one after another": quantized(own("QLinearConcat", "p q x s o z p q", axis=1), BOTH),
