@@ -157,12 +157,12 @@ class NetspecError(Exception):
 
     def render(self) -> str:
         """All problems as text, at most `MAX_SHOWN` of them, with a count at the end."""
-        shown = [problem.render() for problem in self.problems[:MAX_SHOWN]]
+        rendered = [problem.render() for problem in self.problems[:MAX_SHOWN]]
         if len(self.problems) > MAX_SHOWN:
-            shown.append(f"… and {len(self.problems) - MAX_SHOWN} more")
+            rendered.append(f"… and {len(self.problems) - MAX_SHOWN} more")
         if len(self.problems) > 1:
-            shown.append(f"{len(self.problems)} errors")
-        return "\n".join(shown)
+            rendered.append(f"{len(self.problems)} errors")
+        return "\n".join(rendered)
 
 
 class InputError(NetspecError):
@@ -271,10 +271,10 @@ ELSEWHERE = {
 """Names in other tools → names in netspec."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Return the known name that is equivalent or most similar to `name`, ignoring case and underscores, or None."""
     by_fold: dict[str, str] = {}
-    for candidate in known:
+    for candidate in candidates:
         by_fold.setdefault(folded(candidate), candidate)
     translated = [spelling for spelling in by_fold if spelling == ELSEWHERE.get(folded(name))]
     swapped = [spelling for spelling in by_fold if sorted(spelling) == sorted(folded(name))]  # Adma: Adam, not Adamax
@@ -282,9 +282,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_fold[matches[0]] if matches else None
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """A hint that names the nearest known name, or None."""
-    suggestion = nearest(name, known)
+    suggestion = nearest(name, candidates)
     return f"did you mean `{suggestion}`?" if suggestion else None
 
 
@@ -295,8 +295,8 @@ def listing(names: Sequence[str], most: int = 10, hint: str | None = None) -> st
     """
     hint = (hint or "") if len(names) > most else ""
     words = set(re.findall(r"\w+", hint))
-    shown = sorted(names, key=lambda name: (name not in words and f"`{name}`" not in hint, name))
-    return ", ".join(shown[:most]) + and_more(len(shown) - most)
+    ordered = sorted(names, key=lambda name: (name not in words and f"`{name}`" not in hint, name))
+    return ", ".join(ordered[:most]) + and_more(len(ordered) - most)
 
 
 def and_more(count: int) -> str:
@@ -304,9 +304,9 @@ def and_more(count: int) -> str:
     return f" and {count:,} more" if count > 0 else ""
 
 
-def counted(number: int, thing: str) -> str:
+def counted(number: int, noun: str) -> str:
     """A number of things: `1 sample`, `1,234 samples`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def command(*words: object) -> str:

@@ -240,10 +240,10 @@ class ArrayDevice(Device):
 
     def upload(self, array: Any, host: Any) -> None:
         """Copy, converting the element type."""
-        given = self.xp.asarray(host)
-        if given.shape != array.shape:  # NumPy would broadcast a smaller array
-            raise ValueError(f"an array of shape {given.shape} does not fill one of shape {array.shape}")
-        self.xp.copyto(array, given, casting="unsafe")
+        uploaded = self.xp.asarray(host)
+        if uploaded.shape != array.shape:  # NumPy would broadcast a smaller array
+            raise ValueError(f"an array of shape {uploaded.shape} does not fill one of shape {array.shape}")
+        self.xp.copyto(array, uploaded, casting="unsafe")
 
     def copier(self, target: Any, source: Any) -> Thunk:
         """Copy the elements; views of one state may differ in shape."""

@@ -256,15 +256,15 @@ def open_device(
 
 def _check_mask() -> None:
     """Raise `InputError` if NETSPEC_KERNELS contains an unknown backend: a typo would silently run slow kernels."""
-    known = {backend for device in DEVICES.values() for backend in device.backends}
+    backends = {backend for device in DEVICES.values() for backend in device.backends}
     names = [name.strip() for name in os.environ.get("NETSPEC_KERNELS", "").split(",") if name.strip()]
     problems = [
         Problem(
-            f"NETSPEC_KERNELS: there are no kernels called {name!r}", expected=f"of {listing(list(known))}",
-            hint=did_you_mean(name, known),
+            f"NETSPEC_KERNELS: there are no kernels called {name!r}", expected=f"of {listing(list(backends))}",
+            hint=did_you_mean(name, backends),
         )
         for name in names
-        if name not in known
+        if name not in backends
     ]  # fmt: skip
     if problems:
         raise InputError(problems)

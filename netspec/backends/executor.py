@@ -112,8 +112,8 @@ class CallSequence:
 
     def only(self, is_wanted: Callable[[Node], bool]) -> list[Thunk]:
         """The thunks of the nodes for which `wanted` is true."""
-        pairs = zip(self._nodes, self._thunks, strict=True)
-        return [thunk for node, thunk in pairs if node is not None and is_wanted(node)]
+        steps = zip(self._nodes, self._thunks, strict=True)
+        return [thunk for node, thunk in steps if node is not None and is_wanted(node)]
 
     def each(self, ahead: Callable[[Node | None], None] | None = None) -> Iterator[tuple[Node | None, float]]:
         """Call one at a time; yield its node and the seconds that it took. Reading the clock adds about 50 ns.

@@ -34,13 +34,13 @@ def first_inside(node: Node, operands: Sequence[Any]) -> Node:
     """
     import numpy as np
 
-    known = dict(zip(node.inputs, operands, strict=True))
+    arrays = dict(zip(node.inputs, operands, strict=True))
     with in_scope(node.scope), np.errstate(all="ignore"):
         for part in topological_order(as_tuple(node.op.decompose(*node.inputs)), stop=frozenset(node.inputs)):
-            results = as_tuple(part.op.forward(np, *(known[value] for value in part.inputs)))
+            results = as_tuple(part.op.forward(np, *(arrays[value] for value in part.inputs)))
             if not all(np.isfinite(result).all() for result in results):
                 return part
-            known.update(zip(part.outputs, results, strict=True))
+            arrays.update(zip(part.outputs, results, strict=True))
     return node
 
 

@@ -24,16 +24,16 @@ def list_(as_json: Json = False) -> None:
     """
     from netspec.tools.datasets import data_sources, datasets
 
-    sources, known = data_sources(), datasets()
+    sources, known_datasets = data_sources(), datasets()
     if as_json:
         entries = [{"source": source.name, "reads": source.description} for source in sources]
-        print_json({"sources": entries, "datasets": [dataset.as_json() for dataset in known]})
+        print_json({"sources": entries, "datasets": [dataset.as_json() for dataset in known_datasets]})
         return
     table(["source", "what it reads"], [[source.name, source.description] for source in sources])
     print()
     rows = [
         [dataset.name, dataset.description, size(dataset.download_bytes), str(dataset.folder) * dataset.complete]
-        for dataset in known
+        for dataset in known_datasets
     ]
     table(["dataset", "description", "download", "folder"], rows, right=[2])
 

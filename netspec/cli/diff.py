@@ -75,15 +75,15 @@ def _print(difference: Difference) -> None:
 def _sections(difference: Difference) -> Iterator[tuple[str, list[str]]]:
     """Titles with the lines below each."""
     layers = [
-        f"- {pair.before} ({pair.type})" if pair.after is None
-        else f"+ {pair.after} ({pair.type})" if pair.before is None
-        else f"~ {_both(pair.before, pair.after)} ({pair.type}): {'; '.join(map(str, pair.changes))}"
-        for pair in difference.spec.layers
+        f"- {link.before} ({link.type})" if link.after is None
+        else f"+ {link.after} ({link.type})" if link.before is None
+        else f"~ {_both(link.before, link.after)} ({link.type}): {'; '.join(map(str, link.changes))}"
+        for link in difference.spec.layers
     ]  # fmt: skip
     renamed = [f"{before} → {after}" for before, after in difference.spec.names.items() if before != after]
     apart = sorted(
         ((weight.gap, weight) for weight in difference.weights if weight.gap and weight.gap.max_abs),
-        key=lambda pair: (pair[0].max_abs, pair[0].finite_abs), reverse=True,
+        key=lambda row: (row[0].max_abs, row[0].finite_abs), reverse=True,
     )  # fmt: skip
     unlike = [
         f"{_both(weight.before, weight.after)}: {_shape(weight.shapes[0])} → {_shape(weight.shapes[1])}"

@@ -23,10 +23,10 @@ WIDTH = 100
 
 def refuse_other_options(options: Mapping[str, object]) -> None:
     """Raise `InputError` for options of `netspec train` that do not apply to the range test."""
-    given = [name for name, value in options.items() if value]
-    if given:
+    refused = [name for name, value in options.items() if value]
+    if refused:
         raise InputError(
-            f"--find-lr and {given[0]} cannot be combined", hint="the test writes no run and needs one worker"
+            f"--find-lr and {refused[0]} cannot be combined", hint="the test writes no run and needs one worker"
         )
 
 
@@ -56,12 +56,12 @@ def _print_losses(result: LearningRateTest) -> None:
     """A table of rates, evenly spread, with the remarkable ones."""
     remarks = {result.lowest: "lowest loss", result.steepest: "steepest descent", result.diverged_at: "diverged"}
     rates, last = result.learning_rates, len(result.learning_rates) - 1
-    shown = {round(index * last / (ROWS - 1)) for index in range(ROWS)} if rates else set()
-    shown |= {rates.index(rate) for rate in remarks if rate is not None}
+    chosen_rows = {round(index * last / (ROWS - 1)) for index in range(ROWS)} if rates else set()
+    chosen_rows |= {rates.index(rate) for rate in remarks if rate is not None}
     rows = [
         [f"{rates[index]:.2g}", f"{result.losses[index]:.4f}", f"{result.smoothed[index]:.4f}",
          remarks.get(rates[index], "")]
-        for index in sorted(shown)
+        for index in sorted(chosen_rows)
     ]  # fmt: skip
     table(["learning rate", "loss", "smoothed", ""], rows, right=(0, 1, 2))
 

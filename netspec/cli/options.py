@@ -103,9 +103,9 @@ def writable(path: Path, option: str, suffixes: str | Sequence[str] | None = Non
     if not folder.is_dir():
         near = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
         raise InputError(f"{option}: there is no folder {folder}", hint=did_you_mean(folder.name, near))
-    there = kind_of_path(path)
-    if there is not None:
-        raise InputError(f"{option}: {path} is {there}", expected="the path of a file")
+    kind = kind_of_path(path)
+    if kind is not None:
+        raise InputError(f"{option}: {path} is {kind}", expected="the path of a file")
     allowed = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes or ())
     if allowed and path.suffix.lower() not in allowed:
         kinds = " or ".join(suffix[1:].upper() for suffix in allowed)

@@ -154,17 +154,17 @@ def _print_programs(costs: Costs) -> None:
     if steady:
         print(f"\noperations that run only after states change: {', '.join(steady)}")
     print(f"\nstates, shared by all programs: {', '.join(parts) or 'none'}")
-    there = machine_memory()
-    needed = sum(costs.states_bytes.values()) + max((one.nbytes for one in costs.programs.values()), default=0)
-    if there is not None and needed > there:
-        print(f"\nwarning: {size(needed)} do not fit into the memory of this machine, {size(there)}")
-    for purpose, one in costs.programs.items():
-        if one.recomputed_nodes:
-            share = 100 * one.recomputed_flops / (one.flops - one.recomputed_flops)
+    memory = machine_memory()
+    needed = sum(costs.states_bytes.values()) + max((cost.nbytes for cost in costs.programs.values()), default=0)
+    if memory is not None and needed > memory:
+        print(f"\nwarning: {size(needed)} do not fit into the memory of this machine, {size(memory)}")
+    for purpose, cost in costs.programs.items():
+        if cost.recomputed_nodes:
+            share = 100 * cost.recomputed_flops / (cost.flops - cost.recomputed_flops)
             print(
-                f"\n{purpose} runs {count(one.recomputed_nodes)} operations twice, so that their results do not have "
-                f"to be kept: this saves {size(one.spared_bytes)} of its arena and adds "
-                f"{scaled(one.recomputed_flops, 'FLOP')} ({share:.1f} %) to its arithmetic"
+                f"\n{purpose} runs {count(cost.recomputed_nodes)} operations twice, so that their results do not have "
+                f"to be kept: this saves {size(cost.spared_bytes)} of its arena and adds "
+                f"{scaled(cost.recomputed_flops, 'FLOP')} ({share:.1f} %) to its arithmetic"
             )
 
 
@@ -265,8 +265,8 @@ def _print_sent(sent: WorkerTraffic) -> None:
 def _print_messages(sent: WorkerTraffic) -> None:
     hosts = sent.cluster.hosts
     where = "one host" if hosts == 1 else f"{count(hosts)} hosts"
-    who = " and ".join(counted(number, role) for role, number in sent.roles.items())
-    print(f"{sent.strategy} on {who} of {where}: what a step sends\n")
+    senders = " and ".join(counted(number, role) for role, number in sent.roles.items())
+    print(f"{sent.strategy} on {senders} of {where}: what a step sends\n")
     titles = [f"a {role} sends" for role in sent.roles]
     rows = [
         [

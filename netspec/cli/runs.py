@@ -77,7 +77,7 @@ def _print_table(listed: Sequence[RunSummary]) -> None:
     settings = list(dict.fromkeys(name for summary in listed for name in summary.settings))
     monitors = list(dict.fromkeys(summary.monitor for summary in listed if summary.monitor))
     metrics = list(dict.fromkeys(name for summary in listed for name in summary.metrics if name not in monitors))
-    shown, figures = settings[:MAX_SETTINGS], metrics[:MAX_METRICS]
+    setting_columns, figures = settings[:MAX_SETTINGS], metrics[:MAX_METRICS]
     best = f"best {monitors[0]}" if len(monitors) == 1 else "best"
     columns = {
         "run": [summary.name for summary in listed],
@@ -88,8 +88,8 @@ def _print_table(listed: Sequence[RunSummary]) -> None:
         "last": [_cell(summary.last) for summary in listed],
         "time": ["" if summary.seconds is None else duration(summary.seconds) for summary in listed],
     }
-    texts = {"run", "state", "monitor", "started", *shown}
-    cells = {name: [_cell(summary.settings.get(name)) for summary in listed] for name in shown}
+    texts = {"run", "state", "monitor", "started", *setting_columns}
+    cells = {name: [_cell(summary.settings.get(name)) for summary in listed] for name in setting_columns}
     long = {name: column for name, column in cells.items() if max(map(len, column)) > LONG}
     columns |= {name: column for name, column in cells.items() if name not in long}
     columns |= {name: [_cell(summary.metrics.get(name)) for summary in listed] for name in figures}

@@ -101,10 +101,10 @@ def _print_summary(timing: Timing) -> None:
     step = f"training step with {timing.solver}" if timing.solver else "prediction"
     read = f"{timing.batches} batches" if timing.batches > 1 else "a batch"
     several = timing.workers > 1
-    who = f" on {count(timing.workers)} workers" if several else ""
+    workers = f" on {count(timing.workers)} workers" if several else ""
     share = f" ({count(timing.batch_size)} for the first worker, to which the layers below belong)" if several else ""
     samples = f"{count(timing.all_samples)}{share}"
-    print(f"{timing.name}: {step}{who}, {read} of {samples}, {timing.precision}, on {timing.device}\n")
+    print(f"{timing.name}: {step}{workers}, {read} of {samples}, {timing.precision}, on {timing.device}\n")
     if timing.remark is not None:
         print(f"note: {timing.remark}\n")
     per_second = timing.samples_per_second
@@ -131,11 +131,11 @@ def _print_layers(timing: Timing) -> None:
     spent = [_ms(sum(layer.phases[phase] for layer in timing.layers)) for phase in phases]
     total = ["total", "", *spent, "100.0 %", "", "", ""]
     table(columns, [*rows, total], right=range(2, len(columns)))
-    rest = max(0.0, timing.step_seconds - timing.nodes_seconds)
-    print(f"\noverhead outside operations: {_ms(rest)} ms per step, for copying inputs and for calls")
+    overhead = max(0.0, timing.step_seconds - timing.nodes_seconds)
+    print(f"\noverhead outside operations: {_ms(overhead)} ms per step, for copying inputs and for calls")
     if timing.steady:
-        taken = f"{_ms(timing.steady_seconds)} ms for {count(len(timing.steady))} operations"
-        print(f"only after weights change: {taken}, not counted above")
+        duration = f"{_ms(timing.steady_seconds)} ms for {count(len(timing.steady))} operations"
+        print(f"only after weights change: {duration}, not counted above")
 
 
 def _print_nodes(timing: Timing) -> None:
@@ -162,15 +162,15 @@ def _print_costs(timing: Timing, nodes: Sequence[NodeTime]) -> None:
     rows = [
         [
             count(number),
-            one.op,
-            one.layer or "-",
-            one.phase,
-            ", ".join(one.types),
-            one.kernel,
-            _ms(one.seconds),
-            *_rates(timing, one),
+            node.op,
+            node.layer or "-",
+            node.phase,
+            ", ".join(node.types),
+            node.kernel,
+            _ms(node.seconds),
+            *_rates(timing, node),
         ]
-        for number, one in enumerate(nodes, start=1)
+        for number, node in enumerate(nodes, start=1)
     ]
     print()
     table(columns, rows, right=(0, *range(6, len(columns))))

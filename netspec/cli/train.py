@@ -95,8 +95,8 @@ def train(
     if dry_run:
         return _dry_run(spec, changes, workers, weights, as_json=as_json)
     if workers is not None and starts:
-        given = {"--run-dir": run_dir, "--weights": weights, "--device": device}
-        words = [word for name, value in given.items() if value is not None for word in (name, value)]
+        options = {"--run-dir": run_dir, "--weights": weights, "--device": device}
+        words = [word for name, value in options.items() if value is not None for word in (name, value)]
         words += ["--json"] * as_json + ["--resume"] * resume
         from netspec.distributed.worker_checks import check_workers
         from netspec.tools.specs import load_train

@@ -24,10 +24,10 @@ def to_start(workers: int) -> bool:
         raise InputError("--workers must be 1 or more", got=str(workers))
     if not is_launched_job():
         return workers > 1
-    there = launcher_size()
-    if there is not None and there != workers:
+    launched = launcher_size()
+    if launched is not None and launched != workers:
         raise InputError(
-            f"--workers {workers} contradicts the MPI launcher, which started {there} processes",
+            f"--workers {workers} contradicts the MPI launcher, which started {launched} processes",
             hint="leave out --workers: the launcher sets the number",
         )
     return False
@@ -94,10 +94,10 @@ def leave(status: int) -> int:
 
 def told_by_another(command: str) -> bool:
     """Whether another process tells the failure of a command, and has had time to: none could join their job."""
-    found = command in TOGETHER and is_launched_job() and not is_host_spokesman()
-    if found:
+    by_another = command in TOGETHER and is_launched_job() and not is_host_spokesman()
+    if by_another:
         time.sleep(TOLD_WITHIN)
-    return found
+    return by_another
 
 
 def end_job(status: int, *, error: str = "", output: str = "") -> None:

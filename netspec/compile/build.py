@@ -215,7 +215,7 @@ def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]
     inner = [(prefix, layer) for prefix, layer in builder.inner_layers if prefix.startswith(own_prefix)]
     for prefix, layer in ((own_prefix, link.fields), *inner):
         part = prefix.removeprefix(own_prefix).replace("/", ".")
-        known = [name.removeprefix(prefix) for name in builder.states if name.startswith(prefix)]
+        parameters = [name.removeprefix(prefix) for name in builder.states if name.startswith(prefix)]
         for field_ in ("learning_rate_multiplier", "weight_decay_multiplier"):
             multiplier, path = getattr(layer, field_), f"layers.{link.name}.{part}{field_}"
             if layer.share and multiplier != 1.0:
@@ -223,11 +223,11 @@ def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]
                 yield Problem(message, layer.where(field_), path, hint=f"set it in `{layer.share}`")
             elif isinstance(multiplier, Mapping):
                 for name in multiplier:
-                    if name not in known:
+                    if name not in parameters:
                         yield Problem(
                             f"layer `{link.name}` has no parameter `{name}`", layer.where(field_, name, key=True),
-                            f"{path}.{name}", expected=f"one of {listing(known)}" if known else "none",
-                            hint=did_you_mean(name, known),
+                            f"{path}.{name}", expected=f"one of {listing(parameters)}" if parameters else "none",
+                            hint=did_you_mean(name, parameters),
                         )  # fmt: skip
 
 

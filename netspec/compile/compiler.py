@@ -106,8 +106,8 @@ class Compiler:
         """Whether training steps compute the norm of all gradients."""
         if self.solver is None or self.loop is None or not self._logs_steps:
             return False
-        wanted = self.loop.log_gradient_norm
-        return self.solver.global_clipnorm is not None if wanted is None else wanted
+        setting = self.loop.log_gradient_norm
+        return self.solver.global_clipnorm is not None if setting is None else setting
 
     @property
     def _logs_steps(self) -> bool:

@@ -31,11 +31,11 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, start: int, attem
     return fits or None
 
 
-def _guess(known: Mapping[int, int], memory: int) -> int:
+def _guess(measured: Mapping[int, int], memory: int) -> int:
     """Interpolate linearly between the two sizes nearest to the memory."""
-    nearest = sorted(known, key=lambda samples: abs(known[samples] - memory))[:2]
+    nearest = sorted(measured, key=lambda samples: abs(measured[samples] - memory))[:2]
     if len(nearest) < 2:
         return 2 * nearest[0]
     low, high = sorted(nearest)
-    slope = (known[high] - known[low]) / (high - low)
-    return int(low + (memory - known[low]) / slope) if slope > 0 else MAX_SAMPLES
+    slope = (measured[high] - measured[low]) / (high - low)
+    return int(low + (memory - measured[low]) / slope) if slope > 0 else MAX_SAMPLES

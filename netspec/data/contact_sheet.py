@@ -41,8 +41,8 @@ def span_of(images: Sequence[Array]) -> tuple[float, float]:
 def displayable(image: Array, span: tuple[float, float]) -> Array:
     """Convert an image (C, H, W) of any type to (H, W, 3) of uint8, in grey unless it has 3 channels or more."""
     low, high = span
-    shown = image[:3] if len(image) >= 3 else image.mean(axis=0, keepdims=True)
-    values = (np.nan_to_num(shown.astype(np.float64)) - low) * (255 / (high - low))
+    channels = image[:3] if len(image) >= 3 else image.mean(axis=0, keepdims=True)
+    values = (np.nan_to_num(channels.astype(np.float64)) - low) * (255 / (high - low))
     pixels: Array = np.rint(values).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
     return pixels if pixels.shape[2] == 3 else pixels.repeat(3, axis=2)
 

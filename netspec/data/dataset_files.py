@@ -25,12 +25,12 @@ _PIECE = 2**18
 _log = logging.getLogger("netspec.data")
 
 
-def find_file(known: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
+def find_file(dataset: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
     """Return the path of a file in the folder or in its archive's subfolder, gzipped or not; None if it is missing.
 
     Raises `InputError` if another file has its name.
     """
-    path = _first(known, folder, part)
+    path = _first(dataset, folder, part)
     first = folder / part.name
     if path is None and not first.exists():
         return None
@@ -41,22 +41,22 @@ def find_file(known: KnownSet, folder: Path, part: PublishedFile) -> Path | None
             f"{path} is not the published file",
             expected=f"{part.size:,} bytes",
             got=kind_of_path(path) or f"{size:,} bytes",
-            hint=_hint(known),
+            hint=_hint(dataset),
         )
     return path
 
 
-def has_file(known: KnownSet, folder: Path, part: PublishedFile) -> bool:
+def has_file(dataset: KnownSet, folder: Path, part: PublishedFile) -> bool:
     """Return whether a file of this name exists, regardless of its content."""
-    return _first(known, folder, part) is not None
+    return _first(dataset, folder, part) is not None
 
 
-def _first(known: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
-    return next((path for path in _candidate_paths(known, folder, part) if path.is_file()), None)
+def _first(dataset: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
+    return next((path for path in _candidate_paths(dataset, folder, part) if path.is_file()), None)
 
 
-def _candidate_paths(known: KnownSet, folder: Path, part: PublishedFile) -> Iterable[Path]:
-    for download in known.downloads:
+def _candidate_paths(dataset: KnownSet, folder: Path, part: PublishedFile) -> Iterable[Path]:
+    for download in dataset.downloads:
         for member in (name for name, file in download.members.items() if file == part):
             if download.is_tar:
                 yield from (folder / part.name, folder / member)
@@ -65,21 +65,21 @@ def _candidate_paths(known: KnownSet, folder: Path, part: PublishedFile) -> Iter
                 yield from (folder / f"{name}{end}" for name in spellings for end in ("", ".gz"))
 
 
-def _hint(known: KnownSet) -> str:
-    source = "cifar_binary" if known.name.startswith("cifar") else "mnist"
+def _hint(dataset: KnownSet) -> str:
+    source = "cifar_binary" if dataset.name.startswith("cifar") else "mnist"
     return f"remove it to download it again; to read your own files, use `source: {source}` with `path`"
 
 
-def verified_files(known: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
+def verified_files(dataset: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
     """Return the paths of these files. Raises `InputError` if one is missing or is not the published one."""
     memory = _remembered()
     paths: list[Path] = []
     news: dict[str, Any] = {}
     for name in names:
-        part = known.parts[name]
-        path = find_file(known, folder, part)
+        part = dataset.parts[name]
+        path = find_file(dataset, folder, part)
         if path is None:
-            raise InputError(f"there is no {name} in {folder}", expected=f"the files of {known.name}")
+            raise InputError(f"there is no {name} in {folder}", expected=f"the files of {dataset.name}")
         mark = path.stat()
         facts = [mark.st_size, mark.st_mtime_ns, part.sha256]
         key = str(path.resolve())
@@ -88,7 +88,7 @@ def verified_files(known: KnownSet, folder: Path, names: Iterable[str]) -> list[
             if digest != part.sha256:
                 raise InputError(
                     f"{path} is not the published file", expected=f"content with SHA-256 {part.sha256}", got=digest,
-                    hint=_hint(known),
+                    hint=_hint(dataset),
                 )  # fmt: skip
             news[key] = facts
         paths.append(path)
@@ -97,11 +97,11 @@ def verified_files(known: KnownSet, folder: Path, names: Iterable[str]) -> list[
     return paths
 
 
-def damaged_files(known: KnownSet, folder: Path) -> list[PublishedFile]:
+def damaged_files(dataset: KnownSet, folder: Path) -> list[PublishedFile]:
     """Return the files of the set in a folder whose content is not the published one. Reads all of them."""
     wrong = []
-    for part in known.parts.values():
-        path = _first(known, folder, part)
+    for part in dataset.parts.values():
+        path = _first(dataset, folder, part)
         if path is None or content_digest(path, part) != part.sha256:
             wrong.append(part)
     return wrong

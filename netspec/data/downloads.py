@@ -47,37 +47,37 @@ class _Failed(Exception):
     """A mirror did not provide the file; the message is the reason."""
 
 
-def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False) -> Path:
+def ensure(dataset: KnownSet, folder: Path | None = None, *, offline: bool = False) -> Path:
     """Return the folder with all files of the set, after downloading missing ones: `folder`, or the set's cache folder.
 
     Archives that are in the folder already, downloaded by hand, are unpacked. With `offline` nothing is downloaded.
     Raises `InputError` if a file is in the way, `RunError` if a download or a write fails.
     """
-    folder = folder or home() / known.name
+    folder = folder or home() / dataset.name
     missing = [
         download
-        for download in known.downloads
-        if any(find_file(known, folder, part) is None for part in download.members.values())
+        for download in dataset.downloads
+        if any(find_file(dataset, folder, part) is None for part in download.members.values())
     ]
     if not missing:
         return folder
     if kind_of_path(folder) not in {None, "a folder"} or folder.is_file():
-        raise InputError(f"{folder} is not a folder", expected=f"a folder for the files of {known.name}")
+        raise InputError(f"{folder} is not a folder", expected=f"a folder for the files of {dataset.name}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock_folder(folder, known), _log_to_stderr():
+        with _lock_folder(folder, dataset), _log_to_stderr():
             for download in missing:
-                _bring(known, download, folder, offline=offline)
+                _bring(dataset, download, folder, offline=offline)
     except OSError as error:
         raise RunError(
-            f"cannot write the files of {known.name} into {folder}",
+            f"cannot write the files of {dataset.name} into {folder}",
             got=error.strerror or str(error),
             hint=f"set another folder: `path` in the training file, or the environment variable {HOME_VARIABLE}",
         ) from None
     return folder
 
 
-def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
+def _bring(dataset: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
     """Put the files of a download into the folder."""
     archive = folder / download.name
     by_hand = archive.is_file()
@@ -92,22 +92,22 @@ def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) 
             )
     elif offline:
         raise InputError(
-            f"{known.name} is not in {folder}, and downloads are disabled",
+            f"{dataset.name} is not in {folder}, and downloads are disabled",
             expected=listing([part.name for part in download.members.values()]),
-            hint=_by_hand(known, folder, download),
+            hint=_by_hand(dataset, folder, download),
         )
     else:
-        _fetch(known, download, archive)
+        _fetch(dataset, download, archive)
     _unpack(download, archive, folder)
     if not by_hand:
         archive.unlink()
 
 
-def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
+def _fetch(dataset: KnownSet, download: Download, archive: Path) -> None:
     """Download the file to `archive` from the first mirror that has it."""
     part = archive.with_name(f"{archive.name}.part")
     attempts = []
-    for address in _addresses(known, download):
+    for address in _addresses(dataset, download):
         try:
             _fetch_from(address, download, part)
         except _Failed as error:
@@ -117,23 +117,23 @@ def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
         part.replace(archive)
         return
     raise RunError(
-        f"cannot download {known.name}",
+        f"cannot download {dataset.name}",
         expected=f"{download.name} from one of its mirrors",
-        hint=_by_hand(known, archive.parent, download),
+        hint=_by_hand(dataset, archive.parent, download),
         notes=tuple(f"tried {attempt}" for attempt in attempts),
     )
 
 
-def _addresses(known: KnownSet, download: Download) -> list[str]:
+def _addresses(dataset: KnownSet, download: Download) -> list[str]:
     mirror = os.environ.get(MIRROR_VARIABLE)
-    folders = [f"{mirror.rstrip('/')}/{known.name}/"] if mirror else []
+    folders = [f"{mirror.rstrip('/')}/{dataset.name}/"] if mirror else []
     return [folder + download.name for folder in (*folders, *download.folders)]
 
 
-def _by_hand(known: KnownSet, folder: Path, download: Download) -> str:
+def _by_hand(dataset: KnownSet, folder: Path, download: Download) -> str:
     return (
         f"by hand: put {download.name} ({download.size:,} bytes, SHA-256 {download.sha256}) into {folder}; see "
-        f"{known.page}. To use your own mirror, set {MIRROR_VARIABLE}"
+        f"{dataset.page}. To use your own mirror, set {MIRROR_VARIABLE}"
     )
 
 
@@ -303,7 +303,7 @@ def _log_to_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def _lock_folder(folder: Path, known: KnownSet) -> Iterator[None]:
+def _lock_folder(folder: Path, dataset: KnownSet) -> Iterator[None]:
     """Hold the folder for one downloading process at a time. Raises `RunError` if another process holds it."""
     try:
         import fcntl
@@ -315,7 +315,7 @@ def _lock_folder(folder: Path, known: KnownSet) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
-                f"another process is downloading {known.name} into {folder}", hint="start again when it is done"
+                f"another process is downloading {dataset.name} into {folder}", hint="start again when it is done"
             ) from None
         except OSError:
             _log.debug("%s is on a file system without locks", folder)

@@ -219,10 +219,10 @@ class NamedValues:
         return self._values[name]
 
 
-def unknown_field(name: str, known: list[str]) -> InputError:
+def unknown_field(name: str, names: list[str]) -> InputError:
     """Return the error for a field or column by which a source cannot be divided, since it does not have it."""
     return InputError(
         f"the source has no field or column `{name}` to divide it by",
-        expected=f"one of {listing(known)}" if known else "shares only: its samples have no such values",
-        hint=did_you_mean(name, known),
+        expected=f"one of {listing(names)}" if names else "shares only: its samples have no such values",
+        hint=did_you_mean(name, names),
     )

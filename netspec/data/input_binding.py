@@ -164,12 +164,12 @@ class InputBinding:
             return
         bad = ~fault.good.reshape(len(fault.good), -1)
         rows = np.flatnonzero(bad.any(axis=1))
-        flat, shown = values.reshape(len(values), -1), rows[:MOST_ALIKE]
+        flat, listed = values.reshape(len(values), -1), rows[:MOST_ALIKE]
         problems: dict[int, list[Problem]] = {int(row): [] for row in rows}
-        for row in shown:
+        for row in listed:
             problems[int(row)].append(fault.problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
-        if len(rows) > len(shown):
-            more = counted(len(rows) - len(shown), "more sample")
+        if len(rows) > len(listed):
+            more = counted(len(rows) - len(listed), "more sample")
             text = f"`{self.name}`: the same problem in {more} of this batch of {len(bad):,}"
             problems[int(rows[-1])].append(Problem(text))
         raise DamagedSamples(problems)
@@ -193,8 +193,8 @@ class InputBinding:
 def _tally(values: Sequence[float]) -> str:
     """Format values with their counts, the most frequent ones first: `10 (30 samples), 11 (1 sample)`."""
     counts = Counter(f"{value:g}" for value in values)
-    shown = [f"{value} ({counted(number, 'sample')})" for value, number in counts.most_common(MOST_NAMED)]
-    return ", ".join(shown) + and_more(len(counts) - len(shown))
+    listed = [f"{value} ({counted(number, 'sample')})" for value, number in counts.most_common(MOST_NAMED)]
+    return ", ".join(listed) + and_more(len(counts) - len(listed))
 
 
 def _joined(samples: Sequence[str]) -> str:
@@ -217,22 +217,22 @@ def _exact_range(target: np.dtype[np.generic]) -> tuple[int, int]:
 
 def bind_inputs(
     fields: Mapping[str, FieldType],
-    wanted: Mapping[str, FieldType],
+    inputs: Mapping[str, FieldType],
     split: SplitFields,
     *,
     ranges: Mapping[str, ValueRange] | None = None,
-    known: Collection[str] | None = None,
+    declared_inputs: Collection[str] | None = None,
     non_integer_labels: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
     ragged_examples: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[InputBinding, ...]:
-    """Bind a field to each input in `wanted`. Raises `InputError` with all that do not match.
+    """Bind a field to each input in `inputs`. Raises `InputError` with all that do not match.
 
     `ragged_examples` describes samples that differ in size. Rows of `non_integer_labels` are reported if the net needs
     integers, or left out one by one.
 
-    `known` are all inputs that the net declares, by default those wanted: renaming any other is an error.
+    `declared_inputs` are all inputs that the net declares, by default `inputs`; renaming any other is an error.
     """
-    names = set(wanted) if known is None else {*known, *wanted}
+    names = set(inputs) if declared_inputs is None else {*declared_inputs, *inputs}
     problems = [
         Problem(
             f"the net has no input `{name}`",
@@ -245,7 +245,7 @@ def bind_inputs(
         if name not in names
     ]
     bindings = []
-    for name, target in wanted.items():
+    for name, target in inputs.items():
         field = split.inputs.get(name, name)
         problem = _mismatch(name, field, fields, target, split, ragged_examples.get(field))
         odd: Sequence[Problem] = ()

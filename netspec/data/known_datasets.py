@@ -210,4 +210,4 @@ FASHION_MNIST = KnownSet(
     {"train": 60_000, "test": 10_000},
 )
 
-KNOWN_SETS = {known.name: known for known in (CIFAR10, CIFAR100, FASHION_MNIST)}
+KNOWN_SETS = {dataset.name: dataset for dataset in (CIFAR10, CIFAR100, FASHION_MNIST)}

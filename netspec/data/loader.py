@@ -45,10 +45,10 @@ class Loader:
     an evaluation. In both cases the last batch of an epoch has the remaining samples. Use the loader as a context
     manager, or `close` it, to end the threads of unfinished iterations.
 
-    `wanted`: the inputs to fill, by name; by default all fields of the source under their own names. `known`: all
-    inputs that the net declares, if there are more. `ranges`: the allowed values of inputs. `learned`: `Loader.learned`
-    of the training split, for every other split. `share`: this worker's share of each batch. `late`: whether inputs may
-    be returned as uint8, as `deferred` describes. Raises `InputError` with all that does not match.
+    `inputs`: the inputs to fill, by name; by default all fields of the source under their own names.
+    `declared_inputs`: all inputs that the net declares, if there are more. `ranges`: the allowed values of inputs.
+    `learned`: `Loader.learned` of the training split, for other splits. `share`: this worker's share of each batch.
+    `late`: whether inputs may be returned as uint8, as `deferred` describes. Raises `InputError` with all mismatches.
     """
 
     def __init__(
@@ -57,24 +57,24 @@ class Loader:
         split: SplitFields,
         *,
         seed: int,
-        wanted: Mapping[str, FieldType] | None = None,
+        inputs: Mapping[str, FieldType] | None = None,
         ranges: Mapping[str, ValueRange] | None = None,
-        known: Collection[str] | None = None,
+        declared_inputs: Collection[str] | None = None,
         learned: Learned | None = None,
         prefetch: int | None = None,
         share: Share = ALONE,
         late: bool = False,
     ) -> None:
         self._pipeline = TransformPipeline(dataset, split, seed=seed, learned=learned)
-        if wanted is None:
+        if inputs is None:
             back = {source: name for name, source in split.inputs.items()}
-            wanted = {back.get(name, name): field for name, field in self._pipeline.fields.items()}
+            inputs = {back.get(name, name): field for name, field in self._pipeline.fields.items()}
         self._bindings = bind_inputs(
             self._pipeline.fields,
-            wanted,
+            inputs,
             split,
             ranges=ranges,
-            known=known,
+            declared_inputs=declared_inputs,
             non_integer_labels=dataset.non_integer_labels,
             ragged_examples=dataset.ragged_examples,
         )
@@ -126,15 +126,15 @@ class Loader:
             if binding.field in changed or self._pipeline.mixes or not dataset.reads_alone(binding.field):
                 continue
             path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
-            found: Iterable[Problem] = ()
+            label_problems: Iterable[Problem] = ()
             if binding.shape and binding.range is not None:
-                found = binding.check_each(self._samples_of(dataset, binding.field), dataset.describe)
+                label_problems = binding.check_each(self._samples_of(dataset, binding.field), dataset.describe)
             elif binding.shape or len(dataset) > MOST_CHECKED:
                 continue
             elif binding.range is not None or np.dtype(binding.dtype).kind == "f":
                 values = dataset.values_of(binding.field)[: self._pipeline.samples]
-                found = binding.check_all(values, dataset.describe)
-            problems += [with_location(replace(problem, path=""), split, path) for problem in found]
+                label_problems = binding.check_all(values, dataset.describe)
+            problems += [with_location(replace(problem, path=""), split, path) for problem in label_problems]
         if problems:
             raise InputError(problems)
 
@@ -175,8 +175,8 @@ class Loader:
             dataset.values_of(LABEL)[:samples], return_inverse=True, return_counts=True
         )
         names = dataset.classes.get(LABEL)
-        known = [names[value] if names and 0 <= value < len(names) else str(value) for value in values.tolist()]
-        listed = listing([f"{name} {count:,}" for name, count in zip(known, counts.tolist(), strict=True)], 10)
+        class_names = [names[value] if names and 0 <= value < len(names) else str(value) for value in values.tolist()]
+        listed = listing([f"{name} {count:,}" for name, count in zip(class_names, counts.tolist(), strict=True)], 10)
         self.sampling = (
             f"sampler: balanced: {samples // len(counts):,} draws of each class per epoch; samples: {listed}"
         )
@@ -210,8 +210,8 @@ class Loader:
         If damaged samples are left out, the last one may be smaller still. With several workers these are the sizes of
         this worker's share.
         """
-        full, rest = divmod(self.samples, self.batch_size)
-        sizes = (self.batch_size,) * bool(full) + (rest,) * bool(rest)
+        full, remainder = divmod(self.samples, self.batch_size)
+        sizes = (self.batch_size,) * bool(full) + (remainder,) * bool(remainder)
         return tuple(max(1, end - start) for start, end in (self._share.of(0, size) for size in sizes))
 
     @property
@@ -432,9 +432,9 @@ def open_loader(
     split: SplitFields,
     *,
     seed: int,
-    wanted: Mapping[str, FieldType] | None = None,
+    inputs: Mapping[str, FieldType] | None = None,
     ranges: Mapping[str, ValueRange] | None = None,
-    known: Collection[str] | None = None,
+    declared_inputs: Collection[str] | None = None,
     learned: Learned | None = None,
     prefetch: int | None = None,
     share: Share = ALONE,
@@ -447,9 +447,9 @@ def open_loader(
         split.open(seed=seed, learned=None if learned is None else learned.source),
         split,
         seed=seed,
-        wanted=wanted,
+        inputs=inputs,
         ranges=ranges,
-        known=known,
+        declared_inputs=declared_inputs,
         learned=learned,
         prefetch=prefetch,
         share=share,

@@ -60,12 +60,12 @@ def _hint(written: str, full: Path, base: Path) -> str:
     similar = _similar(full)
     if similar is not None:
         return f"did you mean `{_relative(similar, base) if is_relative else similar}`?"
-    here = Path(written).absolute()
-    if is_relative and here.exists():
-        return f"it exists in the current folder: from the spec's folder it is `{_relative(here, base)}`"
-    known = next((name for name in KNOWN_SETS if any(_means(part, name) for part in full.parts[1:])), None)
-    if known is not None:
-        return f"`{command('data', 'get', known)}` downloads the dataset, and `source: {known}` reads it"
+    from_current = Path(written).absolute()
+    if is_relative and from_current.exists():
+        return f"it exists in the current folder: from the spec's folder it is `{_relative(from_current, base)}`"
+    dataset = next((name for name in KNOWN_SETS if any(_means(part, name) for part in full.parts[1:])), None)
+    if dataset is not None:
+        return f"`{command('data', 'get', dataset)}` downloads the dataset, and `source: {dataset}` reads it"
     origin = _origin(written, full, base)
     return origin or near_path(full) or "if the data is on another machine, `--no-data` checks the rest"
 
@@ -87,9 +87,9 @@ def _relative(path: Path, base: Path) -> str:
     return Path(os.path.relpath(path, base)).as_posix()
 
 
-def _means(part: str, known: str) -> bool:
+def _means(part: str, dataset: str) -> bool:
     """Whether the name of a folder or file belongs to a known dataset, such as `cifar-10-batches-bin` to `cifar10`."""
-    return re.match(rf"{known.replace('_', '')}(?!\d)", folded(part)) is not None
+    return re.match(rf"{dataset.replace('_', '')}(?!\d)", folded(part)) is not None
 
 
 def _origin(written: str, full: Path, base: Path) -> str | None:

@@ -98,7 +98,7 @@ class TransformPipeline:
         self, split: SplitFields, learned: Learned | None, values: dict[str, Mapping[str, Any]]
     ) -> None:
         problems: list[Problem] = []
-        seen: Counter[str] = Counter()
+        occurrences: Counter[str] = Counter()
         for number, spec in enumerate(split.transforms):
             try:
                 with located_at(split, "transforms", number):
@@ -109,8 +109,8 @@ class TransformPipeline:
                     name = self._field_of(transform)
                     if transform.needs_data:
                         kind = f"{type(transform).__name__} {name}"
-                        key = f"{kind} {seen[kind]}"
-                        seen[kind] += 1
+                        key = f"{kind} {occurrences[kind]}"
+                        occurrences[kind] += 1
                         # Learning reads all the data, which is not worth the time once a problem is known.
                         values[key] = {} if problems else self._values(transform, name, key, learned)
                         transform = transform.model_copy(update=dict(values[key]))
@@ -135,8 +135,8 @@ class TransformPipeline:
 
     def _classes(self, learned: Learned | None) -> dict[str, Sequence[str]]:
         """Return the class names of each field that still holds class numbers."""
-        known = {**self._dataset.classes, **({} if learned is None else learned.classes)}
-        return {name: names for name, names in known.items() if name in self.fields and not self.fields[name].shape}
+        classes = {**self._dataset.classes, **({} if learned is None else learned.classes)}
+        return {name: names for name, names in classes.items() if name in self.fields and not self.fields[name].shape}
 
     def _field_of(self, transform: Transform) -> str:
         name = transform.apply_to

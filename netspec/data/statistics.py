@@ -96,8 +96,8 @@ class FieldStatistics:
         finite = np.isfinite(exact)
         self.missing += int(exact.size - finite.sum())
         number = finite.sum(axis=1)
-        known = np.where(finite, exact, 0.0)
-        mean = known.sum(axis=1) / np.maximum(number, 1)
+        finite_values = np.where(finite, exact, 0.0)
+        mean = finite_values.sum(axis=1) / np.maximum(number, 1)
         squares = (np.where(finite, exact - mean[:, None], 0.0) ** 2).sum(axis=1)
         total = self._number + number
         delta = mean - self._mean
@@ -113,8 +113,8 @@ class FieldStatistics:
     def classes(self) -> dict[str, int]:
         """Return the number of samples of each class, by name or number, including known classes without samples."""
         counts = self.counts or Counter()
-        known = dict.fromkeys(range(len(self.names)), 0) | dict(sorted(counts.items()))
-        return {self.class_name(label): number for label, number in known.items()}
+        all_counts = dict.fromkeys(range(len(self.names)), 0) | dict(sorted(counts.items()))
+        return {self.class_name(label): number for label, number in all_counts.items()}
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or its number."""

@@ -43,8 +43,10 @@ class EpochBatches:
     @classmethod
     def of(cls, loader: Loader, accumulate: int) -> EpochBatches:
         """Divide an epoch of `loader` into steps of `accumulate` batches."""
-        full, rest = divmod(loader.samples, loader.batch_size)
-        batches = [(loader.batch_sizes[0], loader.batch_size)] * full + [(loader.batch_sizes[-1], rest)] * bool(rest)
+        full, remainder = divmod(loader.samples, loader.batch_size)
+        batches = [(loader.batch_sizes[0], loader.batch_size)] * full + [(loader.batch_sizes[-1], remainder)] * bool(
+            remainder
+        )
         steps = -(-len(batches) // accumulate)
         return cls(batches[:accumulate], batches[(steps - 1) * accumulate :], steps)
 

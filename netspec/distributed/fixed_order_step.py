@@ -130,13 +130,13 @@ class FixedOrderStepper(Stepper):
 
     def _all_reduce(self, branches: Sequence[PartialSum]) -> Arrays:
         """Return the sum of the parts of all workers."""
-        mine = {
+        contributions = {
             f"{branch.level}/{branch.index}/{name}": array
             for branch in branches
             for name, array in (branch.arrays or {"": np.zeros(0)}).items()
         }
         stack: list[PartialSum] = []
-        for message in self._group.all_gather_arrays(mine):
+        for message in self._group.all_gather_arrays(contributions):
             for branch in _unflatten(message):
                 stack = merge_partial(stack, branch)
         total = total_of(stack)

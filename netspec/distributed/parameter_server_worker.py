@@ -158,8 +158,8 @@ class ServerConnection:
         states = self._compiler.states
         for total, pieces in zip(self._sum, self._pieces, strict=True):
             for name, piece, span in message_slices(pieces):
-                mine = piece.slice_of(states[f"gradient/{name}"]).reshape(-1)
-                total[span] = total[span] + mine if self._weight else mine
+                gradient = piece.slice_of(states[f"gradient/{name}"]).reshape(-1)
+                total[span] = total[span] + gradient if self._weight else gradient
         self._loss = (self._loss * self._weight + loss * weight) / (self._weight + weight or 1.0)
         self._weight += weight
 

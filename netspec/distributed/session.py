@@ -213,8 +213,8 @@ class WorkerSession:
 
     def layout(self, compiler: Compiler) -> StateLayout:
         """Return which states are sharded. Collective in the first call."""
-        known = self.sharded_states(compiler)
-        return StateLayout(known.replicated, {state.name: state for state in known.checkpointed})
+        states = self.sharded_states(compiler)
+        return StateLayout(states.replicated, {state.name: state for state in states.checkpointed})
 
     def sharded_states(self, compiler: Compiler) -> ShardedStates:
         """Return which states are sharded. The first call is collective."""
@@ -247,16 +247,16 @@ class WorkerSession:
         if self.alone:
             return progress
         loader.seek(*self.workers.broadcast_object(loader.position))
-        known = self.sharded_states(compiler)
-        for name in known.replicated:
+        states = self.sharded_states(compiler)
+        for name in states.replicated:
             host, role = compiler.states[name], compiler.info[name].role
             self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
             compiler.states.assign(name, host if self.is_root or role != "gradient" else np.zeros_like(host))
-        compiler.reset_copies(known.sharded)
-        gathered = {info.gathers: name for name, info in compiler.info.items() if info.gathers in known}
-        first = {name: compiler.states[name] for name in known.copies}
+        compiler.reset_copies(states.sharded)
+        gathered = {info.gathers: name for name, info in compiler.info.items() if info.gathers in states}
+        first = {name: compiler.states[name] for name in states.copies}
         initial = {source: compiler.states[name] for source, name in gathered.items() if source}
-        known.scatter({**first, **(start.sharded or initial)})
+        states.scatter({**first, **(start.sharded or initial)})
         if before == self.size > 1:
             for name in self.workers.broadcast_object(list(own_states[0]) if own_states else None):
                 stacked = (
@@ -274,10 +274,10 @@ class WorkerSession:
 
     def serve(self, compiler: Compiler) -> None:
         """Run a server, from the workers' `align` until all workers have left."""
-        known = self.sharded_states(compiler)
-        known.scatter({})
+        states = self.sharded_states(compiler)
+        states.scatter({})
         step = self.world_group.broadcast_object(None)
-        server(self.world_group, self.workers, self.strategy, compiler, known, step).serve()
+        server(self.world_group, self.workers, self.strategy, compiler, states, step).serve()
 
     def leave(self, value: Any = None) -> Any:
         """Leave the servers, and return worker 0's data on all ranks, including servers."""
@@ -430,25 +430,25 @@ class WorkerSession:
             yield from ((result,) for result in results)
             return
         while True:
-            mine = next(results, None)
+            own_batch = next(results, None)
             by_rank = self.workers.all_gather_arrays(
-                {} if mine is None else {k: np.asarray(v) for k, v in mine.items()}
+                {} if own_batch is None else {k: np.asarray(v) for k, v in own_batch.items()}
             )
             if not any(by_rank):
                 return
             yield tuple(results_of_rank for results_of_rank in by_rank if results_of_rank)
 
-    def agree_on_origin(self, mine: NonFiniteOrigin) -> NonFiniteOrigin:
+    def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
         """Return the origin from the first worker that knows it."""
         if not self.joint_steps:  # the other workers do not make this call
-            return mine
-        at = mine.location
-        fields = [mine.description, mine.known, at and [at.file, at.line, at.column, at.text]]
+            return origin
+        at = origin.location
+        fields = [origin.description, origin.known, at and [at.file, at.line, at.column, at.text]]
         by_rank = self.workers.all_gather_objects(fields)
-        rank = next((rank for rank, (_, known, _) in enumerate(by_rank) if known), 0)
-        description, known, where = by_rank[rank]
-        description = f"{description} (worker {rank})" if known else description
-        return NonFiniteOrigin(description, None if where is None else Location(*where), known)
+        rank = next((rank for rank, (_, is_known, _) in enumerate(by_rank) if is_known), 0)
+        description, is_known, where = by_rank[rank]
+        description = f"{description} (worker {rank})" if is_known else description
+        return NonFiniteOrigin(description, None if where is None else Location(*where), is_known)
 
     def start_facts(self, batch_size: int) -> dict[str, Any]:
         """Return facts about the workers for the log; {} for a single worker."""
@@ -488,8 +488,8 @@ class WorkerSession:
 
 def _by_host(sending: Callable[[tuple[int, ...]], CommEncoding], shape: tuple[int, ...]) -> CommEncoding:
     """Return the encoding of a gradient, hierarchical."""
-    how = sending(shape)
-    return replace(how, encoding=by_host(how.encoding))
+    encoding = sending(shape)
+    return replace(encoding, encoding=by_host(encoding.encoding))
 
 
 def pipeline_config(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> PipelineConfig:

@@ -54,7 +54,7 @@ class ShardedStates:
         gathers = [[name, info.gathers] for name, info in compiler.info.items() if info.gathers is not None]
         by_rank = workers.all_gather_objects(own_states) if workers.size > 1 else []
         gathers_by_rank = workers.all_gather_objects(gathers) if by_rank else [gathers]
-        self.gathered = dict(pair for pairs in gathers_by_rank for pair in pairs)
+        self.gathered = dict(gather for gathers in gathers_by_rank for gather in gathers)
         """States that hold the full tensor of a sharded state, by name: the name of the sharded state."""
         self.sharded = {state.name: state for state in _find_sharded(by_rank)}
         """States that are not complete on every worker, by name, in the order of workers and their states."""

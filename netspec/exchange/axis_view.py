@@ -39,9 +39,9 @@ class AxisView:
 
 def axes_without(axes: Axes, dropped: Collection[int]) -> Axes:
     """Axes of a tensor without some of its axes, which the net's tensor loses too."""
-    gone = [own for axis in dropped for own in axes[axis]]
-    remaining = (own for axis, own in enumerate(axes) if axis not in dropped)
-    return tuple(tuple(axis - sum(other < axis for other in gone) for axis in own) for own in remaining)
+    gone = [stored_axis for axis in dropped for stored_axis in axes[axis]]
+    remaining = (stored_axes for axis, stored_axes in enumerate(axes) if axis not in dropped)
+    return tuple(tuple(axis - sum(other < axis for other in gone) for axis in stored_axes) for stored_axes in remaining)
 
 
 def axes_of_order(order: Iterable[int]) -> Axes:

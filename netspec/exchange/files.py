@@ -72,19 +72,19 @@ def _beginning(target: Path) -> str:
 
 
 @contextmanager
-def staging(target: Path, shown: Path | None = None) -> Iterator[Path]:
+def staging(target: Path, named: Path | None = None) -> Iterator[Path]:
     """A folder next to `target` for files that are not to be seen yet; it is gone afterwards.
 
-    Errors that leave the block name `shown` (default: `target`) in place of the folder. What killed processes left of
+    Errors that leave the block name `named` (default: `target`) in place of the folder. What killed processes left of
     earlier folders of this name is removed. Raises `OSError`.
     """
-    shown = target if shown is None else shown
+    named = target if named is None else named
     target = target.absolute()
     _remove_forgotten(target)
     staged = _temporary(target)
     staged.mkdir(mode=0o700)
     try:
-        with renamed_in_errors(staged, shown):
+        with renamed_in_errors(staged, named):
             yield staged
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -98,8 +98,8 @@ def new_folder(target: Path) -> Iterator[Path]:
     Errors raised in the block name files of `target`, which the user knows.
     """
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
-        what = "a folder that is not empty" if target.is_dir() else "a file"
-        raise InputError(f"{target} is {what}", expected="a folder that is not there yet")
+        obstacle = "a folder that is not empty" if target.is_dir() else "a file"
+        raise InputError(f"{target} is {obstacle}", expected="a folder that is not there yet")
     parent = target.absolute().parent
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -122,29 +122,29 @@ def _filled(staged: Path, target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def renamed_in_errors(temporary: Path, shown: Path) -> Iterator[None]:
-    """Replace a temporary path by `shown`, which the user knows, in the errors of the block."""
+def renamed_in_errors(temporary: Path, named: Path) -> Iterator[None]:
+    """Replace a temporary path by `named`, which the user knows, in the errors of the block."""
     try:
         yield
     except NetspecError as error:
         kind = InputError if isinstance(error, InputError) else RunError  # other classes take more arguments
-        raise kind(_renamed(problem, str(temporary), str(shown)) for problem in error.problems) from error
+        raise kind(_renamed(problem, str(temporary), str(named)) for problem in error.problems) from error
 
 
-def _renamed(problem: Problem, temporary: str, shown: str) -> Problem:
+def _renamed(problem: Problem, temporary: str, named: str) -> Problem:
     texts = {name: getattr(problem, name) for name in ("message", "expected", "got", "hint")}
-    renamed = {name: text and text.replace(temporary, shown) for name, text in texts.items()}
-    notes = tuple(note.replace(temporary, shown) for note in problem.notes)
-    return replace(problem, **renamed, notes=notes, location=_relocated(problem.location, temporary, shown))
+    renamed = {name: text and text.replace(temporary, named) for name, text in texts.items()}
+    notes = tuple(note.replace(temporary, named) for note in problem.notes)
+    return replace(problem, **renamed, notes=notes, location=_relocated(problem.location, temporary, named))
 
 
-def _relocated(location: Location | None, temporary: str, shown: str) -> Location | None:
+def _relocated(location: Location | None, temporary: str, named: str) -> Location | None:
     if location is None:
         return None
     calls = tuple(
-        replace(call, location=_relocated(call.location, temporary, shown) or call.location) for call in location.calls
+        replace(call, location=_relocated(call.location, temporary, named) or call.location) for call in location.calls
     )
-    return replace(location, file=location.file.replace(temporary, shown), calls=calls)
+    return replace(location, file=location.file.replace(temporary, named), calls=calls)
 
 
 def _remove_forgotten(target: Path) -> None:
@@ -195,8 +195,8 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]:
-    """The file opened for reading, with its size in bytes; `what` describes the expected file.
+def reading(path: str | Path, expected: str) -> Iterator[tuple[BufferedReader, int]]:
+    """The file opened for reading, with its size in bytes; `expected` describes the expected file.
 
     Raises `InputError` if it is missing, a folder, a pipe or a device, empty, or can't be read, and for whatever the
     block raises on a damaged file.
@@ -204,16 +204,16 @@ def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]
     path = Path(path)
     kind = kind_of_path(path)
     if kind is not None:
-        raise InputError(f"{path} is {kind}", expected=what)
-    with refuse_damage(path, what):
+        raise InputError(f"{path} is {kind}", expected=expected)
+    with refuse_damage(path, expected):
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            raise InputError(f"there is no file {path}", expected=what, hint=near_path(path)) from None
+            raise InputError(f"there is no file {path}", expected=expected, hint=near_path(path)) from None
         with file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
-                raise InputError(f"{path} is empty", expected=what, got="0 bytes")
+                raise InputError(f"{path} is empty", expected=expected, got="0 bytes")
             yield file, size
 
 
@@ -239,7 +239,7 @@ NO_PICKLES = "pickles run code when they are read, so netspec reads none: save t
 
 def sniff(head: bytes) -> tuple[str, str | None]:
     """The kind of a file by its first bytes, and a hint if there is one."""
-    for signature, what, hint in _SIGNATURES:
+    for signature, description, hint in _SIGNATURES:
         if head.startswith(signature):
-            return what, hint
+            return description, hint
     return kind_of_file(head), NO_PICKLES if is_pickle(head) else None

@@ -81,8 +81,8 @@ def _takes(before: DraftLayer, norm: DraftLayer, rank: int) -> bool:
     kernel = KERNELS.get(before.type)
     axis = _spec(norm).axis % rank
     channels = rank - 1 if before.type == "Dense" else 1
-    known = kernel in before.arrays and {"moving_mean", "moving_variance"} <= norm.arrays.keys()
-    return known and function in (None, "linear") and axis == channels
+    has_arrays = kernel in before.arrays and {"moving_mean", "moving_variance"} <= norm.arrays.keys()
+    return has_arrays and function in (None, "linear") and axis == channels
 
 
 def _spec(layer: DraftLayer) -> Any:
@@ -113,8 +113,8 @@ def _times(layer: DraftLayer) -> Callable[[Array, Array], Array]:
         groups = _spec(layer).groups
 
         def transposed(kernel: Array, scale: Array) -> Array:
-            rest = [1] * (kernel.ndim - 2)
-            parts = kernel.reshape(groups, -1, *kernel.shape[1:]) * scale.reshape(groups, 1, -1, *rest)
+            trailing_ones = [1] * (kernel.ndim - 2)
+            parts = kernel.reshape(groups, -1, *kernel.shape[1:]) * scale.reshape(groups, 1, -1, *trailing_ones)
             return parts.reshape(kernel.shape)
 
         return transposed

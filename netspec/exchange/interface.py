@@ -78,15 +78,15 @@ CUT = ("until", "drop_head")
 """Fields of `ImportOptions` that cut a net."""
 
 
-def check_import_options(options: ImportOptions, known: Sequence[str], path: Path, what: str) -> None:
+def check_import_options(options: ImportOptions, allowed_names: Sequence[str], path: Path, subject: str) -> None:
     """Raise `InputError` for an option that does not apply to such a file; the message names those that do."""
     plain = ImportOptions()
     flags = [flag for name, flag in FLAGS.items() if getattr(options, name) != getattr(plain, name)]
-    allowed = [FLAGS[name] for name in known]
+    allowed = [FLAGS[name] for name in allowed_names]
     unknown = [flag for flag in flags if flag not in allowed]
     if unknown:
         raise InputError(
-            f"{path} is {what}, which takes no {listing(unknown)}",
+            f"{path} is {subject}, which takes no {listing(unknown)}",
             expected=listing(allowed, len(allowed)) + ", or none" if allowed else f"no {listing(unknown)}",
             got=listing(flags),
         )  # fmt: skip

@@ -46,5 +46,5 @@ def summarized(notes: Iterable[str]) -> list[str]:
 
 def _line(kind: str, notes: list[str]) -> str:
     subjects = [note.subject for note in notes if isinstance(note, Note)]
-    shown, rest = subjects[:MOST_SUBJECTS], len(subjects) - MOST_SUBJECTS
-    return f"{kind.format(count=f'{len(notes):,}')}: {', '.join(shown)}{and_more(rest)}"
+    listed, omitted = subjects[:MOST_SUBJECTS], len(subjects) - MOST_SUBJECTS
+    return f"{kind.format(count=f'{len(notes):,}')}: {', '.join(listed)}{and_more(omitted)}"

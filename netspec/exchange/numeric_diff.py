@@ -55,7 +55,7 @@ class Gap:
             (self.infinite_alone, "infinite on one side, another number on the other"),
         )
         parts = [f"{measured} of those that are finite"] if self.finite else []
-        parts += [f"{what}: {count:,} of {self.size:,} numbers" for count, what in others if count]
+        parts += [f"{condition}: {count:,} of {self.size:,} numbers" for count, condition in others if count]
         return "; ".join(parts)
 
     @property

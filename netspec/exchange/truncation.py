@@ -36,21 +36,21 @@ class CutFailed(InputError):
     """A file cannot be cut before it is imported: a name is unknown, or weights are stored for the whole net."""
 
 
-def lookup(names: Iterable[str], known: Mapping[str, T], what: str, shown: Collection[str] = ()) -> list[T]:
+def lookup(names: Iterable[str], by_name: Mapping[str, T], subject: str, listed_names: Collection[str] = ()) -> list[T]:
     """Look up the names given by `--until`. Raises one `CutFailed` with all unknown names.
 
-    `what` describes the model in messages; `shown` are the names that a message lists, by default all of `known`.
+    `subject` describes the model in messages; these list `listed_names`, by default all of `by_name`.
     """
     problems = []
     for name in dict.fromkeys(names):
-        if name not in known:
-            hint, meant = did_you_mean(name, known), nearest(name, known)
-            listed = list(dict.fromkeys([*([meant] if meant else []), *sorted(shown or known)]))
+        if name not in by_name:
+            hint, meant = did_you_mean(name, by_name), nearest(name, by_name)
+            listed = list(dict.fromkeys([*([meant] if meant else []), *sorted(listed_names or by_name)]))
             expected = f"a layer or tensor: {', '.join(listed[:MOST_NAMED])}{and_more(len(listed) - MOST_NAMED)}"
-            problems.append(Problem(f"{what} has no `{name}` to cut at", expected=expected, hint=hint))
+            problems.append(Problem(f"{subject} has no `{name}` to cut at", expected=expected, hint=hint))
     if problems:
         raise CutFailed(problems)
-    return [known[name] for name in dict.fromkeys(names)]
+    return [by_name[name] for name in dict.fromkeys(names)]
 
 
 def dropped(judge: str, read: Sequence[str], name: str) -> tuple[str, str, str]:
@@ -72,25 +72,25 @@ class _Part:
     inputs: Collection[str]
 
 
-def truncated(imported: Imported, options: ImportOptions, what: str, *, until: bool = True) -> Imported:
+def truncated(imported: Imported, options: ImportOptions, subject: str, *, until: bool = True) -> Imported:
     """Cut a net at `options.until`, and drop its last `options.drop_head` layers with parameters.
 
     With `until` false the importer has already cut at `options.until`. Losses and metrics that read dropped layers are
-    dropped too, and so is the training, with notes; messages call the net `what`. Raises `InputError` for an unknown
+    dropped too, and so is the training, with notes; messages call the net `subject`. Raises `InputError` for an unknown
     name, or if no layer would be left.
     """
     if not options.drop_head and not (until and options.until):
         return imported
-    tree = parse_yaml(imported.net, f"{what} (its net)")
+    tree = parse_yaml(imported.net, f"{subject} (its net)")
     assert isinstance(tree, Map)
     net = load_net(tree)
     links = resolve_names(net)
     outputs = list(links.outputs)
     if until and options.until:
-        known = {name: name for link in links.layers for name in (link.name, *link.outputs)}
-        outputs = lookup(options.until, known, what)
+        values_by_name = {name: name for link in links.layers for name in (link.name, *link.outputs)}
+        outputs = lookup(options.until, values_by_name, subject)
     if options.drop_head:
-        outputs = _before_head(net, _needed(links, outputs), outputs, options.drop_head, what)
+        outputs = _before_head(net, _needed(links, outputs), outputs, options.drop_head, subject)
     kept_layers = _needed(links, outputs)
     names = [link.name for link in links.layers]
     dropped_layers = [name for name in names if name not in {link.name for link in kept_layers}]
@@ -125,13 +125,13 @@ def _needed(links: Links, outputs: Iterable[str]) -> list[LayerLink]:
 
 
 def _before_head(
-    net: NetSpec, layers: Sequence[LayerLink], outputs: Sequence[str], count: int, what: str
+    net: NetSpec, layers: Sequence[LayerLink], outputs: Sequence[str], count: int, subject: str
 ) -> list[str]:  # fmt: skip
     """New outputs: the inputs of the last `count` layers with parameters, and outputs that do not depend on these."""
     candidates = _with_parameters(net, layers)
     if count >= len(candidates):
         raise InputError(
-            f"{what} has {counted(len(candidates), 'layer')} with parameters",
+            f"{subject} has {counted(len(candidates), 'layer')} with parameters",
             expected=f"--drop-head below {len(candidates)}", got=f"--drop-head {count}",
         )  # fmt: skip
     head = candidates[-count:]
@@ -144,7 +144,7 @@ def _before_head(
     ]
     new_outputs = list(dict.fromkeys([*(name for name in outputs if name not in dropped_values), *read]))
     if not new_outputs:
-        raise InputError(f"{what}: its last {counted(count, 'layer')} with parameters read inputs: no layer is left")
+        raise InputError(f"{subject}: its last {counted(count, 'layer')} with parameters read inputs: no layer is left")
     return new_outputs
 
 
@@ -182,15 +182,15 @@ def _part(
         ("loss", links.losses),
         ("metric", links.metrics),
     )
-    for what, judges in judged:
+    for kind, judges in judged:
         for index, judge in enumerate(judges):
             weight = judge.fields.sample_weight
             read = (*judge.sources, *([weight] if weight else []))
             dropped_values = sorted(f"`{name}`" for name in read if name not in values)
             if dropped_values:
-                notes.append(Note(*dropped(f"the {what} `{judge.name}`", dropped_values, f"`{judge.name}`")))
+                notes.append(Note(*dropped(f"the {kind} `{judge.name}`", dropped_values, f"`{judge.name}`")))
             else:
-                kept_indices[what].append(index)
+                kept_indices[kind].append(index)
                 inputs.update(read)
     return _Part(layers, outputs, kept_indices["loss"], kept_indices["metric"], inputs & net.inputs.keys())
 

@@ -93,12 +93,12 @@ class Hdf5File:
 
     _numbers = count()
 
-    def __init__(self, name: str, source: Path | memoryview, what: str, *, trusted: bool = False) -> None:
-        """Open the file. Error messages call it `name`, and expect `what`.
+    def __init__(self, name: str, source: Path | memoryview, expected: str, *, trusted: bool = False) -> None:
+        """Open the file. Error messages call it `name`, and expect `expected`.
 
         A `trusted` file, which this process wrote, is read without another process.
         """
-        self.name, self.source, self.what, self.trusted = name, source, what, trusted
+        self.name, self.source, self.what, self.trusted = name, source, expected, trusted
         self.number = next(self._numbers)
         status = source.stat() if isinstance(source, Path) else None
         self.size = len(source) if isinstance(source, memoryview) else source.stat().st_size
@@ -111,7 +111,7 @@ class Hdf5File:
     def walk(self, group: str = "", *, deepest: int = 0, most: int = sys.maxsize) -> list[Entry]:
         """Entries of a group and of the groups in it, at most `deepest` levels and `most` entries."""
         entries = self._ask("walk", path=group, deepest=deepest, most=most)[0]["result"]
-        return [_entry(one) for one in entries]
+        return [_entry(entry) for entry in entries]
 
     def find(self, path: str) -> Entry | None:
         """The entry at a path, also through soft links; None if there is none."""
@@ -158,8 +158,8 @@ class Hdf5File:
             with self.source.open("rb", buffering=0) as file:
                 file.seek(offset)
                 view = memoryview(data)
-                while view and (got := file.readinto(view)):
-                    view = view[got:]
+                while view and (count := file.readinto(view)):
+                    view = view[count:]
         except OSError as error:
             raise InputError(f"cannot read {self.name}", expected=self.what, got=error.strerror) from error
         return data[: size - len(view)]
@@ -285,8 +285,8 @@ class _Process(_Library):
 
 def _read(file: IO[bytes], size: int) -> bytearray:
     data = bytearray(size)
-    got = file.readinto(data)  # type: ignore[attr-defined]  # of a buffered reader, as pipes are
-    del data[got:]
+    count = file.readinto(data)  # type: ignore[attr-defined]  # of a buffered reader, as pipes are
+    del data[count:]
     return data
 
 

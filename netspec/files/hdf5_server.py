@@ -191,7 +191,7 @@ def _dataset(path: str, item: Any) -> dict[str, Any]:
         "offset": offset if offset is not None and _is_plain(item) else None,
         "rows": item.chunks[0] if item.chunks else 1,
         "unknown_filters": list(_unknown_filters(plan)),
-        "sources": sorted({one.file_name for one in item.virtual_sources()}) if item.is_virtual else [],
+        "sources": sorted({source.file_name for source in item.virtual_sources()}) if item.is_virtual else [],
         "bfloat16": marked in ("bfloat16", b"bfloat16"),
     }  # fmt: skip
 

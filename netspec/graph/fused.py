@@ -39,43 +39,43 @@ class Fused(Op):
     onnx = NoOnnxForm("only optimization passes create it; export uses the graph before them")
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
-        known = self.types(*types)
-        return tuple(known[index] for index in self.results)
+        all_types = self.types(*types)
+        return tuple(all_types[index] for index in self.results)
 
     def types(self, *types: TensorType) -> list[TensorType]:
         """Types of all operands and steps."""
-        known = list(types)
+        all_types = list(types)
         for step in self.body:
-            inferred = step.op.infer(*(known[index] for index in step.operands))
+            inferred = step.op.infer(*(all_types[index] for index in step.operands))
             assert isinstance(inferred, TensorType)
-            known.append(inferred)
-        return known
+            all_types.append(inferred)
+        return all_types
 
     def forward(self, xp: Xp, *arrays: Array) -> Any:
         return unwrap_single(self.evaluate(xp, arrays))
 
     def evaluate(self, xp: Xp, operands: Sequence[Any]) -> tuple[Any, ...]:
         """Evaluate the body on operands that `forward` accepts: arrays, or symbols of a code generator."""
-        known = list(operands)
+        values = list(operands)
         for step in self.body:
-            known.append(step.op.forward(xp, *(known[index] for index in step.operands)))
-        return tuple(known[index] for index in self.results)
+            values.append(step.op.forward(xp, *(values[index] for index in step.operands)))
+        return tuple(values[index] for index in self.results)
 
     def decompose(self, *inputs: Value) -> tuple[Value, ...]:
-        known = list(inputs)
+        values = list(inputs)
         for step in self.body:
             with in_scope(step.scope or current_scope()):
-                known.append(step.op(*(known[index] for index in step.operands)))
-        return tuple(known[index] for index in self.results)
+                values.append(step.op(*(values[index] for index in step.operands)))
+        return tuple(values[index] for index in self.results)
 
     def flops(self, *types: TensorType) -> int:
-        known = list(types)
+        all_types = list(types)
         total = 0
         for step in self.body:
-            operands = [known[index] for index in step.operands]
+            operands = [all_types[index] for index in step.operands]
             inferred = step.op.infer(*operands)
             assert isinstance(inferred, TensorType)
-            known.append(inferred)
+            all_types.append(inferred)
             total += step.op.flops(*operands)
         return total
 

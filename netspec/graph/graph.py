@@ -86,14 +86,14 @@ def topological_order(roots: Iterable[Value], stop: frozenset[Value] | None = No
     The order is that of construction (`Node.serial`), which is valid since operands are created before the nodes that
     read them.
     """
-    seen: set[Node] = set()
+    visited: set[Node] = set()
     stack = [value.node for value in roots if not (stop and value in stop)]
     while stack:
         node = stack.pop()
-        if node not in seen:
-            seen.add(node)
+        if node not in visited:
+            visited.add(node)
             stack.extend(value.node for value in node.inputs if not (stop and value in stop))
-    return sorted(seen, key=lambda node: node.serial)
+    return sorted(visited, key=lambda node: node.serial)
 
 
 def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:

@@ -93,9 +93,9 @@ def _with_attributes(cls: type[T], values: Mapping[str, Any]) -> T:
     direct = {path: value for path, value in values.items() if "." not in path}
     inner: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
-        name, dot, rest = path.partition(".")
+        name, dot, inner_path = path.partition(".")
         if dot:
-            inner.setdefault(name, {})[rest] = value
+            inner.setdefault(name, {})[inner_path] = value
     kinds = get_type_hints(cls) if inner else {}
     return cls(**direct, **{name: _with_attributes(kinds[name], part) for name, part in inner.items()})
 

@@ -152,7 +152,7 @@ class Op:
         """
         return False
 
-    def fold_into_weights(self, known: ValueFacts, *inputs: Any) -> Value | None:
+    def fold_into_weights(self, facts: ValueFacts, *inputs: Any) -> Value | None:
         """A value of the same type, equal up to rounding, with more of its computation loop-invariant; or None.
 
         Called by the pass `weight_folding`.

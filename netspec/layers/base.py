@@ -188,15 +188,15 @@ class Builder:
         for rule, noun in ((initial, "initializer"), (constraint, "constraint")):
             reason = rule.reject_reason(shape) if rule is not None else None
             require(reason is None, f"the {noun} does not fit the parameter `{name}`: {reason}", got=tensor_type)
-        known = self.states.get(full)
-        if known is not None:
-            if known.value.type != tensor_type:
+        state = self.states.get(full)
+        if state is not None:
+            if state.value.type != tensor_type:
                 raise ShapeMismatch(
                     f"the shared parameter `{name}` of `{owner}` has the wrong shape",
-                    f"{known.value.type}",
+                    f"{state.value.type}",
                     f"{tensor_type}",
                 )
-            return known.value
+            return state.value
         with in_scope(Scope(owner, "parameter", layer.where() if layer else None)):
             value = State(self.state_aliases.get(full, full), tensor_type)()
         owners = self._owners(name)
@@ -276,8 +276,8 @@ class Builder:
     def require_range(self, x: Value, low: int, high: int, why: str, also: Collection[int] = ()) -> None:
         """Declare that the integers `x`, if they are an input, must be in low … high - 1 or one of `also`."""
         if isinstance(x.op, Input):
-            domain, known = Domain(low, high, why, frozenset(also)), self.domains.get(x.op.label)
-            self.domains[x.op.label] = domain.within(known) if known else domain
+            domain, present = Domain(low, high, why, frozenset(also)), self.domains.get(x.op.label)
+            self.domains[x.op.label] = domain.within(present) if present else domain
 
 
 def _multiplier(layer: LayerFields, field_: str, name: str) -> float:

@@ -130,13 +130,13 @@ def _class_weight(value: Any) -> Any:
     """Validate {class: weight}, whose keys may be strings, the weights of all classes in order, or `balanced`."""
     if value == BALANCED:
         return value
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
-    if pairs is None:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
+    if items is None:
         raise problem(
             "not a mapping or list of weights", expected="`{class: weight}`, a list, or `balanced`", got=describe(value)
         )
     weights: dict[int, float] = {}
-    for name, weight in pairs:
+    for name, weight in items:
         index = int(name) if isinstance(name, str) and name.isdecimal() else name
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:
             raise problem("not a class index", field=str(name), expected="0, 1, 2 …", got=describe(name))

@@ -217,11 +217,11 @@ class _Assignment:
         for node in graph.nodes():
             operands = [new[value] for value in node.inputs]
             signature, choice = self._decide(node, operands)
-            wanted = zip(operands, signature.inputs, strict=True)
-            operands = [self._in_layout(value, layout, node.scope) for value, layout in wanted]
-            made = node.outputs if tuple(operands) == node.inputs else rebuild(node, operands)
-            new.update(zip(node.outputs, made, strict=True))
-            self._add(made, signature.outputs, choice, invariant=node in self._invariant)
+            requests = zip(operands, signature.inputs, strict=True)
+            operands = [self._in_layout(value, layout, node.scope) for value, layout in requests]
+            results = node.outputs if tuple(operands) == node.inputs else rebuild(node, operands)
+            new.update(zip(node.outputs, results, strict=True))
+            self._add(results, signature.outputs, choice, invariant=node in self._invariant)
         ends = graph.remap(new)
         outputs = {name: self._readable(value) for name, value in ends.outputs.items()}
         updates = {name: self._in_layout(value, PLAIN, value.node.scope) for name, value in ends.updates.items()}

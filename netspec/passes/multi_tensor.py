@@ -95,15 +95,15 @@ def _nbytes(node: Node) -> int:
 def _split_groups(nodes: Iterable[Node]) -> Iterator[list[Node]]:
     """The nodes split into groups of limited size, in which no two nodes read the same array."""
     group: list[Node] = []
-    seen: set[Value] = set()
+    read: set[Value] = set()
     size = 0
     for node in nodes:
         arrays = {value for value in node.inputs if value.shape != ()}
-        if arrays & seen or size + _nbytes(node) > MAX_GROUP_BYTES:
+        if arrays & read or size + _nbytes(node) > MAX_GROUP_BYTES:
             yield group
-            group, seen, size = [], set(), 0
+            group, read, size = [], set(), 0
         group.append(node)
-        seen |= arrays
+        read |= arrays
         size += _nbytes(node)
     yield group
 
@@ -116,5 +116,5 @@ def _schedule_groups(nodes: Sequence[Node], groups: dict[Node, list[Node]]) -> l
     early = [node for node in groups if all(value.op.traits.source for value in node.inputs)]
     first = topological_order([value for node in early for member in groups[node] for value in member.inputs])
     front = [*first, *early]
-    known = set(front)
-    return [*front, *(node for node in nodes if node not in known)]
+    grouped = set(front)
+    return [*front, *(node for node in nodes if node not in grouped)]

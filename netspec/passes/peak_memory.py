@@ -164,7 +164,7 @@ class _StepMemory:
         """An order with at most `limit` bytes alive at the same time; None if none was found."""
         order = list(range(self.invariant_count))
         run = self._run(order)
-        waiting = [sum(one >= self.invariant_count for one in needed) for needed in self.before]
+        waiting = [sum(index >= self.invariant_count for index in needed) for needed in self.before]
         ready = [index for index in range(self.invariant_count, len(waiting)) if not waiting[index]]
         while ready:
             last = self.before_guard_count if len(order) < self.before_guard_count else len(self.tasks)

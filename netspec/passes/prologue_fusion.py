@@ -33,7 +33,7 @@ class FusePrologues(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph with prologues fused."""
-        read, kept = users(graph.nodes()), set(graph.roots())
+        read, roots = users(graph.nodes()), set(graph.roots())
         guarded = set(topological_order([graph.guard])) if graph.guard is not None else set()
 
         def movable(value: Value, reader: Node, members: Sequence[Node]) -> bool:
@@ -41,7 +41,7 @@ class FusePrologues(Pass):
             node, traits = value.node, value.op.traits
             elementwise = traits.elementwise and traits.pure and len(node.outputs) == 1
             together = (node in guarded) == (reader in guarded) and node.scope.phase == reader.scope.phase
-            return elementwise and together and value not in kept and {reader, *members}.issuperset(read[value])
+            return elementwise and together and value not in roots and {reader, *members}.issuperset(read[value])
 
         def fed(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
             for operand in node.op.traits.fusable_inputs:

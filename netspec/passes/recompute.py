@@ -92,8 +92,8 @@ class _Halves:
         self.plain, self.layouts = plain, plain.layouts
         graph = plain.graph
         self.early = topological_order([graph.guard]) if graph.guard is not None else []
-        known = set(self.early)
-        self.late = [node for node in graph.nodes() if node not in known]
+        early_nodes = set(self.early)
+        self.late = [node for node in graph.nodes() if node not in early_nodes]
         read = {value.base for node in self.late for value in node.inputs}
         computed = (node for node in self.early if not (node.op.traits.source or node.op.traits.view))
         self.kept = dict.fromkeys(value for node in computed for value in node.outputs if value in read)

@@ -40,7 +40,8 @@ def schedule(graph: Graph) -> Schedule:
     nodes = graph.nodes()
     depth = _depths(nodes)
     operands = {
-        node: sorted({value.node for value in node.inputs}, key=lambda one: (depth[one], -one.serial)) for node in nodes
+        node: sorted({value.node for value in node.inputs}, key=lambda producer: (depth[producer], -producer.serial))
+        for node in nodes
     }
     order: dict[Node, None] = {}
     invariant = invariant_nodes(graph)
@@ -122,9 +123,9 @@ def _readers_of_states(nodes: Sequence[Node]) -> dict[str, list[Node]]:
 
 def _reachable(start: Node, following: Mapping[Node, Sequence[Node]]) -> set[Node]:
     """`start` and all nodes that depend on it."""
-    seen, stack = {start}, [start]
+    reached, stack = {start}, [start]
     while stack:
-        new = [node for node in following.get(stack.pop(), ()) if node not in seen]
-        seen.update(new)
+        new = [node for node in following.get(stack.pop(), ()) if node not in reached]
+        reached.update(new)
         stack.extend(new)
-    return seen
+    return reached

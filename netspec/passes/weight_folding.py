@@ -22,15 +22,15 @@ class FoldIntoWeights(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph with invariant factors and addends folded."""
-        known = _ValueFacts(graph)
+        facts = _ValueFacts(graph)
 
         def change(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
             for old, new in zip(node.inputs, inputs, strict=True):
-                known.replace(old, new)
+                facts.replace(old, new)
             if len(node.outputs) != 1 or not node.op.traits.pure:
                 return None
             with in_scope(node.scope):
-                folded = node.op.fold_into_weights(known, *inputs)
+                folded = node.op.fold_into_weights(facts, *inputs)
             return None if folded is None else (folded,)
 
         return graph.rewrite(change)

@@ -68,10 +68,10 @@ def load_spec(source: Source, overrides: Overrides = ()) -> NetSpec | TrainSpec:
     return _load(source, overrides, None)
 
 
-def _load(source: Source, overrides: Overrides, wanted: Kind | None) -> NetSpec | TrainSpec:
+def _load(source: Source, overrides: Overrides, expected: Kind | None) -> NetSpec | TrainSpec:
     load = _Loading()
     tree = _read(source)
-    kind = _kind(tree, wanted)
+    kind = _kind(tree, expected)
     changes = load.overrides(overrides)
     spec = load.train(tree, changes) if kind == "train" else load.net(tree, changes)
     if load.problems or spec is None:
@@ -92,11 +92,11 @@ def _read(source: object) -> Map:
     )  # fmt: skip
 
 
-def _kind(tree: Map, wanted: Kind | None) -> Kind:
-    """Return the kind of a document, decided by its keys. Raises `SpecError` if it is not the `wanted` kind."""
+def _kind(tree: Map, expected: Kind | None) -> Kind:
+    """Return the kind of a document, decided by its keys. Raises `SpecError` if it is not the `expected` kind."""
     net, train = len(_NET_KEYS & tree.keys()), len(_TRAIN_KEYS & tree.keys())
     kind: Kind | None = None if net == train == 0 else "train" if train >= net else "net"
-    if kind is None and wanted is None:
+    if kind is None and expected is None:
         unknown = [key for key in tree if key not in NetSpec.model_fields | TrainSpec.model_fields]
         near = next(filter(None, (did_you_mean(key, _NET_KEYS | _TRAIN_KEYS) for key in unknown)), None)
         raise SpecError(
@@ -106,14 +106,14 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
             got=f"keys {listing(list(tree))}" if tree else "an empty mapping",
             hint=near,
         )
-    if wanted is None or kind is None or kind == wanted:
-        return wanted or kind or "net"
+    if expected is None or kind is None or kind == expected:
+        return expected or kind or "net"
     names = {"net": "a net", "train": "a training"}
     other = tree.get("net")
     raise SpecError(
-        f"this is {names[kind]} file, expected {names[wanted]} file",
+        f"this is {names[kind]} file, expected {names[expected]} file",
         location=tree.origin,
-        expected="`inputs` and `layers`" if wanted == "net" else "`net`, `data`, `solver` and `train`",
+        expected="`inputs` and `layers`" if expected == "net" else "`net`, `data`, `solver` and `train`",
         got=f"keys {listing(list(tree))}",
         hint=f"its net is `{_beside(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
     )
@@ -134,12 +134,12 @@ class _Loading:
     problems: list[Problem] = field(default_factory=list)
     evaluator: Evaluator = field(default_factory=Evaluator)
 
-    def overrides(self, given: Overrides) -> list[Override]:
+    def overrides(self, overrides: Overrides) -> list[Override]:
         """Parse the requested changes; invalid ones become problems."""
-        if isinstance(given, Mapping):
-            return overrides_from_mapping(given)
+        if isinstance(overrides, Mapping):
+            return overrides_from_mapping(overrides)
         changes: list[Override] = []
-        for line, item in enumerate(given, 1):
+        for line, item in enumerate(overrides, 1):
             if isinstance(item, Override):
                 changes.append(item)
                 continue

@@ -114,19 +114,19 @@ def check_classes(net: NetSpec, output: str, count: int) -> None:
         )  # fmt: skip
 
 
-def class_targets(classes: NDArray[Any], count: int, wanted: InputSpec) -> NDArray[Any]:
+def class_targets(classes: NDArray[Any], count: int, target: InputSpec) -> NDArray[Any]:
     """Return class indices (N,) for the target of a net: as indices, or one-hot if it has one element per class."""
-    if list(wanted.shape) == [count] and count > 1:
-        one_hot: NDArray[Any] = np.eye(count, dtype=wanted.dtype)[classes]
+    if list(target.shape) == [count] and count > 1:
+        one_hot: NDArray[Any] = np.eye(count, dtype=target.dtype)[classes]
         return one_hot
-    return classes.astype(wanted.dtype).reshape(len(classes), *wanted.shape)
+    return classes.astype(target.dtype).reshape(len(classes), *target.shape)
 
 
-def value_targets(values: NDArray[Any], wanted: InputSpec) -> NDArray[Any]:
+def value_targets(values: NDArray[Any], target: InputSpec) -> NDArray[Any]:
     """Return values (N,) or (N, K) in the shape of the target of a net. Raises `InputError` if they don't fit."""
-    if np.prod(wanted.shape, dtype=int) != values[0].size:
+    if np.prod(target.shape, dtype=int) != values[0].size:
         raise InputError(
-            "the target of the net has a different number of elements", location=wanted.where("shape"),
-            expected=f"{values[0].size} for each sample", got=str(list(wanted.shape)),
+            "the target of the net has a different number of elements", location=target.where("shape"),
+            expected=f"{values[0].size} for each sample", got=str(list(target.shape)),
         )  # fmt: skip
-    return values.reshape(len(values), *wanted.shape)
+    return values.reshape(len(values), *target.shape)

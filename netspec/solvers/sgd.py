@@ -47,8 +47,8 @@ class Momentum(UpdateTransform):
         def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             added = cast(share, update.dtype) * update if self.dampening else update
             momentum = step.now(self.momentum, update.dtype)
-            kept = momentum * slots[self.slot] + added
-            return (momentum * kept + update if self.nesterov else kept), {self.slot: kept}
+            velocity = momentum * slots[self.slot] + added
+            return (momentum * velocity + update if self.nesterov else velocity), {self.slot: velocity}
 
         return for_each(updates, slots, step, rule)
 

@@ -81,7 +81,9 @@ def check(
         raise InputError("--form is unknown", expected="inference or training", got=repr(form))
     if export is None and (batch_size is not None or opset is not None or form == TRAINING):
         raise InputError("--batch-size, --opset and --form need --export", hint="add a format: `--export onnx`")
-    wanted = _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
+    settings = (
+        _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
+    )
     spec = load_spec(source, overrides)
     survey = DataSurvey()
     if isinstance(spec, TrainSpec):
@@ -95,7 +97,7 @@ def check(
 
     # A problem of several forms of the net is reported once, whatever its notes.
     problems = {replace(problem, notes=()): problem for problem in survey.problems}
-    for run in _checks(spec, survey, wanted, keep):
+    for run in _checks(spec, survey, settings, keep):
         try:
             run()
         except InputError as error:
@@ -145,8 +147,8 @@ def _checks(
     elif net.losses:
         yield lambda: build(net, 1, training=True, dtype=dtype)
     if export is not None:
-        wanted = export
-        yield lambda: _check_export(spec, wanted, note)
+        settings = export
+        yield lambda: _check_export(spec, settings, note)
 
 
 def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[str], object]) -> None:
@@ -186,9 +188,9 @@ def _problems(expect: NetExpectation, built: NetGraph) -> Iterator[Problem]:
     for name, shape in expect.outputs.items():
         path = f"expect.outputs.{name}"
         if name not in built.values:
-            known = list(built.values)
+            value_names = list(built.values)
             yield Problem(f"`{name}` is not an output of a layer", expect.where("outputs", name, key=True), path,
-                          expected=f"one of {listing(known)}", hint=did_you_mean(name, known))  # fmt: skip
+                          expected=f"one of {listing(value_names)}", hint=did_you_mean(name, value_names))  # fmt: skip
         elif built.values[name].shape[1:] != shape:
             got = str(list(built.values[name].shape[1:]))
             location = expect.where("outputs", name)

@@ -18,7 +18,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.tools.check_data import DataSurvey
 from netspec.tools.specs import precision_of
-from netspec.training.evaluation import wanted_inputs
+from netspec.training.evaluation import input_fields
 
 
 def check_training(spec: TrainSpec, data: DataSurvey) -> None:
@@ -94,9 +94,9 @@ def check_feeds(compiler: Compiler, split: SplitFields, survey: Survey, purpose:
     if not survey.fields or any(waiting):
         return
     pipeline = TransformPipeline(DeclaredDataset(survey.fields), split, seed=0)
-    wanted = {
+    inputs = {
         name: kind
-        for name, kind in wanted_inputs(compiler, [purpose]).items()
+        for name, kind in input_fields(compiler, [purpose]).items()
         if survey.complete or split.inputs.get(name, name) not in survey.learned
     }
-    bind_inputs(pipeline.fields, wanted, split, known=compiler.spec.inputs)
+    bind_inputs(pipeline.fields, inputs, split, declared_inputs=compiler.spec.inputs)

@@ -106,8 +106,8 @@ class DataReport:
         if array.ndim == 0:
             return self._label(name, array)
         flat = [short_number(number) for number in array.ravel()[: MAX_VALUES + 1].tolist()]
-        shown = ", ".join(flat[:MAX_VALUES]) + ", …" * (len(flat) > MAX_VALUES)
-        return f"[{shown}]" if array.ndim == 1 else f"{list(array.shape)}: {shown}"
+        listed = ", ".join(flat[:MAX_VALUES]) + ", …" * (len(flat) > MAX_VALUES)
+        return f"[{listed}]" if array.ndim == 1 else f"{list(array.shape)}: {listed}"
 
     def _label(self, name: str, value: Array) -> Any:
         """A scalar, or the name of the class that it stands for."""
@@ -150,12 +150,12 @@ class DataReport:
         columns += [list(epoch[name]) for epoch in epochs]
         strips = []
         for row in range(len(indices)):
-            shown = ([raw] if was_image else []) + epochs
+            drawn_batches = ([raw] if was_image else []) + epochs
             images = [
                 self._overlaid(displayable(column[row], span), batch, row)
-                for column, span, batch in zip(columns, spans, shown, strict=True)
+                for column, span, batch in zip(columns, spans, drawn_batches, strict=True)
             ]
-            texts = [self.label(batch, row) for batch in shown]
+            texts = [self.label(batch, row) for batch in drawn_batches]
             strips.append(Strip(images, texts[:1] if len(set(texts)) == 1 else texts))
         after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
         title = f"{self.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
@@ -224,8 +224,8 @@ def _is_image(kind: FieldType) -> bool:
     return len(kind.shape) == 3 and (kind.shape[0] or 0) <= 4 and np.dtype(kind.dtype).kind in "iuf"
 
 
-def _same(one: Any, other: Any) -> bool:
-    return all(np.array_equal(first, second) for first, second in zip(one, other, strict=True))
+def _same(a: Any, other: Any) -> bool:
+    return all(np.array_equal(first, second) for first, second in zip(a, other, strict=True))
 
 
 def short_text(value: Any) -> str:
@@ -234,8 +234,8 @@ def short_text(value: Any) -> str:
         return short_number(value)
     text = str(value)
     if isinstance(value, (list, tuple)):
-        shown = ", ".join(short_text(item) for item in value[:MAX_VALUES])
-        text = f"[{shown}{', …' if len(value) > MAX_VALUES else ''}]"
+        listed = ", ".join(short_text(item) for item in value[:MAX_VALUES])
+        text = f"[{listed}{', …' if len(value) > MAX_VALUES else ''}]"
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 

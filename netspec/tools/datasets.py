@@ -60,7 +60,7 @@ def datasets() -> list[DatasetInfo]:
 
     >>> [dataset.name for dataset in netspec.datasets() if dataset.complete]
     """
-    return [_info(known, home() / known.name) for known in KNOWN_SETS.values()]
+    return [_info(dataset, home() / dataset.name) for dataset in KNOWN_SETS.values()]
 
 
 def data_sources() -> list[DataSource]:
@@ -90,9 +90,9 @@ def get_dataset(name: str, path: str | Path | None = None) -> DatasetInfo:
             expected=f"one of {listing(list(KNOWN_SETS))}",
             hint=did_you_mean(name, KNOWN_SETS),
         )
-    known = KNOWN_SETS[name]
-    folder = ensure(known, None if path is None else Path(path).expanduser().absolute())
-    wrong = damaged_files(known, folder)
+    dataset = KNOWN_SETS[name]
+    folder = ensure(dataset, None if path is None else Path(path).expanduser().absolute())
+    wrong = damaged_files(dataset, folder)
     if wrong:
         raise InputError(
             f"{len(wrong)} of the files in {folder} do not belong to {name}",
@@ -100,7 +100,7 @@ def get_dataset(name: str, path: str | Path | None = None) -> DatasetInfo:
             got=", ".join(part.name for part in wrong),
             hint="remove them to download them again",
         )
-    return _info(known, folder)
+    return _info(dataset, folder)
 
 
 def unpack_dataset(name: str, folder: str | Path, path: str | Path | None = None) -> dict[str, int]:
@@ -116,11 +116,11 @@ def unpack_dataset(name: str, folder: str | Path, path: str | Path | None = None
         return {split: _unpack_split(_open_split(name, split, path), split, staged) for split in ("train", "test")}
 
 
-def _info(known: KnownSet, folder: Path) -> DatasetInfo:
-    complete = all(has_file(known, folder, part) for part in known.parts.values())
-    size = sum(download.size for download in known.downloads)
-    files = {part.name: part.size for part in known.parts.values()}
-    return DatasetInfo(known.name, known.about, known.page, size, folder, complete, files)
+def _info(dataset: KnownSet, folder: Path) -> DatasetInfo:
+    complete = all(has_file(dataset, folder, part) for part in dataset.parts.values())
+    size = sum(download.size for download in dataset.downloads)
+    files = {part.name: part.size for part in dataset.parts.values()}
+    return DatasetInfo(dataset.name, dataset.about, dataset.page, size, folder, complete, files)
 
 
 def _open_split(name: str, split: str, path: str | Path | None) -> Dataset:

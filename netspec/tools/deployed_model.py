@@ -38,7 +38,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.raw_columns import RawColumns
 from netspec.tools.transform_ops import has_ops, transform_ops
 from netspec.training.decoding import Decoder, Postprocessing, decoders_of
-from netspec.training.evaluation import learned_of, wanted_inputs
+from netspec.training.evaluation import input_fields, learned_of
 from netspec.training.model import Model
 from netspec.training.predict_files import rows_of
 from netspec.training.preprocessing import record_of
@@ -226,11 +226,17 @@ def deployed_model(model: Model, spec: NetSpec | TrainSpec, batch: int | None = 
         raise InputError(
             "a net without its training has no preprocessing", expected="a run directory, or a training file"
         )
-    wanted = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
+    fields = input_fields(model.compiler, [ProgramKind.PREDICT])
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
-    known = model.compiler.spec.inputs
-    with open_loader(spec.data.deployed, seed=spec.train.seed, wanted=wanted, known=known, learned=learned) as loader:
-        inputs = {name: _deployed_input(loader, name, spec.data.deployed) for name in wanted}
+    declared = model.compiler.spec.inputs
+    with open_loader(
+        spec.data.deployed,
+        seed=spec.train.seed,
+        inputs=fields,
+        declared_inputs=declared,
+        learned=learned,
+    ) as loader:
+        inputs = {name: _deployed_input(loader, name, spec.data.deployed) for name in fields}
         indices = _spread(loader, batch)
         samples = _samples_of(loader, inputs, indices)
         raw = _raw_columns(loader, inputs, spec.data.deployed)
@@ -316,8 +322,8 @@ def _encoded_by_source(loader: Loader, spec: TrainSpec) -> list[str]:
     names = [name for name in loader.learned.source if name == TOKENIZER or name in loader.column_ranges]
     if not names:
         return []
-    shown = ", ".join(map(str, names[:10])) + ", …" * (len(names) > 10)
-    return [f"`source: {getattr(split, SOURCES.tag)}` prepares its values: {shown}"]
+    listed = ", ".join(map(str, names[:10])) + ", …" * (len(names) > 10)
+    return [f"`source: {getattr(split, SOURCES.tag)}` prepares its values: {listed}"]
 
 
 def _not_inside(inputs: Mapping[str, DeployedInput], decoders: Mapping[str, Decoder]) -> list[str]:

@@ -73,7 +73,7 @@ class Difference:
         """Everything, as plain data."""
         return {
             "same": self.same,
-            "layers": [asdict(pair) for pair in self.spec.layers],
+            "layers": [asdict(layer_pair) for layer_pair in self.spec.layers],
             "renamed": {before: other for before, other in self.spec.names.items() if before != other},
             "settings": [asdict(change) for change in self.spec.others],
             "weights": [
@@ -118,11 +118,11 @@ def diff(
 
 def _resolved_fields(side: LoadedModel) -> dict[str, dict[str, Any]]:
     """Values of layer fields that follow from the shapes of the layers' inputs."""
-    known = side.model.compiler.graph(ProgramKind.PREDICT, 1).named
+    named_values = side.model.compiler.graph(ProgramKind.PREDICT, 1).named
     return {
-        link.name: link.fields.resolved_fields(*(known[source] for source in link.sources))
+        link.name: link.fields.resolved_fields(*(named_values[source] for source in link.sources))
         for link in resolve_names(side.net).layers
-        if isinstance(link.fields, LayerSpec) and all(source in known for source in link.sources)
+        if isinstance(link.fields, LayerSpec) and all(source in named_values for source in link.sources)
     }
 
 
@@ -142,30 +142,30 @@ def _open_both(before: Path, after: Path, options: ImportOptions | None) -> tupl
         problems += alone
     if problems:
         raise InputError(problems)
-    (known, *_) = sides.values()
-    first, other = (sides[path] if path in sides else known.with_weights(path) for path in (before, after))
+    (open_side, *_) = sides.values()
+    first, other = (sides[path] if path in sides else open_side.with_weights(path) for path in (before, after))
     return first, other
 
 
 def _weights(model: LoadedModel, other: LoadedModel, names: dict[str, str]) -> Iterator[WeightDifference]:
     kinds = [side.model.compiler.types("parameter", "statistic") for side in (model, other)]
-    known = model.has_weights and other.has_weights
+    comparable = model.has_weights and other.has_weights
     wild = [not_finite(side.model.parameters) for side in (model, other)]
-    seen: set[str] = set()
+    compared: set[str] = set()
     for name, kind in kinds[0].items():
         other_name = _renamed(name, names)
         if other_name not in kinds[1]:
             yield WeightDifference(name, None, (kind.shape, None), not_finite=(name in wild[0], False))
             continue
-        seen.add(other_name)
+        compared.add(other_name)
         shapes = kind.shape, kinds[1][other_name].shape
         gap = None
-        if known and shapes[0] == shapes[1]:
+        if comparable and shapes[0] == shapes[1]:
             gap = gap_of(np.asarray(model.model.parameters[name]), np.asarray(other.model.parameters[other_name]))
         yield WeightDifference(name, other_name, shapes, gap, (name in wild[0], other_name in wild[1]))
     yield from (
         WeightDifference(None, name, (None, kind.shape), not_finite=(False, name in wild[1]))
-        for name, kind in kinds[1].items() if name not in seen
+        for name, kind in kinds[1].items() if name not in compared
     )  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def compare_models(
     inputs = random_inputs(first_types, model.compiler.domains, seed)
     others = inputs if first_types == second_types else dict(zip(second_types, inputs.values(), strict=True))
     first, second = model.predict(inputs), other.predict(others)
-    pairs = {name: names.get(name, name) for name in ours}
-    if set(pairs.values()) != set(theirs):
-        pairs = dict(zip(ours, theirs, strict=True))
-    return compare(first, {name: second[other_name] for name, other_name in pairs.items()}), ""
+    name_pairs = {name: names.get(name, name) for name in ours}
+    if set(name_pairs.values()) != set(theirs):
+        name_pairs = dict(zip(ours, theirs, strict=True))
+    return compare(first, {name: second[other_name] for name, other_name in name_pairs.items()}), ""

@@ -139,13 +139,13 @@ def _write_heat(image: Path, heat: Array, output: Path) -> None:
     from PIL import Image
 
     with Image.open(image) as opened:
-        shown = opened.convert("RGB")
-    shown = shown.resize((max(256, shown.width), round(max(256, shown.width) * shown.height / shown.width)))
+        drawing = opened.convert("RGB")
+    drawing = drawing.resize((max(256, drawing.width), round(max(256, drawing.width) * drawing.height / drawing.width)))
     strength = np.abs(heat) / max(float(np.abs(heat).max()), 1e-12)
     colors = np.where(heat[..., None] >= 0, [220, 20, 20], [30, 60, 220]).astype(np.uint8)
-    mask = Image.fromarray((160 * strength).astype(np.uint8)).resize(shown.size, Image.Resampling.BICUBIC)
-    shown.paste(Image.fromarray(colors).resize(shown.size), mask=mask)
-    write_atomically(output, lambda path: shown.save(path, format="PNG"))
+    mask = Image.fromarray((160 * strength).astype(np.uint8)).resize(drawing.size, Image.Resampling.BICUBIC)
+    drawing.paste(Image.fromarray(colors).resize(drawing.size), mask=mask)
+    write_atomically(output, lambda path: drawing.save(path, format="PNG"))
 
 
 def explain_columns(

@@ -144,7 +144,7 @@ def export(
         folder.mkdir(parents=True, exist_ok=True)
     result = write_model(
         model, spec, target, preparation, checkpoint=checkpoint_in(weights_file), batch=batch_size, opset=opset,
-        form=TRAINING if form == TRAINING else None, given=samples, tolerance=tolerance, deployed=deployed,
+        form=TRAINING if form == TRAINING else None, inputs=samples, tolerance=tolerance, deployed=deployed,
     )  # fmt: skip
     if folder is None:
         return result
@@ -210,7 +210,7 @@ def write_model(
     batch: int | None = None,
     opset: int | None = None,
     form: str | None = None,
-    given: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     tolerance: float | None = None,
     notes: Sequence[str] = (),
     deployed: DeployedModel | None = None,
@@ -225,7 +225,7 @@ def write_model(
     all_notes = list(dict.fromkeys([*notes, *notes_of_not_finite(model.parameters)]))
     chosen = format_to_write(target)
     check_options(chosen, ExportOptions(batch, opset, form))
-    if chosen.name != ONNX and given is not None:
+    if chosen.name != ONNX and inputs is not None:
         raise InputError(
             "--inputs is only used for a comparison in onnxruntime", expected="an output file that ends in .onnx"
         )
@@ -234,7 +234,7 @@ def write_model(
         report = export_deployed(
             deployed, spec, target, preparation, batch=batch, opset=opset, tolerance=tolerance
         ) if deployed is not None else export_model(
-            model, spec, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=given,
+            model, spec, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=inputs,
             tolerance=tolerance,
         )  # fmt: skip
         files: tuple[Path, ...] = (target,) if report.data is None else (target, report.data)
@@ -258,7 +258,7 @@ def _write_and_compare(
 ) -> tuple[tuple[Path, ...], list[str], Gap | None]:
     """Write a file to a temporary folder, read it back, compare it, and move it to its path; with notes."""
     try:
-        with staging(target, shown=target.parent) as staged:
+        with staging(target, named=target.parent) as staged:
             notes = [*chosen.writes(staged / target.name, content)]
             written = sorted(staged.iterdir())
             difference, why_not = _read_back(model, chosen, staged / target.name, tolerance)

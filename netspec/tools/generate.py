@@ -88,10 +88,10 @@ def generate_stream(
 
 def _texts(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]) -> Iterator[str]:
     """Yield the text of tokens after `start`. A character of several tokens is yielded when it is complete."""
-    known, shown = list(start), tokenizer.decode(start)
+    sequence, printed = list(start), tokenizer.decode(start)
     for token in tokens:
-        known.append(token)
-        text = tokenizer.decode(known)
-        if not text.endswith(UNDECODED) and len(text) > len(shown):
-            yield text[len(shown) :]
-            shown = text
+        sequence.append(token)
+        text = tokenizer.decode(sequence)
+        if not text.endswith(UNDECODED) and len(text) > len(printed):
+            yield text[len(printed) :]
+            printed = text

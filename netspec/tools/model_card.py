@@ -183,8 +183,8 @@ def _column_meaning(encoding: ColumnEncoding) -> str:
     if isinstance(encoding, NumberEncoding):
         return "number" if encoding.fill is None else "number; NaN if it is missing"
     names = [name for name, index in encoding.indices.items() if index > encoding.default or encoding.default < 0]
-    shown = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
-    return f"name: {shown}".replace("|", "\\|")
+    listed = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
+    return f"name: {listed}".replace("|", "\\|")
 
 
 def _preprocessing(deployed: DeployedModel | None, inputs: Inputs, left_out: Sequence[str]) -> Iterator[str]:

@@ -224,8 +224,8 @@ def _printed(output: ScriptOutput, row: str, *, several: bool) -> Iterator[str]:
         case "class":
             yield f"best = {values}.argmax()"
             format_ = ".1%" if output.values == "probability" else ".6g"
-            shown = f"{output.variable}[{row}, best]:{format_}"
-            yield f'print(f"{label}: {{{f"{names}[best]" if names else "best"}}} {{{shown}}}")'
+            score = f"{output.variable}[{row}, best]:{format_}"
+            yield f'print(f"{label}: {{{f"{names}[best]" if names else "best"}}} {{{score}}}")'
         case "either":
             yield f"second = {values}.item()"
             named = f"{names}[second > 0.5]" if names else "int(second > 0.5)"

@@ -200,9 +200,9 @@ def _waits(program: Program, runs: Runs, times: int, names: Sequence[str]) -> li
             for other_node in seconds_by_node
             if communicates(other_node) and any(value.node is node for value in other_node.inputs)
         ]
-        mine = seconds_by_node[node] + sum(seconds_by_node[end] for end in ends if end not in senders)
+        duration = seconds_by_node[node] + sum(seconds_by_node[end] for end in ends if end not in senders)
         holds, nbytes = _op(node).contents, message_bytes(_op(node), _carried(node))
-        waits.append(MessageWait(name, holds, nbytes, began[node], times * mine))
+        waits.append(MessageWait(name, holds, nbytes, began[node], times * duration))
     return waits
 
 

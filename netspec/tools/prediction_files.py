@@ -171,14 +171,14 @@ def _coco_result(row: Mapping[str, Any], box: Mapping[str, Any], ids: Mapping[st
 
 def _column(problem: str, batch: AnsweredBatch, *names: str) -> str:
     """Return the first of these columns that the answers have. Raises `InputError` if they have none of them."""
-    found = next((name for name in names if name in batch.columns), None)
-    if found is None:
+    column = next((name for name in names if name in batch.columns), None)
+    if column is None:
         others = [suffix for suffix in (*WRITERS, ".npz") if suffix != ".json"]
         raise InputError(
             problem, expected=f"a file name that ends in {listing(others)}",
             got=f"predictions with the columns {listing(list(batch.columns))}",
         )  # fmt: skip
-    return found
+    return column
 
 
 def _write_images(folder: Path, batches: Iterable[AnsweredBatch]) -> None:

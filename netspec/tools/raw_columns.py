@@ -37,8 +37,8 @@ class RawColumns:
     def remarks(self) -> list[str]:
         """Checks of `netspec predict` that an exported model cannot do, a line each."""
         strict = [name for name, encoding in self.encodings.items() if _is_strict(encoding)]
-        shown = ", ".join(strict[:10]) + ", …" * (len(strict) > 10)
-        return [f"checks of the columns {shown}: missing values and unknown names are not errors"] * bool(strict)
+        listed = ", ".join(strict[:10]) + ", …" * (len(strict) > 10)
+        return [f"checks of the columns {listed}: missing values and unknown names are not errors"] * bool(strict)
 
     def arrays(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Array]:
         """Return the cells (N) of each column as inputs of the exported model."""

@@ -97,11 +97,11 @@ def run_charts(
     if a run can't be read, or none has a figure.
     """
     logs = [read_run_log(folder) for folder in folders]
-    known = list(dict.fromkeys(name for log in logs for name in [*log.figures(), *log.others()]))
+    logged = list(dict.fromkeys(name for log in logs for name in [*log.figures(), *log.others()]))
     for name in figures or ():
-        if name not in known:
+        if name not in logged:
             raise InputError(
-                f"no run has logged `{name}`", expected=f"one of {listing(known)}", hint=did_you_mean(name, known)
+                f"no run has logged `{name}`", expected=f"one of {listing(logged)}", hint=did_you_mean(name, logged)
             )
     chosen = list(figures or dict.fromkeys(name for log in logs for name in log.figures()))
     labels = _labels(folders) if len(folders) > 1 else [""]
@@ -139,8 +139,8 @@ def _labels(folders: Sequence[Path]) -> list[str]:
     labels = []
     for index, folder in enumerate(folders):
         values = [f"{names[path]} {values[index]}" for path, values in settings.items() if values[index] is not None]
-        said = ", ".join(values[:MOST_SETTINGS]) + and_more(len(values) - MOST_SETTINGS)
-        labels.append(f"{folder}: {said}" if said else str(folder))
+        described = ", ".join(values[:MOST_SETTINGS]) + and_more(len(values) - MOST_SETTINGS)
+        labels.append(f"{folder}: {described}" if described else str(folder))
     return [label if labels.count(label) == 1 else f"{label} ({index + 1})" for index, label in enumerate(labels)]
 
 
@@ -148,9 +148,9 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     """Return the last two parts of dotted paths, or as many as distinguish them."""
     parts = {path: path.split(".") for path in paths}
     names = {}
-    for path, own in parts.items():
+    for path, path_parts in parts.items():
         count = 2
-        while sum(other[-count:] == own[-count:] for other in parts.values()) > 1 and count < len(own):
+        while sum(other[-count:] == path_parts[-count:] for other in parts.values()) > 1 and count < len(path_parts):
             count += 1
-        names[path] = ".".join(own[-count:])
+        names[path] = ".".join(path_parts[-count:])
     return names

@@ -110,13 +110,13 @@ def differing_settings(specs: Sequence[Mapping[str, Any] | None]) -> dict[str, l
     None stands for a value that a spec does not have; fields that all specs have come first. A spec that is None is not
     compared.
     """
-    known = [spec for spec in specs if spec is not None]
-    fields = [path for path in _differing(known, "") if not _is_ignored(path)] if known else []
+    present = [spec for spec in specs if spec is not None]
+    fields = [path for path in _differing(present, "") if not _is_ignored(path)] if present else []
     values = {path: [None if spec is None else _value(spec, path) for spec in specs] for path in fields}
     order = {name: index for index, name in enumerate(SECTIONS)}
 
     def rank(path: str) -> tuple[int, int]:
-        absent = sum(value is None for value in values[path]) - (len(specs) - len(known))
+        absent = sum(value is None for value in values[path]) - (len(specs) - len(present))
         return absent, order.get(path.partition(".")[0], len(order))
 
     return {path: values[path] for path in sorted(fields, key=rank)}
@@ -281,19 +281,19 @@ def _sorted(summaries: Sequence[RunSummary], sort: str | None, *, reverse: bool)
     rows = [summary.row() for summary in summaries]
     key = sort or "started"
     if sort is not None and not any(sort in row for row in rows) and summaries:
-        known = list(dict.fromkeys(name for row in rows for name in row))
+        columns = list(dict.fromkeys(name for row in rows for name in row))
         raise InputError(
             f"no run has a value `{sort}` to sort by",
-            expected=f"one of {listing(known)}",
-            hint=did_you_mean(sort, known),
+            expected=f"one of {listing(columns)}",
+            hint=did_you_mean(sort, columns),
         )
 
-    def order(pair: tuple[RunSummary, dict[str, Any]]) -> tuple[bool, float, str]:
-        value = pair[1].get(key)
+    def order(run_and_row: tuple[RunSummary, dict[str, Any]]) -> tuple[bool, float, str]:
+        value = run_and_row[1].get(key)
         number = isinstance(value, (int, float))
         return number, float(value) if isinstance(value, (int, float)) else 0.0, json.dumps(value)
 
-    pairs = list(zip(summaries, rows, strict=True))
-    present = [pair for pair in pairs if pair[1].get(key) is not None]
-    absent = [pair for pair in pairs if pair[1].get(key) is None]
+    runs_and_rows = list(zip(summaries, rows, strict=True))
+    present = [run_and_row for run_and_row in runs_and_rows if run_and_row[1].get(key) is not None]
+    absent = [run_and_row for run_and_row in runs_and_rows if run_and_row[1].get(key) is None]
     return [summary for summary, _ in [*sorted(present, key=order, reverse=reverse), *absent]]

@@ -255,12 +255,12 @@ def _worker_counts(workers: Iterable[int]) -> list[int]:
 
 
 def _strategies(names: Sequence[str] | None) -> list[str]:
-    known = list(STRATEGIES)
+    all_names = list(STRATEGIES)
     for name in names or ():
-        if name not in known:
-            expected, hint = f"some of {listing(known)}", did_you_mean(name, known)
+        if name not in all_names:
+            expected, hint = f"some of {listing(all_names)}", did_you_mean(name, all_names)
             raise InputError("--strategy: there is no such strategy", expected=expected, got=repr(name), hint=hint)
-    return known if names is None else list(dict.fromkeys(names))
+    return all_names if names is None else list(dict.fromkeys(names))
 
 
 def _samples(spec: NetSpec | TrainSpec, batch_size: int | None, *, per_worker: bool) -> int:
@@ -317,8 +317,8 @@ def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto
         for size in sizes
     ]  # fmt: skip
     name = open_device(device).name
-    how = ", ".join(f"{work.seconds * 1000:,.1f} ms for {work.batch:,.0f}" for work in works)
-    return WorkerTimes(ComputeModel(tuple(works)), _adding(), f"measured on {name}: {how}")
+    measurements = ", ".join(f"{work.seconds * 1000:,.1f} ms for {work.batch:,.0f}" for work in works)
+    return WorkerTimes(ComputeModel(tuple(works)), _adding(), f"measured on {name}: {measurements}")
 
 
 def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> WorkerTimes:
@@ -433,8 +433,8 @@ def _timed(timing: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> StepCost
     by_name = {layer.name: layer for layer in timing.layers}
     share = min(1.0, timing.step_seconds / timing.nodes_seconds)
     layers = list[Layer]()
-    losses = [Layer(name, (), 0.0, 0.0) for name in by_name if name and name not in {one.name for one, _ in facts}]
-    for layer in [*(one for one, _ in facts), *losses]:
+    losses = [Layer(name, (), 0.0, 0.0) for name in by_name if name and name not in {fact.name for fact, _ in facts}]
+    for layer in [*(fact for fact, _ in facts), *losses]:
         phases = by_name[layer.name].phases if layer.name in by_name else {}
         forward, backward, update = (share * phases.get(name, 0.0) for name in ("forward", "backward", "update"))
         layers.append(replace(layer, forward=forward, backward=backward, update=update))

@@ -161,9 +161,9 @@ def _number_of_classes(subject: _Subject) -> Iterator[Problem]:
         if classes is None or layer is None or scores == classes or (label not in exact and scores > classes):
             continue
         field = next((name for name in ("units", "filters") if name in type(layer.fields).model_fields), None)
-        known = f"{classes:,} class{'es' * (classes != 1)}{' or more' * (label not in exact)}"
+        class_count = f"{classes:,} class{'es' * (classes != 1)}{' or more' * (label not in exact)}"
         yield Problem(
-            f"`{layer.name}` has {counted(scores, 'score')}, and the data has {known}",
+            f"`{layer.name}` has {counted(scores, 'score')}, and the data has {class_count}",
             layer.fields.where(field) if field else layer.fields.where(), f"layers.{layer.name}",
             expected=f"{classes}, one score for each class", got=str(scores),
             hint=f"set `{field}: {classes}`" if field else None,

@@ -94,14 +94,14 @@ def zoo_model(name: str) -> ZooModel:
 
     >>> netspec.zoo_model("lenet_mnist").copy("my_net")
     """
-    known = {model.name: model for model in zoo()}
-    if name not in known:
+    models = {model.name: model for model in zoo()}
+    if name not in models:
         raise InputError(
             f"there is no model `{name}` in the zoo",
-            expected=f"one of {listing(list(known))}",
-            hint=did_you_mean(name, known),
+            expected=f"one of {listing(list(models))}",
+            hint=did_you_mean(name, models),
         )
-    return known[name]
+    return models[name]
 
 
 def _with_schema(file: Path, root: Path, copied: Path) -> str:

@@ -14,15 +14,15 @@ from netspec.graph.ops.source import State
 from netspec.layers.states import Adapted, Totals
 
 
-def adapt(compiler: Compiler, loader: Loader, known: Collection[str] = ()) -> list[str]:
+def adapt(compiler: Compiler, loader: Loader, present: Collection[str] = ()) -> list[str]:
     """Set the states that layers adapt to the training data; return the names of these layers.
 
     Each sample is read once, in the order of the source, transformed as in the first epoch. Totals are merged in
     float64 after every batch. A layer that reads the output of another adapted layer needs a further pass. Layers whose
-    states are all `known` are left out. Raises `InputError` if a value is not finite.
+    states are all `present` are left out. Raises `InputError` if a value is not finite.
     """
     declared = compiler.net_graph(ProgramKind.ADAPT, 1).builder.adapted if compiler.adapts else {}
-    waiting = {name: adapted for name, adapted in declared.items() if not set(adapted.states) <= set(known)}
+    waiting = {name: adapted for name, adapted in declared.items() if not set(adapted.states) <= set(present)}
     layers = list(waiting)
     while waiting:
         missing_states = {state for adapted in waiting.values() for state in adapted.states}

@@ -44,11 +44,11 @@ def bool_argument(name: str, value: object) -> bool:
     raise InputError(f"`{name}` is not a bool", expected="True or False", got=repr(value))
 
 
-def _one_of(name: str, value: object, known: Sequence[str]) -> str:
-    if isinstance(value, str) and value in known:
+def _one_of(name: str, value: object, choices: Sequence[str]) -> str:
+    if isinstance(value, str) and value in choices:
         return value
-    near = did_you_mean(value, known) if isinstance(value, str) else None
-    raise InputError(f"`{name}` is unknown", expected=f"one of {', '.join(known)}", got=repr(value), hint=near)
+    near = did_you_mean(value, choices) if isinstance(value, str) else None
+    raise InputError(f"`{name}` is unknown", expected=f"one of {', '.join(choices)}", got=repr(value), hint=near)
 
 
 def path_argument(name: str, value: object) -> Path:

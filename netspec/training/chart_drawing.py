@@ -144,8 +144,8 @@ def _element(shape: Shape) -> str:
         case Dot():
             return f'<circle cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:g}" fill="{shape.color}"/>'
     bold = ' font-weight="bold"' if shape.bold else ""
-    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" dominant-baseline="middle" text-anchor="{shape.anchor}"'
-    return f'<text {place} fill="{shape.color}"{bold}>{escape(shape.text)}</text>'
+    attributes = f'x="{shape.x:.1f}" y="{shape.y:.1f}" dominant-baseline="middle" text-anchor="{shape.anchor}"'
+    return f'<text {attributes} fill="{shape.color}"{bold}>{escape(shape.text)}</text>'
 
 
 def _write_png(charts: Sequence[Chart], path: Path) -> None:
@@ -169,9 +169,9 @@ def _write_png(charts: Sequence[Chart], path: Path) -> None:
                 draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=shape.color)
             case Text():
                 stroke = 1 if shape.bold else 0
-                place = shape.x * unit, shape.y * unit
+                position = shape.x * unit, shape.y * unit
                 draw.text(
-                    place, shape.text, fill=shape.color, font=font, anchor=anchors[shape.anchor], stroke_width=stroke
+                    position, shape.text, fill=shape.color, font=font, anchor=anchors[shape.anchor], stroke_width=stroke
                 )
     reduced = drawing.resize((size[0] // SMOOTHING, size[1] // SMOOTHING), Image.Resampling.BOX)
     reduced.save(path, format="PNG", optimize=True)

@@ -68,9 +68,9 @@ def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
 
 
 def _note(loss: str, weights: Mapping[int, float], counts: Mapping[int, int], names: Sequence[str]) -> str:
-    shown = [
+    entries = [
         f"{names[index] if 0 <= index < len(names) else index} {weight:g} ({counts[index]:,})"
         for index, weight in list(weights.items())[:10]
     ]
-    listed = f"{', '.join(shown)}{and_more(len(weights) - 10)}"
+    listed = f"{', '.join(entries)}{and_more(len(weights) - 10)}"
     return f"class_weight: balanced: weights of loss `{loss}`, and targets of each class: {listed}"

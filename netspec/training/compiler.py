@@ -9,7 +9,7 @@ from netspec.graph.types import Precision
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.training.arguments import device_argument
-from netspec.training.evaluation import wanted_inputs
+from netspec.training.evaluation import input_fields
 from netspec.training.inputs import input_ranges
 from netspec.training.session import LOCAL, Session
 
@@ -32,9 +32,10 @@ def open_training_loader(spec: TrainSpec, compiler: Compiler, session: Session =
     """Open the training data with the inputs that the net's programs read, some of them as uint8."""
     # A pipeline stage may read no input itself.
     batch_program = compiler.batch_program if not compiler.distribution.splits_net else ProgramKind.FORWARD
-    wanted = wanted_inputs(compiler, [batch_program, *([ProgramKind.ADAPT] if compiler.adapts else [])])
+    inputs = input_fields(compiler, [batch_program, *([ProgramKind.ADAPT] if compiler.adapts else [])])
     loader = open_loader(
-        spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=input_ranges(compiler), known=spec.net.inputs,
+        spec.data.train, seed=spec.train.seed, inputs=inputs, ranges=input_ranges(compiler),
+        declared_inputs=spec.net.inputs,
         share=session.training_share, late=compiler.device.accepts_uint8 and not compiler.distribution.splits_net,
     )  # fmt: skip
     compiler.decode_uint8(loader.deferred)

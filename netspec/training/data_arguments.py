@@ -17,7 +17,7 @@ from netspec.errors import InputError
 from netspec.schema.messages.problems import problems_of
 from netspec.schema.specs.data import SOURCES, DataSpec, SplitFields
 from netspec.schema.specs.train import LoopSpec
-from netspec.training.evaluation import wanted_inputs
+from netspec.training.evaluation import input_fields
 from netspec.training.inputs import input_ranges
 from netspec.training.model import DEFAULT_BATCH
 
@@ -50,10 +50,14 @@ def open_data(
     if not isinstance(data, SplitFields):
         fields = {"batch_size": batch_size or DEFAULT_BATCH, "fields": list(compiler.spec.inputs)}
         data = Python.model_validate(fields).given(data)
-    wanted, known = wanted_inputs(compiler, [purpose]), compiler.spec.inputs
     seed = LoopSpec.model_fields["seed"].default  # for sources of synthetic data
     with open_loader(
-        data, seed=seed, wanted=wanted, ranges=input_ranges(compiler), known=known, learned=learned
+        data,
+        seed=seed,
+        inputs=input_fields(compiler, [purpose]),
+        ranges=input_ranges(compiler),
+        declared_inputs=compiler.spec.inputs,
+        learned=learned,
     ) as loader:
         yield loader
 

@@ -205,8 +205,8 @@ class _Labels:
 
     def meaning(self, output: str) -> tuple[tuple[str, ...], str]:
         """Return the class names of an output that no loss reads, and the function that gives probabilities."""
-        known = self._record.outputs.get(output, {})
-        return tuple(known.get("classes", ())), str(known.get("function", ""))
+        recorded = self._record.outputs.get(output, {})
+        return tuple(recorded.get("classes", ())), str(recorded.get("function", ""))
 
     def category_ids(self) -> tuple[int, ...]:
         """Return the ids that the data's annotation file has for the classes of boxes, if it has any."""
@@ -331,9 +331,9 @@ def _frame_decoder(classes: tuple[str, ...], blank: int, text: Callable[[Sequenc
 
     def decode(output: Array, top: int) -> dict[str, Column]:
         best = output.argmax(axis=2)
-        kept = best != blank
-        kept[:, 1:] &= best[:, 1:] != best[:, :-1]
-        labels = [row[keep].tolist() for row, keep in zip(best, kept, strict=True)]
+        is_token = best != blank
+        is_token[:, 1:] &= best[:, 1:] != best[:, :-1]
+        labels = [row[keep].tolist() for row, keep in zip(best, is_token, strict=True)]
         if text is not None:
             return {"text": [text(row) for row in labels]}
         return {"labels": [[_named(classes, index) for index in row] for row in labels]}

@@ -195,7 +195,7 @@ def _number(key: str) -> int:
     return int(key.rpartition("/")[2])
 
 
-def wanted_inputs(compiler: Compiler, purposes: Sequence[ProgramKind]) -> dict[str, FieldType]:
+def input_fields(compiler: Compiler, purposes: Sequence[ProgramKind]) -> dict[str, FieldType]:
     """Return the inputs of the net that programs for these purposes read, and that a loader must fill."""
     inputs: dict[str, FieldType] = {}
     for purpose in purposes:
@@ -323,7 +323,7 @@ def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> 
     """Return the preprocessing learned in training: from the weights, else from the training data."""
     if learned is not None:
         return learned
-    with open_loader(spec.data.train, seed=spec.train.seed, known=compiler.spec.inputs) as training:
+    with open_loader(spec.data.train, seed=spec.train.seed, declared_inputs=compiler.spec.inputs) as training:
         return training.learned
 
 
@@ -331,8 +331,8 @@ def open_evaluation_loader(
     spec: TrainSpec, split: str, compiler: Compiler, learned: Learned, session: Session = LOCAL
 ) -> Loader:
     """Open a split to evaluate on, with the class names and statistics that were learned from the training data."""
-    wanted, allowed, known = wanted_inputs(compiler, [ProgramKind.TEST]), input_ranges(compiler), compiler.spec.inputs
+    inputs, allowed = input_fields(compiler, [ProgramKind.TEST]), input_ranges(compiler)
     return open_loader(
-        split_of(spec, split), seed=spec.train.seed, wanted=wanted, ranges=allowed, known=known, learned=learned,
-        share=session.share,
+        split_of(spec, split), seed=spec.train.seed, inputs=inputs, ranges=allowed,
+        declared_inputs=compiler.spec.inputs, learned=learned, share=session.share,
     )  # fmt: skip

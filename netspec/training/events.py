@@ -151,8 +151,8 @@ def read_ends(path: Path) -> list[Event]:
 def elapsed(log: Path) -> float:
     """Return the duration of a run up to the last event of its log, in seconds; 0 if there is no log."""
     events = read_ends(log) if log.is_file() else []
-    known = (event["elapsed"] for event in reversed(events) if isinstance(event.get("elapsed"), (int, float)))
-    return float(next(known, 0.0))
+    times = (event["elapsed"] for event in reversed(events) if isinstance(event.get("elapsed"), (int, float)))
+    return float(next(times, 0.0))
 
 
 def done_event(run: Path) -> Event | None:
@@ -249,14 +249,14 @@ def _strategy_of(event: Event) -> str:
     if not shown_fields.get("deterministic", True):
         shown_fields.pop("shards", None)
     name = shown_fields.pop("strategy")
-    shown = [
+    options = [
         key
         if value is True
         else f"{key} {_binary_size(value) if key in BUCKETS else json_text(value)}".replace('"', "")
         for key, value in shown_fields.items()
         if key not in WAITS and value is not False
     ]
-    return f", by {name}: {', '.join(shown)}" if shown else f", by {name}"
+    return f", by {name}: {', '.join(options)}" if options else f", by {name}"
 
 
 def _binary_size(size: int) -> str:

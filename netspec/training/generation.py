@@ -67,8 +67,8 @@ class Sampling:
         probabilities = np.exp(scores[order] - scores[order[0]])
         probabilities /= probabilities.sum()
         if self.top_p is not None:
-            kept = int(np.searchsorted(np.cumsum(probabilities), self.top_p)) + 1
-            order, probabilities = order[:kept], probabilities[:kept] / probabilities[:kept].sum()
+            count = int(np.searchsorted(np.cumsum(probabilities), self.top_p)) + 1
+            order, probabilities = order[:count], probabilities[:count] / probabilities[:count].sum()
         return int(
             order[np.searchsorted(np.cumsum(probabilities), random.random(), side="right").clip(0, len(order) - 1)]
         )

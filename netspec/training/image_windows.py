@@ -15,8 +15,8 @@ Window = tuple[float, float, float, float]
 
 def moving_transforms(transforms: Sequence[Transform]) -> list[ImageTransform] | None:
     """Return the transforms that move positions in images; None if one of them moves them in an unknown way."""
-    known = all(transform.positions is not None and not transform.random for transform in transforms)
-    if not known:
+    invertible = all(transform.positions is not None and not transform.random for transform in transforms)
+    if not invertible:
         return None
     images = [transform for transform in transforms if isinstance(transform, ImageTransform)]
     return [transform for transform in images if transform.positions == "moved"]

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
-def check_inputs(compiler: Compiler, inputs: object, wanted: Sequence[str]) -> tuple[dict[str, Array], int]:
-    """Return the arrays of the `wanted` inputs and their number of samples. Raises `InputError` with all mismatches.
+def check_inputs(compiler: Compiler, inputs: object, names: Sequence[str]) -> tuple[dict[str, Array], int]:
+    """Return the arrays of the `names` inputs and their number of samples. Raises `InputError` with all mismatches.
 
     Ignores inputs of the net that are not wanted; a name that is not an input of the net is an error.
     """
     if not isinstance(inputs, Mapping):
         raise InputError(
             "inputs are not given by name",
-            expected=f"a mapping {{input: array}}: {', '.join(f'{{{name!r}: …}}' for name in wanted[:1])}",
+            expected=f"a mapping {{input: array}}: {', '.join(f'{{{name!r}: …}}' for name in names[:1])}",
             got=f"an array of shape {list(inputs.shape)}" if isinstance(inputs, np.ndarray) else type(inputs).__name__,
         )
-    arrays = {name: array_argument(name, inputs[name]) for name in wanted if name in inputs}
+    arrays = {name: array_argument(name, inputs[name]) for name in names if name in inputs}
     declared = compiler.spec.inputs
     problems = [
         Problem(
@@ -40,7 +40,7 @@ def check_inputs(compiler: Compiler, inputs: object, wanted: Sequence[str]) -> t
         for name in inputs
         if name not in declared
     ]  # fmt: skip
-    for name in wanted:
+    for name in names:
         kind = input_type(declared[name], 1, compiler.dtype)
         if name in arrays:
             problems += _problems(compiler, name, arrays[name], kind)

@@ -43,8 +43,8 @@ class LbfgsMinimizer:
         self.gradient_norm = float(np.linalg.norm(gradient))
         if np.abs(gradient).max() <= solver.tolerance_grad:
             return loss
-        steps, kept, length, scale = states[NUMBERS]
-        moves, changes, used = states[MOVES], states[CHANGES], int(kept)
+        steps, history, length, scale = states[NUMBERS]
+        moves, changes, used = states[MOVES], states[CHANGES], int(history)
         if steps == 0:
             direction, scale = -gradient, 1.0
         else:
@@ -103,13 +103,13 @@ class LbfgsMinimizer:
 def _direction(gradient: Vector, moves: Vector, changes: Vector, scale: float) -> Vector:
     """Return -H · g by the two-loop recursion: Nocedal and Wright 2006, algorithm 7.4."""
     kind = gradient.dtype.type
-    rest: Vector = -gradient
+    direction: Vector = -gradient
     weights = list[Any]()
     curvatures = [kind(1) / (change @ move) for move, change in zip(moves, changes, strict=True)]
     for move, change, curvature in zip(moves[::-1], changes[::-1], curvatures[::-1], strict=True):
-        weights.append((move @ rest) * curvature)
-        rest = rest - weights[-1] * change
-    rest = rest * kind(scale)
+        weights.append((move @ direction) * curvature)
+        direction = direction - weights[-1] * change
+    direction = direction * kind(scale)
     for move, change, curvature, weight in zip(moves, changes, curvatures, weights[::-1], strict=True):
-        rest = rest + move * (weight - (change @ rest) * curvature)
-    return rest
+        direction = direction + move * (weight - (change @ direction) * curvature)
+    return direction

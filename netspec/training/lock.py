@@ -94,5 +94,5 @@ def _held(path: Path, hint: str) -> InputError:
         holder = path.read_text(encoding="utf-8").strip()
     except OSError:
         holder = ""
-    who = f"process {holder}" if holder.isdigit() else "another process"
-    return InputError(f"{path.parent} is being written by {who}", hint=hint)
+    holder_text = f"process {holder}" if holder.isdigit() else "another process"
+    return InputError(f"{path.parent} is being written by {holder_text}", hint=hint)

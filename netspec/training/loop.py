@@ -317,9 +317,9 @@ class TrainingLoop:
 
         Empty if they are not computed.
         """
-        known, results = self.compiler.metrics, {}
+        metrics, results = self.compiler.metrics, {}
         for name, totals in self.all_metric_totals().items():
-            result = known[name].result(*map(np.asarray, totals)) if name in known else None
+            result = metrics[name].result(*map(np.asarray, totals)) if name in metrics else None
             if isinstance(result, (int, float)):
                 results[name] = float(result)
         return results
@@ -335,8 +335,8 @@ class TrainingLoop:
 
     def _scheduled(self) -> dict[str, float]:
         """Return the scheduled values of the next step, by the inputs of the program."""
-        step, seen = self.progress.step, self.progress.seen
-        return {name: schedule.rate(step, self.total, seen[name]) for name, schedule in self.schedules.items()}
+        step, states = self.progress.step, self.progress.seen
+        return {name: schedule.rate(step, self.total, states[name]) for name, schedule in self.schedules.items()}
 
     def _note_skipped(self, batch: Batch) -> None:
         """Record the damaged samples that were left out; at the end of an epoch, report those that are new."""
@@ -434,9 +434,9 @@ class TrainingLoop:
     def _update_schedules(self, evaluation: Evaluation) -> None:
         """Pass the evaluation to the schedules if it was due: a resumed run must not count an additional last one."""
         if self.is_due(self.spec.train.test_every):
-            figures, seen = evaluation.all_figures(), self.progress.seen
+            figures, states = evaluation.all_figures(), self.progress.seen
             self.progress.seen = {
-                name: schedule.observed(seen[name], figures) for name, schedule in self.schedules.items()
+                name: schedule.observed(states[name], figures) for name, schedule in self.schedules.items()
             }
 
     def mend_folder(self) -> None:

@@ -21,7 +21,7 @@ from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, Problem, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
-from netspec.training.evaluation import learned_of, wanted_inputs
+from netspec.training.evaluation import input_fields, learned_of
 from netspec.training.image_windows import Window, image_window, moving_transforms
 from netspec.training.model import DEFAULT_BATCH, Model
 
@@ -80,8 +80,8 @@ class FilePreparation:
         self.split = inference_split(spec)
         self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
         """Class names, vocabularies and statistics of the training data."""
-        self._inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
-        self._known = model.compiler.spec.inputs
+        self._inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
+        self._declared_inputs = model.compiler.spec.inputs
         self._seed = spec.train.seed
         self._shows_whole_images = False
         """Whether the samples of the current source are images that are at most resized."""
@@ -102,7 +102,11 @@ class FilePreparation:
             if skip and isinstance(source, FileSource) and not (len(paths) == 1 and paths[0].is_file()):
                 source = source.model_copy(update={"on_error": "skip"})
             with open_loader(
-                source, seed=self._seed, wanted=self._inputs, known=self._known, learned=self.learned
+                source,
+                seed=self._seed,
+                inputs=self._inputs,
+                declared_inputs=self._declared_inputs,
+                learned=self.learned,
             ) as loader:
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
@@ -182,11 +186,11 @@ class TableRows:
         """Return the columns of the rows with these ids, after the previous ones. Skips rows in between."""
         rows = ids["row"]
         paths = ids.get("file") or [next(iter(self._cells))] * len(rows)
-        kept = []
+        cells = []
         for path, row in zip(map(str, paths), map(int, rows), strict=True):
-            kept.append(next(islice(self._cells[path], row - 1 - self._read.get(path, 0), None)))
+            cells.append(next(islice(self._cells[path], row - 1 - self._read.get(path, 0), None)))
             self._read[path] = row
-        return dict(zip(self.names, map(list, zip(*kept, strict=True)), strict=True))
+        return dict(zip(self.names, map(list, zip(*cells, strict=True)), strict=True))
 
 
 def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:

@@ -71,10 +71,10 @@ class Progress:
 
     def add_totals(self, totals: Mapping[str, Sequence[float]]) -> None:
         """Add the totals of metrics of a batch. Copies of this object keep theirs."""
-        known = self.metric_totals
+        totals_before = self.metric_totals
         self.metric_totals = {
-            name: [before + value for before, value in zip(known[name], values, strict=True)]
-            if len(known.get(name, ())) == len(values) else list(values)
+            name: [before + value for before, value in zip(totals_before[name], values, strict=True)]
+            if len(totals_before.get(name, ())) == len(values) else list(values)
             for name, values in totals.items()
         }  # fmt: skip
 
@@ -98,8 +98,8 @@ class Progress:
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
         """Return the inverse of `dataclasses.asdict`. Fields that older checkpoints lack have their defaults."""
         renamed = {"best_value": data["best_loss"]} if "best_loss" in data else {}  # until version 0.2
-        known = renamed | {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        return cls(**{**known, "part": PartialStep(**known.get("part", {}))})
+        fields = renamed | {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        return cls(**{**fields, "part": PartialStep(**fields.get("part", {}))})
 
 
 @dataclass(frozen=True)

@@ -206,25 +206,25 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, layout: S
     States that exist only on several workers may be missing: the number of workers may change. Raises `InputError` if
     the states of the checkpoint are not those of the training.
     """
-    wanted = {
+    types = {
         state: compiler.info[state].value.type
         for state in layout.replicated
         if compiler.info[state].role not in ("gradient", *MULTI_WORKER_ROLES) or state in checkpoint.states
     } | layout.kinds
     mismatched = [
-        state for state, kind in wanted.items() if getattr(checkpoint.states.get(state), "shape", None) != kind.shape
+        state for state, kind in types.items() if getattr(checkpoint.states.get(state), "shape", None) != kind.shape
     ]
-    mismatched += [state for state in checkpoint.states if state not in wanted]
+    mismatched += [state for state in checkpoint.states if state not in types]
     if mismatched:
         raise InputError(
-            f"{name} belongs to a different net or solver", expected=f"the {len(wanted)} states of this training",
+            f"{name} belongs to a different net or solver", expected=f"the {len(types)} states of this training",
             got=f"missing, unknown or of another shape: {listing(mismatched, 10)}",
         )  # fmt: skip
-    for state in wanted:
+    for state in types:
         if state not in layout.sharded:
             compiler.states.assign(state, checkpoint.states[state])
     for state, info in compiler.info.items():
-        if state not in wanted and info.initialized_from is not None:
+        if state not in types and info.initialized_from is not None:
             compiler.states.assign(state, compiler.states[info.initialized_from])
 
 

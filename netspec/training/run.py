@@ -165,8 +165,8 @@ def run(
             return _serve(session, compiler, began)
         path = Path(run_dir) if run_dir else _own_run(source) if resume in (True, AUTO) else None
         if resume == AUTO:
-            found = session.is_root and find_run(spec.name or spec.net.name, path) is not None
-            resume = bool(session.gather(found)[0])
+            exists = session.is_root and find_run(spec.name or spec.net.name, path) is not None
+            resume = bool(session.gather(exists)[0])
         training = _prepare(stack, spec, session, compiler, path, resume=resume is True)
         start = _restore(training, resume) if resume else _initialize(training, weights)
         log = [stack.enter_context(LogFiles(training.folder.folder))] if session.is_root else []
@@ -293,8 +293,8 @@ def set_first_values(
     if weights is not None:
         loaded = load_weights(compiler, weights, partial=True).loaded
         start.warnings += _not_loaded(compiler, loaded, weights)
-    known = {*loaded, *(start.transfer.coverage.arrays if start.transfer is not None else ())}
-    start.adapted = adapt(compiler, loader, known)
+    initialized = {*loaded, *(start.transfer.coverage.arrays if start.transfer is not None else ())}
+    start.adapted = adapt(compiler, loader, initialized)
     compiler.reset_copies()
 
 

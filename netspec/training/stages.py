@@ -79,27 +79,27 @@ def train_stages(
     with LogFiles(folder.folder) as log:
         run, steps, seconds = None, 0, 0.0
         for number, stage in enumerate(stage_specs(spec), 1):
-            own = RunDir(stage_folder(folder.folder, number))
+            stage_run = RunDir(stage_folder(folder.folder, number))
             is_last = number == len(spec.stages)
-            if not is_last and (ended := _ended(own, stage, spec, number)) is not None:
-                steps, weights = steps + ended, own.final_weights(restore_best=stage.train.restore_best)
-                seconds += elapsed(own.log)
+            if not is_last and (ended := _ended(stage_run, stage, spec, number)) is not None:
+                steps, weights = steps + ended, stage_run.final_weights(restore_best=stage.train.restore_best)
+                seconds += elapsed(stage_run.log)
                 continue
             events = _StageEvents(number, spec, steps, seconds, (log, *listeners))
             events.announce(stage, notes)
             notes = []
-            with _recorded(folder, own, number, log):
+            with _recorded(folder, stage_run, number, log):
                 stop = _StopRequest()
                 run = train(
-                    stage, run_dir=own.folder, weights=weights, listeners=[events], callbacks=[*callbacks, stop]
+                    stage, run_dir=stage_run.folder, weights=weights, listeners=[events], callbacks=[*callbacks, stop]
                 )
                 if stop.requested and not is_last:
-                    raise StoppedBetweenStages(own.folder, run.steps)
+                    raise StoppedBetweenStages(stage_run.folder, run.steps)
             steps, weights = steps + run.steps, run.weights
-            seconds += elapsed(own.log)
+            seconds += elapsed(stage_run.log)
         assert run is not None
         before = steps - run.steps
-        _copy_weights(own, folder, before)
+        _copy_weights(stage_run, folder, before)
         with suppress(OSError):
             folder.checkpoints.rmdir()
         result = replace(
@@ -111,16 +111,16 @@ def train_stages(
     return result
 
 
-def _ended(own: RunDir, stage: TrainSpec, spec: TrainSpec, number: int) -> int | None:
+def _ended(stage_run: RunDir, stage: TrainSpec, spec: TrainSpec, number: int) -> int | None:
     """Return the number of steps of a finished stage; None if it is unfinished.
 
     A finished stage may be continued by a greater length as long as no later stage has begun. Raises `InputError` if
     other settings that affect its weights have changed.
     """
-    done = done_event(own.folder)
-    if done is None or not own.spec.is_file() or not own.final_weights(restore_best=True).is_file():
+    done = done_event(stage_run.folder)
+    if done is None or not stage_run.spec.is_file() or not stage_run.final_weights(restore_best=True).is_file():
         return None
-    changed = check_unchanged(load_train(own.spec), stage, own)
+    changed = check_unchanged(load_train(stage_run.spec), stage, stage_run)
     fixed = [path for path in changed if path.split(".")[0] in MAY_NOT_CHANGE or path in MAY_NOT_CHANGE]
     if fixed:
         raise InputError(
@@ -152,12 +152,12 @@ class _StopRequest(Callback):
 
 
 @contextmanager
-def _recorded(folder: RunDir, own: RunDir, number: int, log: Listener) -> Iterator[None]:
+def _recorded(folder: RunDir, stage_run: RunDir, number: int, log: Listener) -> Iterator[None]:
     """Record in the log why a stage fails; discard a run whose first stage fails before its first step."""
     try:
         yield
     except (NetspecError, OSError) as error:
-        folder.discarded = number == 1 and not own.folder.is_dir()
+        folder.discarded = number == 1 and not stage_run.folder.is_dir()
         problems = [problem.as_json() for problem in error.problems] if isinstance(error, NetspecError) else []
         status = error.exit_status if isinstance(error, NetspecError) else 1
         with suppress(NetspecError, OSError):  # the error to report is the one that ended the stage
@@ -165,10 +165,10 @@ def _recorded(folder: RunDir, own: RunDir, number: int, log: Listener) -> Iterat
         raise
 
 
-def _copy_weights(own: RunDir, folder: RunDir, before: int) -> None:
+def _copy_weights(stage_run: RunDir, folder: RunDir, before: int) -> None:
     """Write the weights of the last stage to the run directory, with steps counted from the first stage on."""
     for name in (WEIGHTS, BEST):
-        source = own.folder / name
+        source = stage_run.folder / name
         if not source.is_file():
             continue
         stored = read_weights(source)

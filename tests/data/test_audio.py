@@ -108,7 +108,7 @@ def test_damaged_sounds_are_errors_or_skipped(folder):
 def test_sounds_of_several_lengths_need_padding_before_the_net(folder):
     split = split_of(str(folder / "train.yaml"), source="audio", path="words", sampling_rate=8000)
     with pytest.raises(InputError, match="Padding"):
-        open_loader(split, seed=1, wanted={"audio": FieldType((1, 40), "float32")})
+        open_loader(split, seed=1, inputs={"audio": FieldType((1, 40), "float32")})
 
 
 def test_a_changed_sound_file_is_reported(folder):

@@ -53,7 +53,7 @@ class First(Transform):
 
 def test_samples_of_different_sizes_need_a_resizing_transform():
     with pytest.raises(InputError) as error:
-        Loader(Lengths(5), split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((1, 1), "float32")})
+        Loader(Lengths(5), split_of(source="npz", path="x"), seed=1, inputs={"x": FieldType((1, 1), "float32")})
     (problem,) = error.value.problems
     assert problem.message == "the samples of `x` differ in size"
     assert problem.got == "[1, ?] of float32 from the source"

@@ -407,12 +407,12 @@ def test_a_non_integer_label_is_reported(tmp_path, odd, message):
     inputs = {"features": FieldType((1,), "float32"), "label": FieldType((), "int32")}
     data = table(tmp_path, text, header=True, label="y")
     with pytest.raises(InputError, match=f"some.csv:4:3: error: the label `y` is {message} here"):
-        Loader(data, split_of(**split), seed=1, wanted=inputs)
-    with Loader(data, split_of(**split, on_error="skip"), seed=1, wanted=inputs) as loader:
+        Loader(data, split_of(**split), seed=1, inputs=inputs)
+    with Loader(data, split_of(**split, on_error="skip"), seed=1, inputs=inputs) as loader:
         (batch,) = loader.one_pass()
     assert batch.inputs["label"].tolist() == [0, 1, 1]
     assert [str(damage) for damage in batch.skipped] == [
         f"a value for `label` does not fit in int32: {float(np.float32(odd))} in some.csv, line 4"
     ]
     floats = {**inputs, "label": FieldType((), "float32")}
-    assert len(list(Loader(data, split_of(**split), seed=1, wanted=floats).one_pass())) == 1  # a number to predict
+    assert len(list(Loader(data, split_of(**split), seed=1, inputs=floats).one_pass())) == 1  # a number to predict

@@ -146,7 +146,7 @@ def test_images_of_different_sizes_keep_their_size_until_resized(tmp_path):
     split = split_of(str(tmp_path / "train.yaml"), source="image_folder", path="set")
     inputs = {"image": FieldType((3, 4, 4), "float32")}
     with pytest.raises(InputError, match="differ in size") as error:
-        open_loader(split, seed=1, wanted=inputs)
+        open_loader(split, seed=1, inputs=inputs)
     (note,) = error.value.problems[0].notes
     assert re.fullmatch(r".*/set/x/\w+\.png is 4 × 6, .*/set/y/c\.png is 6 × 4", note)
 

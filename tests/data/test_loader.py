@@ -27,7 +27,7 @@ sizes = st.integers(1, 40)
 
 def loader_of(samples: int, *, seed: int = 1, prefetch: int = 0, **fields: Any) -> Loader:
     split = split_of(source="npz", path="unused.npz", shuffle=fields.pop("shuffle", True), **fields)
-    return Loader(plain_dataset(samples), split, seed=seed, wanted=PLAIN, prefetch=prefetch)
+    return Loader(plain_dataset(samples), split, seed=seed, inputs=PLAIN, prefetch=prefetch)
 
 
 def same(first: Batch, other: Batch) -> bool:
@@ -211,7 +211,7 @@ def test_an_error_in_the_data_is_raised_after_the_preceding_batches(prefetch):
     split = split_of(source="npz", path="labels.npz", batch_size=2)
     inputs = {"label": FieldType((), "int32")}
     ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
-    with Loader(data, split, seed=1, wanted=inputs, ranges=ranges, prefetch=prefetch) as loader:
+    with Loader(data, split, seed=1, inputs=inputs, ranges=ranges, prefetch=prefetch) as loader:
         batches = loader.one_pass()
         assert [next(batches).indices.tolist() for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
         with pytest.raises(InputError) as error:
@@ -279,7 +279,7 @@ def test_labels_are_not_checked_if_wrong_samples_are_skipped():
 )
 def test_values_that_an_input_cannot_take_are_reported(values, dtype, message):
     data = ArrayDataset({"x": values}, digest="", describe=lambda index: f"x, sample {index}")
-    loader = Loader(data, split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((2,), dtype)}, prefetch=0)
+    loader = Loader(data, split_of(source="npz", path="x"), seed=1, inputs={"x": FieldType((2,), dtype)}, prefetch=0)
     with pytest.raises(InputError) as error:
         list(loader.one_pass())
     assert message in [problem.got for problem in error.value.problems]
@@ -290,7 +290,7 @@ def test_values_that_an_input_cannot_take_are_reported(values, dtype, message):
 @pytest.mark.parametrize("source", ["uint8", "int64", "bool"])
 def test_values_that_fit_are_converted(source, dtype):
     data = ArrayDataset({"x": np.array([0, 1, 1]).astype(source)}, digest="", describe=str)
-    loader = Loader(data, split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((), dtype)}, prefetch=0)
+    loader = Loader(data, split_of(source="npz", path="x"), seed=1, inputs={"x": FieldType((), dtype)}, prefetch=0)
     (batch,) = loader.one_pass()
     assert batch.inputs["x"].dtype == dtype
     assert batch.inputs["x"].tolist() == [0, 1, 1]
@@ -308,7 +308,7 @@ def test_all_fields_that_do_not_match_the_net_are_reported_at_once(tmp_path):
         "z": FieldType((4,), "float32"),
     }
     with pytest.raises(InputError) as error:
-        open_loader(split, seed=1, wanted=net_inputs)
+        open_loader(split, seed=1, inputs=net_inputs)
     assert problems_of(error, tmp_path) == MISMATCHES
 
 

@@ -53,7 +53,7 @@ class Torn(Dataset):
 
 def loader_of(data: Dataset, *, prefetch: int = 0, **fields: Any) -> Loader:
     split = split_of(source="npz", path="unused", **{"on_error": "skip", "shuffle": True, "workers": 3, **fields})
-    return Loader(data, split, seed=1, wanted={"x": FieldType((2,), "float32")}, prefetch=prefetch)
+    return Loader(data, split, seed=1, inputs={"x": FieldType((2,), "float32")}, prefetch=prefetch)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_values_that_the_net_cannot_take_are_skipped(prefetch):
     split = split_of(source="npz", path="unused", batch_size=4, on_error="skip", workers=2)
     ranges = {"x": ValueRange(-20, 45, "so it is")}
     with Loader(
-        data, split, seed=1, wanted={"x": FieldType((2,), "float32")}, ranges=ranges, prefetch=prefetch
+        data, split, seed=1, inputs={"x": FieldType((2,), "float32")}, ranges=ranges, prefetch=prefetch
     ) as loader:
         batches = list(loader.one_pass())
     assert [index for batch in batches for index in batch.indices.tolist()] == [*range(7), *range(8, 21)]

@@ -85,12 +85,12 @@ class SequenceKernel(Kernel):
     def scratch(self, node: Node, buffers: Buffers) -> tuple[list[Any], Any]:
         """The scratch arrays and the product's memory."""
         dtype, shapes = node.inputs[0].dtype, []
-        rest: Any = buffers.workspace
+        remaining: Any = buffers.workspace
         for shape in self.held(node):
             size = prod(shape) * dtype.itemsize
-            shapes.append(rest[:size].view(str(dtype)).reshape(shape))
-            rest = rest[align_up(size) :]
-        return shapes, rest
+            shapes.append(remaining[:size].view(str(dtype)).reshape(shape))
+            remaining = remaining[align_up(size) :]
+        return shapes, remaining
 
 
 class BaseRecurrenceKernel(SequenceKernel):

@@ -123,12 +123,12 @@ class GraphExecutor(Executor):
 
         If kernels write states that the flag cannot stop, wait for the guard first.
         """
-        bound, flow, slot, how = self.bound, self.flow, self._now, self.recording
-        if how.unstopped or not how.writes:
+        bound, flow, slot, recording = self.bound, self.flow, self._now, self.recording
+        if recording.unstopped or not recording.writes:
             flow.settle()
         flow.stream.wait_event(slot.arrived)
         slot.used = True
-        if how.looks:
+        if recording.looks:
             self._play("first", [slot.take, bound.before.run, self._tell])
             slot.judged.record(flow.stream)
             outcome = self._pending(slot, slot.judged)
@@ -141,16 +141,16 @@ class GraphExecutor(Executor):
             slot.done.record(flow.stream)
         else:
             bound.writing()
-            judge = [] if self._judge is None or not how.writes else [self._judge]
+            judge = [] if self._judge is None or not recording.writes else [self._judge]
             self._play("whole", [slot.take, bound.before.run, *judge, bound.after.run, self._tell])
             slot.done.record(flow.stream)
             outcome = self._pending(slot, slot.done)
-            if how.writes and how.guarded:
+            if recording.writes and recording.guarded:
                 flow.begun(outcome)
-            elif how.guarded:
+            elif recording.guarded:
                 outcome()
         self._warm = True
-        return outcome if how.guarded else float
+        return outcome if recording.guarded else float
 
     def _pending(self, slot: InputSlot, done: Any) -> PendingRun:
         flow = self.flow

@@ -110,7 +110,7 @@ class ScatterLists:
         x: Any | None,
         updates: Any,
         y: Any,
-        how: str,
+        reduction: str,
         workspace: Any,
     ) -> Thunk:
         """A call that combines the rows of `updates` in order into y, starting from x or from 0.
@@ -142,7 +142,7 @@ class ScatterLists:
             *sizes(numbers, count=y.size, width=width),
         ]  # fmt: skip
         words = {
-            "JOIN": JOINS[how], "TYPE": joined[2].kind.removeprefix("const ").removesuffix(" *"),
+            "JOIN": JOINS[reduction], "TYPE": joined[2].kind.removeprefix("const ").removesuffix(" *"),
             "BEFORE": "0" if x is None else "x[unit]",
         }  # fmt: skip
         body = JOINED

@@ -24,8 +24,8 @@ def max_pool(
     """
     blocks = (channels + lanes - 1) // lanes
     for row in range(first, last):
-        i, rest = row % out_h, row // out_h
-        o, n = rest % out_d, rest // out_d
+        i, planes = row % out_h, row // out_h
+        o, n = planes % out_d, planes // out_d
         front, top = o * stride_d - pad_d, i * stride_h - pad_h
         e0, e1 = max(0, -front + dilation_d - 1) // dilation_d, min(kernel_d - 1, (depth - 1 - front) // dilation_d)
         k0, k1 = max(0, -top + dilation_h - 1) // dilation_h, min(kernel_h - 1, (height - 1 - top) // dilation_h)
@@ -84,8 +84,8 @@ def max_pool_large(
 ) -> None:  # fmt: skip
     """Like `max_pool`, for windows too large for registers; the result accumulates in memory."""
     for row in range(first, last):
-        i, rest = row % out_h, row // out_h
-        o, n = rest % out_d, rest // out_d
+        i, planes = row % out_h, row // out_h
+        o, n = planes % out_d, planes // out_d
         for j in range(out_w):
             b = (row * out_w + j) * channels
             for c in range(channels):
@@ -145,8 +145,10 @@ def max_pool_grad_apart(
     """Rows of output, if each input position is in exactly one window: nothing is added up."""
     blocks = (channels + lanes - 1) // lanes
     for row in range(first, last):
-        i, rest = row % out_h, row // out_h
-        corner = (rest * kernel_d * height + i * kernel_h) * width  # `rest` counts images and o: out_d covers the depth
+        i, planes = row % out_h, row // out_h
+        corner = (
+            planes * kernel_d * height + i * kernel_h
+        ) * width  # `rest` counts images and o: out_d covers the depth
         for j in range(out_w):
             a, b = (corner + j * kernel_w) * channels, (row * out_w + j) * channels
             for block in range(blocks):
@@ -169,8 +171,8 @@ def max_pool_gather(
 ) -> None:  # fmt: skip
     """Rows of output."""
     for row in range(first, last):
-        i, rest = row % out_h, row // out_h
-        o, n = rest % out_d, rest // out_d
+        i, planes = row % out_h, row // out_h
+        o, n = planes % out_d, planes // out_d
         for j in range(out_w):
             b = (row * out_w + j) * channels
             for c in range(channels):
@@ -192,8 +194,8 @@ def average_pool(  # noqa: PLR0912  all windows, and those that registers hold
     """Rows of output. The given amounts of padding count as zeros."""
     blocks = (channels + lanes - 1) // lanes
     for row in range(first, last):
-        i, rest = row % out_h, row // out_h
-        o, n = rest % out_d, rest // out_d
+        i, planes = row % out_h, row // out_h
+        o, n = planes % out_d, planes // out_d
         front, top = o * stride_d - pad_d, i * stride_h - pad_h
         back, bottom = front + (kernel_d - 1) * dilation_d, top + (kernel_h - 1) * dilation_h
         for j in range(out_w):

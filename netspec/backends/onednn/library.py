@@ -147,13 +147,13 @@ def load(path: str) -> OneDnnLibrary | str:
     functions.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
     library_version = version_of().contents
     version = (library_version.major, library_version.minor, library_version.patch)
-    shown = ".".join(map(str, version))
+    version_text = ".".join(map(str, version))
     if library_version.major != MAJOR or version < OLDEST:
-        return f"{path} is oneDNN {shown}; version {OLDEST[0]}.{OLDEST[1]} or a later {MAJOR}.x is needed"
+        return f"{path} is oneDNN {version_text}; version {OLDEST[0]}.{OLDEST[1]} or a later {MAJOR}.x is needed"
     if library_version.cpu_runtime != OPENMP:
-        return f"{path} is oneDNN {shown} without OpenMP (runtime {library_version.cpu_runtime})"
+        return f"{path} is oneDNN {version_text} without OpenMP (runtime {library_version.cpu_runtime})"
     if pool is None or _address(threads_of) != _address(pool.omp_get_max_threads):
-        return f"{path} is oneDNN {shown} with {_file_of(threads_of)}: kernels share the threads of libgomp"
+        return f"{path} is oneDNN {version_text} with {_file_of(threads_of)}: kernels share the threads of libgomp"
     return OneDnnLibrary(_file_of(version_of) or path, version, functions)
 
 

@@ -79,9 +79,9 @@ class MemoryDesc(OneDnnObject):
         return cls._make(engine, "clone", borrowed)
 
     @classmethod
-    def _make(cls, engine: OneDnnEngine, how: str, *arguments: Any) -> Self:
+    def _make(cls, engine: OneDnnEngine, creation: str, *arguments: Any) -> Self:
         pointer = Pointer()
-        engine.call(f"memory_desc_{how}", ctypes.byref(pointer), *arguments)
+        engine.call(f"memory_desc_{creation}", ctypes.byref(pointer), *arguments)
         return cls(engine, pointer)
 
     def reshaped(self, shape: tuple[int, ...]) -> Self:

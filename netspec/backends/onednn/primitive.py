@@ -80,10 +80,10 @@ class PrimitiveDesc(OneDnnObject):
     @property
     def arguments(self) -> list[int]:
         """Arguments that must be bound, including bias and workspaces."""
-        known = [int(argument) for argument in Arg]
-        known += [multiple_src(index) for index in range(self.count(Query.INPUTS))]
-        known += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, BinaryPostOp)]
-        return [argument for argument in known if self.find(argument) is not None] + self.slopes
+        candidates = [int(argument) for argument in Arg]
+        candidates += [multiple_src(index) for index in range(self.count(Query.INPUTS))]
+        candidates += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, BinaryPostOp)]
+        return [argument for argument in candidates if self.find(argument) is not None] + self.slopes
 
     @property
     def slopes(self) -> list[int]:
@@ -174,7 +174,7 @@ class Primitive(OneDnnObject):
 
 
 def _names(arguments: Any) -> str:
-    known = {int(argument) for argument in Arg}
+    named = {int(argument) for argument in Arg}
     return ", ".join(
-        Arg(argument).name.lower() if argument in known else str(argument) for argument in sorted(arguments)
+        Arg(argument).name.lower() if argument in named else str(argument) for argument in sorted(arguments)
     )

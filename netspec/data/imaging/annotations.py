@@ -111,11 +111,11 @@ class BoxAnnotation(Annotation):
             assert width is not None
             around = _moved_boxes(boxes[row, used] * _corner_scale(*size), transform, size, draw)
             clipped = np.clip(around, 0, _corner_scale(height, width))
-            kept = _areas(clipped) > MIN_VISIBLE * _areas(around)  # false for NaN
-            count = int(kept.sum())
-            moved[name][row, :count] = clipped[kept] / _corner_scale(height, width)
+            visible = _areas(clipped) > MIN_VISIBLE * _areas(around)  # false for NaN
+            count = int(visible.sum())
+            moved[name][row, :count] = clipped[visible] / _corner_scale(height, width)
             for field in self.padding:
-                moved[field][row, :count] = np.asarray(fields[field])[row, used[kept]]
+                moved[field][row, :count] = np.asarray(fields[field])[row, used[visible]]
         return dict(moved)
 
 

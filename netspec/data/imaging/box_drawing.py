@@ -24,16 +24,16 @@ def with_boxes(
     Small images are enlarged by a whole factor, so that labels are readable.
     """
     scale = max(1, SMALL // max(image.size))
-    shown = image.convert("RGB").resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
-    draw = ImageDraw.Draw(shown)
-    width = max(2, max(shown.size) // 300)
-    font = ImageFont.load_default(min(LARGEST_TEXT, max(TEXT, max(shown.size) // 40)))
+    drawing = image.convert("RGB").resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+    draw = ImageDraw.Draw(drawing)
+    width = max(2, max(drawing.size) // 300)
+    font = ImageFont.load_default(min(LARGEST_TEXT, max(TEXT, max(drawing.size) // 40)))
     for box, number, label in reversed(list(zip(boxes, classes, labels, strict=True))):  # the most probable on top
         color = tuple(class_colors()[(number + 1) % 256].tolist())
         left, top, right, bottom = (edge * scale for edge in box)
         draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=color, width=width)
         _draw_label(draw, (left, top), label, color, font)
-    return shown
+    return drawing
 
 
 def _draw_label(

@@ -72,11 +72,11 @@ Zoom = Annotated[Span, BeforeValidator(_zoom, json_schema_input_type=_Written)]
 
 
 def _bits(value: Any) -> tuple[int, int]:
-    pair = [value, value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
-    integers = len(pair) == 2 and all(isinstance(number, int) and not isinstance(number, bool) for number in pair)
-    if not integers or not 1 <= pair[0] <= pair[1] <= 8:
+    bounds = [value, value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
+    integers = len(bounds) == 2 and all(isinstance(number, int) and not isinstance(number, bool) for number in bounds)
+    if not integers or not 1 <= bounds[0] <= bounds[1] <= 8:
         raise problem("not a number of bits", expected="1 to 8, or [fewest, most]", got=_shown(value))
-    return pair[0], pair[1]
+    return bounds[0], bounds[1]
 
 
 Bits = Annotated[tuple[int, int], BeforeValidator(_bits, json_schema_input_type=int | list[int])]
@@ -87,10 +87,10 @@ def _positive(high: float, most: str) -> Callable[[Any], Span]:
     """Reads `[lowest, highest]`, both above 0."""
 
     def read(value: Any) -> Span:
-        pair = list(value) if isinstance(value, (list, tuple)) else []
-        if len(pair) != 2 or not all(map(_number, pair)) or not 0 < pair[0] <= pair[1] <= high:
+        bounds = list(value) if isinstance(value, (list, tuple)) else []
+        if len(bounds) != 2 or not all(map(_number, bounds)) or not 0 < bounds[0] <= bounds[1] <= high:
             raise problem("not a range", expected=f"[lowest, highest], above 0{most}", got=_shown(value))
-        return float(pair[0]), float(pair[1])
+        return float(bounds[0]), float(bounds[1])
 
     return read
 
@@ -102,10 +102,10 @@ Ratios = Annotated[Span, BeforeValidator(_positive(float("inf"), ""), json_schem
 
 
 def _values(value: Any) -> Span:
-    pair = list(value) if isinstance(value, (list, tuple)) else []
-    if len(pair) != 2 or not all(map(_number, pair)) or not pair[0] < pair[1]:
+    bounds = list(value) if isinstance(value, (list, tuple)) else []
+    if len(bounds) != 2 or not all(map(_number, bounds)) or not bounds[0] < bounds[1]:
         raise problem("not a range of values", expected="[lowest, highest]", got=_shown(value))
-    return float(pair[0]), float(pair[1])
+    return float(bounds[0]), float(bounds[1])
 
 
 Values = Annotated[Span, BeforeValidator(_values, json_schema_input_type=list[float])]

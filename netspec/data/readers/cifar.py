@@ -86,11 +86,11 @@ def _foreign(path: Path, size: int, record: int) -> Problem:
             head = file.read(64)
     except OSError as error:
         return Problem(f"cannot read {path}", got=error.strerror or str(error))
-    rest = counted(size % record, "byte") + " left over"
+    remainder = counted(size % record, "byte") + " left over"
     is_other_format = not head or head.startswith(_HEADS)
     return Problem(
         f"{path} is not a file of CIFAR's binary version, or it is cut short",
         expected=f"whole records of {record:,} bytes",
-        got=kind_of_file(head) if is_other_format else f"{size // record:,} records and {rest}",
+        got=kind_of_file(head) if is_other_format else f"{size // record:,} records and {remainder}",
         hint="take the archive of the “binary version”, unpacked" if is_other_format and head else None,
     )

@@ -49,27 +49,27 @@ def _open(path: Path, arrays: Sequence[str] | None) -> Dataset:
     return dataset
 
 
-def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, RowArray], list[Path]]:
+def _columns(file: Hdf5File, path: Path, fields: Sequence[str] | None) -> tuple[dict[str, RowArray], list[Path]]:
     """The arrays by name, and the other files that virtual datasets refer to."""
     watched = Watched([path])
     entries = {entry.path: entry for entry in file.walk()}
-    for name in [*(name for name, entry in entries.items() if entry.kind == "link"), *(wanted or ())]:
+    for name in [*(name for name, entry in entries.items() if entry.kind == "link"), *(fields or ())]:
         behind = file.find(name)  # in a group, or behind a link within the file
         entries |= {} if behind is None else {name: behind}
     arrays = {name: entry for name, entry in entries.items() if entry.kind == "dataset"}
     top = [name for name in arrays if "/" not in name]
-    if wanted is None and not top:
+    if fields is None and not top:
         groups = [name for name, entry in entries.items() if entry.kind == "group"]
         hint = f"list those to read, such as `arrays: [{groups[0]}/…]`" if groups else None
         raise InputError(f"{path} holds no arrays at its top", hint=hint)
     columns: dict[str, RowArray] = {}
     problems: list[Problem] = []
     sources: set[Path] = set()
-    for name in chosen(str(path), [*top, *(name for name in arrays if name not in top)], wanted):
+    for name in chosen(str(path), [*top, *(name for name in arrays if name not in top)], fields):
         try:
             array = _usable(name, path, arrays[name])
         except InputError as error:
-            hint = "list those to read in `arrays`" if wanted is None else None
+            hint = "list those to read in `arrays`" if fields is None else None
             problems += [replace(problem, hint=hint or problem.hint) for problem in error.problems]
             continue
         others = [_resolve_sibling(path, other) for other in array.sources if other != "." and "%b" not in other]

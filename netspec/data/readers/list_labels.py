@@ -50,8 +50,8 @@ def list_labels(
     texts = [line.label for line in lines if line.label is not None]
     if len(texts) < len(lines) or not lines:
         return ListLabels(None)
-    known = _trained(learned)
-    classes = known if declared is None else tuple(declared)
+    learned_classes = _trained(learned)
+    classes = learned_classes if declared is None else tuple(declared)
     reader = _Labels(path, lines, texts)
     if classes == () or reader.are_numbers(classes):
         numbers = reader.numbers(classes or None, are_declared=declared is not None)

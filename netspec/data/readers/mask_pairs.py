@@ -31,9 +31,9 @@ def paired_files(
     """
     by_name = {_name(file, masks): file for file in files_below(existing(masks, folder=True), MASKS)}
     chosen = _images(images, suffix if images == masks else "", names)
-    pairs = [(file, by_name.get(f"{_name(file, images)}{suffix}")) for file in chosen]
-    unpaired = [str(file) for file, mask in pairs if mask is None]
-    sizes = {file: _difference(file, mask) for file, mask in pairs if mask is not None}
+    candidates = [(file, by_name.get(f"{_name(file, images)}{suffix}")) for file in chosen]
+    unpaired = [str(file) for file, mask in candidates if mask is None]
+    sizes = {file: _difference(file, mask) for file, mask in candidates if mask is not None}
     mismatched = [f"{file} ({difference})" for file, difference in sizes.items() if difference]
     problems = []
     if unpaired:
@@ -42,15 +42,15 @@ def paired_files(
     if mismatched:
         expected = "masks of the same height and width as their images"
         problems.append(_problem("images differ in size from their masks", mismatched, len(chosen), expected))
-    kept = [(file, mask) for file, mask in pairs if mask is not None and not sizes[file]]
-    if problems and (not skip or not kept):
+    matching = [(file, mask) for file, mask in candidates if mask is not None and not sizes[file]]
+    if problems and (not skip or not matching):
         raise InputError(problems)
     left_out = [f"{file} has no mask" for file in unpaired] + [
         f"image {file} differs from its mask" for file in mismatched
     ]
     return (
-        Listing(IMAGES, [file for file, _ in kept], None, left_out=left_out),
-        Listing(MASKS, [mask for _, mask in kept], None),
+        Listing(IMAGES, [file for file, _ in matching], None, left_out=left_out),
+        Listing(MASKS, [mask for _, mask in matching], None),
     )
 
 

@@ -67,9 +67,11 @@ class MaskFiles(ListedFiles[Any]):
         mask = pixels if self._table is None else self._table[pixels]
         if self._table is not None and mask.min(initial=0) < 0:
             odd, counts = np.unique(pixels[mask < 0], return_counts=True)
-            found = [f"{counted(number, 'pixel')} of {value}" for value, number in zip(odd, counts, strict=True)]
+            counted_values = [
+                f"{counted(number, 'pixel')} of {value}" for value, number in zip(odd, counts, strict=True)
+            ]
             raise InputError(
-                f"mask {name} has pixels of no class", expected=str(self._values), got=", ".join(found[:5])
+                f"mask {name} has pixels of no class", expected=str(self._values), got=", ".join(counted_values[:5])
             )
         mask = mask.astype(np.uint8, copy=False)
         if self._size is None or mask.shape == self._size:
@@ -148,17 +150,17 @@ def check_values(masks: Listing, values: MaskValues) -> None:
     """Raise `InputError` if masks are black and white, and white would be ignored. Reads some of the masks."""
     if values.values is not None or values.ignored not in _BLACK_AND_WHITE:
         return
-    seen: set[int] = set()
+    stored: set[int] = set()
     for index in np.linspace(0, len(masks.files) - 1, min(_PEEKED, len(masks.files))).astype(int).tolist():
         try:
-            seen |= set(np.unique(read_mask(masks.files[index], masks.name(index))).tolist())
+            stored |= set(np.unique(read_mask(masks.files[index], masks.name(index))).tolist())
         except InputError:
             continue  # reported when the sample is read
-        if not seen <= _BLACK_AND_WHITE:
+        if not stored <= _BLACK_AND_WHITE:
             return
-    if values.ignored in seen:
+    if values.ignored in stored:
         raise InputError(
-            f"masks in {masks.files[0].parent} hold only the values {listing([str(value) for value in sorted(seen)])}",
+            f"masks in {masks.files[0].parent} hold only the values {listing(list(map(str, sorted(stored))))}",
             expected=f"class indices 0, 1, 2, …; {values.ignored} is for pixels to ignore",
             hint="if black and white are the two classes, set `mask_values: [0, 255]`",
         )

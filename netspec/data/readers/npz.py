@@ -114,8 +114,8 @@ def _array(path: Path, name: str, archive: Any) -> Array:
 
 def _unreadable(path: Path, name: str, archive: zipfile.ZipFile) -> Problem | None:
     """Return a problem if an array holds Python objects, or claims more bytes than the stored ones can expand to."""
-    known = archive.NameToInfo
-    info = known.get(f"{name}.npy") or known[name]
+    members = archive.NameToInfo
+    info = members.get(f"{name}.npy") or members[name]
     stored = min(info.compress_size * MOST_DEFLATED + 1024, info.file_size)
     if not info.filename.endswith(".npy"):
         return None

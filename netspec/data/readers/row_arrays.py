@@ -130,9 +130,9 @@ def unequal(where: str, lengths: Mapping[str, int]) -> list[Problem]:
     ]
 
 
-def chosen(where: str, names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+def chosen(where: str, names: Sequence[str], fields: Sequence[str] | None) -> list[str]:
     """Return the names of the arrays to read, by default all. Raises `InputError` with those that do not exist."""
-    if wanted is None:
+    if fields is None:
         return list(names)
     missing = [
         Problem(
@@ -140,12 +140,12 @@ def chosen(where: str, names: Sequence[str], wanted: Sequence[str] | None) -> li
             expected=f"one of {listing(list(names))}" if names else "arrays",
             hint=did_you_mean(name, names),
         )
-        for name in wanted
+        for name in fields
         if name not in names
     ]
     if missing:
         raise InputError(missing)
-    return list(wanted)
+    return list(fields)
 
 
 class Recast(Dataset):

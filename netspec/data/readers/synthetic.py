@@ -53,12 +53,12 @@ class MadeUp(Dataset):
             for values in rows.values():
                 generator.standard_normal(out=values[row], dtype=np.float32)
             uniform[row] = generator.random()
-        found = {
+        arrays = {
             name: scaled(fields[name], values) for name, values in self._learnable(normal, labels, uniform).items()
         }
         if self._label:
-            found[self._label] = labels
-        return {name: found[name].astype(field.type_name, copy=False) for name, field in fields.items()}
+            arrays[self._label] = labels
+        return {name: arrays[name].astype(field.type_name, copy=False) for name, field in fields.items()}
 
     def describe(self, index: int) -> str:
         """Return the origin of a sample for messages."""

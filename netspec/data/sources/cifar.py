@@ -117,8 +117,8 @@ def _known(kind: str) -> KnownSet:
     return CIFAR100 if kind == "cifar100" else CIFAR10
 
 
-def _fields(known: KnownSet) -> dict[str, FieldType]:
-    return {"image": FieldType((3, 32, 32), "uint8"), **{name: FieldType((), "int32") for name in known.classes}}
+def _fields(dataset: KnownSet) -> dict[str, FieldType]:
+    return {"image": FieldType((3, 32, 32), "uint8"), **{name: FieldType((), "int32") for name in dataset.classes}}
 
 
 def _open_known(source: KnownSource) -> Dataset:
@@ -128,7 +128,7 @@ def _open_known(source: KnownSource) -> Dataset:
         return open_cifar(source.files(), source.known.classes)
 
 
-def _files_in(folder: Path, known: KnownSet, split: str) -> list[Path]:
+def _files_in(folder: Path, dataset: KnownSet, split: str) -> list[Path]:
     """Return the files of a split in a folder, or in the archive's folder below it. They may not exist."""
-    inside = folder / INSIDE[known.name]
-    return [(inside if inside.is_dir() else folder) / name for name in known.splits[split]]
+    inside = folder / INSIDE[dataset.name]
+    return [(inside if inside.is_dir() else folder) / name for name in dataset.splits[split]]

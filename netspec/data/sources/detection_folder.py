@@ -166,10 +166,10 @@ def _found_annotations(root: Path) -> Path:
     from netspec.data.files import existing
 
     existing(root, folder=True)
-    known = [root / name for name in ("Annotations", "data.yaml", "data.yml") if (root / name).exists()]
+    existing_paths = [root / name for name in ("Annotations", "data.yaml", "data.yml") if (root / name).exists()]
     documents = sorted(root.glob("*.json"))
-    if known:
-        return known[0]
+    if existing_paths:
+        return existing_paths[0]
     if len(documents) > 1:
         raise InputError(
             f"{root} holds several JSON files", expected="`annotations` with one of them",

@@ -124,8 +124,8 @@ class Documents(FileSource):
         if self.hold_out is None:
             return None
         with located_at(self, "split"):
-            known = {} if labels is None else {"label": np.asarray(labels)}
-            return indices_of(self.hold_out, self.split_name, NamedValues(count, known))
+            columns = {} if labels is None else {"label": np.asarray(labels)}
+            return indices_of(self.hold_out, self.split_name, NamedValues(count, columns))
 
     def known_fields(self) -> Mapping[str, FieldType]:
         """Return the text, and the label if there is one."""

@@ -39,9 +39,9 @@ class CategoricalColumn(Column):
         fixed = spec.vocabulary is not None
         if setting.learned is not None:
             names = ["vocabulary"] * (not fixed) + ["fill"] * (spec.missing == "most_frequent")
-            known = self.known(*names) or {}
-            self._vocabulary = self._vocabulary if fixed else tuple(known["vocabulary"])
-            self._fill = known.get("fill")
+            learned = self.known(*names) or {}
+            self._vocabulary = self._vocabulary if fixed else tuple(learned["vocabulary"])
+            self._fill = learned.get("fill")
         self._finished_learning = fixed or setting.learned is not None
         self._index = {name: self._other + index for index, name in enumerate(self._vocabulary)}
         self._final = np.zeros(0, np.int32)
@@ -113,8 +113,8 @@ class CategoricalColumn(Column):
 
     def _remap(self) -> None:
         """Names seen later are unknown."""
-        known = [self._index.get(name, 0) for name in self._name_indices]
-        self._final = np.array([*known, 0 if self._fill is None else self._index.get(self._fill, 0)], np.int32)
+        final_indices = [self._index.get(name, 0) for name in self._name_indices]
+        self._final = np.array([*final_indices, 0 if self._fill is None else self._index.get(self._fill, 0)], np.int32)
 
     @property
     def learned(self) -> dict[str, Any]:

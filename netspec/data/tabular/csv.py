@@ -311,8 +311,8 @@ class TextFile:
         position = 1
         if column and not (self._options.quotes and '"' in text):
             before = text.split(self._options.delimiter)[:column]
-            rest = text[sum(map(len, before)) + column :]
-            position = len(text) - len(rest.lstrip()) + 1
+            remaining = text[sum(map(len, before)) + column :]
+            position = len(text) - len(remaining.lstrip()) + 1
         return Location(str(self.path), row.line, position, text)
 
     def _text_of(self, line: int, offset: int | None = None) -> str:

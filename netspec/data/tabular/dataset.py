@@ -152,16 +152,16 @@ class _Scan:
             used = ~np.isin(np.arange(start, stop), self.dropped)
             yield column.parse(block.cells[0], faults)[used]
 
-    def _read(self, block: RowBlock, faults: Faults, wanted: Array | None) -> tuple[Array, list[Array]]:
-        """Return which of the `wanted` rows of the block are used, and their values."""
+    def _read(self, block: RowBlock, faults: Faults, selected: Array | None) -> tuple[Array, list[Array]]:
+        """Return which of the `selected` rows of the block are used, and their values."""
         block_faults = BlockFaults(faults, len(block), block.locate)
         for fault in block.faults:
             block_faults.add([fault.row], None, fault.message, expected=fault.expected, got=fault.got, hint=fault.hint)
         values = [column.parse(cells, block_faults) for column, cells in zip(self._columns, block.cells, strict=True)]
         used = ~block_faults.bad
-        self.skipped += int(block_faults.bad[slice(None) if wanted is None else wanted].sum())
-        if wanted is not None:
-            used &= wanted
+        self.skipped += int(block_faults.bad[slice(None) if selected is None else selected].sum())
+        if selected is not None:
+            used &= selected
         for column, column_values in zip(self._columns, values, strict=True):
             out = column.drops(column_values)
             if out is not None:
@@ -288,9 +288,9 @@ class PagedDataset(Dataset):
         fields = {name: np.empty(shape, self.fields[name].dtype) for name, shape in shapes.items()}
         with self._lock:  # columns record the names that they see
             for page in np.unique(pages).tolist():
-                wanted = np.flatnonzero(pages == page)
+                positions = np.flatnonzero(pages == page)
                 for name, array in self._page(page).items():
-                    fields[name][wanted] = array[rows[wanted] - self._starts[page]]
+                    fields[name][positions] = array[rows[positions] - self._starts[page]]
         return dict(fields)
 
     def _page(self, page: int) -> dict[str, Array]:

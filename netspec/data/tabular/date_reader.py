@@ -74,9 +74,9 @@ class DateColumn(Column):
     def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if self._spec.normalization == "none":
             return
-        known = self.known("offset", "scale")
-        if known is not None:
-            self._normalization = {name: list(known[name]) for name in ("offset", "scale")}
+        learned = self.known("offset", "scale")
+        if learned is not None:
+            self._normalization = {name: list(learned[name]) for name in ("offset", "scale")}
         else:
             self._normalization = self._figures.normalization(self._spec.normalization)
             if not self._normalization:

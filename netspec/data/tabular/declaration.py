@@ -76,10 +76,10 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
                 search.problems.append(problem)
             requested.append((index, Numeric(), False))
     if label is not None and not declared.unlabelled:
-        own = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
-        if own is None and declared.classes is not None:
-            own = Categorical(vocabulary=list(declared.classes))
-        requested.append((label, own, True))
+        label_column = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
+        if label_column is None and declared.classes is not None:
+            label_column = Categorical(vocabulary=list(declared.classes))
+        requested.append((label, label_column, True))
     if search.problems:
         raise InputError(search.problems)
     fields: dict[str, list[Column]] = {}

@@ -73,14 +73,14 @@ class NumericColumn(Column):
 
     def _note_non_integers(self, values: Array, cells: Cells, faults: BlockFaults) -> None:
         """Count the labels that are not 32-bit integers, and record the first ones."""
-        known = ~np.isnan(values)
-        is_integer = known & (values == np.trunc(values))
+        present = ~np.isnan(values)
+        is_integer = present & (values == np.trunc(values))
         within = is_integer & (values >= _INT32.min) & (values <= _INT32.max)
-        self._known += int(known.sum())
-        self._fractions += int((known & ~is_integer).sum())
+        self._known += int(present.sum())
+        self._fractions += int((present & ~is_integer).sum())
         self._great += int((is_integer & ~within).sum())
         self._exact &= bool((np.abs(values[within]) <= _EXACT).all())
-        for row in np.flatnonzero(known & ~within)[: MOST_ALIKE - len(self._non_integers)].tolist():
+        for row in np.flatnonzero(present & ~within)[: MOST_ALIKE - len(self._non_integers)].tolist():
             great = bool(is_integer[row])
             problem = faults.problem(
                 row, self.index, f"{self.what} is {'out of range' if great else 'not an integer'} here",
@@ -162,10 +162,10 @@ class NumericColumn(Column):
         self._finished_learning = True
         fills = self._missing in ("mean", "median")
         keys = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
-        known = self.known(*keys)
-        if known is not None:
-            self._fill = float(known["fill"]) if fills else self._fill
-            self._normalization = {name: list(known[name]) for name in keys if name != "fill"}
+        learned = self.known(*keys)
+        if learned is not None:
+            self._fill = float(learned["fill"]) if fills else self._fill
+            self._normalization = {name: list(learned[name]) for name in keys if name != "fill"}
             return
         self._normalization = self._figures.normalization(self._spec.normalization)
         if fills:

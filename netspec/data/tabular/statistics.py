@@ -33,19 +33,19 @@ class ColumnStatistics:
 
     def add(self, values: Array) -> None:
         """Add values, (N, C) of float64."""
-        known = ~np.isnan(values)
-        size = known.sum(axis=0)
-        filled = np.where(known, values, 0.0)
+        present = ~np.isnan(values)
+        size = present.sum(axis=0)
+        filled = np.where(present, values, 0.0)
         mean = filled.sum(axis=0) / np.maximum(size, 1)
-        squares = (np.where(known, values - mean, 0.0) ** 2).sum(axis=0)
+        squares = (np.where(present, values - mean, 0.0) ** 2).sum(axis=0)
         total = self.count + size
         delta = mean - self.mean
         share = size / np.maximum(total, 1)
         self._squares = self._squares + squares + delta**2 * self.count * share
         self.mean = self.mean + delta * share
         self.count = total
-        self.least = np.minimum(self.least, np.where(known, values, np.inf).min(axis=0, initial=np.inf))
-        self.greatest = np.maximum(self.greatest, np.where(known, values, -np.inf).max(axis=0, initial=-np.inf))
+        self.least = np.minimum(self.least, np.where(present, values, np.inf).min(axis=0, initial=np.inf))
+        self.greatest = np.maximum(self.greatest, np.where(present, values, -np.inf).max(axis=0, initial=-np.inf))
 
     def normalization(self, kind: Normalized) -> dict[str, list[float]]:
         """Return `{"offset": …, "scale": …}` with a value for each column: x becomes (x − offset) / scale."""
@@ -70,9 +70,9 @@ class Median:
 
     def add(self, values: Array) -> None:
         """Add values, (N,) of float64."""
-        known = values[~np.isnan(values)]
-        sampled = known[-self._seen % self._stride :: self._stride].copy()
-        self._seen += len(known)
+        present = values[~np.isnan(values)]
+        sampled = present[-self._seen % self._stride :: self._stride].copy()
+        self._seen += len(present)
         self._kept.append(sampled)
         self._count += len(sampled)
         while self._count > MOST_KEPT:

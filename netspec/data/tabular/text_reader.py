@@ -31,9 +31,9 @@ class TextColumn(Column):
         self._spec = spec
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_data: dict[str, Any] = {}
-        known = self.known(TOKENIZER)
-        if known is not None:
-            self._tokenizer_data = dict(known[TOKENIZER])
+        learned = self.known(TOKENIZER)
+        if learned is not None:
+            self._tokenizer_data = dict(learned[TOKENIZER])
             self._tokenizer = opened_tokenizer(spec.tokenizer, self._tokenizer_data)
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:

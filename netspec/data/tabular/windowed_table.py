@@ -82,9 +82,9 @@ class WindowedTable(Dataset):
     def read(self, indices: Array) -> dict[str, Samples]:
         """Return the windows at `indices`; rows that several of them share are read once for each."""
         length, horizon = self._windows.length, self._windows.horizon
-        wanted = self._starts[indices][:, None] + np.arange(self._span)
+        row_numbers = self._starts[indices][:, None] + np.arange(self._span)
         try:
-            columns = self._table.read(wanted.reshape(-1))
+            columns = self._table.read(row_numbers.reshape(-1))
         except DamagedSamples as error:
             damaged: dict[int, list[Problem]] = {}
             for row, problems in error.rows.items():

@@ -96,8 +96,8 @@ class _Listed(Tokenizer):
         self.unknown = int(spec.padding) if spec.unknown else None
 
     def _text_of(self, numbers: Iterable[int]) -> list[str]:
-        known = (number - self._first for number in map(int, numbers) if number != self.padding)
-        return [self._tokens[index] if 0 <= index < len(self._tokens) else "�" for index in known]
+        indices = (number - self._first for number in map(int, numbers) if number != self.padding)
+        return [self._tokens[index] if 0 <= index < len(self._tokens) else "�" for index in indices]
 
 
 class CharacterTokenizer(_Listed):
@@ -139,8 +139,8 @@ class WordTokenizer(_Listed):
         text = prepared(self._spec, text)
         words = self._find.findall(text)
         unknown = -1 if self.unknown is None else self.unknown
-        known = self._numbers
-        numbers = np.fromiter((known.get(word, unknown) for word in words), np.int32, len(words))
+        token_numbers = self._numbers
+        numbers = np.fromiter((token_numbers.get(word, unknown) for word in words), np.int32, len(words))
         if unknown < 0 and numbers.size and numbers.min() < 0:
             first_unknown = int(np.argmin(numbers >= 0))
             offset = next(match.start() for at, match in enumerate(self._find.finditer(text)) if at == first_unknown)
@@ -174,16 +174,16 @@ def learn_words(spec: Words, texts: Iterable[str]) -> list[str]:
     return words[: _room(spec, words[::-1], "words")]
 
 
-def _room(spec: VocabularySpec, rarest_first: Sequence[str], things: str) -> int | None:
+def _room(spec: VocabularySpec, rarest_first: Sequence[str], tokens: str) -> int | None:
     """Return the number of tokens to keep, None for all. Raises InputError for none, or too many without `unknown`."""
     if not rarest_first:
-        raise InputError(f"the training split holds no {things} to learn", location=spec.where(), path="tokenizer")
+        raise InputError(f"the training split holds no {tokens} to learn", location=spec.where(), path="tokenizer")
     if spec.size is None:
         return None
     room = spec.size - spec.reserved
     if len(rarest_first) > room and not spec.unknown:
         raise InputError(
-            f"the vocabulary is too large: the training split holds {len(rarest_first):,} {things}",
+            f"the vocabulary is too large: the training split holds {len(rarest_first):,} {tokens}",
             location=spec.where("size"),
             path="tokenizer.size",
             expected=f"at most {room:,}, or `unknown: true`, which gives one index to the rarest ones",

@@ -31,13 +31,13 @@ class _Drawn(ColourTransform):
 
     def shapes(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
         """Return the transforms that move pixels or count them."""
-        how: dict[str, Any] = {"interpolation": self.interpolation}
+        options: dict[str, Any] = {"interpolation": self.interpolation}
         values: dict[str, Any] = {"value_range": self.value_range}
         either = (-factor[1], factor[1])
         return (
-            RandomShear(x_factor=factor, y_factor=factor, **how),
-            RandomTranslation(height_factor=either, width_factor=either, **how),
-            RandomRotation(factor=(-factor[1] / 6, factor[1] / 6), **how),
+            RandomShear(x_factor=factor, y_factor=factor, **options),
+            RandomTranslation(height_factor=either, width_factor=either, **options),
+            RandomRotation(factor=(-factor[1] / 6, factor[1] / 6), **options),
             RandomPosterization(factor=(8 - round(4 * factor[1]), 8 - round(4 * factor[0])), **values),
             Solarization(threshold_factor=(1 - factor[1], 1 - factor[0]), **values),
             AutoContrast(**values),

@@ -145,24 +145,24 @@ class Communicator(ProcessGroup):
         """
         return CompletedCall()
 
-    def start_all_to_all(self, mine: Any, theirs: Any, *, blocking: bool = False) -> Pending:
-        """Start to send row i of `mine` to worker i, and to receive from worker i into row i of `theirs`.
+    def start_all_to_all(self, send: Any, receive: Any, *, blocking: bool = False) -> Pending:
+        """Start to send row i of `send` to worker i, and to receive from worker i into row i of `receive`.
 
         `blocking`: see `start_all_reduce`.
         """
-        theirs[...] = mine
+        receive[...] = send
         return CompletedCall()
 
     def start_all_gather(
-        self, mine: Any | None, all_: Any, *, second_phase: bool = False, blocking: bool = False
+        self, send: Any | None, receive: Any, *, second_phase: bool = False, blocking: bool = False
     ) -> Pending:
-        """Start to gather the array of worker i in row i of `all_`.
+        """Start to gather the array of worker i in row i of `receive`.
 
         Calls of a `second_phase`, which are started when another call is complete, have an order of their own;
-        `blocking`: see `start_all_reduce`. `mine` is this worker's array; None: it is in its row already.
+        `blocking`: see `start_all_reduce`. `send` is this worker's array; None: it is in its row already.
         """
-        if mine is not None:
-            all_[0] = mine
+        if send is not None:
+            receive[0] = send
         return CompletedCall()
 
     def start_send(self, array: Any, to: int, tag: int) -> Pending:

@@ -93,19 +93,19 @@ class MpiCommunicator(Communicator):
         self.sent += all_reduce_volume(array.nbytes, self.size)
         return _Request((self._blocking if blocking else self._comm).Iallreduce(MPI.IN_PLACE, array, MPI.SUM))
 
-    def start_all_to_all(self, mine: Any, theirs: Any, *, blocking: bool = False) -> _Request:
+    def start_all_to_all(self, send: Any, receive: Any, *, blocking: bool = False) -> _Request:
         """Exchange rows of bytes, one for each worker."""
-        self.sent += all_to_all_volume(mine.nbytes, self.size)
-        return _Request((self._blocking if blocking else self._comm).Ialltoall(mine, theirs))
+        self.sent += all_to_all_volume(send.nbytes, self.size)
+        return _Request((self._blocking if blocking else self._comm).Ialltoall(send, receive))
 
     def start_all_gather(
-        self, mine: Any | None, all_: Any, *, second_phase: bool = False, blocking: bool = False
+        self, send: Any | None, receive: Any, *, second_phase: bool = False, blocking: bool = False
     ) -> _Request:
         """Gather one row of each worker."""
-        self.sent += all_gather_volume(all_.nbytes / self.size, self.size)
-        source = MPI.IN_PLACE if mine is None else mine
+        self.sent += all_gather_volume(receive.nbytes / self.size, self.size)
+        source = MPI.IN_PLACE if send is None else send
         comm = self._second_phase if second_phase else self._blocking if blocking else self._comm
-        return _Request(comm.Iallgather(source, all_))
+        return _Request(comm.Iallgather(source, receive))
 
     def start_send(self, array: Any, to: int, tag: int) -> _Request:
         """Send from the array's own memory, which MPI reads until the call is complete."""
@@ -140,11 +140,11 @@ class MpiCommunicator(Communicator):
 
     def gather(self, array: Any) -> Any:
         """Stack the arrays of all workers on worker 0."""
-        mine = np.ascontiguousarray(array)
-        stacked = np.empty((self.size, *mine.shape), mine.dtype) if self.is_first else None
+        send = np.ascontiguousarray(array)
+        stacked = np.empty((self.size, *send.shape), send.dtype) if self.is_first else None
         rows = None if stacked is None else stacked.reshape(-1).view(np.uint8)
-        self.sent += 0 if self.is_first else mine.nbytes
-        _Request(self._comm.Igather(mine.reshape(-1).view(np.uint8), rows)).wait()
+        self.sent += 0 if self.is_first else send.nbytes
+        _Request(self._comm.Igather(send.reshape(-1).view(np.uint8), rows)).wait()
         return stacked
 
     def scatter(self, arrays: Any, like: Any) -> Any:
@@ -157,11 +157,11 @@ class MpiCommunicator(Communicator):
 
     def gatherv(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
         """Concatenate the flat arrays of all workers on worker 0, then split them."""
-        mine = np.ascontiguousarray(array)
+        send = np.ascontiguousarray(array)
         ends = np.cumsum(counts)
-        flat = np.empty(int(ends[-1]), mine.dtype) if self.is_first else None
-        self.sent += 0 if self.is_first else mine.nbytes
-        _Request(self._comm.Igatherv(mine, None if flat is None else [flat, list(counts)])).wait()
+        flat = np.empty(int(ends[-1]), send.dtype) if self.is_first else None
+        self.sent += 0 if self.is_first else send.nbytes
+        _Request(self._comm.Igatherv(send, None if flat is None else [flat, list(counts)])).wait()
         return None if flat is None else np.split(flat, ends[:-1])
 
     def scatterv(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:

@@ -120,23 +120,23 @@ class NcclGroup:
         with self._reporting_errors():
             self._comm.allReduce(array, array, count, kind, self._nccl.NCCL_SUM, stream)
 
-    def all_gather(self, mine: int, all_: int, nbytes: int, stream: int) -> None:
-        """Gather `nbytes` bytes of each worker, in the order of ranks; `mine` may point into `all_`."""
+    def all_gather(self, send: int, receive: int, nbytes: int, stream: int) -> None:
+        """Gather `nbytes` bytes of each worker, in the order of ranks; `send` may point into `receive`."""
         self._workers.sent += all_gather_volume(nbytes, self._workers.size)
         with self._reporting_errors():
-            self._comm.allGather(mine, all_, nbytes, self._nccl.NCCL_UINT8, stream)
+            self._comm.allGather(send, receive, nbytes, self._nccl.NCCL_UINT8, stream)
 
-    def all_to_all(self, mine: int, theirs: int, nbytes: int, stream: int) -> None:
+    def all_to_all(self, send: int, receive: int, nbytes: int, stream: int) -> None:
         """Send the i-th block of `nbytes` bytes to worker i, and receive a block of worker i at the same offset."""
         self._workers.sent += all_to_all_volume(nbytes * self._workers.size, self._workers.size)
-        self._exchange(mine, theirs, nbytes, stream)
+        self._exchange(send, receive, nbytes, stream)
 
-    def _exchange(self, mine: int, theirs: int, nbytes: int, stream: int) -> None:
+    def _exchange(self, send: int, receive: int, nbytes: int, stream: int) -> None:
         kind = self._nccl.NCCL_UINT8
         with self._group_call():
             for rank in range(self._workers.size):
-                self._comm.send(mine + rank * nbytes, nbytes, kind, rank, stream)
-                self._comm.recv(theirs + rank * nbytes, nbytes, kind, rank, stream)
+                self._comm.send(send + rank * nbytes, nbytes, kind, rank, stream)
+                self._comm.recv(receive + rank * nbytes, nbytes, kind, rank, stream)
 
     def reduce_scatter(self, buffer: int, part: int, counts: Sequence[int], dtype: str, stream: int) -> None:
         """Sum over workers; each worker receives its part. `counts`: elements of each part."""

@@ -182,11 +182,11 @@ def _butterfly(cluster: Cluster, nbytes: float, stages: Iterable[tuple[int, floa
     for distance, size, adds in stages:
         leave = _crossing(power, distance, cluster)
         among.append(Exchange(1, size, power, leave, flows=w if leave else 1, adds=adds))
-    rest = cluster.ranks - power
-    if not rest:
+    surplus = cluster.ranks - power
+    if not surplus:
         return tuple(among)
-    leave = _crossing(rest, 1, cluster)
-    return (Exchange(1, nbytes, rest, leave, adds=True), *among, Exchange(1, nbytes, rest, leave))
+    leave = _crossing(surplus, 1, cluster)
+    return (Exchange(1, nbytes, surplus, leave, adds=True), *among, Exchange(1, nbytes, surplus, leave))
 
 
 def hierarchical(nbytes: float, cluster: Cluster, between: Iterable[Algorithm] | None = None) -> Exchanges:
@@ -248,10 +248,10 @@ ALGORITHMS: dict[str, Algorithm] = {
 }  # fmt: skip
 
 
-def parse_algorithm(name: str, what: str = "--algorithm") -> Algorithm:
-    """Return an all-reduce by its name. Raises `InputError`, which begins with `what`."""
+def parse_algorithm(name: str, option: str = "--algorithm") -> Algorithm:
+    """Return an all-reduce by its name. Raises `InputError`, which begins with `option`."""
     if name not in ALGORITHMS:
         expected = f"one of {listing(list(ALGORITHMS))}"
         hint = did_you_mean(name, ALGORITHMS)
-        raise InputError(f"{what}: there is no such algorithm", expected=expected, got=repr(name), hint=hint)
+        raise InputError(f"{option}: there is no such algorithm", expected=expected, got=repr(name), hint=hint)
     return ALGORITHMS[name]

@@ -69,10 +69,10 @@ def compressed_exchanges(nbytes: float, form: str, itemsize: int, cluster: Clust
 
     Elements have `itemsize` bytes unencoded. If each worker sums a part, parts are padded to equal size.
     """
-    how = encoding(form)
-    if how.gathers:
+    codec = encoding(form)
+    if codec.gathers:
         return all_gather_exchanges(nbytes, cluster)
-    number = how.nbytes((1,), itemsize)
+    number = codec.nbytes((1,), itemsize)
     share = ceil(nbytes / (number * cluster.ranks)) * number
     return (*all_to_all(share * cluster.ranks, cluster), *all_gather_exchanges(share, cluster))
 

@@ -106,26 +106,26 @@ UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9,
 _SECONDS = re.compile(rf"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*({'|'.join(UNITS)})")
 
 
-def parse_seconds(text: str, what: str) -> float:
-    """Parse a number and a unit, such as `120ms`, into seconds. Raises `InputError`, which begins with `what`."""
+def parse_seconds(text: str, option: str) -> float:
+    """Parse a number and a unit, such as `120ms`, into seconds. Raises `InputError`, which begins with `option`."""
     match = _SECONDS.fullmatch(text.strip())
     if match is None or not float(match[1]) * UNITS[match[2]] <= LONGEST:
         units = ", ".join(dict.fromkeys(unit for unit in UNITS if unit.isascii()))
         raise InputError(
-            f"{what}: not a time",
+            f"{option}: not a time",
             expected=f"a number and a unit of {units}, such as 120ms, up to a day",
             got=repr(text),
         )
     return float(match[1]) * UNITS[match[2]]
 
 
-def parse_network(text: str, what: str = "--network") -> Network:
-    """Parse a network's name, or `alpha=2us,beta=0.1ns`. Raises `InputError`, which begins with `what`."""
+def parse_network(text: str, option: str = "--network") -> Network:
+    """Parse a network's name, or `alpha=2us,beta=0.1ns`. Raises `InputError`, which begins with `option`."""
     if text in NETWORKS:
         return NETWORKS[text]
     if "=" not in text:
         raise InputError(
-            f"{what}: unknown network `{text}`",
+            f"{option}: unknown network `{text}`",
             expected=f"one of {listing(list(NETWORKS))}; or alpha=2us,beta=0.1ns",
             hint=did_you_mean(text, NETWORKS),
         )
@@ -134,15 +134,15 @@ def parse_network(text: str, what: str = "--network") -> Network:
         key, _, value = (word.strip() for word in part.partition("="))
         if key not in ("alpha", "beta") or key in parameters:
             hint = did_you_mean(key, ("alpha", "beta"))
-            raise InputError(f"{what}: not a network", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
-        parameters[key] = parse_seconds(value, f"{what}: {key}")
+            raise InputError(f"{option}: not a network", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
+        parameters[key] = parse_seconds(value, f"{option}: {key}")
     if len(parameters) < 2:
         missing = "beta" if "alpha" in parameters else "alpha"
         hint = "alpha is the latency of a message, beta the time of a byte: 0.08ns at 100 Gbit/s"
-        raise InputError(f"{what}: {missing} is missing", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
+        raise InputError(f"{option}: {missing} is missing", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
     if not parameters["beta"]:
         raise InputError(
-            f"{what}: beta must be above 0", expected="the seconds of a byte, such as 0.1ns", got=repr(text)
+            f"{option}: beta must be above 0", expected="the seconds of a byte, such as 0.1ns", got=repr(text)
         )
     return Network(text, parameters["alpha"], parameters["beta"], "given")
 

@@ -76,8 +76,8 @@ def sufficient_factors(job: TrainingJob, cluster: Cluster) -> StepModel:
             continue
         factors = all_gather(p * factor_bytes(layer.dense, work.batch), cluster)
         extra += recompute_seconds
-        rest = layer.nbytes - layer.dense.nbytes  # the bias
-        sent.append(OverlappedMessage(ready, (*factors, *(job.algorithm(rest, cluster) if rest else ()))))
+        bias_bytes = layer.nbytes - layer.dense.nbytes  # the bias
+        sent.append(OverlappedMessage(ready, (*factors, *(job.algorithm(bias_bytes, cluster) if bias_bytes else ()))))
     sent += messages(job, unfactored, lambda nbytes: job.algorithm(nbytes, cluster))
     return StepModel(work, tuple(sorted(sent, key=lambda message: message.ready)), extra=extra)
 

@@ -174,11 +174,11 @@ class _MpiJob:
         died = self._control.died and (
             self._control.crashed() or self._control.died
         )  # workers that end later were killed
-        how = _signal_name(returned if died is None else _worker_status(died.pid, output, returned))
+        cause = _signal_name(returned if died is None else _worker_status(died.pid, output, returned))
         if died is not None and died.crashed:
-            how = died.crashed
+            cause = died.crashed
         if self._killed or (
-            self._stop_requests and died is not None and how in STOP_SIGNALS
+            self._stop_requests and died is not None and cause in STOP_SIGNALS
         ):  # it didn't handle the signal yet
             return INTERRUPTED
         resume = resume_hint(self._control.run_dir(), workers_arguments(self._size))
@@ -187,8 +187,8 @@ class _MpiJob:
         if died is None and self._control.first_status:
             return self._control.first_status
         if died is not None:
-            ended = f"was ended by {how}" if how else f"ended with status {returned}"
-            likely, got, hint = _probable_cause(how)
+            ended = f"was ended by {cause}" if cause else f"ended with status {returned}"
+            likely, got, hint = _probable_cause(cause)
             hints = [text for text in (hint, resume) if text]
             raise RunError(f"{died.describe()} {ended}{likely}", got=got, hint="; ".join(hints) or None)
         raise RunError(
@@ -200,9 +200,9 @@ class _MpiJob:
         )
 
 
-def _probable_cause(how: str | None) -> tuple[str, str | None, str | None]:
+def _probable_cause(cause: str | None) -> tuple[str, str | None, str | None]:
     """Return the probable cause of a signal as the end of a message, what was found, and a hint."""
-    match how:
+    match cause:
         case "SIGKILL":
             return ": the machine may have run out of memory", None, None
         case "SIGBUS":

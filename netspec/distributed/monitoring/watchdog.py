@@ -182,8 +182,8 @@ class Watchdog:
             busy = [self._describe(facts) for _, facts in sorted(self._answers.items()) if not facts["waits"]]
             culprits = silent + busy
             more = f" and {len(culprits) - MAX_NAMED} more" if len(culprits) > MAX_NAMED else ""
-            who = ", ".join(culprits[:MAX_NAMED]) + more if culprits else "no worker: each waits for something else"
-            self._end(f"{self._describe(self._activity())} has waited for {ACTIVITY.waited():.0f} s, for {who}")
+            named = ", ".join(culprits[:MAX_NAMED]) + more if culprits else "no worker: each waits for something else"
+            self._end(f"{self._describe(self._activity())} has waited for {ACTIVITY.waited():.0f} s, for {named}")
 
     def _send_reports(self) -> None:
         while self._failures_to_announce:
@@ -211,10 +211,10 @@ class Watchdog:
 
     def _describe(self, facts: WatchdogMessage) -> str:
         """Return rank, host and process id of a worker, and its last known activity."""
-        who, at = self._workers[facts["rank"]], ""
+        worker, at = self._workers[facts["rank"]], ""
         if "step" in facts:
             at = f"; last known: step {facts['step']:,}, {facts['doing']}{', waiting for others' * facts['waits']}"
-        return f"rank {facts['rank']} (host {who['host']}, pid {who['pid']}{at})"
+        return f"rank {facts['rank']} (host {worker['host']}, pid {worker['pid']}{at})"
 
     def _end(self, message: str) -> NoReturn:
         """End the job because it can't continue."""

@@ -59,8 +59,8 @@ class BucketGradients(Pass):
             return graph
         guarded = set(topological_order([graph.guard])) if graph.guard is not None else set()
         urgent = [node for node in late if node in guarded]
-        rest = [node for node in late if node not in guarded]
-        buckets = [*_fill_buckets(rest, self.first_bytes, self.bucket_bytes), *([node] for node in alone)]
+        remaining = [node for node in late if node not in guarded]
+        buckets = [*_fill_buckets(remaining, self.first_bytes, self.bucket_bytes), *([node] for node in alone)]
         buckets.sort(key=lambda bucket: max(map(_ready, bucket)))
         early = [bucket for bucket in buckets if _is_of_forward(bucket, guarded)]
         later = [bucket for bucket in buckets if not _is_of_forward(bucket, guarded)]

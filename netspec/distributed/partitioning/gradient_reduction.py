@@ -88,22 +88,22 @@ class GradientReduction:
         return sum_factors(weighed, lambda node: self._product(name, node, next(terms)), self.total)
 
     def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
-        how = self.comm_encoding(value.shape)
+        encoding = self.comm_encoding(value.shape)
         factored = self.factoring is not None and name in self.factoring.products
         if factored or self.built.builder.states[name].shard is not None:  # covers all samples already
             return value / cast(self.total, value.dtype)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
             residual, velocity = _ResidualState(self, name, value.type, scale), value
-            if how.momentum:
-                velocity = value = value + how.momentum * residual.read("/velocity")
-            if how.split is not None:
-                value, rest = how.split.call_multi(value + residual.read())
-                residual.write(rest)
+            if encoding.momentum:
+                velocity = value = value + encoding.momentum * residual.read("/velocity")
+            if encoding.split is not None:
+                value, remainder = encoding.split.call_multi(value + residual.read())
+                residual.write(remainder)
                 zero = scalar(0.0, value.dtype)
                 velocity = Where()(Equal()(value, zero), velocity, zero)  # elements that were sent lose their velocity
-            if how.momentum:
+            if encoding.momentum:
                 residual.write(velocity, "/velocity")
-            return AllReduce(deferred=True, encoding=how.encoding, contents=(name,))(value) / cast(
+            return AllReduce(deferred=True, encoding=encoding.encoding, contents=(name,))(value) / cast(
                 self.total, value.dtype
             )
 

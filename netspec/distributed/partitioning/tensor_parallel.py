@@ -82,8 +82,8 @@ class SplitMatMuls(Pass):
 class _MatMulSplitter:
     """One run of the pass."""
 
-    def __init__(self, how: SplitMatMuls) -> None:
-        self.cuts, self.rows, self.size = how.cuts, how.rows, how.size
+    def __init__(self, split: SplitMatMuls) -> None:
+        self.cuts, self.rows, self.size = split.cuts, split.rows, split.size
         self.images: dict[Value, _ShardedValue] = {}
         self.own_columns: dict[tuple[Value, AxisPartition], Value] = {}
         """Columns, for all samples, of values that a worker has for its own samples."""
@@ -149,8 +149,8 @@ class _MatMulSplitter:
         alike = all(image.cut == cuts[0] or not value.shape for image, value in zip(images, node.inputs, strict=True))
         if not node.op.traits.elementwise or not alike:
             return None
-        pairs = zip(images, node.inputs, strict=True)
-        operands = [self._own(value) if image.piece is None else image.piece for image, value in pairs]
+        images_and_values = zip(images, node.inputs, strict=True)
+        operands = [self._own(value) if image.piece is None else image.piece for image, value in images_and_values]
         return _ShardedValue(piece=node.op(*operands), cut=cuts[0], of=node)
 
     def _of_columns(self, node: Node) -> _ShardedValue | None:

@@ -110,9 +110,9 @@ class Pipeline(Strategy):
         if self.cuts == "auto":
             return
         names = [link.name for link in resolve_names(net).layers]
-        known, last = {name: position for position, name in enumerate(names)}, 0
+        positions, last = {name: position for position, name in enumerate(names)}, 0
         for index, name in enumerate(self.cuts):
-            position = known.get(name)
+            position = positions.get(name)
             if position is None:
                 problem = f"there is no layer `{name}`", f"one of {listing(names[1:])}", did_you_mean(name, names)
             elif position <= last:

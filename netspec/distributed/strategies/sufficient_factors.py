@@ -55,7 +55,7 @@ class SufficientFactors(SynchronousStrategy):
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         """Yield a problem for each name under `layers` that is repeated or unknown."""
-        known = [link.name for link in resolve_names(training.net).layers]
+        layer_names = [link.name for link in resolve_names(training.net).layers]
         named = self.layers if isinstance(self.layers, list) else []
         for number, name in enumerate(named):
             if name in named[:number]:
@@ -63,10 +63,10 @@ class SufficientFactors(SynchronousStrategy):
                     f"`{name}` is named twice", self.where("layers", number), f"layers.{number}",
                     expected="each layer once",
                 )  # fmt: skip
-            elif name not in known:
+            elif name not in layer_names:
                 yield Problem(
                     f"there is no layer `{name}`", self.where("layers", number), f"layers.{number}",
-                    expected=f"some of {listing(known)}", hint=did_you_mean(name, known),
+                    expected=f"some of {listing(layer_names)}", hint=did_you_mean(name, layer_names),
                 )  # fmt: skip
 
     def sends_factors(self, layer: str, terms: Sequence[FactorPair], *, samples: int, workers: int) -> bool:

@@ -45,16 +45,16 @@ class TensorParallel(SynchronousStrategy):
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         """Yield a problem for each name under `layers` that is not a layer with a matrix to split."""
-        known = {layer.name: layer for layer in training.net.layers}
-        can = [name for name, layer in known.items() if getattr(layer, "shardable_parameter", None) is not None]
+        layers = {layer.name: layer for layer in training.net.layers}
+        can = [name for name, layer in layers.items() if getattr(layer, "shardable_parameter", None) is not None]
         for name in self.layers:
             if name not in can:
-                exists = name in known
+                exists = name in layers
                 yield Problem(
                     f"`{name}` can't be split" if exists else f"there is no layer `{name}`",
                     self.where("layers", name, key=True), f"layers.{name}",
                     expected=f"a layer that multiplies samples by a matrix: {listing(can) if can else 'none'}",
-                    got=str(known[name].type) if exists else name, hint=None if exists else did_you_mean(name, can),
+                    got=str(layers[name].type) if exists else name, hint=None if exists else did_you_mean(name, can),
                 )  # fmt: skip
 
     def cuts(self, products: Sequence[ParameterMatMul], samples: int, workers: int) -> Mapping[str, int]:

@@ -137,12 +137,12 @@ class Hdf5Reader:
         return [item for part in parts for item in part] if parts else None
 
 
-def open_hdf5(path: str | Path, what: str) -> Hdf5Reader:
-    """An HDF5 file opened for reading; `what` describes the expected file. Damage ends in an `InputError`."""
-    with reading(path, what):
-        return Hdf5Reader(Hdf5File(str(path), Path(path), what))
+def open_hdf5(path: str | Path, kind: str) -> Hdf5Reader:
+    """An HDF5 file opened for reading; `kind` describes the expected file. Damage ends in an `InputError`."""
+    with reading(path, kind):
+        return Hdf5Reader(Hdf5File(str(path), Path(path), kind))
 
 
-def opened_hdf5(name: str, data: bytes, what: str) -> Hdf5Reader:
+def opened_hdf5(name: str, data: bytes, kind: str) -> Hdf5Reader:
     """Like `open_hdf5`, for the bytes of a file; error messages call it `name`."""
-    return Hdf5Reader(Hdf5File(name, memoryview(data), what))
+    return Hdf5Reader(Hdf5File(name, memoryview(data), kind))

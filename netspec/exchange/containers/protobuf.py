@@ -50,17 +50,17 @@ def is_onnx(head: bytes, path: Path) -> bool:
     return 7 in numbers and not numbers.isdisjoint({1, 8})
 
 
-def fields_of(path: Path, kind: MessageType, known: Mapping[str, MessageType]) -> frozenset[int]:
+def fields_of(path: Path, kind: MessageType, types: Mapping[str, MessageType]) -> frozenset[int]:
     """Numbers of the first fields of a file that contains a message of type `kind`; empty if it cannot be one.
 
-    Of a truncated file, which ends within a field, the fields up to there count. `known` maps names to the types of
+    Of a truncated file, which ends within a field, the fields up to there count. `types` maps names to the types of
     nested messages.
     """
     try:
         with path.open("rb") as file:
             end = file.seek(0, 2)
             file.seek(0)
-            return frozenset(_Skimmer(file, known).message(kind, end, MAX_DEPTH))
+            return frozenset(_Skimmer(file, types).message(kind, end, MAX_DEPTH))
     except (OSError, _Mismatch):
         return frozenset()
 
@@ -73,19 +73,19 @@ def _onnx() -> dict[str, MessageType]:
 class _Skimmer:
     """Reads the tags of a file, and skips the values."""
 
-    def __init__(self, file: BufferedReader, known: Mapping[str, MessageType]) -> None:
-        self.file, self.known = file, known
+    def __init__(self, file: BufferedReader, types: Mapping[str, MessageType]) -> None:
+        self.file, self.known = file, types
 
     def message(self, kind: MessageType, end: int, depth: int) -> Counter[int]:
         """Count the occurrences of each field up to the byte `end`. Raises `_Mismatch`."""
-        seen: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         for number, wire in self.tags(end):
             field = kind.by_number.get(number)
-            seen[number] += 1
-            if field is not None and (wire not in _wires(field) or (seen[number] > 1 and not field.repeated)):
+            counts[number] += 1
+            if field is not None and (wire not in _wires(field) or (counts[number] > 1 and not field.repeated)):
                 raise _Mismatch
             self.value(field, wire, end, depth)
-        return seen
+        return counts
 
     def tags(self, end: int) -> Iterator[tuple[int, int]]:
         """Yield number and wire type of the first fields. The caller must skip each value before the next tag."""
@@ -131,12 +131,12 @@ class _Skimmer:
 def _wires(field: MessageField) -> tuple[int, ...]:
     """The wire types that a field may have; a repeated numeric field may be packed."""
     if field.type in FLOATS:
-        own = FOUR if FLOATS[field.type] == 4 else EIGHT
+        plain = FOUR if FLOATS[field.type] == 4 else EIGHT
     elif field.is_message or field.type == "string":
         return (BYTES,)
     else:
-        own = VARINT
-    return (own, BYTES) if field.repeated else (own,)
+        plain = VARINT
+    return (plain, BYTES) if field.repeated else (plain,)
 
 
 def caffe_fields(path: Path, kind: str) -> frozenset[int]:

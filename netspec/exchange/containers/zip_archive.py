@@ -19,23 +19,23 @@ _ENCRYPTED = 0x1
 
 
 @contextmanager
-def open_zip(path: str | Path, what: str) -> Iterator[zipfile.ZipFile]:
+def open_zip(path: str | Path, kind: str) -> Iterator[zipfile.ZipFile]:
     """Open an archive after checking its directory: relative and unique names, and plausible unpacked sizes.
 
     Raises `InputError` with all problems of the directory, and if a member that is read in the block is damaged.
     """
-    with reading(path, what) as (file, size):
+    with reading(path, kind) as (file, size):
         try:
             archive = zipfile.ZipFile(file)
         except Exception as error:  # the first bytes of the file explain more than `refuse_damage`
             file.seek(0)
             head = file.read(512)
             got, hint = ("a damaged zip archive", None) if head.startswith(MAGIC) else sniff(head)
-            raise InputError(f"{path} can't be read", expected=what, got=got, hint=hint) from error
+            raise InputError(f"{path} can't be read", expected=kind, got=got, hint=hint) from error
         with archive:
             problems = _problems(archive, size)
             if problems:
-                raise InputError(Problem(f"{path} is refused: {text}", expected=what) for text in problems)
+                raise InputError(Problem(f"{path} is refused: {text}", expected=kind) for text in problems)
             yield archive
 
 

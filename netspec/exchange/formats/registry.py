@@ -256,9 +256,11 @@ def format_of(path: str | Path) -> Format:
     if container == "zip":
         with open_zip(path, "a model, or weights"):
             pass
-    what, hint = sniff(head)
+    description, hint = sniff(head)
     whats = [format_.what for format_ in readable if not format_.refuse]
-    raise InputError(f"{path}: unrecognized file format", expected=listing(whats, len(whats)), got=what, hint=hint)
+    raise InputError(
+        f"{path}: unrecognized file format", expected=listing(whats, len(whats)), got=description, hint=hint
+    )
 
 
 def _container(head: bytes) -> Container:
@@ -283,27 +285,27 @@ def format_to_write(path: str | Path) -> Format:
         if str(path).endswith(suffix)
     ]
     if not formats:
-        known = sorted({suffix for format_ in FORMATS if format_.write for suffix in format_.suffixes})
+        suffixes = sorted({suffix for format_ in FORMATS if format_.write for suffix in format_.suffixes})
         raise InputError(
             f"{path}: its name says no format that is written",
-            expected=f"a name ending in {listing(known)}",
+            expected=f"a name ending in {listing(suffixes)}",
             hint="PyTorch loads .safetensors: `model.load_state_dict(safetensors.torch.load_file(path))`"
             if Path(path).suffix in (".pt", ".pth")
             else None,
         )
-    return max(formats, key=lambda pair: len(pair[0]))[1]
+    return max(formats, key=lambda suffix_and_format: len(suffix_and_format[0]))[1]
 
 
 def format_to_check(name: str, options: ExportOptions) -> Format:
     """The format of that name, which nets are checked for before they are trained. Raises `InputError`."""
-    known = {format_.name: format_ for format_ in FORMATS if format_.write}
-    if name not in known:
+    by_name = {format_.name: format_ for format_ in FORMATS if format_.write}
+    if name not in by_name:
         raise InputError(
-            f"there is no format `{name}` to export to", expected=f"one of {listing(list(known), len(known))}",
-            hint=did_you_mean(name, known),
+            f"there is no format `{name}` to export to", expected=f"one of {listing(list(by_name), len(by_name))}",
+            hint=did_you_mean(name, by_name),
         )  # fmt: skip
-    check_options(known[name], options)
-    return known[name]
+    check_options(by_name[name], options)
+    return by_name[name]
 
 
 def check_options(format_: Format, options: ExportOptions) -> None:

@@ -88,10 +88,12 @@ def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_si
             text = f"the input `{name}` of {dtype} becomes {INPUT_TYPES[dtype]}"
             kind = "{count} inputs have another element type here"
             report.remarks.append(Note(text, kind, f"`{name}` {dtype} → {INPUT_TYPES[dtype]}"))
-    known, wrong = sized(ctx.model.inputs, shapes)
+    sized_inputs, wrong = sized(ctx.model.inputs, shapes)
     report.problems += wrong
     supported = [
-        model_input for model_input in known if tensors.is_read(model_input.name) and model_input.dtype in INPUT_TYPES
+        model_input
+        for model_input in sized_inputs
+        if tensors.is_read(model_input.name) and model_input.dtype in INPUT_TYPES
     ]
     feeds = as_single_samples(supported) if tensors.single_sample else batched(supported)
     ctx.batch_size = batch_size or feeds.batch
@@ -131,16 +133,16 @@ def sized(
 ) -> tuple[list[GraphInput], list[Problem]]:
     """The inputs with the sizes that the user gives: of an input, with or without the batch, or of a named axis."""
     axes = {name for model_input in inputs for name in model_input.names if name}
-    known = {model_input.name for model_input in inputs}
+    input_names = {model_input.name for model_input in inputs}
     problems = [
         Problem(
             f"a shape is given for `{name}`, which is not an input",
-            expected=listing(sorted(known | axes)), hint=did_you_mean(name, sorted(known | axes)),
+            expected=listing(sorted(input_names | axes)), hint=did_you_mean(name, sorted(input_names | axes)),
         )
-        for name in sorted(shapes.keys() - known - axes)
+        for name in sorted(shapes.keys() - input_names - axes)
     ]  # fmt: skip
     named = {}
-    for name in sorted((shapes.keys() & axes) - known):
+    for name in sorted((shapes.keys() & axes) - input_names):
         if len(shapes[name]) == 1:
             named[name] = shapes[name][0]
         else:
@@ -175,14 +177,16 @@ def pinned(
     inputs: Sequence[GraphInput], values: Mapping[str, tuple[float, ...]]
 ) -> tuple[dict[str, NDArray[Any]], list[Problem]]:
     """The inputs that always have certain values, as constants: one number for all elements, or one for each."""
-    known, constants, problems = {model_input.name: model_input for model_input in inputs}, {}, []
+    by_name, constants, problems = {model_input.name: model_input for model_input in inputs}, {}, []
     for name, numbers in values.items():
-        model_input = known.get(name)
+        model_input = by_name.get(name)
         if model_input is None:
-            hint = did_you_mean(name, list(known))
+            hint = did_you_mean(name, list(by_name))
             problems.append(
                 Problem(
-                    f"a value is given for `{name}`, which is not an input", expected=listing(sorted(known)), hint=hint
+                    f"a value is given for `{name}`, which is not an input",
+                    expected=listing(sorted(by_name)),
+                    hint=hint,
                 )
             )
             continue
@@ -256,9 +260,9 @@ def as_single_samples(inputs: Sequence[GraphInput]) -> Feeds:
     for model_input in inputs:
         dims = model_input.dims
         if dims is not None and None in dims:
-            known = shared and all(shared in model_input.names for model_input in several)
+            names_batch = shared and all(shared in model_input.names for model_input in several)
             in_front = any(other_input.names and other_input.names[0] == shared for other_input in inputs)
-            axis = _batch_axis(model_input, shared) if known and in_front else None
+            axis = _batch_axis(model_input, shared) if names_batch and in_front else None
             axis = 0 if alone and dims[0] is None else axis
             if axis is not None and dims[axis] is None:
                 dims = (*dims[:axis], 1, *dims[axis + 1 :])

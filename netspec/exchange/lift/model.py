@@ -105,10 +105,10 @@ def _specialized(model: ImportedGraph, options: ImportOptions, origin: str) -> I
 def _cut_at(model: ImportedGraph, names: Sequence[str], origin: str) -> dict[str, str]:
     """Map tensors to the names by which they were requested: those of tensors, nodes, or layers made from nodes."""
     makers = {name: node for node in model.nodes for name in node.outputs if name}
-    known = {clean(node.layer_name): name for name, node in reversed(makers.items()) if node.layer_name}
-    known |= {node.name: name for name, node in reversed(makers.items()) if node.name}
-    known |= {clean(name): name for name in makers} | {name: name for name in makers}
-    return dict(zip(lookup(names, known, origin, _computed(model)), dict.fromkeys(names), strict=True))
+    tensors_by_name = {clean(node.layer_name): name for name, node in reversed(makers.items()) if node.layer_name}
+    tensors_by_name |= {node.name: name for name, node in reversed(makers.items()) if node.name}
+    tensors_by_name |= {clean(name): name for name in makers} | {name: name for name in makers}
+    return dict(zip(lookup(names, tensors_by_name, origin, _computed(model)), dict.fromkeys(names), strict=True))
 
 
 def _computed(model: ImportedGraph) -> list[str]:
@@ -143,8 +143,8 @@ def _lift(model: ImportedGraph, options: ImportOptions) -> LiftContext:
     single.tensors.needed_constants |= in_batches.tensors.needed_constants
     report = single.report
     if report.failed:
-        known = {problem.message for problem in report.problems}
-        report.problems += [problem for problem in in_batches.report.problems if problem.message not in known]
+        messages = {problem.message for problem in report.problems}
+        report.problems += [problem for problem in in_batches.report.problems if problem.message not in messages]
         hint = "; ".join(report.assumed) or None
         report.problems = [replace(problem, hint=problem.hint or hint) for problem in report.problems]
     else:
@@ -166,10 +166,10 @@ def _attempt(
 
 def _depending_on_batch(first: LiftContext, second: LiftContext) -> list[Problem]:
     """Problems of layers that differ between two sizes of the batch: they compute with the size."""
-    pairs = zip_longest(first.layers.written, second.layers.written)
+    layer_pairs = zip_longest(first.layers.written, second.layers.written)
     return [
         Problem(f"{(layer or other_layer).node.describe()}: what it computes depends on the size of the batch")
-        for layer, other_layer in pairs
+        for layer, other_layer in layer_pairs
         if layer is None or other_layer is None or not layer.same_as(other_layer)
     ]
 

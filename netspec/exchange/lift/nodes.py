@@ -131,8 +131,8 @@ class NodeLifter:
     def is_known(self, tensor: str) -> bool:
         """Whether the tensor exists, or is known not to."""
         tensors = self._ctx.tensors
-        known = (tensors.constants, tensors.views, tensors.sequences, self._lost)
-        return any(tensor in names for names in known) or tensors.resolve(tensor) in tensors.values
+        registries = (tensors.constants, tensors.views, tensors.sequences, self._lost)
+        return any(tensor in names for names in registries) or tensors.resolve(tensor) in tensors.values
 
     def require_one_result(self, node: OperatorNode) -> None:
         """Raise `UnsupportedFeature` if another result than the first is read."""
@@ -166,8 +166,8 @@ class NodeLifter:
 
     def _lose(self, node: OperatorNode) -> None:
         """Note that the results of a node do not exist."""
-        known = (node.domain, node.op_type) in rules() or (not node.domain and node.op_type in MEASURES)
-        if not known and not self._decomposition(node):
+        has_rule = (node.domain, node.op_type) in rules() or (not node.domain and node.op_type in MEASURES)
+        if not has_rule and not self._decomposition(node):
             self._unknown.setdefault((node.domain, node.op_type, node.opset), []).append(node.label)
         self._lost.update(node.outputs)
 

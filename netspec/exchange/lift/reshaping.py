@@ -223,11 +223,11 @@ class Reshaper:
         axis = min(parts, key=lambda axis: (parts[axis] != 1, target[axis] != batch))
         part, steps = parts[axis], target[axis] // (parts[axis] * batch)
         front = () if set(target[:axis]) == {1} else target[:axis]  # axes of size 1 before the batch are left out
-        own = [size for size in (part, steps) if size > 1]
-        sample = (*front, *own, *target[axis + 1 :])
+        merged_sizes = [size for size in (part, steps) if size > 1]
+        sample = (*front, *merged_sizes, *target[axis + 1 :])
         stored = self.ordered_view(source).source
         fits = tensors.values[tensors.resolve(stored)].shape[1:] == sample
-        if axis == 0 and not own:
+        if axis == 0 and not merged_sizes:
             if fits:
                 self.alias(replace(node, outputs=(output,)), stored)
             else:
@@ -237,7 +237,11 @@ class Reshaper:
             start, stored = stored, tensors.fresh_name(output)
             self._layers.reshape_samples(node, start, sample, stored)
         axes = list(range(1, len(sample) + 1))
-        first, inner, rest = axes[: len(front)], axes[len(front) :][: len(own)], axes[len(front) + len(own) :]
+        first, inner, rest = (
+            axes[: len(front)],
+            axes[len(front) :][: len(merged_sizes)],
+            axes[len(front) + len(merged_sizes) :],
+        )
         merged = (*inner[: part > 1], 0, *inner[part > 1 :])
         in_front: Axes = tuple((index,) for index in first) if front else ((),) * axis
         tensors.views[output] = AxisView(stored, (*in_front, merged, *((index,) for index in rest)), node)

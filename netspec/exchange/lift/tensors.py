@@ -116,11 +116,11 @@ class Tensors:
             raise MixesSamples(why_not)
         return axis % rank + self.axis_offset
 
-    def constant(self, tensor: str, what: str) -> NDArray[Any]:
-        """A constant operand. Raises `UnsupportedFeature` if it is computed; the message calls it `what`."""
+    def constant(self, tensor: str, role: str) -> NDArray[Any]:
+        """A constant operand. Raises `UnsupportedFeature` if it is computed; the message calls it `role`."""
         if tensor not in self.constants:
             self.needed_constants.add(tensor)
-            reason = f"its {what} is computed, not a constant" if tensor else f"it has no {what}"
+            reason = f"its {role} is computed, not a constant" if tensor else f"it has no {role}"
             raise UnsupportedFeature(reason, needs_constant=tensor)
         return self.constants[tensor]
 

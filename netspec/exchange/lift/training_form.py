@@ -60,8 +60,8 @@ def _names(model: ImportedGraph, key: str) -> dict[str, str]:
         names: Any = json.loads(model.metadata.get(key, "{}"))
     except (ValueError, RecursionError):
         return {}
-    pairs = dict.fromkeys(map(str, names), "") if isinstance(names, list) else names
-    return {str(name): str(value) for name, value in pairs.items()} if isinstance(pairs, dict) else {}
+    mapping = dict.fromkeys(map(str, names), "") if isinstance(names, list) else names
+    return {str(name): str(value) for name, value in mapping.items()} if isinstance(mapping, dict) else {}
 
 
 def _plain(node: OperatorNode) -> OperatorNode:

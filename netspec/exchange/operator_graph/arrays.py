@@ -151,8 +151,8 @@ def _kind(tensor: onnx.TensorProto) -> str:
     """The declared element type of a tensor."""
     import onnx
 
-    known = onnx.TensorProto.DataType.items()
-    return next((f"{name.lower()} array" for name, number in known if number == tensor.data_type), "known array")
+    data_types = onnx.TensorProto.DataType.items()
+    return next((f"{name.lower()} array" for name, number in data_types if number == tensor.data_type), "known array")
 
 
 def text(name: str | bytes) -> str:

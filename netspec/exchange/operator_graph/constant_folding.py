@@ -42,11 +42,11 @@ def fold(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDArra
 def target_shape(target: list[int], shape: tuple[int, ...], allow_zero: bool = False) -> tuple[int, ...]:
     """The shape that ONNX's Reshape gives: 0 keeps an axis, one -1 becomes what remains. Raises `ValueError`."""
     sizes = [shape[axis] if size == 0 and not allow_zero else size for axis, size in enumerate(target)]
-    known = prod(size for size in sizes if size != -1)
+    fixed_size = prod(size for size in sizes if size != -1)
     if -1 in sizes:
-        if known == 0 or prod(shape) % known:
+        if fixed_size == 0 or prod(shape) % fixed_size:
             raise ValueError(f"{list(shape)} cannot take the shape {target}")
-        sizes[sizes.index(-1)] = prod(shape) // known
+        sizes[sizes.index(-1)] = prod(shape) // fixed_size
     if prod(sizes) != prod(shape) or min(sizes, default=1) < 0:
         raise ValueError(f"{list(shape)} cannot take the shape {target}")
     return tuple(sizes)
@@ -65,10 +65,10 @@ def squeezed(shape: tuple[int, ...], axes: list[int] | None) -> tuple[int, ...]:
 def unsqueezed(shape: tuple[int, ...], axes: list[int]) -> tuple[int, ...]:
     """`shape` with axes of size 1 put in so that they are at `axes` of the result."""
     rank = len(shape) + len(axes)
-    added, rest = {axis % rank for axis in axes}, iter(shape)
+    added, remaining = {axis % rank for axis in axes}, iter(shape)
     if len(added) != len(axes):
         raise ValueError(f"axes {axes} are given twice")
-    return tuple(1 if axis in added else next(rest) for axis in range(rank))
+    return tuple(1 if axis in added else next(remaining) for axis in range(rank))
 
 
 def element_type(code: int) -> str:

@@ -94,11 +94,11 @@ def _check_sizes(model: onnx.ModelProto) -> None:
     input_elements = sum(prod(size.dim_value for size in info.type.tensor_type.shape.dim) for info in inferred.input)
     for info in inferred.output:
         kind = info.type.tensor_type
-        known = kind.HasField("shape") and all(size.HasField("dim_value") for size in kind.shape.dim)
-        size = prod(dim.dim_value for dim in kind.shape.dim) if known else 0
+        is_static = kind.HasField("shape") and all(size.HasField("dim_value") for size in kind.shape.dim)
+        size = prod(dim.dim_value for dim in kind.shape.dim) if is_static else 0
         if size > MAX_ELEMENTS:
             raise ValueError(f"{size:,} elements are too many")
-        if not known and input_elements > MAX_UNTOLD:
+        if not is_static and input_elements > MAX_UNTOLD:
             raise ValueError(f"the size of its result is unknown, and its inputs have {input_elements:,} elements")
 
 

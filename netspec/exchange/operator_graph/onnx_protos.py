@@ -167,9 +167,9 @@ def _schema(op_type: str, opset: int, domain: str) -> Any:
         return None
 
 
-def twice(names: Iterable[str], what: str) -> list[str]:
+def twice(names: Iterable[str], kind: str) -> list[str]:
     """Problems of a graph with several tensors of one name."""
-    return [f"the {what} `{name}` is there {count} times" for name, count in Counter(names).items() if count > 1]
+    return [f"the {kind} `{name}` is there {count} times" for name, count in Counter(names).items() if count > 1]
 
 
 def rename(node: OperatorNode, renamed: Callable[[str], str]) -> OperatorNode:

@@ -44,7 +44,7 @@ class CTCBase(Op):
         )
         self.check(not any(operand.dtype.is_float for operand in (label, frames, lengths)), "labels must be integers")
 
-    def flops(self, log_prob: TensorType, label: TensorType, *rest: TensorType) -> int:
+    def flops(self, log_prob: TensorType, label: TensorType, *lengths: TensorType) -> int:
         return 10 * log_prob.shape[0] * log_prob.shape[1] * (2 * label.shape[1] + 1)
 
 
@@ -73,8 +73,8 @@ class CTCLoss(CTCBase):
         states = 2 * size + 1
         blanks = Broadcast((batch, size + 1, 1))(scalar(self.blank, DType.INT64))
         between, last = Slice(1, 0, size)(blanks), Slice(1, size, size + 1)(blanks)
-        pairs = Concat(2)(between, reshape_to(cast(label, DType.INT64), (batch, size, 1)))
-        extended = Concat(1)(reshape_to(pairs, (batch, 2 * size)), reshape_to(last, (batch, 1)))
+        blanks_and_labels = Concat(2)(between, reshape_to(cast(label, DType.INT64), (batch, size, 1)))
+        extended = Concat(1)(reshape_to(blanks_and_labels, (batch, 2 * size)), reshape_to(last, (batch, 1)))
         emitted = MatMul(transpose_b=True)(log_prob, OneHot(count, dtype)(extended))
         log_zero = Broadcast((batch, 1))(scalar(LOG_ZERO, dtype))
         skips = _skips(extended, dtype) if size > 1 else None
@@ -128,7 +128,7 @@ class CTCLossGrad(CTCBase):
         assert dx is not None
         return dx
 
-    def flops(self, log_prob: TensorType, label: TensorType, *rest: TensorType) -> int:
+    def flops(self, log_prob: TensorType, label: TensorType, *lengths: TensorType) -> int:
         return 2 * super().flops(log_prob, label)
 
 

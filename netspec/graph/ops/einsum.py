@@ -40,14 +40,14 @@ class Einsum(Op):
         for letters, x in zip(self.terms, xs, strict=True):
             self.check(len(letters) == x.rank, f"`{letters}` does not name the axes of an operand", got=x)
             for letter, size in zip(letters, x.shape, strict=True):
-                known = sizes.get(letter, 1)
+                first_size = sizes.get(letter, 1)
                 self.check(
-                    1 in (size, known) or size == known,
+                    1 in (size, first_size) or size == first_size,
                     f"axes named `{letter}` have different sizes",
-                    expected=f"{known}, as before, or 1",
+                    expected=f"{first_size}, as before, or 1",
                     got=x,
                 )
-                sizes[letter] = max(size, known)
+                sizes[letter] = max(size, first_size)
         return sizes
 
     def infer(self, *xs: TensorType) -> TensorType:

@@ -90,12 +90,12 @@ class Add(Binary):
 
         return shrink_constants(self, a, b) or apply_before_gather(self, a, b)
 
-    def fold_into_weights(self, known: ValueFacts, a: Value, b: Value) -> Value | None:
+    def fold_into_weights(self, facts: ValueFacts, a: Value, b: Value) -> Value | None:
         for y, addend in ((a, b), (b, a)):
-            if not (known.is_invariant(addend) and isinstance(y.op, Add) and known.has_one_reader(y)):
+            if not (facts.is_invariant(addend) and isinstance(y.op, Add) and facts.has_one_reader(y)):
                 continue
             for product, bias in (y.inputs, y.inputs[::-1]):
-                if product.op.traits.anchor and known.is_invariant(bias) and not known.is_invariant(product):
+                if product.op.traits.anchor and facts.is_invariant(bias) and not facts.is_invariant(product):
                     both = bias + addend
                     return product + both if if_shape_kept(product, both) is not None else None
         return None
@@ -140,10 +140,10 @@ class Mul(Binary):
             return if_shape_kept(b, a)
         return shrink_constants(self, a, b)
 
-    def fold_into_weights(self, known: ValueFacts, a: Value, b: Value) -> Value | None:
+    def fold_into_weights(self, facts: ValueFacts, a: Value, b: Value) -> Value | None:
         for y, factor in ((a, b), (b, a)):
-            if known.is_invariant(factor) and not known.is_invariant(y) and if_shape_kept(y, factor) is not None:
-                return _fold_factor(known, y, factor)
+            if facts.is_invariant(factor) and not facts.is_invariant(y) and if_shape_kept(y, factor) is not None:
+                return _fold_factor(facts, y, factor)
         return None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -151,21 +151,21 @@ class Mul(Binary):
         return sum_to(dy * b, a.shape), sum_to(dy * a, b.shape)
 
 
-def _fold_factor(known: ValueFacts, y: Value, factor: Value) -> Value | None:
+def _fold_factor(facts: ValueFacts, y: Value, factor: Value) -> Value | None:
     """y · factor with the factor folded into the invariant weights and bias of the product y; None if impossible."""
-    if not known.has_one_reader(y):
+    if not facts.has_one_reader(y):
         return None
     if isinstance(y.op, Add):
         for product, bias in (y.inputs, y.inputs[::-1]):
-            if known.is_invariant(bias) and product.shape == y.shape:
-                folded = _fold_factor(known, product, factor)
+            if facts.is_invariant(bias) and product.shape == y.shape:
+                folded = _fold_factor(facts, product, factor)
                 return None if folded is None else folded + bias * factor
         return None
     operands = y.op.fold_scale(factor, *y.inputs)
     if operands is None:
         return None
     changed = [old for old, new in zip(y.inputs, operands, strict=True) if new is not old]
-    if not all(map(known.is_invariant, changed)):
+    if not all(map(facts.is_invariant, changed)):
         return None
     with in_scope(y.node.scope):
         return y.op(*operands)

@@ -75,8 +75,8 @@ class TopKSparsify(_Split):
         # Non-finite elements are sent at once, so that all workers see them.
         magnitude = xp.where(xp.isfinite(flat), abs(flat), xp.inf)
         threshold = xp.partition(magnitude, x.size - self.count)[x.size - self.count]
-        kept = magnitude > threshold
+        is_kept = magnitude > threshold
         ties = xp.flatnonzero(magnitude == threshold)
-        kept[ties[: self.count - int(kept.sum())]] = True
-        q = xp.where(kept, flat.astype("float32").astype(x.dtype), xp.zeros((), x.dtype)).reshape(x.shape)
+        is_kept[ties[: self.count - int(is_kept.sum())]] = True
+        q = xp.where(is_kept, flat.astype("float32").astype(x.dtype), xp.zeros((), x.dtype)).reshape(x.shape)
         return q, x - q

@@ -150,12 +150,12 @@ class GatherND(Op):
     def decompose(self, x: Value, index: Value) -> Value:
         """Look up rows of one table by a single index each."""
         b, count = self.batch_dims, index.shape[-1]
-        sizes, rest = x.shape[b : b + count], x.shape[b + count :]
+        sizes, trailing = x.shape[b : b + count], x.shape[b + count :]
         lead, index_shape = prod(x.shape[:b]), index.shape[:-1]
         flat = reshape_to(_flat_indices(index, sizes), (lead, prod(index.shape[b:-1])))
         rows_of_batch = BatchRowIndices(prod(sizes))(flat) if b else flat
-        rows = reshape_to(x, (lead * prod(sizes), *rest))
-        return reshape_to(Gather()(rows, rows_of_batch), (*index_shape, *rest))
+        rows = reshape_to(x, (lead * prod(sizes), *trailing))
+        return reshape_to(Gather()(rows, rows_of_batch), (*index_shape, *trailing))
 
     def simplify(self, x: Value, index: Value) -> Value:
         return self.decompose(x, index)
@@ -240,8 +240,8 @@ class ScatterND(ScatterBase):
 
     def decompose(self, x: Value, index: Value, updates: Value) -> Value:
         """Write elements into the flattened indexed axes."""
-        sizes, rest = x.shape[1 : index.shape[-1] + 1], prod(x.shape[index.shape[-1] + 1 :])
-        rows = reshape_to(updates, (x.shape[0], prod(index.shape[1:-1]), rest))
+        sizes, trailing = x.shape[1 : index.shape[-1] + 1], prod(x.shape[index.shape[-1] + 1 :])
+        rows = reshape_to(updates, (x.shape[0], prod(index.shape[1:-1]), trailing))
         flat = BroadcastLike()(reshape_to(_flat_indices(index, sizes), (*rows.shape[:2], 1)), rows)
-        table = reshape_to(x, (x.shape[0], prod(sizes), rest))
+        table = reshape_to(x, (x.shape[0], prod(sizes), trailing))
         return reshape_to(ScatterElements(1, self.reduction)(table, flat, rows), x.shape)

@@ -78,10 +78,10 @@ def cell_gradient(
     element_type, preceding = TensorType((1,), dtype), gates + products
     operands = [Input(f"{index}", element_type)() for index in range(cell.arity - masked)]
     valid = [Input("valid", element_type.with_dtype(DType.BOOL))()] * masked
-    known = [*operands, *valid]
+    values = [*operands, *valid]
     for step in cell.body:
-        known.append(step.op(*(known[index] for index in step.operands)))
-    new_states, states = [known[index] for index in cell.results], operands[preceding:]
+        values.append(step.op(*(values[index] for index in step.operands)))
+    new_states, states = [values[index] for index in cell.results], operands[preceding:]
     seeds = [Input(f"carried {index}", element_type)() for index in range(len(new_states))]
     carried_gradients = pullback(new_states, seeds, states)
     carried = tuple(index for index, gradient in enumerate(carried_gradients) if gradient is not None)
@@ -101,7 +101,7 @@ def cell_gradient(
     results = [value for value in nullable if value is not None]
     assert len(results) == len(nullable), "the cell does not depend on one of its operands"
 
-    index_of = {value: index for index, value in reversed(list(enumerate(known))) if not isinstance(value.op, Fill)}
+    index_of = {value: index for index, value in reversed(list(enumerate(values))) if not isinstance(value.op, Fill)}
     for value in valid:
         del index_of[value]
     gradient_operands = [*valid, dy, flow, *(seeds[index] for index in carried)]
@@ -109,15 +109,15 @@ def cell_gradient(
     read = [value for node in nodes for value in node.inputs if value in index_of]
     read = list(dict.fromkeys([*read, *(value for value in results if value in index_of)]))
     saved: list[int] = []
-    kept: list[int] = []
+    saved_indices: list[int] = []
     for value in read:
         index = index_of[value]
         if index == cell.results[0]:
-            kept.append(0)
+            saved_indices.append(0)
         elif preceding <= index < len(operands):
-            kept.append(1 + index - preceding)
+            saved_indices.append(1 + index - preceding)
         else:
-            kept.append(1 + len(new_states) + len(saved))
+            saved_indices.append(1 + len(new_states) + len(saved))
             saved.append(index)
     flow_indices = tuple(
         (*((1 + carried.index(state),) if state in carried else ()), *((0,) if state == product_state else ()))
@@ -125,7 +125,7 @@ def cell_gradient(
     )
     return CellGradient(
         tuple(saved),
-        tuple(kept),
+        tuple(saved_indices),
         carried,
         fuse_between([*read, *gradient_operands], results),
         shared,
@@ -158,11 +158,11 @@ class Recurrence(Op):
         """Number of states of the cell."""
         return len(self.cell.results)
 
-    def split_operands(self, rest: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    def split_operands(self, optional: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """The operands after u: bias (0 or 1), initial states (all or none), mask (0 or 1)."""
-        last = len(rest) - self.masked
+        last = len(optional) - self.masked
         first = last - self.states * self.initial
-        return rest[:first], rest[first:last], rest[last:]
+        return optional[:first], optional[first:last], optional[last:]
 
     def full_cell(self, dtype: DType) -> Fused:
         """The cell; with `masked` its last operand says whether the step is valid."""
@@ -181,7 +181,7 @@ class Recurrence(Op):
         """Element types of the operands of a step."""
         return (dtype,) * self.cell.arity + (DType.BOOL,) * self.masked
 
-    def infer(self, z: TensorType, u: TensorType, *rest: TensorType) -> tuple[TensorType, ...]:
+    def infer(self, z: TensorType, u: TensorType, *optional: TensorType) -> tuple[TensorType, ...]:
         """z: (N, T, gates · H), u: (H, products · H), … → several (N, T, H), and the final states (N, H).
 
         The further operands are an optional bias (products · H), initial states (N, H) and a mask (N, T). The sequences
@@ -193,7 +193,7 @@ class Recurrence(Op):
         self.check(
             fits and z.dtype == u.dtype, "the recurrent kernel has the wrong number of units or gates", got=f"{z}, {u}"
         )
-        bias, initial, mask = self.split_operands(rest)
+        bias, initial, mask = self.split_operands(optional)
         state = z.with_shape(z.shape[0], units)
         self.check(
             len(bias) <= 1 and all(operand == u.with_shape(u.shape[1]) for operand in bias),
@@ -216,9 +216,9 @@ class Recurrence(Op):
         sequence = z.with_shape(*z.shape[:2], units)
         return (sequence,) * (1 + self.states + len(self.gradient(z.dtype).saved)) + (state,) * self.states
 
-    def forward(self, xp: Xp, z: Array, u: Array, *rest: Array) -> tuple[Array, ...]:
+    def forward(self, xp: Xp, z: Array, u: Array, *optional: Array) -> tuple[Array, ...]:
         (batch, steps, _), units = z.shape, u.shape[0]
-        bias, initial, mask = self.split_operands(rest)
+        bias, initial, mask = self.split_operands(optional)
         step = self.saving_cell(DType(str(z.dtype)))
         states = list(initial) or [xp.zeros((batch, units), z.dtype)] * self.states
         sequences = [xp.empty((batch, steps, units), z.dtype) for _ in range(1 + len(step.results))]
@@ -233,13 +233,13 @@ class Recurrence(Op):
             step_results = step.evaluate(xp, [*gates, *products, *states, *valid])
             states = list(step_results[: self.states])
             sequences[0][:, t] = states[0]
-            for kept, saved in zip(sequences[1 + self.states :], step_results[self.states :], strict=True):
-                kept[:, t] = saved
+            for sequence, saved in zip(sequences[1 + self.states :], step_results[self.states :], strict=True):
+                sequence[:, t] = saved
         return (*sequences, *states)
 
-    def decompose(self, z: Value, u: Value, *rest: Value) -> tuple[Value, ...]:
+    def decompose(self, z: Value, u: Value, *optional: Value) -> tuple[Value, ...]:
         batch, steps, _ = z.shape
-        bias, initial, mask = self.split_operands(rest)
+        bias, initial, mask = self.split_operands(optional)
         units, step = u.shape[0], self.saving_cell(z.dtype)
         # The batch is symbolic in ONNX: initial states are one row, broadcast to all samples.
         states = list(initial) or [Fill(0.0, z.type.with_shape(1, units))()] * self.states
@@ -273,9 +273,9 @@ class Recurrence(Op):
             return super().vjp_outputs(ys, dys)  # second-order gradients differentiate the unrolled steps
         if dy is None and not last:
             return [None] * len(ys[0].inputs)
-        kept = [ys[index] for index in derivative.kept]
+        saved = [ys[index] for index in derivative.kept]
         grad = RecurrenceGrad(self, tuple(last))
-        dz, *others = grad.call_multi(dy or Fill(0.0, ys[0].type)(), u, *kept, *mask, *last.values())
+        dz, *others = grad.call_multi(dy or Fill(0.0, ys[0].type)(), u, *saved, *mask, *last.values())
         dr = dz if derivative.shared else others.pop(0)
         du = MatMul(transpose_a=True)(_flatten_steps(ys[1 + self.product_state]), _flatten_steps(dr))
         first = dict(zip(grad.initial_states(z.dtype), others, strict=True))
@@ -288,11 +288,11 @@ class Recurrence(Op):
         last_step = 0 if self.reverse else steps - 1
         return PadAxis(1, last_step, steps - 1 - last_step)(reshape_to(state, (state.shape[0], 1, state.shape[1])))
 
-    def flops(self, z: TensorType, u: TensorType, *rest: TensorType) -> int:
+    def flops(self, z: TensorType, u: TensorType, *optional: TensorType) -> int:
         batch, steps, _ = z.shape
         sequence, cell = z.with_shape(batch, steps, u.shape[0]), self.full_cell(z.dtype)
         types = (sequence.with_dtype(dtype) for dtype in self.operand_dtypes(z.dtype))
-        bias: int = sum(operand.size for operand in self.split_operands(rest)[0])
+        bias: int = sum(operand.size for operand in self.split_operands(optional)[0])
         return batch * steps * (2 * u.size + bias) + cell.flops(*types)
 
 
@@ -307,22 +307,22 @@ class RecurrenceGrad(Op):
     final_states: tuple[int, ...] = ()
     onnx = GRADIENT
 
-    def split_operands(self, rest: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    def split_operands(self, optional: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """The operands after u: kept results, mask (0 or 1), gradients of final states."""
-        last = len(rest) - len(self.final_states)
+        last = len(optional) - len(self.final_states)
         first = last - self.recurrence.masked
-        return rest[:first], rest[first:last], rest[last:]
+        return optional[:first], optional[first:last], optional[last:]
 
-    def infer(self, dy: TensorType, u: TensorType, *rest: TensorType) -> tuple[TensorType, ...]:
+    def infer(self, dy: TensorType, u: TensorType, *optional: TensorType) -> tuple[TensorType, ...]:
         """dy: (N, T, H), u: (H, products · H), … → gradients of z, of r, and of initial states (N, H).
 
         The further operands are the kept results (N, T, H), a mask (N, T), and gradients of final states (N, H). The
         gradients of z and r are (N, T, gates · H) and (N, T, products · H).
         """
         recurrence, derivative = self.recurrence, self.recurrence.gradient(dy.dtype)
-        kept, mask, last = self.split_operands(rest)
+        saved, mask, last = self.split_operands(optional)
         state = dy.with_shape(dy.shape[0], u.shape[0])
-        fits = len(kept) == len(derivative.kept) and all(operand == dy for operand in kept)
+        fits = len(saved) == len(derivative.kept) and all(operand == dy for operand in saved)
         fits = fits and all(operand == state for operand in last)
         fits = fits and all(operand.shape == dy.shape[:2] for operand in mask)
         self.check(fits, "the operands are not those of the recurrence's gradient")
@@ -335,9 +335,9 @@ class RecurrenceGrad(Op):
         flow_indices = self.recurrence.gradient(dtype).flow_indices
         return [state for state, indices in enumerate(flow_indices) if indices and self.recurrence.initial]
 
-    def forward(self, xp: Xp, dy: Array, u: Array, *rest: Array) -> tuple[Array, ...]:
+    def forward(self, xp: Xp, dy: Array, u: Array, *optional: Array) -> tuple[Array, ...]:
         (batch, steps, units), dtype = dy.shape, DType(str(dy.dtype))
-        derivative, (kept, mask, last) = self.recurrence.gradient(dtype), self.split_operands(rest)
+        derivative, (saved, mask, last) = self.recurrence.gradient(dtype), self.split_operands(optional)
         spans, flow_indices = self.result_spans(derivative), derivative.flow_indices
         flows = [xp.zeros((batch, units), dy.dtype)] * (1 + len(derivative.carried))
         for state, gradient in zip(self.final_states, last, strict=True):
@@ -346,7 +346,7 @@ class RecurrenceGrad(Op):
         for t in reversed(time_steps(steps, self.recurrence.reverse)):
             valid = [steps_mask[:, t : t + 1] for steps_mask in mask]
             step_results = derivative.body.evaluate(
-                xp, [*(sequence[:, t] for sequence in kept), *valid, dy[:, t], *flows]
+                xp, [*(sequence[:, t] for sequence in saved), *valid, dy[:, t], *flows]
             )
             for gradient, (first, end) in zip(sequences, spans, strict=True):
                 gradient[:, t] = xp.concatenate(step_results[first:end], axis=1)
@@ -356,9 +356,9 @@ class RecurrenceGrad(Op):
             *(sum(flows[index] for index in flow_indices[state]) for state in self.initial_states(dtype)),
         )
 
-    def decompose(self, dy: Value, u: Value, *rest: Value) -> tuple[Value, ...]:
+    def decompose(self, dy: Value, u: Value, *optional: Value) -> tuple[Value, ...]:
         (batch, steps, units), derivative = dy.shape, self.recurrence.gradient(dy.dtype)
-        kept, mask, last = self.split_operands(rest)
+        saved, mask, last = self.split_operands(optional)
         spans, flow_indices = self.result_spans(derivative), derivative.flow_indices
         flows = [Fill(0.0, dy.type.with_shape(batch, units))()] * (1 + len(derivative.carried))
         for state, gradient in zip(self.final_states, last, strict=True):
@@ -366,7 +366,7 @@ class RecurrenceGrad(Op):
         by_step: dict[int, list[Value]] = {}
         for t in reversed(time_steps(steps, self.recurrence.reverse)):
             valid = [Slice(1, t, t + 1)(steps_mask) for steps_mask in mask]
-            kept_steps = [time_step(sequence, t) for sequence in kept]
+            kept_steps = [time_step(sequence, t) for sequence in saved]
             step_results = derivative.body.decompose(*kept_steps, *valid, time_step(dy, t), *flows)
             by_step[t] = [Concat(1)(*step_results[first:end]) for first, end in spans]
             flows = [MatMul(transpose_b=True)(by_step[t][-1], u), *step_results[spans[-1][1] :]]
@@ -381,7 +381,7 @@ class RecurrenceGrad(Op):
         gates, products = self.recurrence.gates, self.recurrence.products
         return [(0, gates)] if derivative.shared else [(0, gates), (gates, gates + products)]
 
-    def flops(self, dy: TensorType, u: TensorType, *rest: TensorType) -> int:
+    def flops(self, dy: TensorType, u: TensorType, *optional: TensorType) -> int:
         derivative = self.recurrence.gradient(dy.dtype)
         types = (dy.with_dtype(dtype) for dtype in derivative.operand_dtypes(dy.dtype))
         return 2 * dy.shape[0] * dy.shape[1] * u.size + derivative.body.flops(*types)

@@ -270,8 +270,8 @@ class BroadcastLike(Op):
 
 def _rows_to_onnx(g: Emitter, y: Value, x: str, like: str) -> str:
     rows = g.node("Gather", g.node("Shape", like), g.constant([0], "int64"))
-    rest = g.constant(list(y.shape[1:]), "int64")
-    return g.node("Expand", x, g.node("Concat", rows, rest, axis=0) if y.shape[1:] else rows)
+    sample_shape = g.constant(list(y.shape[1:]), "int64")
+    return g.node("Expand", x, g.node("Concat", rows, sample_shape, axis=0) if y.shape[1:] else rows)
 
 
 class BroadcastRows(Op):

@@ -69,18 +69,20 @@ class RecurrentOp(Op, ABC):
     gates: ClassVar[int]
     states: ClassVar[int] = 1
 
-    def split_operands(self, rest: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]:
+    def split_operands(
+        self, optional: Sequence[Any]
+    ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]:
         """The operands after the kernels: bias, dropout factor, initial states, mask; empty if there is none."""
         ends = list(
             accumulate(
                 (self.use_bias, self.has_dropout, self.states * self.has_initial_state, self.has_mask), initial=0
             )
         )
-        bias, dropout, initial, mask = (rest[start:end] for start, end in pairwise(ends))
+        bias, dropout, initial, mask = (optional[start:end] for start, end in pairwise(ends))
         return bias, dropout, initial, mask
 
     def infer(
-        self, x: TensorType, kernel: TensorType, recurrent: TensorType, *rest: TensorType
+        self, x: TensorType, kernel: TensorType, recurrent: TensorType, *optional: TensorType
     ) -> tuple[TensorType, ...]:
         """x: (N, T, C), kernel: (C, gates · H), recurrent kernel: (H, gates · H), … → (N, T, H), states: (N, H)."""
         units = recurrent.shape[0]
@@ -101,7 +103,10 @@ class RecurrentOp(Op, ABC):
             x.shape[:2]
         ] * self.has_mask
         self.check(
-            [x.shape for x in rest] == shapes, "a further operand has the wrong shape", expected=f"{shapes}", got=rest
+            [x.shape for x in optional] == shapes,
+            "a further operand has the wrong shape",
+            expected=f"{shapes}",
+            got=optional,
         )
         return x.with_shape(*x.shape[:2], units), *(state,) * self.states
 
@@ -135,9 +140,9 @@ class RecurrentOp(Op, ABC):
         # Simplified at once: the gradient decomposes this op too, and equal nodes become one.
         return self.expand(call_simplified, *operands)
 
-    def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> tuple[Value, ...]:
+    def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *optional: Value) -> tuple[Value, ...]:
         """The results by simpler ops; `apply` calls those of the product of the inputs."""
-        bias, dropout, initial, mask = self.split_operands(rest)
+        bias, dropout, initial, mask = self.split_operands(optional)
         input_bias, recurrent_bias = self.biases(bias)
         z = apply(MatMul(), x, kernel)
         for vector in input_bias:
@@ -151,8 +156,8 @@ class RecurrentOp(Op, ABC):
         y, *others = self.recurrence(x.dtype).call_multi(z, recurrent, *recurrent_bias, *states, *mask)
         return y, *others[len(others) - self.states - self.has_dropout :][: self.states]
 
-    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> tuple[Array, ...]:
-        bias, dropout, initial, mask = self.split_operands(rest)
+    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *optional: Array) -> tuple[Array, ...]:
+        bias, dropout, initial, mask = self.split_operands(optional)
         input_bias, recurrent_bias = self.biases(bias)
         z = xp.matmul(x, kernel)
         for vector in input_bias:
@@ -163,7 +168,7 @@ class RecurrentOp(Op, ABC):
         y, *others = self.recurrence(DType(str(x.dtype))).forward(xp, z, recurrent, *recurrent_bias, *states, *mask)
         return y, *others[len(others) - self.states - self.has_dropout :][: self.states]
 
-    def flops(self, x: TensorType, kernel: TensorType, recurrent: TensorType, *rest: TensorType) -> int:
+    def flops(self, x: TensorType, kernel: TensorType, recurrent: TensorType, *optional: TensorType) -> int:
         sequence, body = x.with_shape(*x.shape[:2], recurrent.shape[0]), _body(self, x.dtype)
         return 2 * x.shape[0] * x.shape[1] * (kernel.size + recurrent.size) + body.flops(*(sequence,) * body.arity)
 
@@ -221,10 +226,10 @@ def _weights_to_onnx(g: Emitter, cell: RecurrentOp, name: str, units: int, order
 def _writer(op_type: str, order: Sequence[int]) -> OnnxExpansion:
     """The ONNX form of a cell; `order` holds the index of our gate for each of ONNX's gates."""
 
-    def write(g: Emitter, y: Value, x: str, kernel: str, recurrent: str, *rest: str) -> tuple[str, ...]:
+    def write(g: Emitter, y: Value, x: str, kernel: str, recurrent: str, *optional: str) -> tuple[str, ...]:
         op, units, gates = y.op, y.shape[2], len(order)
         assert isinstance(op, RecurrentOp)
-        bias, _, initial, _ = op.split_operands(rest)
+        bias, _, initial, _ = op.split_operands(optional)
         weights = [_weights_to_onnx(g, op, name, units, order) for name in (kernel, recurrent)]
         for bias_name in bias:  # one for the inputs' product, one for the recurrent product
             if y.inputs[3].shape == (gates * units,):
@@ -317,11 +322,11 @@ class GRU(GatedRecurrentOp):
         """u · h + (1 - u) · g, in a form whose gradient needs no other value."""
         return update * h + candidate - update * candidate
 
-    def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> tuple[Value, ...]:
+    def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *optional: Value) -> tuple[Value, ...]:
         if self.reset_after:
-            return super().expand(apply, x, kernel, recurrent, *rest)
+            return super().expand(apply, x, kernel, recurrent, *optional)
         # Step by step: each step has two products with elementwise ops between them.
-        bias, dropout, initial, mask = self.split_operands(rest)
+        bias, dropout, initial, mask = self.split_operands(optional)
         units = recurrent.shape[0]
         z = apply(MatMul(), x, kernel)
         for vector in bias:
@@ -343,10 +348,10 @@ class GRU(GatedRecurrentOp):
             h = by_step[t] = new
         return stack_steps([by_step[t] for t in range(x.shape[1])]), h
 
-    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> tuple[Array, ...]:
+    def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *optional: Array) -> tuple[Array, ...]:
         if self.reset_after:
-            return super().forward(xp, x, kernel, recurrent, *rest)
-        bias, dropout, initial, mask = self.split_operands(rest)
+            return super().forward(xp, x, kernel, recurrent, *optional)
+        bias, dropout, initial, mask = self.split_operands(optional)
         units, dtype = recurrent.shape[0], DType(str(x.dtype))
         z = xp.matmul(x, kernel)
         for vector in bias:

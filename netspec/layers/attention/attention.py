@@ -132,8 +132,8 @@ class Attention(AttentionSpec):
             assert scale is not None
             scores = MatMul(transpose_b=True)(query, key) * scale
         else:
-            pairs = _all_pairs(query, key)
-            match_scores = ReduceSum((-1,))(Tanh()(pairs if scale is None else pairs * scale))
+            query_key_pairs = _all_pairs(query, key)
+            match_scores = ReduceSum((-1,))(Tanh()(query_key_pairs if scale is None else query_key_pairs * scale))
             scores = match_scores * builder.parameter("concat_score_weight", (), Ones())
         return self.weighted_mean(builder, query, scores, value)
 

@@ -240,16 +240,16 @@ class EinsumDense(LayerSpec):
         einsum = self._einsum(len(x.shape))
         size, letters = dict(zip(einsum.x, x.shape, strict=True)), [axis for axis in einsum.y[1:] if axis.isalpha()]
         for axis, output_size in zip(letters, self.output_shape, strict=True):
-            known = size.get(axis)
+            fixed_size = size.get(axis)
             require(
-                output_size is not None or known is not None,
+                output_size is not None or fixed_size is not None,
                 f"the size of the axis `{axis}` is unknown",
                 expected="its size in `output_shape`",
             )
             require(
-                output_size is None or known in (None, output_size),
+                output_size is None or fixed_size in (None, output_size),
                 f"the axis `{axis}` has a different size in the input",
-                expected=f"{known}, or null, in `output_shape`",
+                expected=f"{fixed_size}, or null, in `output_shape`",
                 got=f"{output_size}",
             )
             size.setdefault(axis, output_size or 0)

@@ -164,14 +164,14 @@ class GraphFormula(Formula):
         """An input, a parameter, or a named constant."""
         value = scope.get(name, CONSTANTS.get(name))
         if value is None:
-            known = [*scope, *CONSTANTS]
+            variables = [*scope, *CONSTANTS]
             raise self.fail(
                 node,
                 f"`{name}` is a function"
                 if name in self.functions
                 else f"there is no input, parameter or constant `{name}`",
-                expected=None if name in self.functions else f"one of {listing(known)}",
-                hint=f"write {name}(…)" if name in self.functions else did_you_mean(name, known),
+                expected=None if name in self.functions else f"one of {listing(variables)}",
+                hint=f"write {name}(…)" if name in self.functions else did_you_mean(name, variables),
             )
         return value
 

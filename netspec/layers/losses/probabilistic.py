@@ -142,10 +142,10 @@ class Focal(Spec):
         """losses · (1 - probability)^gamma"""
         if self.gamma == 0:
             return losses
-        rest = 1.0 - probability
+        complement = 1.0 - probability
         if self.gamma != int(self.gamma):  # a root has no gradient at 0
-            rest = call_elementwise(Maximum(), rest, EPSILON)
-        return losses * Pow(self.gamma)(rest)
+            complement = call_elementwise(Maximum(), complement, EPSILON)
+        return losses * Pow(self.gamma)(complement)
 
 
 @LOSSES.register

@@ -47,14 +47,14 @@ class ChannelwiseLayer(LayerSpec):
             expected=f"the batch axis, then {list(x.shape[axis : axis + max(1, len(inner))])}",
             got=second.type,
         )
-        lead, rest = (1,) * (axis - 1), (1,) * (len(x.shape) - axis - len(inner))
-        return reshape_to(second, (second.shape[0], *lead, *inner, *rest))
+        lead, trailing = (1,) * (axis - 1), (1,) * (len(x.shape) - axis - len(inner))
+        return reshape_to(second, (second.shape[0], *lead, *inner, *trailing))
 
 
 def broadcast_along(array: Value, x: Value, axis: int) -> Value:
     """Reshape an array for the axes of `x` from `axis` on, so that it broadcasts with `x`."""
-    rest = len(x.shape) - axis % len(x.shape) - len(array.shape)
-    return reshape_to(array, (*array.shape, *(1,) * rest))
+    trailing = len(x.shape) - axis % len(x.shape) - len(array.shape)
+    return reshape_to(array, (*array.shape, *(1,) * trailing))
 
 
 @LAYERS.register

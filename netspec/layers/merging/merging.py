@@ -256,11 +256,11 @@ class Concatenate(LayerSpec):
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
         """The masks, concatenated if the axis is one of theirs; else True where any of the inputs counts."""
-        known = [mask for mask in builder.masks if mask is not None]
-        if not known:
+        masks = [mask for mask in builder.masks if mask is not None]
+        if not masks:
             return None
-        axis, rank = self.axis % len(inputs[0].shape), len(known[0].shape)
+        axis, rank = self.axis % len(inputs[0].shape), len(masks[0].shape)
         if axis >= rank:
-            return reduce(Or(), known) if len(known) == len(inputs) else None
+            return reduce(Or(), masks) if len(masks) == len(inputs) else None
         shapes = [TensorType(x.shape[:rank], DType.BOOL) for x in inputs]
         return Concat(axis)(*(mask or Fill(1, shape)() for mask, shape in zip(builder.masks, shapes, strict=True)))

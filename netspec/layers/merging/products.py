@@ -83,11 +83,11 @@ class Dot(LayerSpec):
         if self.normalize:
             a, b = _normalized(a, first), _normalized(b, second)
         left, right = _move_axis_last(a, first), _move_axis_last(b, second)
-        rest = (*left.shape[1:-1], *right.shape[1:-1]) or (1,)
+        sample_shape = (*left.shape[1:-1], *right.shape[1:-1]) or (1,)
         rows, columns = (
             reshape_to(x, (x.shape[0], prod(x.shape[1:-1]), x.shape[-1])) for x in (left, right)
         )  # to both sides, one matrix for each sample
-        return reshape_to(linear.MatMul(transpose_b=True)(rows, columns), (a.shape[0], *rest))
+        return reshape_to(linear.MatMul(transpose_b=True)(rows, columns), (a.shape[0], *sample_shape))
 
 
 @LAYERS.register

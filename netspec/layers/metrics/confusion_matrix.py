@@ -173,8 +173,8 @@ class IoUBase(MetricSpec):
         )
         predicted, label = cast(predicted, DType.INT64), cast(label, DType.INT64)
         label, mask = mask_ignored(label, ignored)
-        known = index_range(count, predicted, label)
-        mask = known if mask is None else And()(mask, known)
+        in_range = index_range(count, predicted, label)
+        mask = in_range if mask is None else And()(mask, in_range)
         predicted, label = (call_elementwise(Where(), mask, index, 0) for index in (predicted, label))
         return confusion_totals(builder, predicted, label, count, mask)
 

@@ -105,10 +105,10 @@ class DetectionMetric(BoxSelection, MetricSpec):
         precision = np.full((len(objects), len(self.iou_thresholds)), np.nan)
         recall = precision.copy()
         for label in np.flatnonzero(objects):
-            own = rows[rows[:, 0] == label]
-            own = own[np.argsort(-own[:, 1], kind="stable")]
+            of_class = rows[rows[:, 0] == label]
+            of_class = of_class[np.argsort(-of_class[:, 1], kind="stable")]
             for column in range(len(self.iou_thresholds)):
-                states = own[:, FIXED_COLUMNS + column]
+                states = of_class[:, FIXED_COLUMNS + column]
                 precision[label, column], recall[label, column] = average_precision(states, int(objects[label]))
         return precision, recall, objects
 

@@ -174,15 +174,15 @@ class Cropping3D(Cropping):
 
 def _sides(value: Any) -> Any:
     listed = value if isinstance(value, (list, tuple)) else ()
-    for index, pair in enumerate(listed):
-        fits = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(type(side) is int for side in pair)
+    for index, sides in enumerate(listed):
+        fits = isinstance(sides, (list, tuple)) and len(sides) == 2 and all(type(side) is int for side in sides)
         if not fits:
-            raise problem("not a pair", field=str(index), expected="[before, after], integers", got=describe(pair))
+            raise problem("not a pair", field=str(index), expected="[before, after], integers", got=describe(sides))
     if not listed:
         raise problem(
             "not a list of pairs", expected="[before, after] for each axis after the batch", got=describe(value)
         )
-    return tuple(tuple(pair) for pair in listed)
+    return tuple(tuple(sides) for sides in listed)
 
 
 AllSides = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_sides, json_schema_input_type=list[list[int]])]

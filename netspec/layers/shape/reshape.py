@@ -70,15 +70,15 @@ class Reshape(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, *target_shape)."""
-        have, known = prod(x.shape[1:]), prod(size for size in self.target_shape if size != -1)
+        have, fixed_size = prod(x.shape[1:]), prod(size for size in self.target_shape if size != -1)
         free = -1 in self.target_shape
         require(
-            have % known == 0 if free else have == known,
+            have % fixed_size == 0 if free else have == fixed_size,
             f"{have} elements per sample cannot be reshaped to {list(self.target_shape)}",
-            expected=f"a multiple of {known} elements" if free else f"{known} elements per sample",
+            expected=f"a multiple of {fixed_size} elements" if free else f"{fixed_size} elements per sample",
             got=f"{list(x.shape[1:])}, which is {have}",
         )
-        sizes = tuple(have // known if size == -1 else size for size in self.target_shape)
+        sizes = tuple(have // fixed_size if size == -1 else size for size in self.target_shape)
         return reshape_to(x, (x.shape[0], *sizes))
 
 

@@ -44,8 +44,8 @@ class BoxSelection(Spec):
         detected = scores[cells, classes]
         order = np.argsort(-detected, kind="stable")[:MAX_CANDIDATES]
         boxes, classes, detected = boxes[cells[order]].clip(0, 1), classes[order], detected[order]
-        kept = suppressed(boxes, classes, self.nms_threshold, self.max_detections)
-        return np.column_stack([boxes[kept], detected[kept], classes[kept]])
+        indices = suppressed(boxes, classes, self.nms_threshold, self.max_detections)
+        return np.column_stack([boxes[indices], detected[indices], classes[indices]])
 
 
 def suppressed(boxes: Array, classes: Array, threshold: float, most: int) -> list[int]:
@@ -55,14 +55,14 @@ def suppressed(boxes: Array, classes: Array, threshold: float, most: int) -> lis
     """
     import numpy as np
 
-    kept: list[int] = []
+    selected: list[int] = []
     remaining = np.arange(len(boxes))
-    while len(remaining) and len(kept) < most:
+    while len(remaining) and len(selected) < most:
         first, remaining = remaining[0], remaining[1:]
-        kept.append(int(first))
+        selected.append(int(first))
         overlap = box_overlaps(boxes[first : first + 1], boxes[remaining])[0]
         remaining = remaining[(overlap <= threshold) | (classes[remaining] != classes[first])]
-    return kept
+    return selected
 
 
 def box_areas(boxes: Array) -> Array:
@@ -73,8 +73,8 @@ def box_areas(boxes: Array) -> Array:
 
 def have_area(boxes: Array) -> Array:
     """Return whether boxes have an area; others are padding: (K, 4) → (K) of bool."""
-    found: Array = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-    return found
+    is_positive: Array = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    return is_positive
 
 
 def box_overlaps(first: Array, second: Array, crowd: Array | None = None) -> Array:

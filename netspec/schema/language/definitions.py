@@ -86,14 +86,14 @@ class Arguments:
 
     def _unknown(self, path: str) -> list[Problem]:
         """Report arguments that are not parameters."""
-        known = list(self.definition.params)
+        parameters = list(self.definition.params)
         return [
             Problem(
                 f"the block `{self.block}` has no parameter `{key}`", self.entry.key_at[key], f"{path}.{key}",
-                expected=f"one of {listing(known)}" if known else "nothing: it has none",
-                hint=did_you_mean(key, [*known, *CALL_FIELDS]), notes=self.note,
+                expected=f"one of {listing(parameters)}" if parameters else "nothing: it has none",
+                hint=did_you_mean(key, [*parameters, *CALL_FIELDS]), notes=self.note,
             )
-            for key in self._argument_names() if key not in known
+            for key in self._argument_names() if key not in parameters
         ]  # fmt: skip
 
     def _missing(self, path: str) -> list[Problem]:

@@ -274,9 +274,9 @@ class Expander:
         """Expand a group, into a namespace of its own if it has a name."""
         for key in entry:
             if key not in GROUP_FIELDS:
-                known = list(GROUP_FIELDS)
+                fields = list(GROUP_FIELDS)
                 self._add(f"a group of layers has no field `{key}`", entry.key_at[key], f"{context.path}.{key}",
-                          expected=f"one of {listing(known)}", hint=did_you_mean(key, known))  # fmt: skip
+                          expected=f"one of {listing(fields)}", hint=did_you_mean(key, fields))  # fmt: skip
         layers, inside = entry["layers"], names
         if not isinstance(layers, Seq):
             self._add("`layers` must be a list", entry.value_at["layers"], f"{context.path}.layers",

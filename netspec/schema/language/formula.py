@@ -177,8 +177,8 @@ class Formula(ABC):
         if len(values) < function.least or (function.most is not None and len(values) > function.most):
             most = "or more" if function.most is None else f"to {function.most}"
             least = str(function.least)
-            wanted = least if function.least == function.most else f"{least} {most}"
-            raise self.fail(node, f"`{name}` takes {wanted} argument{'' if wanted == '1' else 's'}, got {len(values)}")
+            count = least if function.least == function.most else f"{least} {most}"
+            raise self.fail(node, f"`{name}` takes {count} argument{'' if count == '1' else 's'}, got {len(values)}")
         return self.call(node, name, function, values)
 
     def fail(self, node: ast.AST, message: str, **facts: str | None) -> ExpressionError:

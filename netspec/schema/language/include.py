@@ -79,8 +79,8 @@ class Includes:
         self._resolve(tree, (_file_of(tree.origin),))
 
     def _resolve(self, tree: Map, chain: tuple[Path, ...]) -> None:
-        own = {section: set(tree[section]) for section in self.sections if isinstance(tree.get(section), Map)}
-        document = _Document(tree, own, chain)
+        own_names = {section: set(tree[section]) for section in self.sections if isinstance(tree.get(section), Map)}
+        document = _Document(tree, own_names, chain)
         for name, location in _paths(tree):
             part = self._part(name, location, document)
             if part is not None and part.get("layers"):
@@ -176,10 +176,10 @@ class Includes:
                        expected=f"at most {MAX_FILES}, at most {MAX_DEPTH} deep")  # fmt: skip
             return None
         folder = Path() if location.file.startswith("<") else Path(location.file).parent
-        shown = str(folder / Path(name).expanduser())
+        path = str(folder / Path(name).expanduser())
         try:
-            tree = read_yaml(shown)
-            self._bytes += Path(shown).stat().st_size
+            tree = read_yaml(path)
+            self._bytes += Path(path).stat().st_size
         except InputError as error:
             self.problems += [problem.at(location, "include") for problem in error.problems]
             self.complete = False
@@ -222,8 +222,8 @@ class Includes:
                 elif present.key_at[name] != location and (
                     section == "blocks" or name not in document.own.get(section, ())
                 ):
-                    what, why = {"blocks": ("blocks", None), "vars": ("variables", _DECLARE)}[section]
-                    self._add(f"two {what} are called `{name}`", present.key_at[name], f"{section}.{name}",
+                    kind, why = {"blocks": ("blocks", None), "vars": ("variables", _DECLARE)}[section]
+                    self._add(f"two {kind} are called `{name}`", present.key_at[name], f"{section}.{name}",
                               hint=why, notes=(f"the other is at {location}",))  # fmt: skip
 
     def _fail(self, message: str, location: Location, **facts: Any) -> None:

@@ -101,8 +101,8 @@ class Namespace:
                 return outputs.get(output)
             owner = self._exact(head)
             name_in_net = f"{owner}.{output}" if owner is not None else None
-            head, dot, rest = head.rpartition(".")
-            output = f"{rest}.{output}"
+            head, dot, last = head.rpartition(".")
+            output = f"{last}.{output}"
         return name_in_net
 
     def readable(self) -> Iterator[str]:

@@ -117,9 +117,9 @@ def apply_overrides(tree: Map, overrides: Sequence[str | Override], blocks: Coll
     Takes command-line texts as well as parsed overrides; texts that are not overrides raise `SpecError`.
     """
     texts = parse_overrides([item for item in overrides if isinstance(item, str)])
-    rest = iter(texts)
+    remaining = iter(texts)
     problems: list[Problem] = []
-    for override in [next(rest) if isinstance(item, str) else item for item in overrides]:
+    for override in [next(remaining) if isinstance(item, str) else item for item in overrides]:
         try:
             _apply(tree, override, blocks)
         except SpecError as error:
@@ -195,14 +195,14 @@ def _step(holder: Any, words: tuple[str, ...]) -> tuple[str | int | None, int]:
 
 
 def _missing(
-    override: Override, word: str, walked: tuple[str, ...], known: list[str], kind: str, count: int | None = None
+    override: Override, word: str, walked: tuple[str, ...], names: list[str], kind: str, count: int | None = None
 ) -> SpecError:
     container = f" in `{'.'.join(walked)}`" if walked else ""
-    expected = f"one of {listing(known, hint=did_you_mean(word, known))}" if known else None
+    expected = f"one of {listing(names, hint=did_you_mean(word, names))}" if names else None
     if count is not None:
         positions = _positions(count)
         expected = f"{expected}, or {positions}" if expected else positions
-    hint = did_you_mean(word, known)
+    hint = did_you_mean(word, names)
     index = re.fullmatch(r"([^\[\]]+)((?:\[[^\[\]]+\])+)", word)
     if index:
         hint = f"an item of a list comes after a dot: `{'.'.join((*walked, *re.findall(r'[^][]+', word)))}`"

@@ -119,8 +119,8 @@ class _Writer:
                 within = raw if isinstance(raw, Seq) and len(raw) == len(value) else None
                 self._child("-", item, within, index, below, location, comment)
         if head == "-":  # the first line of an item follows its dash
-            text, own = self.lines[first]
-            self.lines[first] = (f"{start} {text.lstrip()}", own)
+            text, origin = self.lines[first]
+            self.lines[first] = (f"{start} {text.lstrip()}", origin)
 
     def _child(
         self, head: str, item: Any, within: Any, step: Any, indent: int, location: Location | None, comment: str

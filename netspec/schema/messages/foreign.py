@@ -16,9 +16,9 @@ def _entries(kind: str) -> dict[str, list[tuple[str, str]]]:
     entries: dict[str, list[tuple[str, str]]] = {}
     for tool, table in TABLES.get(kind, {}).items():
         for line in filter(None, map(str.strip, table.splitlines())):
-            names, _, here = line.partition(": ")
+            names, _, advice = line.partition(": ")
             for name in names.split(", "):
-                entries.setdefault(name, []).append((tool, here))
+                entries.setdefault(name, []).append((tool, advice))
     return entries
 
 
@@ -37,33 +37,33 @@ class Suggestion:
     """The name here, the first of several; None if there is no equivalent."""
 
 
-def suggest(kind: str, name: str, known: Collection[str]) -> Suggestion | None:
+def suggest(kind: str, name: str, names: Collection[str]) -> Suggestion | None:
     """Suggest a known name for a foreign or misspelt one: `InnerProduct is Caffe's name: use Dense`.
 
     In this order: a name of another tool, a known name that differs only by case or separators, a name of another tool
     that differs so, the nearest known name.
     """
-    respelled = {folded(candidate): candidate for candidate in known}.get(folded(name))
-    suggestion = _foreign(kind, name, name, known)
+    respelled = {folded(candidate): candidate for candidate in names}.get(folded(name))
+    suggestion = _foreign(kind, name, name, names)
     if suggestion is None and respelled is None:
-        suggestion = _foreign(kind, _folded(kind).get(folded(name), ""), name, known)
+        suggestion = _foreign(kind, _folded(kind).get(folded(name), ""), name, names)
     if suggestion is not None:
         return suggestion
-    near = respelled or nearest(name, known)
+    near = respelled or nearest(name, names)
     return Suggestion(f"did you mean `{near}`?", near) if near else None
 
 
-def _foreign(kind: str, entry: str, name: str, known: Container[str]) -> Suggestion | None:
+def _foreign(kind: str, entry: str, name: str, candidates: Container[str]) -> Suggestion | None:
     """Look up `entry`, which the user wrote as `name`, in the table."""
-    for tool, here in _entries(kind).get(entry, ()):
-        if here.startswith("!"):
-            return Suggestion(here[1:])
-        names, _, how = here.partition(" | ")
-        names_here = [candidate for candidate in names.split(", ") if candidate in known and candidate != name]
+    for tool, advice in _entries(kind).get(entry, ()):
+        if advice.startswith("!"):
+            return Suggestion(advice[1:])
+        names, _, note = advice.partition(" | ")
+        names_here = [candidate for candidate in names.split(", ") if candidate in candidates and candidate != name]
         if names_here:
             alternatives = " or ".join(filter(None, (", ".join(names_here[:-1]), names_here[-1])))
-            separator = ", " if how.startswith("which ") else " "
-            replacement = f"{alternatives}{separator}{how}" if how else alternatives
+            separator = ", " if note.startswith("which ") else " "
+            replacement = f"{alternatives}{separator}{note}" if note else alternatives
             hint = f"use {replacement}" if tool == "another" else f"{name} is {_owner(tool)}: use {replacement}"
             return Suggestion(hint, names_here[0])
     return None

@@ -43,5 +43,5 @@ def refuse_prototxt(path: str, text: str) -> None:
         raise _other(path, *_OTHERS[".prototxt"])
 
 
-def _other(path: str, what: str, hint: str) -> InputError:
-    return InputError(f"{path} is {what}", expected="a net or training file in YAML", hint=hint.format(path))
+def _other(path: str, description: str, hint: str) -> InputError:
+    return InputError(f"{path} is {description}", expected="a net or training file in YAML", hint=hint.format(path))

@@ -172,9 +172,9 @@ def _guess_problems(error: ValidationError, frame: Frame, hint: str) -> list[Pro
     findings = [_finding(details, frame) for details in error.errors(include_url=False)]
     top_level = [finding for finding in findings if len(finding.path) == 1]
     unknown = [finding for finding in top_level if finding.error["type"] == "extra_forbidden"]
-    own = set(fields_by_name(frame.cls)) - _COMMON
+    own_fields = set(fields_by_name(frame.cls)) - _COMMON
     if any(_unknown_hint(finding) is None for finding in unknown) and not (
-        own & set(frame.tree or ()) or any(map(_unknown_hint, unknown))
+        own_fields & set(frame.tree or ()) or any(map(_unknown_hint, unknown))
     ):
         return []
     missing = [finding for finding in top_level if finding.error["type"] == "missing"]
@@ -229,9 +229,9 @@ def _owner(finding: Finding, frame: Frame) -> str:
 
 def _unknown_hint(finding: Finding) -> str | None:
     name = str(finding.path[-1])
-    known = fields_by_name(finding.cls)
+    fields_here = fields_by_name(finding.cls)
     before, colon, after = name.partition(":")
-    if colon and before in known:
+    if colon and before in fields_here:
         return f"`{before}` needs a space after its `:`: write `{before}: {after}`"
     for cls in finding.cls.__mro__:
         hint: str | None = cls.__dict__.get("foreign_fields", {}).get(name)
@@ -239,18 +239,18 @@ def _unknown_hint(finding: Finding) -> str | None:
             continue
         replacement = re.match(r"(?:`\w+` is [^:]+: )?use (.*)", hint)
         fields = re.findall(r"`(\w+)`", replacement.group(1)) if replacement else []
-        if not fields or any(field in known for field in fields):
+        if not fields or any(field in fields_here for field in fields):
             return hint
-    return did_you_mean(name, known)
+    return did_you_mean(name, fields_here)
 
 
 def _unknown_field(finding: Finding, frame: Frame) -> Problem:
-    known, hint = list(fields_by_name(finding.cls)), _unknown_hint(finding)
+    field_names, hint = list(fields_by_name(finding.cls)), _unknown_hint(finding)
     return Problem(
         f"{_owner(finding, frame)} has no field `{finding.path[-1]}`",
         frame.at(finding.path, key=True),
         frame.path(finding.path),
-        expected=f"one of {listing(known, hint=hint)}",
+        expected=f"one of {listing(field_names, hint=hint)}",
         hint=hint,
     )
 

@@ -84,8 +84,8 @@ def compare_specs(
         _pop_layers(spec, tree, values) for spec, tree, values in zip((before, after), fields, resolved, strict=True)
     )
     names = _match_layers(layers_before, layers_after)
-    pairs = tuple(_layer_pairs(layers_before, layers_after, names))
-    return SpecDifference(pairs, names, tuple(_changes(*fields, names)))
+    layer_pairs = tuple(_layer_pairs(layers_before, layers_after, names))
+    return SpecDifference(layer_pairs, names, tuple(_changes(*fields, names)))
 
 
 def _pop_layers(spec: NetSpec | TrainSpec, tree: dict[str, Any], resolved: ResolvedFields) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ def _match_layers(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[s
     rest_before = [layer for layer in before if layer["name"] not in matches]
     rest_after = [layer for layer in after if layer["name"] not in matches]
     contents_before, contents_after = (
-        [flow(_without_names(layer)) for layer in rest] for rest in (rest_before, rest_after)
+        [flow(_without_names(layer)) for layer in unmatched] for unmatched in (rest_before, rest_after)
     )
     matcher = SequenceMatcher(None, contents_before, contents_after, autojunk=False)
     for start, other_start, length in matcher.get_matching_blocks():
@@ -196,9 +196,9 @@ def _without_defaults(value: Any) -> Any:
         return [_without_defaults(item) for item in value]
     if not isinstance(value, dict):
         return value
-    shown = value.not_default if isinstance(value, PlainSpec) else value.keys()
-    first = [key for key in ("name", "type") if key in shown]
-    return {key: _without_defaults(value[key]) for key in dict.fromkeys([*first, *value]) if key in shown}
+    keys = value.not_default if isinstance(value, PlainSpec) else value.keys()
+    first = [key for key in ("name", "type") if key in keys]
+    return {key: _without_defaults(value[key]) for key in dict.fromkeys([*first, *value]) if key in keys}
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str | None:

@@ -164,7 +164,7 @@ class DataSpec(Spec):
         hold_out = self.train.hold_out
         derived = {part: self.train.held_out(part) for part in hold_out.parts} if hold_out is not None else {}
         named = {"train": self.train, "validation": self.validation, "test": self.test, **self.evaluate}
-        return {name: found for name, split in named.items() if (found := split or derived.get(name)) is not None}
+        return {name: present for name, split in named.items() if (present := split or derived.get(name)) is not None}
 
     def path_of(self, split: str) -> str:
         """Return the dotted path of a split: `data.test`, `data.evaluate.night`."""

@@ -25,8 +25,8 @@ def freeze(tree: Map, net: Map) -> list[Problem]:
             if name is not None and any(name in pattern for pattern in patterns)
         ]
         if not indices:
-            known = [name for name in names if name is not None]
-            expected, hint = f"one of {listing(known)}", did_you_mean(text, known)
+            named = [name for name in names if name is not None]
+            expected, hint = f"one of {listing(named)}", did_you_mean(text, named)
             message = f"`{text}` matches no layer of the net"
             problems.append(Problem(message, location, "init_from.freeze", expected=expected, hint=hint))
         for index in indices:

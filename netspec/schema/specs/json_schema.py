@@ -61,8 +61,8 @@ def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
         "anyOf": [{"type": "string", "description": "path of a net file"}, _reference("NetSpec")],
         "description": net.get("description", ""),
     }
-    wanted = [roots[kind]] if kind else list(roots.values())
-    choices = [_reference(root.__name__) for root in wanted]
+    chosen_roots = [roots[kind]] if kind else list(roots.values())
+    choices = [_reference(root.__name__) for root in chosen_roots]
     title = {"net": "a netspec net", "train": "a netspec training"}.get(kind or "", "a netspec net or training")
     body = choices[0] if kind else {"anyOf": choices}
     return {"$schema": DRAFT, "title": title, "allOf": [body], "$defs": _reachable(body, definitions)}

@@ -53,10 +53,10 @@ class Monitor(Spec):
         """Yield a problem if a training has no such value, or the metric does not say whether lower is better."""
         modes = monitor_modes(training.net, training.data.evaluate)
         if self.monitor not in modes:
-            known = list(modes)
+            monitored = list(modes)
             yield Problem(
                 f"there is no loss or metric `{self.monitor}`", self.where("monitor"), "monitor",
-                expected=f"one of {listing(known)}", hint=did_you_mean(self.monitor, known),
+                expected=f"one of {listing(monitored)}", hint=did_you_mean(self.monitor, monitored),
             )  # fmt: skip
         elif self.mode is None and modes[self.monitor] is None:
             yield Problem(

@@ -137,16 +137,18 @@ class NetNames:
 
     def _output(self, owner: str, output: str, path: Path) -> None:
         """Report a missing output of `owner`, a layer or input."""
-        known = () if owner in self.inputs else self.layers[self._first[owner]].outputs()
-        if known is None or output in known:
+        outputs = () if owner in self.inputs else self.layers[self._first[owner]].outputs()
+        if outputs is None or output in outputs:
             return
-        names = [f"{owner}.{name}" for name in known]
+        names = [f"{owner}.{name}" for name in outputs]
         kind = "input" if owner in self.inputs else "layer"
         self._add(
-            f"the layer `{owner}` has no output `{output}`" if known else f"the {kind} `{owner}` has no named outputs",
+            f"the layer `{owner}` has no output `{output}`"
+            if outputs
+            else f"the {kind} `{owner}` has no named outputs",
             path,
-            expected=f"one of {listing(names)}" if known else f"`{owner}`",
-            got=None if known else f"`{owner}.{output}`",
+            expected=f"one of {listing(names)}" if outputs else f"`{owner}`",
+            got=None if outputs else f"`{owner}.{output}`",
             hint=did_you_mean(f"{owner}.{output}", names),
         )
 
@@ -171,12 +173,12 @@ class NetNames:
         names = [*self.inputs, *(layer.name for layer in self.layers[:index] if layer.name is not None)]
         return list(dict.fromkeys(names))
 
-    def _unknown(self, name: str, path: Path, known: Sequence[str]) -> None:
+    def _unknown(self, name: str, path: Path, names: Sequence[str]) -> None:
         if self.readable:
             self._add(
                 f"there is no layer or input named `{name}`",
                 path,
-                expected=f"one of {listing(known)}",
+                expected=f"one of {listing(names)}",
                 hint=did_you_mean(name, [*self.inputs, *self._first]),
             )
 
@@ -206,7 +208,7 @@ class NetNames:
 
     def _losses_or_metrics(self, section: str, entries: list[NamedEntry]) -> None:
         """Check the names and sources of losses or metrics."""
-        known = [*self.inputs, *self._first]
+        value_names = [*self.inputs, *self._first]
         names: dict[str, int] = {}
         for index, entry in enumerate(entries):
             if entry.name is not None:
@@ -217,15 +219,17 @@ class NetNames:
                     self._add(message, (section, index, "name"), notes=_location_note("the first is", location))
             if entry.sources is None and entry.readable and self.readable:
                 entry.sources = self._compared(section, index)
-            here: Path = (section, index)
-            reads = [(source, _from_path(here, position, entry)) for position, source in enumerate(entry.sources or ())]
-            reads += [(entry.sample_weight, (*here, "sample_weight"))] if entry.sample_weight is not None else []
+            entry_path: Path = (section, index)
+            reads = [
+                (source, _from_path(entry_path, position, entry)) for position, source in enumerate(entry.sources or ())
+            ]
+            reads += [(entry.sample_weight, (*entry_path, "sample_weight"))] if entry.sample_weight is not None else []
             for source, path in reads:
                 owner, output = self._owner(source)
                 if output is not None:
                     self._output(owner, output, path)
-                elif source not in known:
-                    self._unknown(source, path, known)
+                elif source not in value_names:
+                    self._unknown(source, path, value_names)
 
     def _compared(self, section: str, index: int) -> tuple[str, ...] | None:
         """Return the last output and the one input that is not read; None, with a problem, if that is not one input."""
@@ -258,9 +262,9 @@ def _location_note(subject: str, location: Location | None) -> tuple[str, ...]:
     return (f"{subject} at {location}",) if location else ()
 
 
-def default_names(entries: Sequence[NamedEntry], taken: set[str]) -> None:
+def default_names(entries: Sequence[NamedEntry], used: set[str]) -> None:
     """Give each entry without a name its type in snake case, numbered from the second on, around names in use."""
-    taken = taken | {entry.name for entry in entries if entry.name is not None}
+    used = used | {entry.name for entry in entries if entry.name is not None}
     counts: dict[str, int] = {}
     for entry in entries:
         if entry.name is not None or not entry.readable or not entry.type:
@@ -270,10 +274,10 @@ def default_names(entries: Sequence[NamedEntry], taken: set[str]) -> None:
             number = counts.get(stem, 0)
             counts[stem] = number + 1
             name = f"{stem}_{number}" if number else stem
-            if name not in taken:
+            if name not in used:
                 break
         entry.name = name
-        taken.add(name)
+        used.add(name)
 
 
 def snake_case(name: str) -> str:

@@ -196,12 +196,14 @@ class Registry(Generic[SpecT]):
 
     def _register_plugin(self, plugin: Plugin) -> None:
         """Register a class of another package. Raises `InputError` if it is not of this kind."""
-        own = [*(self[name] for name in self._modules()), *self._classes.values()]
+        family = [*(self[name] for name in self._modules()), *self._classes.values()]
         base = (
             next(
-                parent for parent in own[0].__mro__ if parent not in own and all(issubclass(cls, parent) for cls in own)
+                parent
+                for parent in family[0].__mro__
+                if parent not in family and all(issubclass(cls, parent) for cls in family)
             )
-            if own
+            if family
             else Spec
         )
         cls: Any = plugin.load()

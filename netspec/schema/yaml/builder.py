@@ -166,8 +166,8 @@ class TreeBuilder:
                 continue
             first = merge_at if key is _MERGE else mapping.key_at.get(key)
             if first is not None:
-                shown = "<<" if key is _MERGE else key
-                self._add(event, f"the key `{shown}` is given twice", hint=f"the first one is at {first}")
+                key_text = "<<" if key is _MERGE else key
+                self._add(event, f"the key `{key_text}` is given twice", hint=f"the first one is at {first}")
             value_event = self._next()
             value, value_at = self._value(value_event, depth + 1)
             if key is _MERGE:

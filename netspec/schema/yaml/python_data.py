@@ -16,8 +16,8 @@ PYTHON = "<python>"
 
 def python_location(path: str, value: Any, line: int) -> Location:
     """Return a location for a value that is in no file; its line of text is `path=value`."""
-    shown = repr(value)
-    return Location(PYTHON, line, len(path) + 2, f"{path}={shown if len(shown) <= 60 else shown[:59] + '…'}")
+    text = repr(value)
+    return Location(PYTHON, line, len(path) + 2, f"{path}={text if len(text) <= 60 else text[:59] + '…'}")
 
 
 def from_python(source: Mapping[str, Any]) -> Map:

@@ -212,8 +212,8 @@ def example(kind: str, cls: type[Any]) -> str:
     name, fields = cls.model_fields["type"].default, _first_fields(cls)
     value = {"type": name, **fields} if fields else name
     for shape, layer in _CARRIERS:
-        known = LAYERS[layer["type"]].model_fields
-        field = next((candidate for candidate in (kind, f"kernel_{kind}") if candidate in known), None)
+        model_fields = LAYERS[layer["type"]].model_fields
+        field = next((candidate for candidate in (kind, f"kernel_{kind}") if candidate in model_fields), None)
         if field is None:
             continue
         net = {"netspec": 1, "inputs": {"x": {"shape": shape}}, "layers": [{**layer, field: value}]}

@@ -29,13 +29,13 @@ class _Histogram:
 
     def lines(self, name: str, labels: str = "") -> Iterator[str]:
         """Yield the series of the histogram; `labels` are written before `le`."""
-        seen = 0
+        total = 0
         for bound, number in zip([*map(str, self.bounds), "+Inf"], self.counts, strict=True):
-            seen += number
-            yield f'{name}_bucket{{{labels}{"," if labels else ""}le="{bound}"}} {seen}'
+            total += number
+            yield f'{name}_bucket{{{labels}{"," if labels else ""}le="{bound}"}} {total}'
         braces = f"{{{labels}}}" if labels else ""
         yield f"{name}_sum{braces} {self.total:.9g}"
-        yield f"{name}_count{braces} {seen}"
+        yield f"{name}_count{braces} {total}"
 
 
 class ServiceMetrics:

@@ -68,14 +68,14 @@ def parse_infer(body: bytes, header_length: str | None) -> InferRequest:
     if not isinstance(inputs, list) or not inputs or not all(isinstance(tensor, dict) for tensor in inputs):
         raise RequestError(400, '"inputs" must be a list of at least one tensor')
     arrays: dict[str, Array] = {}
-    rest = memoryview(body)[length:]
+    remaining = memoryview(body)[length:]
     for tensor in inputs:
-        name, array, rest = _tensor(tensor, rest)
+        name, array, remaining = _tensor(tensor, remaining)
         if name in arrays:
             raise RequestError(400, f"the input `{name}` occurs twice")
         arrays[name] = array
-    if len(rest):
-        raise RequestError(400, f"{len(rest)} bytes follow the last binary tensor")
+    if len(remaining):
+        raise RequestError(400, f"{len(remaining)} bytes follow the last binary tensor")
     binary = _parameters(message).get("binary_data_output") is True
     identity = message.get("id")
     return InferRequest(arrays, _outputs(message, binary), binary, identity if isinstance(identity, str) else None)
@@ -106,7 +106,7 @@ def _outputs(message: Mapping[str, Any], binary: bool) -> dict[str, bool]:
     return {output["name"]: _parameters(output).get("binary_data", binary) is True for output in outputs}
 
 
-def _tensor(tensor: Mapping[str, Any], rest: memoryview) -> tuple[str, Array, memoryview]:
+def _tensor(tensor: Mapping[str, Any], remaining: memoryview) -> tuple[str, Array, memoryview]:
     """Return name and content of an input, and the binary data after its own."""
     name, shape, datatype = tensor.get("name"), tensor.get("shape"), tensor.get("datatype")
     if not isinstance(name, str):
@@ -120,14 +120,14 @@ def _tensor(tensor: Mapping[str, Any], rest: memoryview) -> tuple[str, Array, me
     dtype, elements = np.dtype(DATATYPES[datatype]).newbyteorder("<"), prod(shape)
     size = _parameters(tensor).get("binary_data_size")
     if size is None:
-        return name, _from_json(name, tensor.get("data"), dtype, shape), rest
-    if type(size) is not int or size != elements * dtype.itemsize or size > len(rest):
+        return name, _from_json(name, tensor.get("data"), dtype, shape), remaining
+    if type(size) is not int or size != elements * dtype.itemsize or size > len(remaining):
         raise RequestError(
             400,
             f"binary_data_size of `{name}` must be {elements * dtype.itemsize}, the bytes of {datatype} {shape}, and "
-            f"{len(rest)} bytes are left in the body; got {json_text(size)[:100]}",
+            f"{len(remaining)} bytes are left in the body; got {json_text(size)[:100]}",
         )
-    return name, np.frombuffer(rest[:size], dtype).reshape(shape), rest[size:]
+    return name, np.frombuffer(remaining[:size], dtype).reshape(shape), remaining[size:]
 
 
 def _from_json(name: str, data: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:

@@ -61,8 +61,8 @@ class BodyReader:
             types = dict.fromkeys(map(str, split.columns or learned.get(NAMES) or ()), "numeric")
         columns = []
         for name, kind in types.items():
-            known = learned.get(name)
-            words = known.get("vocabulary") if isinstance(known, Mapping) else known
+            entry = learned.get(name)
+            words = entry.get("vocabulary") if isinstance(entry, Mapping) else entry
             values = {"values": [str(word) for word in words]} if isinstance(words, list) and kind != "numeric" else {}
             if name != str(split.label):
                 columns.append({"name": name, "type": kind, **values})

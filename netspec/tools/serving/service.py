@@ -20,7 +20,7 @@ from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
 from netspec.training.decoding import decoders_of
-from netspec.training.evaluation import wanted_inputs
+from netspec.training.evaluation import input_fields
 from netspec.training.inputs import check_inputs
 from netspec.training.predict_files import PredictedBatch
 
@@ -53,7 +53,7 @@ class PredictionService:
         spec, self._model = spec_and_model(source, weights, overrides, device, autotune)
         self._decoders = decoders_of(spec, self._model.preprocessing)
         self._reader = BodyReader(self._model, spec) if isinstance(spec, TrainSpec) else None
-        self._inputs = wanted_inputs(self._model.compiler, [ProgramKind.PREDICT])
+        self._inputs = input_fields(self._model.compiler, [ProgramKind.PREDICT])
         self.name = name or _name_of(source, self._model.spec.name)
         """The model's name in requests."""
         self.remark = self._model.compiler.device.remark

@@ -147,16 +147,16 @@ class GraphDescription:
 
     def built(self) -> Iterator[tuple[int, str]]:
         """Indices and names of the plans that can be built."""
-        graph, known = self.graph, set[str]()
+        graph, produced = self.graph, set[str]()
         for index in range(graph.get_execution_plan_count()):
             name = graph.get_plan_name_at_index(index)
-            if name in known:
+            if name in produced:
                 continue
             try:
                 graph.build_plan_at_index(index)
             except (library.frontend().cudnnGraphNotSupportedError, RuntimeError):  # such as excluded ones
                 continue
-            known.add(name)
+            produced.add(name)
             yield index, name
 
 

@@ -170,12 +170,12 @@ class InferenceKernel(ByColumns):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
-        it = BoundNormalization(node, buffers)
-        scale, dtype = it.own(None), it.dtype
-        formula = f"a0 / sqrt_{dtype}(a1 + ({dtype}){float(it.op.epsilon).hex()})"
+        norm = BoundNormalization(node, buffers)
+        scale, dtype = norm.own(None), norm.dtype
+        formula = f"a0 / sqrt_{dtype}(a1 + ({dtype}){float(norm.op.epsilon).hex()})"
         return chain([
             bound(((), (formula,)), [gamma, variance], [scale]),
-            bound(((), (NORMALIZED.format(1, 2, 3),)), [x, *it.broadcast(mean, scale, beta)], [y]),
+            bound(((), (NORMALIZED.format(1, 2, 3),)), [x, *norm.broadcast(mean, scale, beta)], [y]),
         ])  # fmt: skip
 
 
@@ -196,20 +196,20 @@ class TrainingKernel(ByColumns):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, beta, *extras = buffers.inputs
         y, *statistics = buffers.outputs
-        it = BoundNormalization(node, buffers)
-        columns, dtype = it.columns, it.dtype
-        mean, variance = map(it.own, statistics)
-        scale = it.own(None)
-        made = {"mean": mean, "variance": variance, "scale": scale}
+        norm = BoundNormalization(node, buffers)
+        columns, dtype = norm.columns, norm.dtype
+        mean, variance = map(norm.own, statistics)
+        scale = norm.own(None)
+        statistics_arrays = {"mean": mean, "variance": variance, "scale": scale}
         results = [
-            pointer("gamma", gamma), *(pointer(name, array, written=True) for name, array in made.items()),
-            it.epsilon(),
+            pointer("gamma", gamma), *(pointer(name, array, written=True) for name, array in statistics_arrays.items()),
+            norm.epsilon(),
         ]  # fmt: skip
         reading, last = (text.replace("AT", columns.at).replace("HELD", str(HELD)) for text in (MOMENTS, OF_ONE_PIECE))
         if columns.pieces == 1:
             calls = [columns.launch([pointer("x", x), *results], last, dtype)]
         else:
-            parts = {name: it.scratch.take(columns.pieces * columns.channels) for name in ("means", "squares")}
+            parts = {name: norm.scratch.take(columns.pieces * columns.channels) for name in ("means", "squares")}
             written = [pointer(name, array, written=True) for name, array in parts.items()]
             read = [pointer(name, array) for name, array in parts.items()]
             calls = [
@@ -219,7 +219,7 @@ class TrainingKernel(ByColumns):
                 ),
             ]  # fmt: skip
         if y is not None:
-            arrays = [x, *extras, *it.broadcast(mean, scale, beta)]
+            arrays = [x, *extras, *norm.broadcast(mean, scale, beta)]
             code: Code = (), ("a0",)
             if isinstance(node.op, EpilogueFused):
                 code = scalar_code(node.op.epilogue(len(extras)), dtype, *(value.dtype for value in node.inputs[3:]))
@@ -256,11 +256,11 @@ class GradientKernel(ByColumns):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, mean, variance, *extras = buffers.inputs
         dx, *statistics = buffers.outputs
-        it = BoundNormalization(node, buffers)
-        columns, dtype = it.columns, it.dtype
-        dgamma, dbeta = map(it.own, statistics)
-        direct, level, tilt = (it.own(None) for _ in range(3))
-        kinds = [operand_extent(it.op.axis, it.x, value.type) for value in node.inputs[4:]]
+        norm = BoundNormalization(node, buffers)
+        columns, dtype = norm.columns, norm.dtype
+        dgamma, dbeta = map(norm.own, statistics)
+        direct, level, tilt = (norm.own(None) for _ in range(3))
+        kinds = [operand_extent(norm.op.axis, norm.x, value.type) for value in node.inputs[4:]]
         lines: tuple[str, ...] | list[str]
         lines, (flow, *_) = (), ("a0",)
         if isinstance(node.op, PrologueFused):
@@ -278,14 +278,14 @@ class GradientKernel(ByColumns):
                 "\n        ".join([f"const Index at = {columns.at};", *loads, *lines]),
                 [flow, f"{flow} * (load(x[at]) - mean[c])"], FLOWS.replace("NUMBER", str(dtype)),
                 [
-                    pointer("gamma", gamma), pointer("variance", variance), it.epsilon(),
+                    pointer("gamma", gamma), pointer("variance", variance), norm.epsilon(),
                     *(pointer(name, array, written=True) for name, array in results.items()),
                 ],
-                it.scratch.take, dtype, elements=columns.limit,
+                norm.scratch.take, dtype, elements=columns.limit,
             )
         ]  # fmt: skip
         if dx is not None:
             a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
             formula = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
-            calls.append(bound((lines, (formula,)), [*extras, x, *it.broadcast(mean, direct, level, tilt)], [dx]))
+            calls.append(bound((lines, (formula,)), [*extras, x, *norm.broadcast(mean, direct, level, tilt)], [dx]))
         return chain(calls)

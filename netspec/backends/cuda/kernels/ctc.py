@@ -88,7 +88,7 @@ class CTCKernel(Kernel):
         (batch, steps, _), size = node.inputs[0].shape, node.inputs[1].shape[1]
         return batch * sum(self.rows(steps)) * (2 * size + 1) * node.inputs[0].dtype.itemsize
 
-    def bound(self, rest: str, node: Node, buffers: Buffers) -> Thunk:
+    def bound(self, rest_of_source: str, node: Node, buffers: Buffers) -> Thunk:
         """The call of the forward pass, or of both passes."""
         op, dtype, (y,) = node.op, node.inputs[0].dtype, buffers.outputs
         assert isinstance(op, CTCBase)
@@ -99,7 +99,7 @@ class CTCKernel(Kernel):
         space = buffers.workspace[: self.workspace(node, buffers.layouts)].view(str(dtype))
         names = ("log_prob", "label", "frames", "lengths", "dy")[: len(buffers.inputs)]
         parameters = [
-            *(pointer(*pair) for pair in zip(names, buffers.inputs, strict=True)),
+            *(pointer(*name_and_array) for name_and_array in zip(names, buffers.inputs, strict=True)),
             pointer("space", space, written=True), pointer("y", y, written=True),
             *sizes(
                 max(space.size, batch * steps * count), batch=batch, steps=steps, count=count, size=size, width=width,
@@ -107,7 +107,7 @@ class CTCKernel(Kernel):
             ),
         ]  # fmt: skip
         words = {
-            "REST": rest, "NUMBER": str(dtype), "NEVER": c_number(LOG_ZERO, dtype),
+            "REST": rest_of_source, "NUMBER": str(dtype), "NEVER": c_number(LOG_ZERO, dtype),
             "IMPOSSIBLE": c_number(LOG_ZERO_BOUND, dtype),
         }  # fmt: skip
         text = FORWARD

@@ -141,8 +141,8 @@ def _by_fours(
     read = {k: "once" if not any(loops.steps[k]) else "four" if loops.steps[k][-1] else "one" for k in range(operands)}
     offsets = ElementOffsets.of(loops, AT_ONCE)
 
-    def loads(how: str, text: str) -> list[str]:
-        named = (k for k in range(operands) if read[k] == how)
+    def loads(access: str, text: str) -> list[str]:
+        named = (k for k in range(operands) if read[k] == access)
         return [text.format(value=value_type(arrays[k]), four=kinds[k], k=k, at=offsets.at[k]) for k in named]
 
     body = [

@@ -77,11 +77,11 @@ class OneBitColumns:
         rows = prod(shape) // columns
         return cls(columns, rows, rows, 1)
 
-    def found(self, x: Any, others: Sequence[KernelParameter], how: dict[str, str], finish: str) -> Thunk:
-        """A call that computes two means for each column, as defined by `how`, and runs the code `then`."""
+    def found(self, x: Any, others: Sequence[KernelParameter], replacements: dict[str, str], finish: str) -> Thunk:
+        """A call that computes two means for each column, as defined by `replacements`, and runs the code `then`."""
         wide = WARP if self.across == 1 else 1
         blocks = -(-self.columns // wide)
-        words = {**how, "THEN": finish, "TYPE": stored_type(x), "WIDE": str(wide), "THREADS": str(THREADS)}
+        words = {**replacements, "THEN": finish, "TYPE": stored_type(x), "WIDE": str(wide), "THREADS": str(THREADS)}
         body = OVER_COLUMNS
         for word, meaning in words.items():
             body = body.replace(word, meaning)
@@ -100,8 +100,8 @@ class OneBitKernel(Kernel):
     """The means of each column, then its elements again."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x,), (q, rest) = buffers.inputs, buffers.outputs
-        written = {"q": (q, "kept"), "rest": (rest, "one - kept")}
+        (x,), (q, residual) = buffers.inputs, buffers.outputs
+        written = {"q": (q, "kept"), "rest": (residual, "one - kept")}
         read = {name: array for name, array in written.items() if array[0] is not None}
         others = [pointer(name, array, written=True) for name, (array, _) in read.items()]
         write = " ".join(f"{name}[c * across + r * along] = {code};" for name, (_, code) in read.items())

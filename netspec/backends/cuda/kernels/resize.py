@@ -125,7 +125,7 @@ class ResizePasses(Kernel):
         if not stages:
             return copy(x, y)
         results = [*arrays[1:], y]
-        return chain([stage.bind(*pair) for stage, *pair in zip(stages, arrays, results, strict=True)])
+        return chain([stage.bind(*operands) for stage, *operands in zip(stages, arrays, results, strict=True)])
 
 
 @kernel(Resize, backend="cuda", rank=5)

@@ -159,13 +159,13 @@ class BoundNormalization:
         """Like `spread`, for the operands of the fused elementwise ops."""
         vectors = [extra for extra, kind in zip(self.extras, self.kinds, strict=True) if kind is OperandExtent.CHANNEL]
         repeated, calls = self.spread(*vectors)
-        rest = iter(repeated)
+        remaining = iter(repeated)
         broadcast = []
         for extra, kind in zip(self.extras, self.kinds, strict=True):
             if kind is OperandExtent.WHOLE:
                 broadcast.append(self.grid.view(extra))
             else:
-                broadcast.append(next(rest) if kind is OperandExtent.CHANNEL else extra.reshape(()))
+                broadcast.append(next(remaining) if kind is OperandExtent.CHANNEL else extra.reshape(()))
         return broadcast, calls
 
 
@@ -179,15 +179,15 @@ class InferenceKernel(GridKernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
-        it = BoundNormalization(node, buffers, 5)
-        scale, dtype = it.own(None), it.dtype
-        lines = (f"t = a0 / sqrt_{dtype}(a1 + {dtype}({it.op.epsilon!r}))",)
-        vectors, repeated = it.spread(mean, scale, beta)
-        operands = [it.grid.view(x), *vectors]
+        norm = BoundNormalization(node, buffers, 5)
+        scale, dtype = norm.own(None), norm.dtype
+        lines = (f"t = a0 / sqrt_{dtype}(a1 + {dtype}({norm.op.epsilon!r}))",)
+        vectors, repeated = norm.spread(mean, scale, beta)
+        operands = [norm.grid.view(x), *vectors]
         return chain([
             bound((lines, ("t",)), [gamma, variance], [scale]),
             *repeated,
-            bound(((), (NORMALIZED.format(1, 2, 3),)), operands, [it.grid.view(y)]),
+            bound(((), (NORMALIZED.format(1, 2, 3),)), operands, [norm.grid.view(y)]),
         ])  # fmt: skip
 
 
@@ -201,11 +201,11 @@ class TrainingKernel(GridKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, beta = buffers.inputs[:3]
         y, *statistics = buffers.outputs
-        it = BoundNormalization(node, buffers, 3)
-        grid, dtype = it.grid, it.dtype
-        means, squares = it.parts()
-        mean, variance = map(it.own, statistics)
-        scale = it.own(None)
+        norm = BoundNormalization(node, buffers, 3)
+        grid, dtype = norm.grid, norm.dtype
+        means, squares = norm.parts()
+        mean, variance = map(norm.own, statistics)
+        scale = norm.own(None)
         element, zero = Pointer(dtype), ConstArg(0.0, dtype)
         body = moments_of_planes if grid.inner > 1 else moments_of_rows
         read = (pointer_to(x, dtype), *(element,) * 2, zero, *(Size(),) * 4, Number(dtype))
@@ -219,16 +219,16 @@ class TrainingKernel(GridKernel):
             pieces.bind(grid.units, 2 * x.size, x, means, squares, *grid.sizes(), float(part)),
             native.of_function(moments, kinds).bind(
                 grid.channels, 4 * grid.parts * grid.channels, means, squares, gamma, mean, variance, scale,
-                it.op.epsilon, grid.parts, grid.channels, grid.rows * grid.inner, part, grid.fold,
+                norm.op.epsilon, grid.parts, grid.channels, grid.rows * grid.inner, part, grid.fold,
             ),
         ]  # fmt: skip
         if y is not None:
-            extras, others = it.fused_operands()
-            vectors, repeated = it.spread(mean, scale, beta)
+            extras, others = norm.fused_operands()
+            vectors, repeated = norm.spread(mean, scale, beta)
             first = len(extras) + 1
             lines, names = AS_IT_IS
             if isinstance(node.op, EpilogueFused):
-                lines, names = scalar_code(node.op.epilogue(len(extras)), dtype, *it.dtypes)
+                lines, names = scalar_code(node.op.epilogue(len(extras)), dtype, *norm.dtypes)
             formula = f"a0 = {NORMALIZED.format(first, first + 1, first + 2)}"
             operands = [grid.view(x), *extras, *vectors]
             calls += [*repeated, *others, bound(((formula, *lines), names), operands, [grid.view(y)])]
@@ -245,16 +245,16 @@ class GradientKernel(GridKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, mean, variance = buffers.inputs[:4]
         dx, *statistics = buffers.outputs
-        it = BoundNormalization(node, buffers, 4)
-        grid, dtype = it.grid, it.dtype
-        offsets, slopes = it.parts()
-        dgamma, dbeta = map(it.own, statistics)
-        direct, level, tilt = (it.own(None) for _ in range(3))
-        (middle,), repeated = it.spread(mean)
-        extras, others = it.fused_operands()
+        norm = BoundNormalization(node, buffers, 4)
+        grid, dtype = norm.grid, norm.dtype
+        offsets, slopes = norm.parts()
+        dgamma, dbeta = map(norm.own, statistics)
+        direct, level, tilt = (norm.own(None) for _ in range(3))
+        (middle,), repeated = norm.spread(mean)
+        extras, others = norm.fused_operands()
         lines, (flow, *_) = AS_IT_IS
         if isinstance(node.op, PrologueFused):
-            lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *it.dtypes)
+            lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *norm.dtypes)
         zero, one = ConstArg(0.0, dtype), ConstArg(1.0, dtype)
         kinds = (
             *(Pointer(dtype),) * 9,
@@ -267,16 +267,16 @@ class GradientKernel(GridKernel):
         calls = [
             *repeated,
             *others,
-            flowing(it, (x, *extras), lines, flow).bind(
+            flowing(norm, (x, *extras), lines, flow).bind(
                 grid.units, 2 * x.size, x, middle, offsets, slopes, *grid.sizes(), *extras
             ),
             native.of_function(flows, kinds).bind(
-                grid.channels, 4 * grid.parts * grid.channels, offsets, slopes, gamma, variance, dgamma, dbeta,
-                direct, level, tilt, it.op.epsilon, 1 / (grid.rows * grid.inner * grid.fold), grid.parts, grid.channels,
+                grid.channels, 4 * grid.parts * grid.channels, offsets, slopes, gamma, variance, dgamma, dbeta, direct,
+                level, tilt, norm.op.epsilon, 1 / (grid.rows * grid.inner * grid.fold), grid.parts, grid.channels,
             ),
         ]  # fmt: skip
         if dx is not None:
-            factors, repeated = it.spread(direct, level, tilt)
+            factors, repeated = norm.spread(direct, level, tilt)
             a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
             formula = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
             operands = [*extras, grid.view(x), middle, *factors]
@@ -284,26 +284,27 @@ class GradientKernel(GridKernel):
         return chain(calls)
 
 
-def flowing(it: BoundNormalization, arrays: Sequence[Any], lines: Sequence[str], flow: str) -> native.CompiledKernel:
+def flowing(bound: BoundNormalization, arrays: Sequence[Any], lines: Sequence[str], flow: str) -> native.CompiledKernel:
     """The sums of dy, which `lines` compute as `flow` from the operands of the prologue.
 
     `arrays` are x and those operands.
     """
     loads = [
         f"a{k} = arrays[{k}][{kind.value}]{' != 0' if dtype == DType.BOOL else ''}"
-        for k, (kind, dtype) in enumerate(zip(it.kinds, it.dtypes, strict=True))
+        for k, (kind, dtype) in enumerate(zip(bound.kinds, bound.dtypes, strict=True))
         if kind is not None
     ]
-    sums = flows_of_planes if it.grid.inner > 1 else flows_of_rows
+    sums = flows_of_planes if bound.grid.inner > 1 else flows_of_rows
     pointers = ", ".join(f"p{k}" for k in range(len(loads)))
     text = FLOWING.format(
-        lines="\n    ".join([*loads, *lines]), flow=flow, sums=sums.__name__, pointers=pointers, zero=f"{it.dtype}(0)",
+        lines="\n    ".join([*loads, *lines]), flow=flow, sums=sums.__name__, pointers=pointers,
+        zero=f"{bound.dtype}(0)",
         module=sums.__module__,
         inlined=native.compiled("flow", name="flow") + "\n"
         + native.compiled(sums.__name__, native.REASSOCIATE, "sums"),
     )  # fmt: skip
-    large, *others = map(pointer_to, arrays, (it.dtype, *it.dtypes))
-    arguments = (large, *(Pointer(it.dtype),) * 3, *(Size(),) * 4, *others)
+    large, *others = map(pointer_to, arrays, (bound.dtype, *bound.dtypes))
+    arguments = (large, *(Pointer(bound.dtype),) * 3, *(Size(),) * 4, *others)
     return native.of_source(text, arguments, flags=native.REASSOCIATE, modules=(sums.__module__,))
 
 

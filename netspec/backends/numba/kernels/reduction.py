@@ -33,9 +33,9 @@ def sum_rows(
 ) -> None:  # fmt: skip
     """y[k0, r0 · pieces + p, k1] = factor · Σ of piece p of x[k0, r0, k1, :]."""
     for unit in range(first, last):
-        p, rest = unit % pieces, unit // pieces
-        k1, rest = rest % kept1, rest // kept1
-        r0, k0 = rest % outer, rest // outer
+        p, remaining = unit % pieces, unit // pieces
+        k1, remaining = remaining % kept1, remaining // kept1
+        r0, k0 = remaining % outer, remaining // outer
         start, stop = p * piece, min((p + 1) * piece, length)
         at = k0 * xk0 + r0 * xr0 + k1 * xk1
         total = x[at + start * xr1]
@@ -50,9 +50,9 @@ def max_rows(
 ) -> None:  # fmt: skip
     """Like `sum_rows`, for the elements that are largest when multiplied by `factor`; NaN is greater than all."""
     for unit in range(first, last):
-        p, rest = unit % pieces, unit // pieces
-        k1, rest = rest % kept1, rest // kept1
-        r0, k0 = rest % outer, rest // outer
+        p, remaining = unit % pieces, unit // pieces
+        k1, remaining = remaining % kept1, remaining // kept1
+        r0, k0 = remaining % outer, remaining // outer
         start, stop = p * piece, min((p + 1) * piece, length)
         at = k0 * xk0 + r0 * xr0 + k1 * xk1
         best = x[at + start * xr1]
@@ -69,8 +69,8 @@ def sum_columns(
     """y[k0, p, k1] = factor · Σ of x[k0, r0, k1] over the r0 in piece p, a block of k1 at a time."""
     blocks = (kept1 + block - 1) // block
     for unit in range(first, last):
-        left, rest = unit % blocks * block, unit // blocks
-        p, k0 = rest % pieces, rest // pieces
+        left, remaining = unit % blocks * block, unit // blocks
+        p, k0 = remaining % pieces, remaining // pieces
         right = min(left + block, kept1)
         to = k0 * yk0 + p * yp
         start, stop = p * piece, min((p + 1) * piece, length)
@@ -81,8 +81,8 @@ def sum_columns(
             a = k0 * xk0 + r * xr0
             b = a + 2 * xr0
             for k in range(left, right):
-                pair, other = x[a + k * xk1] + x[a + xr0 + k * xk1], x[b + k * xk1] + x[b + xr0 + k * xk1]
-                y[to + k * yk1] += pair + other
+                first_sum, other = x[a + k * xk1] + x[a + xr0 + k * xk1], x[b + k * xk1] + x[b + xr0 + k * xk1]
+                y[to + k * yk1] += first_sum + other
         for r in range(even, stop):
             a = k0 * xk0 + r * xr0
             for k in range(left, right):
@@ -98,8 +98,8 @@ def max_columns(
     """Like `sum_columns`, for the elements that are largest when multiplied by `factor`; NaN is greater than all."""
     blocks = (kept1 + block - 1) // block
     for unit in range(first, last):
-        left, rest = unit % blocks * block, unit // blocks
-        p, k0 = rest % pieces, rest // pieces
+        left, remaining = unit % blocks * block, unit // blocks
+        p, k0 = remaining % pieces, remaining // pieces
         right = min(left + block, kept1)
         to = k0 * yk0 + p * yp
         for r in range(p * piece, min((p + 1) * piece, length)):

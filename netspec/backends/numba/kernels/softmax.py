@@ -72,9 +72,9 @@ def log_softmax(
         total = zero
         for c in range(count):
             total = add(total, exp(x[a + c * xc] - most))
-        rest = log(total)
+        log_total = log(total)
         for c in range(count):
-            y[b + c * yc] = (x[a + c * xc] - most) - rest
+            y[b + c * yc] = (x[a + c * xc] - most) - log_total
 
 
 def sparsemax(
@@ -120,12 +120,12 @@ def cross_entropy(
         total = zero
         for c in range(count):
             total = add(total, exp(x[a + c * xc] - most))
-        rest = log(total)
+        log_total = log(total)
         if keep:
             for c in range(count):
-                y[b + c * yc] = (x[a + c * xc] - most) - rest
+                y[b + c * yc] = (x[a + c * xc] - most) - log_total
         right = label[i * l0 + j * l1]
-        loss[i * s0 + j * s1] = rest - (x[a + right * xc] - most) if 0 <= right < count else zero
+        loss[i * s0 + j * s1] = log_total - (x[a + right * xc] - most) if 0 <= right < count else zero
 
 
 def arg_max(

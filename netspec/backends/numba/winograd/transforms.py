@@ -168,7 +168,7 @@ def _mirrored(row: Sequence[float], other: Sequence[float]) -> bool:
 def _sum(builder: Any, row: Sequence[float], x: dict[int, Any]) -> Any:
     """Σ row[k] · x[k]"""
     terms = [(factor, x[index]) for index, factor in enumerate(row) if factor]
-    terms.sort(key=lambda pair: pair[0] != 1.0)
+    terms.sort(key=lambda term: term[0] != 1.0)
     (factor, total), *rest = terms
     if factor != 1.0:
         total = builder.fmul(_constant(factor), total)

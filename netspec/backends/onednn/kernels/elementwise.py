@@ -79,7 +79,9 @@ def broadcast(op: Op, types: Sequence[TensorType], layouts: LayoutSignature) -> 
     assert isinstance(y, TensorType)
     kinds, lies = (y, *types), (*layouts.outputs, *layouts.inputs)
     steps = [_aligned(kind, layout.strides(kind), y.rank) for kind, layout in zip(kinds, lies, strict=True)]
-    to, *operands = _descs(y.shape, steps, [data_type(*pair) for pair in zip(kinds, lies, strict=True)])
+    to, *operands = _descs(
+        y.shape, steps, [data_type(*kind_and_layout) for kind_and_layout in zip(kinds, lies, strict=True)]
+    )
     return [*(Operand(index, described) for index, described in enumerate(operands)), Operand(0, to, output=True)]
 
 

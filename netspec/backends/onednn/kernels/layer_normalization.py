@@ -57,10 +57,10 @@ class OverRowsKernel(OneDnnKernel):
         assert isinstance(op, (LayerNormalization, LayerNormalizationGrad))
         lies, statistics = _rows(op, x, layout)
         vector = MemoryDesc.strided(engine(), (op.row_length(x.shape),))
-        known = {Arg.MEAN: statistics, Arg.VARIANCE: statistics}
-        known |= dict.fromkeys((Arg.SCALE, Arg.SHIFT, Arg.DIFF_SCALE, Arg.DIFF_SHIFT), vector)
+        by_argument = {Arg.MEAN: statistics, Arg.VARIANCE: statistics}
+        by_argument |= dict.fromkeys((Arg.SCALE, Arg.SHIFT, Arg.DIFF_SCALE, Arg.DIFF_SHIFT), vector)
         operands: dict[int, Operand] = {
-            argument: Operand(index, known.get(argument, lies), output=output)
+            argument: Operand(index, by_argument.get(argument, lies), output=output)
             for output, arguments in ((False, self.inputs), (True, self.outputs))
             for index, argument in enumerate(arguments)
         }

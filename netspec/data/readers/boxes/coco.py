@@ -68,11 +68,13 @@ def _categories(path: Path, entries: list[Any], findings: Findings) -> dict[int,
     names: dict[int, str] = {}
     for index, entry in enumerate(entries):
         key, name = _id_of(entry), checked_text(entry.get("name")) if isinstance(entry, dict) else None
-        place = f"{path.name}: categories[{index}]"
+        position = f"{path.name}: categories[{index}]"
         if key is None or name is None:
-            findings.add("a category is incomplete", "an integer `id` and a `name`", place)
+            findings.add("a category is incomplete", "an integer `id` and a `name`", position)
         elif key in names or name in names.values():
-            findings.add("a category is declared twice", "each id and each name once", f"{name} (id {key}) in {place}")
+            findings.add(
+                "a category is declared twice", "each id and each name once", f"{name} (id {key}) in {position}"
+            )
         else:
             names[key] = name
     return names
@@ -83,13 +85,13 @@ def _images(path: Path, entries: list[Any], folder: Path, findings: Findings) ->
     by_id: dict[int, tuple[int, AnnotatedImage]] = {}
     for index, entry in enumerate(entries):
         key, name = _id_of(entry), checked_text(entry.get("file_name")) if isinstance(entry, dict) else None
-        place = f"{path.name}: images[{index}]"
+        position = f"{path.name}: images[{index}]"
         if key is None or name is None:
-            findings.add("an image is incomplete", "an integer `id` and a `file_name`", place)
+            findings.add("an image is incomplete", "an integer `id` and a `file_name`", position)
         elif key in by_id:
-            findings.add("an image id is used twice", "each id once", f"id {key} in {place}")
+            findings.add("an image id is used twice", "each id once", f"id {key} in {position}")
         else:
-            by_id[key] = len(by_id), AnnotatedImage(folder / name, f"{place} (id {key})")
+            by_id[key] = len(by_id), AnnotatedImage(folder / name, f"{position} (id {key})")
     return by_id
 
 
@@ -104,22 +106,22 @@ def _add_box(
 ) -> None:  # fmt: skip
     """Add a box to its image, or a problem."""
     entry = entry if isinstance(entry, dict) else {}
-    place = f"{path.name}: annotations[{index}] (id {entry.get('id')})"
+    position = f"{path.name}: annotations[{index}] (id {entry.get('id')})"
     box = checked_numbers(entry.get("bbox"), 4)
     indexed_image = by_id.get(entry["image_id"]) if isinstance(entry.get("image_id"), int) else None
     if indexed_image is None:
         findings.add("an annotation belongs to no image", "an `image_id` of `images`",
-                     f"{entry.get('image_id')} at {place}")  # fmt: skip
+                     f"{entry.get('image_id')} at {position}")  # fmt: skip
         return
     row, image = indexed_image
     name = names.get(entry["category_id"]) if isinstance(entry.get("category_id"), int) else None
     if name is None:
         findings.add("an annotation has an unknown category", "a `category_id` of `categories`",
-                     f"{entry.get('category_id')} at {place}", image=row)  # fmt: skip
+                     f"{entry.get('category_id')} at {position}", image=row)  # fmt: skip
     elif box is None:
         findings.add("an annotation has no valid `bbox`", "[left, top, width, height] in pixels",
-                     f"{entry.get('bbox')} at {place}", image=row)  # fmt: skip
+                     f"{entry.get('bbox')} at {position}", image=row)  # fmt: skip
     else:
         left, top, width, height = box
         corners = (left, top, left + width, top + height)
-        image.boxes.append(AnnotatedBox(name, corners, place, entry.get("iscrowd") == 1))
+        image.boxes.append(AnnotatedBox(name, corners, position, entry.get("iscrowd") == 1))

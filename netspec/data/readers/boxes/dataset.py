@@ -63,8 +63,8 @@ def boxed_images(
     classes = class_names(annotations, declared, trained)
     arrays = box_arrays(annotations, classes, max_boxes, findings)
     findings.refuse(skip=skip)
-    kept = [index for index in range(len(annotations.images)) if index not in findings.images]
-    images = [annotations.images[index] for index in kept]
+    intact = [index for index in range(len(annotations.images)) if index not in findings.images]
+    images = [annotations.images[index] for index in intact]
     if not images:
         raise InputError(
             "the annotations have no image", expected="annotations of one or more images",
@@ -75,5 +75,5 @@ def boxed_images(
         IMAGES, [image.file for image in images], None, classes, [image.place for image in images],
         list(findings.images.values()),
     )  # fmt: skip
-    rows = np.array(kept)
+    rows = np.array(intact)
     return listing, BoxArrays(arrays.boxes[rows], arrays.labels[rows], arrays.crowd[rows])

@@ -108,17 +108,17 @@ def _image_of(file: Path, root: Element, folder: Path) -> Path:
 
 def _add_box(file: Path, element: Element, image: AnnotatedImage, index: int, findings: Findings) -> None:
     """Add a box to its image, or a problem."""
-    place = f"{file.name}:{element.line}"
+    position = f"{file.name}:{element.line}"
     bounds = element.child("bndbox")
     name, texts = element.content("name"), [] if bounds is None else [bounds.content(tag) for tag in CORNERS]
     try:
         left, top, right, bottom = map(float, texts)
     except ValueError:
         expected = "`bndbox` with the numbers xmin, ymin, xmax, ymax"
-        findings.add("an object has no valid box", expected, f"{texts or 'no `bndbox`'} at {place}", image=index)
+        findings.add("an object has no valid box", expected, f"{texts or 'no `bndbox`'} at {position}", image=index)
         return
     if not name:
-        findings.add("an object has no name", "the name of its class", place, image=index)
+        findings.add("an object has no name", "the name of its class", position, image=index)
         return
     corners = (left - 1, top - 1, right, bottom)
-    image.boxes.append(AnnotatedBox(name, corners, place, element.content("difficult") == "1"))
+    image.boxes.append(AnnotatedBox(name, corners, position, element.content("difficult") == "1"))

@@ -41,7 +41,7 @@ def _add_boxes(file: Path, image: AnnotatedImage, index: int, names: Sequence[st
     """Add the boxes of a text file to its image, or problems. Returns the highest class number."""
     highest = -1
     for number, line in enumerate(_text(file).splitlines(), 1):
-        cells, place = line.split(), f"{file.name}:{number}"
+        cells, position = line.split(), f"{file.name}:{number}"
         if not cells:
             continue
         try:
@@ -49,15 +49,15 @@ def _add_boxes(file: Path, image: AnnotatedImage, index: int, names: Sequence[st
         except ValueError:
             hint = "lines with more numbers are outlines, not boxes" if len(cells) > 5 else None
             expected = "5 numbers: class, center x, center y, width, height"
-            findings.add("a line is not a box", expected, f"`{line[:80]}` at {place}", image=index, hint=hint)
+            findings.add("a line is not a box", expected, f"`{line[:80]}` at {position}", image=index, hint=hint)
             continue
         if label < 0 or (names is not None and label >= len(names)):
             expected = "a number ≥ 0" if names is None else f"0 to {len(names) - 1}, for {len(names)} names"
-            findings.add("a class number is out of range", expected, f"{label} at {place}", image=index)
+            findings.add("a class number is out of range", expected, f"{label} at {position}", image=index)
             continue
         highest = max(highest, label)
         corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        image.boxes.append(AnnotatedBox(str(label) if names is None else names[label], corners, place))
+        image.boxes.append(AnnotatedBox(str(label) if names is None else names[label], corners, position))
     return highest
 
 
@@ -72,11 +72,11 @@ def _text(path: Path) -> str:
 
 def find_names(folder: Path, top: Path) -> list[str] | None:
     """Return the names of the classes from a file in `folder` or above it, up to `top`; None without such a file."""
-    for place in (folder, *folder.parents):
+    for parent in (folder, *folder.parents):
         for name in NAME_FILES:
-            if (place / name).is_file():
-                return read_names(place / name)
-        if place == top or top not in place.parents:
+            if (parent / name).is_file():
+                return read_names(parent / name)
+        if parent == top or top not in parent.parents:
             break
     return None
 

@@ -39,18 +39,18 @@ def all_of(calls: Sequence[Thunk]) -> Thunk:
 
 def copying(sources: Sequence[Any], targets: Sequence[Any]) -> Thunk:
     """Return a call that copies arrays into others of the same shapes; floats are rounded."""
-    pairs = zip(sources, targets, strict=True)
-    return all_of([copy(source, target) for source, target in pairs if target.size])
+    copies = zip(sources, targets, strict=True)
+    return all_of([copy(source, target) for source, target in copies if target.size])
 
 
 def copies_to_outputs(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
     """Return a call that copies operands to the memory of their results, unless they share it."""
-    pairs = [
+    sources_and_targets = [
         (source, target)
         for source, target in zip(inputs, outputs, strict=True)
         if target is not None and address(target) != address(source)
     ]
-    return copying([source for source, _ in pairs], [target for _, target in pairs])
+    return copying([source for source, _ in sources_and_targets], [target for _, target in sources_and_targets])
 
 
 def join_call(first: Any, store: Thunk) -> Thunk:
@@ -68,8 +68,8 @@ class BucketBuffer:
             self.starts.append(self.starts[-1] + align_up(array.nbytes) // array.itemsize)
         self.size = self.starts[-2] + arrays[-1].size
         self.dtype = str(arrays[0].dtype)
-        pairs = pairwise(arrays)
-        if all(address(after) - address(before) == align_up(before.nbytes) for before, after in pairs):
+        neighbors = pairwise(arrays)
+        if all(address(after) - address(before) == align_up(before.nbytes) for before, after in neighbors):
             self.address = address(arrays[0])
             """Address of the buffer."""
             self.pack = self.unpack = all_of(())

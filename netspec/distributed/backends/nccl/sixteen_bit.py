@@ -28,15 +28,15 @@ class SixteenBitAllReduce:
         self._group = group
         dtype = numpy_type(DType(form))
         count, share = sum(array.size for array in arrays), -(-sum(array.size for array in arrays) // workers.size)
-        mine, theirs, gathered = (memory(share * workers.size, dtype) for _ in range(3))  # padding stays 0
+        sent, theirs, gathered = (memory(share * workers.size, dtype) for _ in range(3))  # padding stays 0
         part = memory(share, dtype)
-        self._arrays = mine, theirs, gathered, part
+        self._arrays = sent, theirs, gathered, part
         flat, ends = [array.reshape(-1) for array in arrays], [0]
         for values in flat:
             ends.append(ends[-1] + values.size)
         assert ends[-1] == count
         spans = list(pairwise(ends))
-        self.pack = copying(flat, [mine[start:end] for start, end in spans])
+        self.pack = copying(flat, [sent[start:end] for start, end in spans])
         """Round the arrays into the send buffer."""
         self.unpack = copying([gathered[start:end] for start, end in spans], flat)
         """Write the sums to the arrays."""
@@ -45,7 +45,7 @@ class SixteenBitAllReduce:
 
     def __call__(self, stream: int) -> None:
         """Enqueue the exchange on `stream`, the current stream."""
-        mine, theirs, gathered, part = self._arrays
-        self._group.all_to_all(address(mine), address(theirs), part.nbytes, stream)
+        sent, theirs, gathered, part = self._arrays
+        self._group.all_to_all(address(sent), address(theirs), part.nbytes, stream)
         self._add()
         self._group.all_gather(address(part), address(gathered), part.nbytes, stream)

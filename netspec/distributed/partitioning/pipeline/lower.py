@@ -91,17 +91,17 @@ class StageGraph:
         """Gradients of the parameters that are trained in this stage, by name."""
         self.returned = dict(zip(returned, nonzero[len(self.trained) :], strict=True))
         """Gradients that are sent back, by crossing."""
-        known = set(self.ahead)
-        self.behind = [node for node in topological_order(nonzero) if node not in known]
+        forward_nodes = set(self.ahead)
+        self.behind = [node for node in topological_order(nonzero) if node not in forward_nodes]
         """The nodes of backward."""
 
 
 _PART, _SENT = "part/", "sent/"
 
 
-def _placeholder(what: str, crossing: Crossing) -> Value:
+def _placeholder(prefix: str, crossing: Crossing) -> Value:
     with in_scope(crossing.value.node.scope):
-        return Input(f"${what}/{crossing.number}", crossing.value.type)()
+        return Input(f"${prefix}/{crossing.number}", crossing.value.type)()
 
 
 @dataclass(frozen=True)

@@ -87,16 +87,16 @@ def running_statistics(blobs: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def read_mean(path: str | Path) -> NDArray[Any]:
     """The mean image in a `.binaryproto` file, (channels, height, width). Raises `InputError`."""
-    what = "a mean image of Caffe's (.binaryproto)"
-    blob = read_binary(path, "BlobProto", what)
+    kind = "a mean image of Caffe's (.binaryproto)"
+    blob = read_binary(path, "BlobProto", kind)
     try:
         array = blob_array(blob)
     except BadBlob as error:
-        raise InputError(f"{path} is not {what}", expected=what, got=str(error)) from None
+        raise InputError(f"{path} is not {kind}", expected=kind, got=str(error)) from None
     if array.ndim == 4 and array.shape[0] == 1:
         array = array[0]
     if array.ndim != 3 or not array.size:
-        raise InputError(f"{path} is not {what}", expected="channels, height and width", got=f"{list(array.shape)}")
+        raise InputError(f"{path} is not {kind}", expected="channels, height and width", got=f"{list(array.shape)}")
     return array
 
 

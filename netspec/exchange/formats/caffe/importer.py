@@ -218,26 +218,29 @@ class CaffeImporter:
 
     def _declare(self, ref: ValueRef, node: CaffeNode, index: int, like: tuple[int, ...] | None) -> None:
         """Add an input of the net for a blob that is read for the first time."""
-        known = self.inputs[ref.blob]
-        shape = known.shape if known.shape is not None else like
+        input_of_net = self.inputs[ref.blob]
+        shape = input_of_net.shape if input_of_net.shape is not None else like
         if shape is None or min(shape, default=1) < 1:
             got = "nothing" if shape is None else f"{list(shape)}"
             hint = f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say"
-            if self.weights_file and known.layer.location() is None:  # weights, with the net that was trained
+            if self.weights_file and input_of_net.layer.location() is None:  # weights, with the net that was trained
                 net_command = command("import", likely_net_file(self.weights_file), "--weights", self.weights_file)
                 hint = f"import the net that has it, `{net_command}`; or {hint}"
             problem = Problem(
-                f"the shape of the input `{ref.blob}` is not in the file", known.layer.location(), got=got, hint=hint
+                f"the shape of the input `{ref.blob}` is not in the file",
+                input_of_net.layer.location(),
+                got=got,
+                hint=hint,
             )
             if problem not in self.problems:
                 self.problems.append(problem)
             raise SkippedLayer
-        if known.note:
-            self.note(f"`{ref.blob}` {known.note}")
+        if input_of_net.note:
+            self.note(f"`{ref.blob}` {input_of_net.note}")
         name = clean(ref.blob)
-        kind = TensorType((BATCH, *shape), DType.INT32 if known.is_integer else DType.FLOAT32)
+        kind = TensorType((BATCH, *shape), DType.INT32 if input_of_net.is_integer else DType.FLOAT32)
         self.values[ref] = NetValue(name, self.builder.input(name, kind))
-        self.draft.inputs[name] = as_field(known, shape)
+        self.draft.inputs[name] = as_field(input_of_net, shape)
 
     def is_parameter(self, node: CaffeNode, index: int) -> bool:
         """Whether an input is the output of a layer Parameter."""
@@ -324,8 +327,8 @@ class CaffeImporter:
                 layer.arrays[key] = self._fitted(f"{name}/{key}", array)
         several = spec.output_names() if isinstance(results, tuple) else ()
         if several:
-            pairs = zip(several, results, strict=True)
-            return [NetValue(f"{name}.{output}", value, layer, node) for output, value in pairs]
+            values = zip(several, results, strict=True)
+            return [NetValue(f"{name}.{output}", value, layer, node) for output, value in values]
         return [NetValue(name, results[0] if isinstance(results, tuple) else results, layer, node)]
 
     def add(

@@ -54,9 +54,9 @@ def known_inputs(
             numbered = integer_inputs.get(top, False) or (shape == () and node.type in LABELLED)
             if numbered and shape is not None and set(shape) == {1}:
                 shape = ()  # a scalar, which has four axes in old files
-            known = KnownInput(shapes.get(top, shape), node.layer, numbered, "" if top in shapes else note)
+            known_input = KnownInput(shapes.get(top, shape), node.layer, numbered, "" if top in shapes else note)
             if top not in inputs or inputs[top].shape is None:
-                inputs[top] = known
+                inputs[top] = known_input
     return inputs
 
 
@@ -151,9 +151,9 @@ def _integer_inputs(wired: CaffeGraph) -> dict[str, bool]:
     return {ref.blob: uses(ref) == {"class"} for ref in inputs}
 
 
-def as_field(known: KnownInput, shape: tuple[int, ...]) -> dict[str, Any]:
+def as_field(known_input: KnownInput, shape: tuple[int, ...]) -> dict[str, Any]:
     """The input as a net file declares it."""
-    return {"shape": list(shape)} | ({"dtype": "int32"} if known.is_integer else {})
+    return {"shape": list(shape)} | ({"dtype": "int32"} if known_input.is_integer else {})
 
 
 def likely_net_file(weights: str) -> Path:

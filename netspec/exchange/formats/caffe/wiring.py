@@ -61,10 +61,11 @@ def stages_of(layers: Sequence[Message]) -> frozenset[str]:
 
 def unknown_stages(stages: Sequence[str], layers: Sequence[Message]) -> list[Problem]:
     """Problems of requested stages that no layer mentions."""
-    known = stages_of(layers)
+    known_stages = stages_of(layers)
+    expected = listing(sorted(known_stages)) if known_stages else "no stage"
     return [
-        Problem(f"no layer mentions the stage `{stage}`", expected=listing(sorted(known)) if known else "no stage")
-        for stage in stages if stage not in known
+        Problem(f"no layer mentions the stage `{stage}`", expected=expected)
+        for stage in stages if stage not in known_stages
     ]  # fmt: skip
 
 
@@ -146,7 +147,9 @@ def wire(layers: Sequence[Message], states: Sequence[NetState]) -> CaffeGraph:
     return graph
 
 
-def cut(wired: CaffeGraph, names: Sequence[str], what: str) -> tuple[list[ValueRef], list[tuple[CaffeNode, list[str]]]]:
+def cut(
+    wired: CaffeGraph, names: Sequence[str], subject: str
+) -> tuple[list[ValueRef], list[tuple[CaffeNode, list[str]]]]:
     """Cut a net at named blobs or layers: keep the layers that these depend on, and losses and metrics of kept layers.
 
     A blob's name means the value of the last layer that writes it, a layer's name all its outputs. Layers whose weights
@@ -156,8 +159,8 @@ def cut(wired: CaffeGraph, names: Sequence[str], what: str) -> tuple[list[ValueR
     making = [node for node in wired.nodes if node.type not in SINKS]
     written = [[ValueRef(node.key, index, top) for index, top in enumerate(node.layer["top"])] for node in making]
     tops = {ref.blob: [ref] for refs in written for ref in refs}
-    known = {node.name: refs for node, refs in zip(making, written, strict=True) if refs} | tops
-    kept_values = [ref for refs in lookup(names, known, what) for ref in refs]
+    values_by_name = {node.name: refs for node, refs in zip(making, written, strict=True) if refs} | tops
+    kept_values = [ref for refs in lookup(names, values_by_name, subject) for ref in refs]
     needed = {
         node.key
         for node in needed_steps(
@@ -199,20 +202,20 @@ def _one_form(layers: Sequence[Message], state: NetState, graph: CaffeGraph, by_
         name_and_type = layer["name"], layer["type"]
         counts[name_and_type] = counts.get(name_and_type, 0) + 1
         key = (*name_and_type, counts[name_and_type])
-        known = by_key.get(key)
+        existing = by_key.get(key)
         is_data = layer["type"] in DATA_LAYERS
-        bottoms = _bottoms(layer, blobs, graph.problems, reported=known is not None)
+        bottoms = _bottoms(layer, blobs, graph.problems, reported=existing is not None)
         if is_data:
             same = [data_node for data_node in graph.data if data_node.layer is layer]
             if same:
                 same[0].phases.add(state.phase)
             else:
                 graph.data.append(CaffeNode(layer, bottoms, {state.phase}, key))
-        elif known is None:
+        elif existing is None:
             by_key[key] = CaffeNode(layer, bottoms, {state.phase}, key)
             graph.nodes.append(by_key[key])
         else:
-            _join(known, layer, bottoms, state, graph.problems)
+            _join(existing, layer, bottoms, state, graph.problems)
         for index, top in enumerate(layer["top"]):
             if top in written and top not in layer["bottom"]:
                 graph.problems.append(
@@ -300,20 +303,20 @@ def sequences(wired: CaffeGraph) -> CaffeSequences:
     """Find the layers that read or write a sequence: all their values are sequences."""
     keys: set[Key] = set()
     values: set[ValueRef] = set()
-    rest = list(wired.nodes)
-    while rest:
+    unvisited = list(wired.nodes)
+    while unvisited:
         remaining = []
-        for node in rest:
+        for node in unvisited:
             bottoms = node.bottoms[: OF_STEPS.get(node.type)]
-            own = {*bottoms}
+            connected = {*bottoms}
             if not last_step(node):
-                own |= {ValueRef(node.key, index, top) for index, top in enumerate(node.layer["top"])}
-            if node.type in OF_STEPS or own & values:
+                connected |= {ValueRef(node.key, index, top) for index, top in enumerate(node.layer["top"])}
+            if node.type in OF_STEPS or connected & values:
                 keys.add(node.key)
-                values |= own
+                values |= connected
             else:
                 remaining.append(node)
-        if len(remaining) == len(rest):
+        if len(remaining) == len(unvisited):
             break
-        rest = remaining
+        unvisited = remaining
     return CaffeSequences(frozenset(keys), frozenset(ref.blob for ref in values if ref.layer is None))

@@ -132,10 +132,10 @@ def keras_snake(name: str) -> str:
 
 def unique_names(names: Iterable[str]) -> Iterator[str]:
     """Names as Keras makes them unique in a container: `dense`, `dense_1`, …"""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name in names:
-        seen[name] = seen.get(name, -1) + 1
-        yield f"{name}_{seen[name]}" if seen[name] else name
+        counts[name] = counts.get(name, -1) + 1
+        yield f"{name}_{counts[name]}" if counts[name] else name
 
 
 def variables(layer: LayerFields, states: Iterable[str]) -> list[KerasVariable]:

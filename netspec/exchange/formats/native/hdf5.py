@@ -54,8 +54,8 @@ class CheckpointFile:
 
     def learned(self) -> dict[str, NDArray[Any]]:
         """The net's weights as it is evaluated: parameters and statistics, without the solver's slots."""
-        own = [name for name in self.states if self.roles[name] in LEARNED]
-        return {name: self.states[self.evaluated.get(name, name)] for name in own}
+        learned_names = [name for name in self.states if self.roles[name] in LEARNED]
+        return {name: self.states[self.evaluated.get(name, name)] for name in learned_names}
 
 
 def write_weights(
@@ -87,12 +87,12 @@ def write_checkpoint(
     progress: Mapping[str, Any],
     spec: str,
     evaluated: Mapping[str, str] = MappingProxyType({}),
-    own: Sequence[Mapping[str, NDArray[Any]]] = (),
+    worker_states: Sequence[Mapping[str, NDArray[Any]]] = (),
 ) -> None:
     """Write a checkpoint: `progress` is what JSON holds (step, epoch, seed, …), `spec` the run's resolved YAML.
 
-    `evaluated` says which states stand for parameters wherever the net is not trained, `own` which values of states
-    each further worker has, where they are others than the first one's.
+    `evaluated` maps parameters to the states that replace them when the net is not trained. `worker_states` has, for
+    each further worker, the states whose values differ from those of the first worker.
 
     Raises `RunError` if it cannot be written; an existing file at `path` is then unchanged.
     """
@@ -100,7 +100,11 @@ def write_checkpoint(
     if unknown:
         raise ValueError(f"states and roles differ: {sorted(unknown)}")
     step = progress.get("step")
-    others = {f"{WORKER}/{rank}/{name}": array for rank, states in enumerate(own, 1) for name, array in states.items()}
+    others = {
+        f"{WORKER}/{rank}/{name}": array
+        for rank, states in enumerate(worker_states, 1)
+        for name, array in states.items()
+    }
     standing = {"evaluated": dict(evaluated)} if evaluated else {}
     all_roles = {**roles, **dict.fromkeys(others, "worker")}
     write_file(
@@ -140,8 +144,8 @@ def _own(path: str | Path, content: Content, states: Mapping[str, NDArray[Any]])
     for label, array in content.arrays.items():
         if content.roles[label] == "worker":
             rank, _, name = label.removeprefix(f"{WORKER}/").partition("/")
-            known = name in states and states[name].shape == array.shape and states[name].dtype == array.dtype
-            if not (rank.isdecimal() and 1 <= int(rank) <= len(content.arrays) and known):
+            matches = name in states and states[name].shape == array.shape and states[name].dtype == array.dtype
+            if not (rank.isdecimal() and 1 <= int(rank) <= len(content.arrays) and matches):
                 raise InputError(f"{path} is refused: no worker has a state `{label}`"[:300])
             by_rank.setdefault(int(rank), {})[name] = array
     names = {frozenset(states) for states in by_rank.values()}

@@ -192,26 +192,26 @@ class Content:
     meta: dict[str, Any]
 
 
-def read_block(path: str | Path, what: str) -> HeaderBlock:
+def read_block(path: str | Path, expected: str) -> HeaderBlock:
     """The text block of a file; raises `InputError` unless it is one of netspec's own, of a version known here."""
-    with reading(path, what) as (file, size):
-        return _block(path, file, size, what)
+    with reading(path, expected) as (file, size):
+        return _block(path, file, size, expected)
 
 
-def verify_file(path: str | Path, what: str) -> HeaderBlock:
+def verify_file(path: str | Path, expected: str) -> HeaderBlock:
     """The text block of a file, after its checksum was verified."""
-    with reading(path, what) as (file, size):
-        block = _block(path, file, size, what)
+    with reading(path, expected) as (file, size):
+        block = _block(path, file, size, expected)
         _verify(path, file, block)
         return block
 
 
-def read_file(path: str | Path, what: str) -> Content:
+def read_file(path: str | Path, expected: str) -> Content:
     """Read the content of a file. Raises `InputError` with the problem."""
     path = Path(path)
-    block = verify_file(path, what)
-    with refuse_damage(path, what, DAMAGED):
-        content = _Reader(Hdf5File(str(path), path, what, trusted=block.sha256 in WRITTEN)).content()
+    block = verify_file(path, expected)
+    with refuse_damage(path, expected, DAMAGED):
+        content = _Reader(Hdf5File(str(path), path, expected, trusted=block.sha256 in WRITTEN)).content()
     if content.kind != block.kind or (block.step is not None and _step(content.meta) != block.step):
         raise InputError(f"{path} contradicts itself", expected=f"a {block.kind} file", got=f"a {content.kind} file")
     return content
@@ -222,23 +222,23 @@ def _step(meta: dict[str, Any]) -> object:
     return progress.get("step") if isinstance(progress, dict) else None
 
 
-def _block(path: str | Path, file: BufferedReader, size: int, what: str) -> HeaderBlock:
+def _block(path: str | Path, file: BufferedReader, size: int, expected: str) -> HeaderBlock:
     head = file.read(BLOCK_BYTES)
     block = HeaderBlock.parse(head)
     if block is None:
         if head.startswith(MAGIC):
             short = f"; the file has {size} bytes only" if size < BLOCK_BYTES else ""
-            raise InputError(f"{path} is damaged in its first lines{short}", expected=what, hint=DAMAGED)
+            raise InputError(f"{path} is damaged in its first lines{short}", expected=expected, hint=DAMAGED)
         of_onnx = "an ONNX model", "`netspec import` reads it"
         got, hint = of_onnx if is_onnx(head, Path(path)) else sniff(head)
-        raise InputError(f"{path} is not a file of netspec's own", expected=what, got=got, hint=hint)
+        raise InputError(f"{path} is not a file of netspec's own", expected=expected, got=got, hint=hint)
     if block.version > VERSION:
         raise InputError(
             f"{path} was written by a later netspec", expected=f"format version {VERSION} or lower",
             got=f"version {block.version}", hint="upgrade netspec",
         )  # fmt: skip
     if block.kind not in ("weights", "checkpoint") or block.version < 1:
-        raise InputError(f"{path} is of an unknown kind", expected=what, got=f"{block.kind} {block.version}")
+        raise InputError(f"{path} is of an unknown kind", expected=expected, got=f"{block.kind} {block.version}")
     if block.size != size:
         state = "cut short" if size < block.size else "longer than it was written"
         raise InputError(f"{path} is {state}", expected=f"{block.size} bytes", got=f"{size} bytes", hint=DAMAGED)

@@ -69,12 +69,12 @@ def _header(path: str | Path, file: BufferedReader, size: int) -> tuple[dict[str
     head = file.read(8)
     length = int.from_bytes(head, "little")
     if len(head) < 8 or length > min(MAX_HEADER, size - 8):
-        what, hint = sniff(head)
-        raise InputError(f"{path} is damaged, or no safetensors file", expected=WHAT, got=what, hint=hint)
+        description, hint = sniff(head)
+        raise InputError(f"{path} is damaged, or no safetensors file", expected=WHAT, got=description, hint=hint)
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) < len(pairs):
+    def once(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(items)
+        if len(members) < len(items):
             raise ValueError("a name occurs twice")
         return members
 

@@ -70,9 +70,9 @@ def _lost(net: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> Lost:
             (link for link in resolve_names(net).layers if f"{second}/".startswith(f"{link.name}/")),
             key=lambda link: len(link.name),
         )
-        what = f"the layers `{first}` and `{second}` would both have `{name}` in a safetensors file"
+        message = f"the layers `{first}` and `{second}` would both have `{name}` in a safetensors file"
         hint = "PyTorch's names have a dot for `/`: give one of the layers another name"
-        problems.setdefault((first, second), Problem(what, link.fields.where("name"), hint=hint))
+        problems.setdefault((first, second), Problem(message, link.fields.where("name"), hint=hint))
     return Lost(tuple(problems.values()))
 
 

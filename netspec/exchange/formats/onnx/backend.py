@@ -158,13 +158,13 @@ class PreparedModel(BackendRep):
     def _specialised(self, arrays: Arrays) -> _Special:
         while True:
             model = self._with(arrays)
-            known = _computed(model)
-            constants = {name: known[name] for name in model.outputs if name in known}
+            computed = _computed(model)
+            constants = {name: computed[name] for name in model.outputs if name in computed}
             if len(constants) == len(model.outputs):
                 return _Special(constants, None, lambda inputs: {})
-            rest = replace(model, outputs=[name for name in model.outputs if name not in constants])
+            reduced = replace(model, outputs=[name for name in model.outputs if name not in constants])
             try:
-                lifted = lift_model(rest, ImportOptions(), ORIGIN)
+                lifted = lift_model(reduced, ImportOptions(), ORIGIN)
             except UnsupportedModel as error:
                 more = self._needed(error.needed_constants, arrays) - self._fixed
                 if not more:
@@ -198,10 +198,10 @@ def _computed(model: ImportedGraph) -> Arrays:
     }
     values = dict(model.constants)
     for node in model.nodes:
-        known = {**shapes, **values} if node.op_type in MEASURES and not node.domain else values
-        if all(name in known for name in node.inputs if name):
+        inputs = {**shapes, **values} if node.op_type in MEASURES and not node.domain else values
+        if all(name in inputs for name in node.inputs if name):
             with suppress(UnsupportedFeature):
-                values |= zip(node.outputs, fold(node, [known.get(name) for name in node.inputs]), strict=False)
+                values |= zip(node.outputs, fold(node, [inputs.get(name) for name in node.inputs]), strict=False)
     return values
 
 

@@ -252,8 +252,8 @@ def export_verified(
         report = exported.save(path, random_gap, own_gap, folder if exported.weights else None)
         if prologue is None:
             return report
-        kept = {name: dims for name, dims in report.inputs.items() if name not in prologue.computed}
-        return replace(report, inputs={**prologue.dims(batch or BATCH_AXIS), **kept})
+        remaining = {name: dims for name, dims in report.inputs.items() if name not in prologue.computed}
+        return replace(report, inputs={**prologue.dims(batch or BATCH_AXIS), **remaining})
 
 
 def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
@@ -281,12 +281,12 @@ def _emitted(
     opset = _opset(opset, tidied[0])
     graphs = [older(graph, opset) for graph in tidied]
     first, last = graphs[0], graphs[-1]
-    for layer, (node, what) in differences(first, last).items():
+    for layer, (node, difference) in differences(first, last).items():
         problem = Problem(
             f"layer `{layer}` ({node.scope.kind}) depends on the batch size",
             node.scope.location,
             f"layers.{layer}",
-            got=f"{what} depends on it",
+            got=f"{difference} depends on it",
             hint="export for a fixed batch size",
         )
         problems[problem] = None

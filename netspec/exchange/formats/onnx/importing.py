@@ -112,11 +112,11 @@ def _unchanged(graph: onnx.GraphProto, opset: int) -> bool:
         return False
 
 
-def _known_version(origin: str, what: str, number: int, newest: int) -> None:
+def _known_version(origin: str, versioned: str, number: int, newest: int) -> None:
     """Raise `InputError` for a file of a version of ONNX that the installed library does not know."""
     if number > newest:
         raise InputError(
-            f"{origin} is written in ONNX {what} {number}", expected=f"{what} {newest} or older",
+            f"{origin} is written in ONNX {versioned} {number}", expected=f"{versioned} {newest} or older",
             hint="a newer version of onnx may know it: `pip install --upgrade onnx`",
         )  # fmt: skip
 
@@ -197,8 +197,8 @@ def _wiring(model: ImportedGraph) -> list[str]:
     for node in model.nodes:
         for name in (*node.inputs, *node.captured):
             if name and name not in available:
-                what = "before it is made (the nodes run in a circle)" if name in later else "which nothing makes"
-                wrong.append(f"{node.describe()} reads `{name}`, {what}")
+                reason = "before it is made (the nodes run in a circle)" if name in later else "which nothing makes"
+                wrong.append(f"{node.describe()} reads `{name}`, {reason}")
         for name in node.outputs:
             if name and name in available:
                 wrong.append(f"{node.describe()} makes `{name}`, which exists already")

@@ -46,15 +46,15 @@ class Prologue:
         from onnx import TensorProto, helper, numpy_helper
 
         graph = model.graph
-        taken = sorted({output.name for output in graph.output} & self.inputs.keys())
-        if taken:
-            raise InputError(f"a column and an output of the model are both called `{taken[0]}`",
+        duplicates = sorted({output.name for output in graph.output} & self.inputs.keys())
+        if duplicates:
+            raise InputError(f"a column and an output of the model are both called `{duplicates[0]}`",
                              hint="rename the layer, or export with --without-preprocessing")  # fmt: skip
         for node in graph.node:
             node.input[:], node.output[:] = map(self._renamed, node.input), map(self._renamed, node.output)
         for tensor in graph.initializer:
             tensor.name = self._renamed(tensor.name)
-        kept = [info for info in graph.input if info.name not in self.computed]
+        remaining = [info for info in graph.input if info.name not in self.computed]
         elements = {"float64": TensorProto.DOUBLE, "string": TensorProto.STRING}
         added = [helper.make_tensor_value_info(name, elements[kind], [batch]) for name, kind in self.inputs.items()]
         nodes = [
@@ -66,7 +66,7 @@ class Prologue:
         ]  # fmt: skip
         model_nodes = list(graph.node)
         del graph.input[:], graph.node[:]
-        graph.input.extend([*added, *kept])
+        graph.input.extend([*added, *remaining])
         graph.node.extend([*nodes, *model_nodes])
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in self.constants.items())
         if any(node.domain == ML for node in self.nodes):

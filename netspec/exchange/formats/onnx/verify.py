@@ -46,8 +46,8 @@ class Verifier:
         self._session = open_session(self._model)
         self._predict, self._tolerance, self._graph, self._all_values = predict, tolerance, graph, all_values
 
-    def __call__(self, inputs: Arrays, what: str = "") -> OutputComparison:
-        """Compare on these inputs, which a message calls `what`. Raises `RunError` if results differ too much."""
+    def __call__(self, inputs: Arrays, subject: str = "") -> OutputComparison:
+        """Compare on these inputs, which a message calls `subject`. Raises `RunError` if results differ too much."""
         read = {info.name for info in self._session.get_inputs()}
         fed = {name: array for name, array in inputs.items() if name in read}
         names = [info.name for info in self._session.get_outputs()]
@@ -65,7 +65,7 @@ class Verifier:
                 + (f"; the first layer to differ is `{layer}`" if layer else ""),
                 location=location,
                 expected=f"differences of at most {self._tolerance:g}",
-                got=f"{figures}, for {what}" if what else figures,
+                got=f"{figures}, for {subject}" if subject else figures,
                 hint="nothing was written: unless the net makes that much of rounding errors, which a larger tolerance "
                 "accepts, this is a defect of netspec or of onnxruntime, to be reported",
             )
@@ -89,10 +89,12 @@ def _first_diverging(
         model = onnx.load_from_string(exported)
     else:
         model = onnx.load(exported, load_external_data=False)
-    known = {output.name for output in model.graph.output}
+    output_names = {output.name for output in model.graph.output}
     node_of = {name: node for node in graph.nodes for name in node.outputs}
     layers = {layer: tensor for layer, tensor in graph.tensors.items() if layer in ours and tensor in node_of}
-    model.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in layers.values() if tensor not in known)
+    model.graph.output.extend(
+        onnx.ValueInfoProto(name=tensor) for tensor in layers.values() if tensor not in output_names
+    )
     probed: bytes | Path = model.SerializeToString()
     if isinstance(exported, Path):  # next to its weights
         probed = exported.with_name(f"{exported.name}.layers")

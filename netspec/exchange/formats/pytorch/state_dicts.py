@@ -62,15 +62,15 @@ def to_state_dict(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 def collisions(shapes: Shapes) -> list[tuple[str, str, str]]:
     """Names of a state dict that two layers would both have, each with the paths of the two: `(one, other, name)`."""
     holders: dict[str, str] = {}
-    pairs = []
+    shared = []
     nothing = np.zeros((), "int8")  # only names are compared
     for holder, name, _ in _state_dict_entries(
         {state: np.broadcast_to(nothing, shape) for state, shape in shapes.items()}
     ):
         first_holder = holders.setdefault(name, holder)
         if first_holder != holder:
-            pairs.append((first_holder, holder, name))
-    return pairs
+            shared.append((first_holder, holder, name))
+    return shared
 
 
 def _state_dict_entries(arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, str, NDArray[Any]]]:

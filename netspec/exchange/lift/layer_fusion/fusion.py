@@ -66,17 +66,17 @@ class Chains:
 
 def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Join several layers to one wherever a rule can. `shapes` are those of the results of layers."""
-    known = {**{name: (0, *entry["shape"]) for name, entry in draft.inputs.items()}, **shapes}
+    known_shapes = {**{name: (0, *entry["shape"]) for name, entry in draft.inputs.items()}, **shapes}
     changed = True
     while changed:  # what one rule makes may be what another looks for
-        _leave_out(draft, known)
-        changed = sum(_apply(rule, draft, known) for rule in _all()) > 0
-    _leave_out(draft, known)
+        _leave_out(draft, known_shapes)
+        changed = sum(_apply(rule, draft, known_shapes) for rule in _all()) > 0
+    _leave_out(draft, known_shapes)
 
 
-def _apply(rule: FusionRule, draft: Draft, known: dict[str, tuple[int, ...]]) -> bool:
+def _apply(rule: FusionRule, draft: Draft, shapes: dict[str, tuple[int, ...]]) -> bool:
     """Join several layers to one wherever this rule can. Returns whether it did."""
-    chains = Chains(draft, known)
+    chains = Chains(draft, shapes)
     removed_names: set[str] = set()
     replaced: dict[str, DraftLayer] = {}
     for layer in draft.layers:

@@ -29,9 +29,9 @@ def _meaning(
 ) -> tuple[str, dict[str, Any], tuple[int, ...]] | None:
     """The layer that splits axes into these sizes, turns them and makes these of them; and the sizes that it reads."""
     match split, dims:
-        case [groups, each, *places], [2, 1, *rest] if places and rest == list(range(3, len(split) + 1)):
-            if target == [groups * each, *places]:
-                return "ChannelShuffle", {"groups": groups}, (groups * each, *places)
+        case [groups, each, *spatial], [2, 1, *rest] if spatial and rest == list(range(3, len(split) + 1)):
+            if target == [groups * each, *spatial]:
+                return "ChannelShuffle", {"groups": groups}, (groups * each, *spatial)
         case [channels, down, right, height, width], [1, 4, 2, 5, 3] if down == right:
             if target == [channels, height * down, width * right]:
                 return "DepthToSpace", {"block_size": down}, (channels * down * right, height, width)

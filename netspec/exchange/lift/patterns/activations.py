@@ -89,9 +89,9 @@ def _formula(graph: OperatorGraph, tensor: str) -> Term | float:
         return float(graph.constants[tensor].reshape(-1)[0])
     node = next(node for node in graph.nodes if tensor in node.outputs)
     operands = [_formula(graph, name) for name in node.inputs]
-    known = _ARITHMETIC.get(node.op_type)
-    if known is not None:
-        return known(*operands)
+    arithmetic = _ARITHMETIC.get(node.op_type)
+    if arithmetic is not None:
+        return arithmetic(*operands)
     return call(
         node.op_type,
         *(operand if isinstance(operand, Term) else SumTerm(operand, ()) for operand in operands),

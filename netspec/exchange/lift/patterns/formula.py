@@ -26,8 +26,8 @@ class Term:
                 return all(term.reduced for _, term in terms)
             case ProductTerm(_, powers):
                 return all(term.reduced for term, _ in powers)
-            case Limits(one):
-                return one.reduced
+            case Limits(inner):
+                return inner.reduced
             case OperatorTerm(_, operands):
                 return all(operand.reduced for operand in operands)
         return isinstance(self, Reduced)
@@ -139,10 +139,10 @@ def operators(term: Term) -> frozenset[str]:
             return frozenset().union(*(operators(inner) for _, inner in terms))
         case ProductTerm(_, powers):
             return frozenset().union(*(operators(inner) for inner, _ in powers))
-        case Limits(one):
-            return operators(one)
-        case Reduced(op_type, one):
-            return operators(one) | {op_type}
+        case Limits(inner):
+            return operators(inner)
+        case Reduced(op_type, inner):
+            return operators(inner) | {op_type}
         case OperatorTerm(op_type, operands):
             return frozenset({op_type}).union(*map(operators, operands))
     return frozenset()

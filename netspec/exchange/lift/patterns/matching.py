@@ -429,5 +429,5 @@ def _stretched(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDA
         case "Expand":
             return list(np.broadcast_shapes(tuple(sizes), tuple(target)))
     reshaped = [sizes[index] if size == 0 and index < len(sizes) else size for index, size in enumerate(target)]
-    known = prod(size for size in reshaped if size != -1)
-    return [prod(sizes) // known if size == -1 and known else size for size in reshaped]
+    fixed_size = prod(size for size in reshaped if size != -1)
+    return [prod(sizes) // fixed_size if size == -1 and fixed_size else size for size in reshaped]

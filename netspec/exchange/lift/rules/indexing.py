@@ -33,8 +33,8 @@ def scatter_elements(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _reduction(node: OperatorNode) -> dict[str, Any]:
-    how = node.attributes.get("reduction", "none")
-    return {} if how == "none" else {"reduction": how}
+    reduction = node.attributes.get("reduction", "none")
+    return {} if reduction == "none" else {"reduction": reduction}
 
 
 @rule("GatherND")
@@ -155,7 +155,7 @@ def _of_matrices(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any]) -
 @rule("Col2Im")
 def col2im(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name."""
-    image, block = (ctx.tensors.constant(node.inputs[k], what).tolist() for k, what in ((1, "image"), (2, "block")))
+    image, block = (ctx.tensors.constant(node.inputs[k], name).tolist() for k, name in ((1, "image"), (2, "block")))
     fields: dict[str, Any] = {"output_size": short(image), "kernel_size": short(block)}
     if len(image) > 1:
         fields["output_size"] = image

@@ -122,17 +122,17 @@ def _beside(ctx: LiftContext, data: str, axis: int) -> bool:
 def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, index: int, output: str) -> AxisView | None:
     """The view of one index along an axis, which is dropped; None if the index does not exist."""
     view, source = ctx.tensors.view(data), ctx.tensors.view(data).source
-    rest = (*view.axes[:axis], (), *view.axes[axis + 1 :])
+    remaining = (*view.axes[:axis], (), *view.axes[axis + 1 :])
     if view.axes[axis]:
         along = view.axis(axis)
         gathered, source = ctx.tensors.fresh_name(data), ctx.tensors.fresh_name(output)
         at = {} if along == 1 else {"axis": along}
         ctx.layers.add(node, "Gather", [view.source], {"indices": [index], **at}, outputs=[gathered])
         ctx.layers.add(node, "Squeeze", [gathered], {"axis": along}, outputs=[source])
-        rest = _shifted(rest, along, -1)
+        remaining = _shifted(remaining, along, -1)
     elif index not in (0, -1):
         return None
-    return AxisView(source, rest, node)
+    return AxisView(source, remaining, node)
 
 
 def _shifted(axes: Axes, start: int, by: int) -> Axes:

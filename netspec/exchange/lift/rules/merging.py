@@ -95,10 +95,10 @@ def _add_layer(ctx: LiftContext, node: OperatorNode) -> None:
         return
     before = ctx.layers.fusable_producer(node.inputs[0], node)
     if before is not None and before.type == "Add" and node.inputs[0] not in node.inputs[1:]:
-        rest = ctx.layers.broadcast_operands(node.inputs)[1:]  # a + b + c, from the left as Add adds
+        further = ctx.layers.broadcast_operands(node.inputs)[1:]  # a + b + c, from the left as Add adds
         if ctx.tensors.view(node.inputs[0]).axes == ctx.tensors.axes_in_order(ctx.tensors.rank(node.inputs[0])):
             ctx.layers.written.remove(before)
-            ctx.layers.add(node, "Add", (*before.inputs, *rest), {})
+            ctx.layers.add(node, "Add", (*before.inputs, *further), {})
             return
     ctx.layers.add_elementwise(node, "Add", node.inputs, {})
 

@@ -208,12 +208,12 @@ def normalization(ctx: LiftContext, node: OperatorNode) -> None:
         elif along is not None:
             arrays[name] = along
     if node.op_type == LAYER:
-        fields |= {name: False for name, made in (("scale", "gamma"), ("center", "beta")) if made not in arrays}
+        fields |= {name: False for name, array in (("scale", "gamma"), ("center", "beta")) if array not in arrays}
     elif node.op_type == ROOT_MEAN_SQUARE:
         arrays["scale"] = arrays.pop("gamma", np.ones([shape[axis] for axis in axes], "float32"))
-    made = [*(f"{node.outputs[0]} {operator}" for operator, _ in behind), node.outputs[0]]
-    ctx.layers.add(node, node.op_type, [source], fields, arrays, outputs=made[:1])
-    for (operator, tensor), before, after in zip(behind, made, made[1:], strict=False):
+    tensors = [*(f"{node.outputs[0]} {operator}" for operator, _ in behind), node.outputs[0]]
+    ctx.layers.add(node, node.op_type, [source], fields, arrays, outputs=tensors[:1])
+    for (operator, tensor), before, after in zip(behind, tensors, tensors[1:], strict=False):
         with_constant(ctx, replace(node, inputs=(before, tensor), outputs=(after,)), before, tensor, operator)
 
 

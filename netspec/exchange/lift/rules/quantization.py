@@ -252,9 +252,9 @@ def _spread(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return np.broadcast_to(array if array.size > 1 else array.reshape(()), shape)
 
 
-def _alone(array: NDArray[Any], what: str) -> NDArray[Any]:
+def _alone(array: NDArray[Any], role: str) -> NDArray[Any]:
     if array.size != 1:
-        raise UnsupportedFeature(f"its {what} has {array.size} numbers, for rows of the first operand")
+        raise UnsupportedFeature(f"its {role} has {array.size} numbers, for rows of the first operand")
     return array.reshape(())
 
 

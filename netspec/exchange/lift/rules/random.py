@@ -33,8 +33,8 @@ def like(ctx: LiftContext, node: OperatorNode) -> None:
     x = node.inputs[0]
     if not ctx.tensors.single_sample and ctx.tensors.is_computed(x):
         raise MixesSamples("each sample has random numbers of its own")
-    own = str(ctx.tensors.dtype(x)) if ctx.tensors.is_computed(x) else str(ctx.tensors.constants[x].dtype)
-    ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, ctx.tensors.shape(x), own)
+    own_dtype = str(ctx.tensors.dtype(x)) if ctx.tensors.is_computed(x) else str(ctx.tensors.constants[x].dtype)
+    ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, ctx.tensors.shape(x), own_dtype)
 
 
 @rule("Multinomial")
@@ -99,12 +99,16 @@ def together(ctx: LiftContext, node: OperatorNode) -> None:
     shape, noise = ctx.tensors.shape(node.inputs[0]), node.attributes["noise_shape"]
     if len(noise) != len(shape):
         raise UnsupportedFeature(f"numbers of {list(shape)} dropped by {noise}")
-    own = [size is None or size == have != 1 for size, have in zip(noise, shape, strict=True)]
+    has_own_noise = [size is None or size == have != 1 for size, have in zip(noise, shape, strict=True)]
     fields: dict[str, Any] = {"rate": _rate(ctx, node)}
-    if own == [True, True, *[False] * (len(shape) - 2)] and len(shape) in (3, 4, 5) and not ctx.tensors.single_sample:
+    if (
+        has_own_noise == [True, True, *[False] * (len(shape) - 2)]
+        and len(shape) in (3, 4, 5)
+        and not ctx.tensors.single_sample
+    ):
         ctx.layers.add(node, f"SpatialDropout{len(shape) - 2}D", node.inputs[:1], fields)
     else:
-        fields["noise_shape"] = [*[None] * ctx.tensors.axis_offset, *(None if free else 1 for free in own)]
+        fields["noise_shape"] = [*[None] * ctx.tensors.axis_offset, *(None if free else 1 for free in has_own_noise)]
         ctx.layers.add(node, "Dropout", node.inputs[:1], fields)
 
 

@@ -100,7 +100,7 @@ class _Recurrent:
         """For each direction: kernel (in, gates · H), recurrent kernel (H, gates · H), bias."""
         node, order = self.node, list(GATES[self.node.op_type])
         kernels, recurrent = (
-            self.ctx.tensors.constant(node.inputs[k], what) for k, what in ((1, "kernel"), (2, "kernel"))
+            self.ctx.tensors.constant(node.inputs[k], role) for k, role in ((1, "kernel"), (2, "kernel"))
         )
         units = self.units()
 
@@ -187,8 +187,8 @@ def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
         fields["return_state"] = True
     if rnn.both:
         name = snake_case(kind)
-        arrays = {f"{way}_{name}/{key}": array for way, own in zip(("forward", "backward"), weights, strict=True)
-                  for key, array in own.items()}  # fmt: skip
+        arrays = {f"{way}_{name}/{key}": array for way, arrays_of in zip(("forward", "backward"), weights, strict=True)
+                  for key, array in arrays_of.items()}  # fmt: skip
         type_, fields = "Bidirectional", {"layer": {"type": kind, **fields}}
     else:
         type_, arrays = kind, weights[0]
@@ -244,14 +244,14 @@ def _after(
                     node, "Activation", [state], {"activation": "linear"}, outputs=[result], result_axes=lies
                 )
         return
-    pairs = [(output, first)]
+    sources_and_results = [(output, first)]
     for index, result in enumerate(results):
         if result:
             joined = ctx.tensors.fresh_name(result)
             both = [states[index], states[index + len(results)]]
             ctx.layers.add(node, "Concatenate", both, {"axis": -1}, outputs=[joined])
-            pairs.append((joined, result))
-    for source, result in pairs:
+            sources_and_results.append((joined, result))
+    for source, result in sources_and_results:
         if result:
             *front, last = ctx.layers.value(source).shape[1:]
             ctx.layers.add(node, "Reshape", [source], {"target_shape": [*front, 2, last // 2]}, outputs=[result],

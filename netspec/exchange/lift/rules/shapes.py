@@ -122,8 +122,8 @@ def cast(ctx: LiftContext, node: OperatorNode) -> None:
 def bit_cast(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name; float64 and float16 do not keep their bits in a net."""
     target = element_type(node.attributes["to"])
-    own = [model_input.dtype for model_input in ctx.model.inputs if model_input.name == node.inputs[0]]
-    if target in ("float64", "float16") or not {"float64", "float16", "bfloat16"}.isdisjoint(own):
+    input_dtypes = [model_input.dtype for model_input in ctx.model.inputs if model_input.name == node.inputs[0]]
+    if target in ("float64", "float16") or not {"float64", "float16", "bfloat16"}.isdisjoint(input_dtypes):
         raise UnsupportedFeature("bits of floats other than float32")
     ctx.layers.add_elementwise(node, "BitCast", node.inputs, {"dtype": target})
 

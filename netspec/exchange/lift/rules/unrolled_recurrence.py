@@ -44,8 +44,8 @@ class Way:
         activations = list(node.attributes.get("activations") or DEFAULTS[node.op_type] * 2)
         name = next(function for function in (*PLAIN, *OF_ALPHA, "HardSigmoid", "Affine", "ScaledTanh", activations[at])
                     if function.lower() == activations[at].lower())  # fmt: skip
-        own = {"HardSigmoid": (0.2, 0.5), "Affine": (1.0, 0.0), "ScaledTanh": (1.0, 1.0)}
-        default = own.get(name, (OF_ALPHA.get(name, 1.0), 0.0))
+        defaults = {"HardSigmoid": (0.2, 0.5), "Affine": (1.0, 0.0), "ScaledTanh": (1.0, 1.0)}
+        default = defaults.get(name, (OF_ALPHA.get(name, 1.0), 0.0))
         alphas, betas = (list(node.attributes.get(f"activation_{parameter}") or []) for parameter in ("alpha", "beta"))
         alpha = alphas[at] if at < len(alphas) else default[0]
         beta = betas[at] if at < len(betas) else default[1]
@@ -105,10 +105,10 @@ class Way:
             return ""
         return self.times(state, self.steps.constant(self.weights["peepholes"].reshape(3, -1)[number]))
 
-    def gate(self, x: str, h: str, number: int, seen: str = "") -> str:
+    def gate(self, x: str, h: str, number: int, peephole: str = "") -> str:
         """The argument of the activation of a gate."""
         return self.sum(self.product(x, "kernel", number), self.product(h, "recurrent", number),
-                        self.bias(number), seen)  # fmt: skip
+                        self.bias(number), peephole)  # fmt: skip
 
     def step(self, x: str, states: list[str]) -> list[str]:
         """The new states. Formulas are those of ONNX's operators."""
@@ -128,8 +128,10 @@ class Way:
             return [self.times(o, self.activated(2, c, clipped=False)), c]
         z, r = (self.activated(0, self.gate(x, h, number)) for number in (0, 1))
         if self.node.attributes.get("linear_before_reset"):
-            seen = self.times(r, self.sum(self.product(h, "recurrent", 2), self.bias(2, 1)) if h else self.bias(2, 1))
-            candidate = self.sum(self.product(x, "kernel", 2), self.bias(2, 0), seen)
+            recurrent = self.times(
+                r, self.sum(self.product(h, "recurrent", 2), self.bias(2, 1)) if h else self.bias(2, 1)
+            )
+            candidate = self.sum(self.product(x, "kernel", 2), self.bias(2, 0), recurrent)
         else:
             candidate = self.sum(self.product(x, "kernel", 2), self.product(self.times(r, h), "recurrent", 2),
                                  self.bias(2))  # fmt: skip

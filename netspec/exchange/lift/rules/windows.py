@@ -147,10 +147,10 @@ def _transposed_padding(
     sides = []
     for axis, (have, want) in enumerate(zip(spatial, output_sizes, strict=True)):
         full = strides[axis] * (have - 1) + extra[axis] + (size[axis] - 1) * dilation[axis] + 1
-        rest = max(0, full - want)
+        surplus = max(0, full - want)
         extra[axis] += max(0, want - full) if grows else 0
-        smaller = rest // 2
-        sides.append((smaller, rest - smaller) if auto == "SAME_UPPER" else (rest - smaller, smaller))
+        smaller = surplus // 2
+        sides.append((smaller, surplus - smaller) if auto == "SAME_UPPER" else (surplus - smaller, smaller))
     return sides, extra
 
 
@@ -247,10 +247,10 @@ def global_pool(ctx: LiftContext, node: OperatorNode) -> None:
     ctx.reshaping.add_per_sample(node, f"{node.op_type}ing{rank}D", node.inputs[:1], {"keepdims": True})
 
 
-def _rank(axes: int, what: str) -> int:
+def _rank(axes: int, operation: str) -> int:
     """The number of spatial axes, which must be one that there are layers for."""
     if axes not in (1, 2, 3):
-        raise UnsupportedFeature(f"{what} over {axes} axes, not 1 to 3")
+        raise UnsupportedFeature(f"{operation} over {axes} axes, not 1 to 3")
     return axes
 
 

@@ -92,8 +92,8 @@ class AttentionKernel(Kernel):
         )
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        mine = align_up(require_plan(self._operation(node, signature)).workspace)
-        return mine + sum(align_up(size) for size in self._spaces(node, signature))
+        plan_bytes = align_up(require_plan(self._operation(node, signature)).workspace)
+        return plan_bytes + sum(align_up(size) for size in self._spaces(node, signature))
 
     def _spaces(self, node: Node, layouts: LayoutSignature) -> list[int]:
         """Bytes in addition to the library's: score bias, 32-bit results, and further scratch memory."""
@@ -139,9 +139,9 @@ class AttentionKernel(Kernel):
             results[index] = scratch.take(2 * kind.size).view(operands[0].dtype).reshape(kind.shape)
         calls += self.called(plan, [*operands, *added], results, scratch, space)
         calls += [
-            elementwise.copy(results[index], made)
+            elementwise.copy(results[index], output)
             for index in wide
-            if (made := buffers.outputs[index]) is not None
+            if (output := buffers.outputs[index]) is not None
         ]  # fmt: skip
         return chain(calls)
 

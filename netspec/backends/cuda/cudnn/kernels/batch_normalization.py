@@ -115,9 +115,9 @@ class NormalizationKernel(ChannelNormKernel):
         return launches * machine_model().call_seconds + transfer_seconds(operand_bytes(node, signature) + further)
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        mine = align_up(require_plan(self._operation(node, signature)).workspace) + self.large(node, signature)
+        plan_bytes = align_up(require_plan(self._operation(node, signature)).workspace) + self.large(node, signature)
         vectors = VECTORS * align_up(node.inputs[1].type.nbytes)
-        return max(mine + vectors, self.own().workspace(node, signature))
+        return max(plan_bytes + vectors, self.own().workspace(node, signature))
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         if buffers.outputs[0] is None:
@@ -315,7 +315,7 @@ def _expression_key(value: Value, leaves: AbstractSet[Value]) -> Any:
 
 def _made(op: Fused, result: int, operands: Sequence[Any]) -> Any:
     """Structure of a result of a fused body with these operands."""
-    known = list(operands)
+    values = list(operands)
     for step in op.body:
-        known.append((step.op, *(known[index] for index in step.operands)))
-    return known[op.results[result]]
+        values.append((step.op, *(values[index] for index in step.operands)))
+    return values[op.results[result]]

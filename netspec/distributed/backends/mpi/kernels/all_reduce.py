@@ -105,7 +105,7 @@ class StartAllGatherRowsKernel(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Return a call that copies the rows into the result, pads them with zeros, and starts to gather the others."""
-        op, mine, workers = node.op, buffers.inputs[0], world()
+        op, own, workers = node.op, buffers.inputs[0], world()
         assert isinstance(op, StartAllGatherRows)
         gathered = buffers.outputs[0]
         if gathered is None:  # no node reads the rows
@@ -117,8 +117,8 @@ class StartAllGatherRowsKernel(Kernel):
             workers.finish(key)  # left by a step that was interrupted
             if alone or workers.silent:
                 gathered[...] = 0
-            own_rows[: len(mine)] = mine
-            own_rows[len(mine) :] = 0
+            own_rows[: len(own)] = own
+            own_rows[len(own) :] = 0
             if not workers.silent:
                 start_call(workers, key, lambda: [workers.start_all_gather(None, parts)])
 

@@ -30,8 +30,8 @@ class AllReduceKernel(Kernel):
         copy_operands = copies_to_outputs(buffers.inputs[:1], [out])
         if workers.size == 1:
             return copy_operands
-        how = address(out), out.size, str(out.dtype)
-        send = side_stream().on_current_stream(partial(nccl_group(workers, blocking=True).all_reduce, *how))
+        buffer = address(out), out.size, str(out.dtype)
+        send = side_stream().on_current_stream(partial(nccl_group(workers, blocking=True).all_reduce, *buffer))
 
         def run() -> None:
             copy_operands()
@@ -67,8 +67,8 @@ class StartAllReduceKernel(Kernel):
             pack = packed.pack
         else:
             bundle = BucketBuffer(read)
-            how = partial(group.all_reduce, bundle.address, bundle.size, bundle.dtype)
-            call = side_stream().call(address(read[0]), how, bundle.unpack)
+            all_reduce = partial(group.all_reduce, bundle.address, bundle.size, bundle.dtype)
+            call = side_stream().call(address(read[0]), all_reduce, bundle.unpack)
             pack = bundle.pack
         send = all_of([pack, call.start])
 
@@ -85,15 +85,15 @@ class StartAllGatherRowsKernel(Kernel):
     """Start the all-gather of rows, padded with zeros."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        op, mine, workers = node.op, buffers.inputs[0], world()
+        op, own, workers = node.op, buffers.inputs[0], world()
         assert isinstance(op, StartAllGatherRows)
         gathered = buffers.outputs[0]
         if gathered is None:  # no node reads the rows
             return all_of(())
         parts = gathered.reshape(op.workers, op.max_rows, -1)
         own_rows = parts[workers.rank]
-        put = [copies_to_outputs([mine], [own_rows[: len(mine)]])]
-        put += [fill(0.0, own_rows[len(mine) :])] * (len(mine) < op.max_rows)
+        put = [copies_to_outputs([own], [own_rows[: len(own)]])]
+        put += [fill(0.0, own_rows[len(own) :])] * (len(own) < op.max_rows)
         clear = fill(0.0, gathered)
         if workers.size == 1:
             return all_of([clear, *put])

@@ -37,17 +37,17 @@ class _Damaged(ValueError):
     """The bytes are not a message of the expected type; the text gives the reason."""
 
 
-def read_binary(path: str | Path, kind: str, what: str) -> Message:
-    """Read the message of type `kind` in a binary file; `what` describes the file. Raises `InputError`."""
-    with reading(path, what) as (file, _):
+def read_binary(path: str | Path, kind: str, expected: str) -> Message:
+    """Read the message of type `kind` in a binary file; `expected` describes the file. Raises `InputError`."""
+    with reading(path, expected) as (file, _):
         content = file.read()
     if content.startswith(LFS_POINTER):
         got, hint = sniff(content[:512])
-        raise InputError(f"{path} is not {what}", expected=what, got=got, hint=hint)
-    return decode(content, kind, str(path), what)
+        raise InputError(f"{path} is not {expected}", expected=expected, got=got, hint=hint)
+    return decode(content, kind, str(path), expected)
 
 
-def decode(content: bytes, kind: str, file: str = "the bytes", what: str = "a message of Caffe's") -> Message:
+def decode(content: bytes, kind: str, file: str = "the bytes", expected: str = "a message of Caffe's") -> Message:
     """Decode a message of type `kind`; its unknown fields are kept. Raises `InputError`."""
     try:
         return _Decoder(MessageSource(file)).message(kind, content)
@@ -55,7 +55,9 @@ def decode(content: bytes, kind: str, file: str = "the bytes", what: str = "a me
         got, hint = sniff(content[:512])
         if got.startswith("a file that begins"):
             got, hint = str(error), "copy or download the file again"
-        raise InputError(f"{file} is not {what}, or is damaged: {error}", expected=what, got=got, hint=hint) from None
+        raise InputError(
+            f"{file} is not {expected}, or is damaged: {error}", expected=expected, got=got, hint=hint
+        ) from None
 
 
 def encode(message: Message) -> bytes:
@@ -148,15 +150,15 @@ class _Decoder:
         if self.unknown > MAX_UNKNOWN:
             raise _Damaged(f"it has more than {MAX_UNKNOWN:,} fields that Caffe does not have")
         for field in unknown:
-            known = kind.by_number.get(field.field_number)
-            if known is not None:
-                raise _Damaged(f"`{known.name}` of {kind.name} is written as {_WIRE_TYPES.get(field.wire_type)}")
+            declared = kind.by_number.get(field.field_number)
+            if declared is not None:
+                raise _Damaged(f"`{declared.name}` of {kind.name} is written as {_WIRE_TYPES.get(field.wire_type)}")
             into.unknown.append(UnknownField(str(field.field_number)))
         if into.unknown:
-            rest = type(raw).FromString(content)
-            for descriptor, _ in rest.ListFields():
-                rest.ClearField(descriptor.name)
-            into.unknown_bytes = rest.SerializeToString()
+            unknown_fields = type(raw).FromString(content)
+            for descriptor, _ in unknown_fields.ListFields():
+                unknown_fields.ClearField(descriptor.name)
+            into.unknown_bytes = unknown_fields.SerializeToString()
         return raw
 
     def _set(self, into: Message, field: MessageField, value: Any) -> None:

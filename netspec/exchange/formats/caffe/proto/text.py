@@ -33,16 +33,16 @@ _CLOSING = {"{": "}", "<": ">"}
 _BOOLEANS = {"true": True, "t": True, "True": True, "1": True, "false": False, "f": False, "False": False, "0": False}
 
 
-def read_text(path: str | Path, kind: str, what: str) -> Message:
-    """Read the message in a text file; `what` describes the expected file. Raises `InputError`."""
-    with reading(path, what) as (file, size):
+def read_text(path: str | Path, kind: str, expected: str) -> Message:
+    """Read the message in a text file; `expected` describes the expected file. Raises `InputError`."""
+    with reading(path, expected) as (file, size):
         head = file.read(512)
         if size > MAX_BYTES:
             most = f"{MAX_BYTES:,} bytes at most"
             raise InputError(f"{path} is too large for a text of Caffe's", expected=most, got=f"{size:,} bytes")
         if b"\0" in head or head.startswith(LFS_POINTER):
             got, hint = sniff(head)
-            raise InputError(f"{path} is not {what}", expected=what, got=got, hint=hint)
+            raise InputError(f"{path} is not {expected}", expected=expected, got=got, hint=hint)
         content = head + file.read()
     # Comments are in whatever encoding their writer had.
     return parse(content.decode("utf-8-sig", errors="replace"), kind, str(path))

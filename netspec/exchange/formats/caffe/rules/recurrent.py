@@ -79,8 +79,8 @@ def lstm_unit(importer: CaffeImporter, node: CaffeNode) -> None:
     remembered = add_part("Multiply", [add_part("Multiply", [f, before], "kept"), marks], "kept_if")
     cell = add_part("Add", [remembered, add_part("Multiply", [i, g], "new")], "cell")
     importer.set_top(node, cell)
-    shown = add_part("Activation", [cell], "shown", activation="tanh")
-    importer.set_top(node, importer.add(node, "Multiply", [o, shown]), 1)
+    cell_output = add_part("Activation", [cell], "shown", activation="tanh")
+    importer.set_top(node, importer.add(node, "Multiply", [o, cell_output]), 1)
 
 
 def _sequence(importer: CaffeImporter, node: CaffeNode) -> tuple[NetValue, dict[str, Any]]:

@@ -57,12 +57,12 @@ class FileFinder:
         """The first of these paths that exists."""
         return next((candidate for candidate in self.candidates(name) if _is_there(candidate)), None)
 
-    def need(self, name: str, what: str) -> Path:
+    def need(self, name: str, kind: str) -> Path:
         """The first of these paths that exists. Raises `InputError` with all paths if none does."""
         path = self.find(name)
         if path is None:
             raise InputError(
-                f"{self.path} names {what} that does not exist: {name}", expected="one of " + self.tried(name),
+                f"{self.path} names {kind} that does not exist: {name}", expected="one of " + self.tried(name),
                 hint="run netspec in the folder in which Caffe ran, or copy the file next to this one",
             )  # fmt: skip
         return path

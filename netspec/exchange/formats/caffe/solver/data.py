@@ -75,8 +75,8 @@ class SplitContext:
 
     def renamed(self, layer: Message, *fields: str) -> dict[str, str]:
         """The field of the source for each input of the net whose name differs."""
-        pairs = zip(layer["top"], fields, strict=False)
-        return {clean(top): name for top, name in pairs if top in self.inputs and clean(top) != name}
+        tops_and_fields = zip(layer["top"], fields, strict=False)
+        return {clean(top): name for top, name in tops_and_fields if top in self.inputs and clean(top) != name}
 
 
 def split(layers: Sequence[Message], feeding: SplitContext, batches: int | None = None) -> dict[str, Any] | None:

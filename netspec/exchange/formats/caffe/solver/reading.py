@@ -45,14 +45,14 @@ def input_shapes(
     stored = {name: shape for layer in net["layer"] for name, shape in _stored(layer, finder).items()}
     shapes = {**stored, **option_shapes}
     missing = [
-        name for name, known in known_inputs(wire(net["layer"], states), shapes, folder).items()
-        if known.shape is None and name not in shapes
+        name for name, known_input in known_inputs(wire(net["layer"], states), shapes, folder).items()
+        if known_input.shape is None and name not in shapes
     ]  # fmt: skip
-    own = _layers(net)
-    if not missing or not own:
+    types_of_net = _layers(net)
+    if not missing or not types_of_net:
         return shapes
     for path in sorted(folder.glob("*.prototxt"))[:MOST_FILES]:
-        declared = _declared(path, own)
+        declared = _declared(path, types_of_net)
         for name in missing:
             if name in declared and name not in shapes:
                 shapes[name] = declared[name]
@@ -78,15 +78,15 @@ def _stored(layer: Message, finder: FileFinder) -> dict[str, tuple[int, ...]]:
     return {}
 
 
-def _declared(path: Path, own: dict[str, str]) -> dict[str, tuple[int, ...]]:
+def _declared(path: Path, types_of_net: dict[str, str]) -> dict[str, tuple[int, ...]]:
     """The inputs that another form of the same net declares: one with all its layers, or nearly all."""
     try:
         net = upgraded(read_text(path, "NetParameter", "a net of Caffe's"))
     except InputError:  # solvers and damaged files
         return {}
     other_layers = _layers(net)
-    same = sum(own.get(name) == kind for name, kind in other_layers.items())
-    if not other_layers or same < len(other_layers) or 2 * same < len(own):
+    same = sum(types_of_net.get(name) == kind for name, kind in other_layers.items())
+    if not other_layers or same < len(other_layers) or 2 * same < len(types_of_net):
         return {}
     return {
         top: tuple(map(int, shape["dim"][1:]))

@@ -127,7 +127,7 @@ def _frozen(draft: NetDraft) -> set[str]:
     for layer in draft.draft.layers:
         rate = layer.fields.get("learning_rate_multiplier", 1)
         for key in layer.arrays:
-            own = rate.get(key, 1) if isinstance(rate, Mapping) else rate
-            if not own or not layer.fields.get("trainable", True):
+            multiplier = rate.get(key, 1) if isinstance(rate, Mapping) else rate
+            if not multiplier or not layer.fields.get("trainable", True):
                 frozen.add(f"{layer.name}/{key}")
     return frozen

@@ -38,15 +38,15 @@ def convolution(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
     if not transposed:
         window = Window.of(tuple(sizes), fields.kernel_size, fields.strides, fields.padding, fields.dilation_rate)
     padding = []
-    for axis, (size, wanted) in enumerate(zip(sizes, writer.shape(link.name)[2:], strict=True)):
+    for axis, (size, output_size) in enumerate(zip(sizes, writer.shape(link.name)[2:], strict=True)):
         stride, reach = window.strides[axis], (window.size[axis] - 1) * window.dilation[axis] + 1
         if transposed:
             before = fields.axis_of(axis, size)[0][0]
-            after = (size - 1) * stride + reach - before - wanted
+            after = (size - 1) * stride + reach - before - output_size
             fits = before == after
         else:
             before, after = window.pads[axis]
-            fits = (size + 2 * before - reach) // stride + 1 == wanted
+            fits = (size + 2 * before - reach) // stride + 1 == output_size
         if not fits:
             raise _uneven(before, after)
         padding.append(before)

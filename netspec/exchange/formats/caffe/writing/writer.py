@@ -84,9 +84,9 @@ class CaffeWriter:
                 raise UnsupportedFeature(f"Caffe has no layer of type {kind}", hint=HINTS.get(kind))
             rules()[kind](self, link, link.fields)
         except UnsupportedFeature as reason:
-            what = f"`{link.name}` ({kind}) cannot be written for Caffe: {reason}"
+            message = f"`{link.name}` ({kind}) cannot be written for Caffe: {reason}"
             hint = reason.hint or "export to ONNX instead: `--output NAME.onnx`"
-            self.problems.append(Problem(what, link.fields.where("type"), hint=hint))
+            self.problems.append(Problem(message, link.fields.where("type"), hint=hint))
 
     def blob(self, value: str) -> str:
         """Name of the blob that holds a value."""
@@ -144,12 +144,12 @@ class CaffeWriter:
 
     def parameters(self) -> Iterator[tuple[str, int, Weight]]:
         """Layer, index and array of all parameters; shared arrays only once."""
-        seen: set[str] = set()
+        written_states: set[str] = set()
         for layer in self.layers:
             for index, weight in enumerate(layer.weights):
-                if not weight.state or weight.state not in seen:
+                if not weight.state or weight.state not in written_states:
                     yield layer.message["name"], index, weight
-                seen.add(weight.state)
+                written_states.add(weight.state)
 
     def message(self, *, with_arrays: bool = False) -> Message:
         """The net; with the arrays of its layers for a `.caffemodel` file."""
@@ -193,8 +193,8 @@ def deployed(exported: Exportable) -> CaffeWriter:
             writer.layer(name, "Input", [], [name], {"shape": [shape]})
     for link in layers:
         if reads_a_mask(exported.graph_for(1), link.sources, link.outputs):
-            what = "it computes with a mask of an earlier layer"
-            writer.problems.append(Problem(f"`{link.name}` cannot be written for Caffe: {what}", link.fields.where()))
+            reason = "it computes with a mask of an earlier layer"
+            writer.problems.append(Problem(f"`{link.name}` cannot be written for Caffe: {reason}", link.fields.where()))
         writer.write(link)
     writer.check()
     _separate_outputs(writer, links.outputs)

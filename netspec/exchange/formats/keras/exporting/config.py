@@ -158,5 +158,5 @@ def _entry(module: str, spec: Spec) -> dict[str, Any]:
     return object_json(module, _type(spec), config)
 
 
-def _type(thing: Any) -> str:
-    return str(getattr(thing, "type", ""))
+def _type(spec: Any) -> str:
+    return str(getattr(spec, "type", ""))

@@ -161,22 +161,22 @@ def slice_(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     steps = [1] * len(starts) if steps is None else as_integers(steps)
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
         axis, size = axis % len(x.shape), x.shape[axis]
-        kept = range(*_bounds(size, *bounds))
-        if kept == range(size):
+        indices = range(*_bounds(size, *bounds))
+        if indices == range(size):
             continue
-        if not kept:
+        if not indices:
             raise UnsupportedFeature("nothing is left of an axis")
         if not isinstance(x, EmittedTensor):
-            x = as_constant(x).take(list(kept), axis)
+            x = as_constant(x).take(list(indices), axis)
             continue
         if axis == 0:
             raise UnsupportedFeature("it takes samples out of the batch")
-        if kept.step < 0:
+        if indices.step < 0:
             x = ops.op("Flip", [x], x.shape, axis=axis)
-            kept = range(size - 1 - kept[0], size - kept[-1], -kept.step)
-        step = None if kept.step == 1 else kept.step
-        if kept != range(size):
-            x = ops.sliced(x, axis, slice(kept.start, min(size, kept[-1] + 1), step))
+            indices = range(size - 1 - indices[0], size - indices[-1], -indices.step)
+        step = None if indices.step == 1 else indices.step
+        if indices != range(size):
+            x = ops.sliced(x, axis, slice(indices.start, min(size, indices[-1] + 1), step))
     return x
 
 

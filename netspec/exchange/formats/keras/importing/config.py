@@ -236,7 +236,7 @@ def parse_model(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     return graph
 
 
-def keep_outputs(graph: ModelGraph, names: Sequence[str], what: str) -> None:
+def keep_outputs(graph: ModelGraph, names: Sequence[str], subject: str) -> None:
     """Make the results of the named layers and nested models (`encoder/conv1`) the only outputs of a model."""
     named = dict(graph.results)
     for call in graph.calls:
@@ -244,7 +244,7 @@ def keep_outputs(graph: ModelGraph, names: Sequence[str], what: str) -> None:
     selectable = {clean(name): tensors for name, tensors in named.items()} | named
     old_outputs = graph.outputs
     graph.outputs = list(
-        dict.fromkeys(tensor for tensors in lookup(names, selectable, what, named) for tensor in tensors)
+        dict.fromkeys(tensor for tensors in lookup(names, selectable, subject, named) for tensor in tensors)
     )
     indices = {tensor: index for index, tensor in enumerate(graph.outputs)}
     graph.loss_indices = {index: indices[tensor] for index, tensor in enumerate(old_outputs) if tensor in indices}

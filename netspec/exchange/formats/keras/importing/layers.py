@@ -325,8 +325,8 @@ def attention(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     return importer.weighted(call, type_, fields, views)
 
 
-def _is_same_tensor(one: CallOutput, other: CallOutput) -> bool:
-    return one.call is other.call and one.index == other.index
+def _is_same_tensor(first: CallOutput, other: CallOutput) -> bool:
+    return first.call is other.call and first.index == other.index
 
 
 @rule("Rescaling")
@@ -358,7 +358,7 @@ def thresholded(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("GlobalAveragePooling1D")
 def masked_mean(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A mean over steps; with a mask it is written as sums over the valid steps."""
-    (view,) = (importer.get(one) for one in operands(importer, call)[:1])
+    (view,) = (importer.get(operand) for operand in operands(importer, call)[:1])
     mask_formula = importer.mask_formula(view)
     if importer.mask(view) is None:
         return import_by_fields(importer, call)

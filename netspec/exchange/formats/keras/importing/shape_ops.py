@@ -29,12 +29,12 @@ def pad(op: KerasOperation) -> str:
     """Pad each sample by a constant, or by mirrored data."""
     sides, rank = op.argument("pad_width", 1), len(op.tensor.order)
     mode, value = str(op.argument("mode", 2, "constant")).lower(), op.argument("constant_values", 3, 0.0)
-    pairs = [side for side in sides if isinstance(side, list) and len(side) == 2] if isinstance(sides, list) else []
-    if len(pairs) != rank or any(pairs[0]):
+    paddings = [side for side in sides if isinstance(side, list) and len(side) == 2] if isinstance(sides, list) else []
+    if len(paddings) != rank or any(paddings[0]):
         raise UnsupportedFeature("it pads something else than the axes of each sample")
     if mode not in ("constant", "reflect") or isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UnsupportedFeature(f"it pads in the mode {mode[:60]!r}")
-    pads = [side[end] for end in (0, 1) for side in pairs]
+    pads = [side[end] for end in (0, 1) for side in paddings]
     return op.node("Pad", op.tensor, pads=pads, mode=mode, value=float(value))
 
 
