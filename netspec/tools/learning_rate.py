@@ -40,7 +40,7 @@ from netspec.training.stepper import PartialStep
 
 STEPS = 150
 """Default number of learning rates."""
-BELOW, ABOVE = 0.1, 100.0
+LOWEST_FACTOR, HIGHEST_FACTOR = 0.1, 100.0
 """Factors of the default range, on the lowest and highest usual learning rates of the solver."""
 SMOOTHING = 0.85
 """Weight of the previous mean in a moving average of losses."""
@@ -123,8 +123,8 @@ def find_learning_rate(
         message = f"{spec.solver.type} finds the length of its steps itself"
         raise InputError(Problem(message, spec.solver.where(), "solver", expected="a solver that reads batches"))
     usual_low, usual_high = spec.solver.usual_learning_rates
-    low = usual_low * BELOW if lowest is None else lowest
-    high = usual_high * ABOVE if highest is None else highest
+    low = usual_low * LOWEST_FACTOR if lowest is None else lowest
+    high = usual_high * HIGHEST_FACTOR if highest is None else highest
     if not (0 < low < high and isfinite(high)):
         raise InputError(
             "`lowest` and `highest` are not a range of learning rates",

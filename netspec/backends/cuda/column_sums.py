@@ -21,7 +21,7 @@ LEAST_EACH, MOST_PIECES = 8, 256
 """Minimum number of elements per thread for splitting, and the maximum number of parts."""
 
 COLUMNS = """
-__shared__ NUMBER place[THREADS];
+__shared__ NUMBER scratch[THREADS];
 const int side = threadIdx.x % WIDTH, own = threadIdx.x / WIDTH;
 BLOCKS(unit, count) {
     const Index piece = unit / wide, c = unit % wide * WIDTH + side, first = piece * length;
@@ -105,7 +105,9 @@ def sums(
     `finished` are the parameters that `finish` uses; `take` allocates scratch memory.
     """
     totals = " ".join(f"NUMBER total{k} = 0;" for k in range(len(values)))
-    block_sums = "\n    ".join(f"const NUMBER sum{k} = of_columns<WIDTH>(total{k}, place);" for k in range(len(values)))
+    block_sums = "\n    ".join(
+        f"const NUMBER sum{k} = of_columns<WIDTH>(total{k}, scratch);" for k in range(len(values))
+    )
     steps = " ".join(f"total{k} += {value};" for k, value in enumerate(values))
     reading = (
         f"{totals}\n    {OVER_ELEMENTS} {{\n        {lines}\n        {steps}\n    }}\n    {block_sums}\n    {KEPT} {{ "

@@ -11,7 +11,7 @@ typedef unsigned long long uint64;
 typedef float float32;
 typedef double float64;
 
-#pragma nv_diag_suppress 177 // generated code names places that only some kernels need
+#pragma nv_diag_suppress 177 // generated code defines names that only some kernels need
 #pragma nv_diag_suppress 186 // whole numbers without a sign are compared with 0 in code that serves all types
 
 #ifndef INFINITY // NVRTC has no headers
@@ -66,28 +66,28 @@ __device__ inline float load(float16 x) {
     return half_value(x.bits);
 }
 
-template <typename T, typename V> __device__ inline void store(T &place, V value) {
-    place = value;
+template <typename T, typename V> __device__ inline void store(T &target, V value) {
+    target = value;
 }
 
 // To the nearest, to even where two are as near; NaN stays one.
-__device__ inline void store(bfloat16 &place, float value) {
+__device__ inline void store(bfloat16 &target, float value) {
     uint32 bits = __float_as_uint(value);
-    place.bits = value != value ? (uint16)(bits >> 16 | 64) : (uint16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    target.bits = value != value ? (uint16)(bits >> 16 | 64) : (uint16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // Convert through float32, as ml_dtypes does.
-__device__ inline void store(bfloat16 &place, double value) {
-    store(place, (float)value);
+__device__ inline void store(bfloat16 &target, double value) {
+    store(target, (float)value);
 }
 
 // What is too large becomes infinite.
-__device__ inline void store(float16 &place, float value) {
-    place.bits = half_bits(value);
+__device__ inline void store(float16 &target, float value) {
+    target.bits = half_bits(value);
 }
 
-__device__ inline void store(float16 &place, double value) {
-    place.bits = half_bits(value);
+__device__ inline void store(float16 &target, double value) {
+    target.bits = half_bits(value);
 }
 
 // Of whole numbers, rounded down.
@@ -125,18 +125,18 @@ OF_ONE(rint, rintf, rint)
 OF_TWO(pow, powf, pow)
 OF_TWO(fmod, fmodf, fmod)
 
-// `place`, clipped to the range from 0 to `size`, both included.
-__device__ inline int64 within(int64 place, int64 size) {
-    return place < 0 ? 0 : place > size ? size : place;
+// `position`, clipped to the range from 0 to `size`, both included.
+__device__ inline int64 within(int64 position, int64 size) {
+    return position < 0 ? 0 : position > size ? size : position;
 }
 
-// How many of a window's places lie from `low` to before `high`.
-__device__ inline int places_between(int64 first, int size, int dilation, int64 low, int64 high) {
-    int found = 0;
-    for (int place = 0; place < size; ++place) {
-        found += first + place * dilation >= low && first + place * dilation < high;
+// Number of a window's positions in [low, high).
+__device__ inline int positions_between(int64 first, int size, int dilation, int64 low, int64 high) {
+    int count = 0;
+    for (int position = 0; position < size; ++position) {
+        count += first + position * dilation >= low && first + position * dilation < high;
     }
-    return found;
+    return count;
 }
 
 // Philox4x32-10: four words of 32 random bits for a counter and a key (graph/ops/random.py).
@@ -166,14 +166,14 @@ template <typename T, typename Combine> __device__ inline T of_warp(T mine, Comb
 }
 
 // The number that all threads of a block have together, in every thread, put together in the order of a fixed tree.
-// `place` is shared memory for a number of each warp; a block is made of whole warps.
-template <typename T, typename Combine> __device__ inline T of_block(T mine, T *place, Combine combine) {
+// `scratch` is shared memory for a number of each warp; a block is made of whole warps.
+template <typename T, typename Combine> __device__ inline T of_block(T mine, T *scratch, Combine combine) {
     mine = of_warp(mine, combine);
     __syncthreads(); // who is late may still read what the call before left there
-    if (threadIdx.x % 32 == 0) place[threadIdx.x / 32] = mine;
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = mine;
     __syncthreads();
-    mine = place[0];
-    for (int warp = 1; warp < blockDim.x / 32; ++warp) mine = combine(mine, place[warp]);
+    mine = scratch[0];
+    for (int warp = 1; warp < blockDim.x / 32; ++warp) mine = combine(mine, scratch[warp]);
     return mine;
 }
 
@@ -191,22 +191,22 @@ template <typename T> struct Less {
 };
 
 // The sum of the numbers of a row's threads, which are a warp or the whole block, in every one of them.
-template <int width, typename T> __device__ inline T of_row(T mine, T *place) {
-    if (width > 32) return of_block(mine, place, Add<T>());
+template <int width, typename T> __device__ inline T of_row(T mine, T *scratch) {
+    if (width > 32) return of_block(mine, scratch, Add<T>());
     return __shfl_sync(0xffffffff, of_warp(mine, Add<T>()), 0);
 }
 
 // The sum of the numbers of all threads whose number leaves the same rest by `width`, a power of two, in every one of them.
-// `place` is shared memory for a number of each thread.
-template <int width, typename T> __device__ inline T of_columns(T mine, T *place) {
+// `scratch` is shared memory for a number of each thread.
+template <int width, typename T> __device__ inline T of_columns(T mine, T *scratch) {
     __syncthreads(); // who is late may still read what the call before left there
-    place[threadIdx.x] = mine;
+    scratch[threadIdx.x] = mine;
     __syncthreads();
     for (int distance = blockDim.x / 2; distance >= width; distance /= 2) {
-        if (threadIdx.x < distance) place[threadIdx.x] += place[threadIdx.x + distance];
+        if (threadIdx.x < distance) scratch[threadIdx.x] += scratch[threadIdx.x + distance];
         __syncthreads();
     }
-    return place[threadIdx.x % width];
+    return scratch[threadIdx.x % width];
 }
 
 // Every unit of work of a kernel, shared out among all threads.

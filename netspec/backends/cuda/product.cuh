@@ -75,7 +75,7 @@ template <typename Index> struct Sizes {
     Index d, h, w;
 };
 
-// A place of an image: what lies before the image in memory, and where in it a window begins or a place lies.
+// A position in an image: the offset of the image in memory, and the coordinates of a window or an element.
 template <typename Index> struct Spot {
     Index image, d, h, w;
 };
@@ -86,8 +86,8 @@ template <typename Index> struct Tap {
 };
 
 template <typename W, typename Index> __device__ inline Tap<Index> tap_of(Index number, Index channels) {
-    const Index place = number / channels;
-    return {place / (W::KH * W::KW) * W::DD, place / W::KW % W::KH * W::DH, place % W::KW * W::DW, number % channels};
+    const Index offset = number / channels;
+    return {offset / (W::KH * W::KW) * W::DD, offset / W::KW % W::KH * W::DH, offset % W::KW * W::DW, number % channels};
 }
 
 template <typename Index> __device__ inline Spot<Index> spot_of(Index number, Index count, const Sizes<Index> &over) {
@@ -95,10 +95,10 @@ template <typename Index> __device__ inline Spot<Index> spot_of(Index number, In
     return {number / over.w / over.h / over.d, number / over.w / over.h % over.d, number / over.w % over.h, number % over.w};
 }
 
-// The operand of a convolution as a matrix: places of the result, and elements of the window there.
+// The operand of a convolution as a matrix: positions of the result, and elements of the window at each.
 template <typename W, typename T, typename Index> struct Patches {
     const T *first;
-    Index count, channels, own; // places; channels of an image, and of a group
+    Index count, channels, own; // positions; channels of an image, and of a group
     Sizes<Index> in, out;
 
     __device__ Spot<Index> spot(Index number) const {
@@ -113,7 +113,7 @@ template <typename W, typename T, typename Index> struct Patches {
     }
 };
 
-// Gradients of a convolution's result as a matrix: places of the operand, and the windows that hold them.
+// Gradients of a convolution's result as a matrix: positions of the operand, and the windows that contain them.
 template <typename W, typename T, typename Index> struct Flows {
     const T *first;
     Index count, channels, own;
@@ -133,7 +133,7 @@ template <typename W, typename T, typename Index> struct Flows {
     }
 };
 
-// Such a matrix as the left operand of a product: its lines are places.
+// Such a matrix as the left operand of a product: its lines are positions.
 template <typename Index, typename Seen> struct ByPlace {
     enum { ALONG = true };
     const Seen seen;

@@ -1,6 +1,6 @@
 """Lists of the scatter operands for each target row, in the order of the operands.
 
-One block sorts the operands by target, four bits at a time: each thread counts a contiguous part by digit and places it
+One block sorts the operands by target, four bits at a time: each thread counts a contiguous part by digit and moves it
 behind the parts of earlier threads. The order does not depend on scheduling.
 """
 
@@ -19,10 +19,11 @@ FEW, FEW_THREADS, MANY_THREADS = 4096, 256, 1024
 """Maximum number of operands sorted by few threads; more are sorted by more threads."""
 
 SORT = """
-__shared__ int32 place[THREADS];
+__shared__ int32 scratch[THREADS];
 const int me = threadIdx.x;
-const Index share = (given + THREADS - 1) / THREADS;
-const Index begin = me * share < given ? me * share : given, end = begin + share < given ? begin + share : given;
+const Index share = (operand_count + THREADS - 1) / THREADS;
+const Index begin = me * share < operand_count ? me * share : operand_count;
+const Index end = begin + share < operand_count ? begin + share : operand_count;
 int32 *from = first, *to = second, *own = counts + me, *mine = counts + me * DIGITS;
 for (Index i = begin; i < end; ++i) from[i] = i;
 for (int shift = 0; shift < bits; shift += 4) {
@@ -31,15 +32,15 @@ for (int shift = 0; shift < bits; shift += 4) {
     __syncthreads();
     int32 total = 0;
     for (int d = 0; d < DIGITS; ++d) total += mine[d];
-    place[me] = total;
+    scratch[me] = total;
     __syncthreads();
     for (int distance = 1; distance < THREADS; distance *= 2) {
-        const int32 before = me >= distance ? place[me - distance] : 0;
+        const int32 before = me >= distance ? scratch[me - distance] : 0;
         __syncthreads();
-        place[me] += before;
+        scratch[me] += before;
         __syncthreads();
     }
-    int32 next = place[me] - total;
+    int32 next = scratch[me] - total;
     for (int d = 0; d < DIGITS; ++d) {
         const int32 here = mine[d];
         mine[d] = next;
@@ -54,8 +55,8 @@ for (int shift = 0; shift < bits; shift += 4) {
 }
 """
 STARTS = """
-UNITS(unit, places + 1) {
-    Index low = 0, high = given;
+UNITS(unit, targets + 1) {
+    Index low = 0, high = operand_count;
     while (low < high) {
         const Index middle = low + (high - low) / 2;
         if (goes_to(order[middle]) < unit) low = middle + 1;
@@ -68,15 +69,15 @@ JOINED = """
 UNITS(unit, count) {
     TYPE total = BEFORE;
     for (Index p = start[unit / width]; p < start[unit / width + 1]; ++p) {
-        const TYPE one = updates[order[p] * width + unit % width];
+        const TYPE update = updates[order[p] * width + unit % width];
         total = JOIN;
     }
     y[unit] = total;
 }
 """
 JOINS = {
-    "none": "one", "add": "total + one", "mul": "total * one", "min": "Less<TYPE>()(total, one)",
-    "max": "Greater<TYPE>()(total, one)",
+    "none": "update", "add": "total + update", "mul": "total * update", "min": "Less<TYPE>()(total, update)",
+    "max": "Greater<TYPE>()(total, update)",
 }  # fmt: skip
 """Code that combines an existing element and an update."""
 
@@ -130,11 +131,11 @@ class ScatterLists:
         sort = [
             pointer("first", first, written=True), pointer("second", second, written=True),
             pointer("counts", counts, written=True),
-            *sizes(numbers, given=self.operand_count, places=self.targets, bits=self.bits), *operands,
+            *sizes(numbers, operand_count=self.operand_count, targets=self.targets, bits=self.bits), *operands,
         ]  # fmt: skip
         starts = [
             pointer("order", order), pointer("start", start, written=True),
-            *sizes(numbers, given=self.operand_count, places=self.targets), *operands,
+            *sizes(numbers, operand_count=self.operand_count, targets=self.targets), *operands,
         ]  # fmt: skip
         joined = [
             pointer("order", order), pointer("start", start), pointer("updates", updates),

@@ -70,8 +70,8 @@ for (Index start = first + own; inside && start < last; start += HELD * (THREADS
     spread += around + apart * apart * (seen * (count / both));
     seen = both;
 }
-const NUMBER middle = of_columns<WIDTH>(average * seen, place) / (last - first), apart = average - middle;
-spread = of_columns<WIDTH>(spread + apart * apart * seen, place);
+const NUMBER middle = of_columns<WIDTH>(average * seen, scratch) / (last - first), apart = average - middle;
+spread = of_columns<WIDTH>(spread + apart * apart * seen, scratch);
 """
 MOMENTS = f"""{READ}
 {KEPT} {{
@@ -93,12 +93,12 @@ spread /= limit;
 TOGETHER = f"""
 NUMBER total = 0, spread = 0;
 {OVER_ELEMENTS} total += means[e * channels + c] * ELEMENTS;
-const NUMBER middle = of_columns<WIDTH>(total, place) / elements;
+const NUMBER middle = of_columns<WIDTH>(total, scratch) / elements;
 {OVER_ELEMENTS} {{
     const NUMBER apart = means[e * channels + c] - middle;
     spread += squares[e * channels + c] + apart * apart * ELEMENTS;
 }}
-spread = of_columns<WIDTH>(spread, place) / elements;
+spread = of_columns<WIDTH>(spread, scratch) / elements;
 {WRITTEN}
 """.replace("ELEMENTS", "(NUMBER)(elements - e * part < part ? elements - e * part : part)")
 FLOWS = """

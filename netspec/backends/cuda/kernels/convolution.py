@@ -70,7 +70,7 @@ class TiledConvolution(Kernel):
         numbers = {
             **extents("in", x.shape[2:]), **extents("out", y.shape[2:]), "channels": x.shape[1], "own": channels,
             "filters": filters, "all_filters": w.shape[0], "taps": prod(conv.window.size),
-            "x_places": x.size // x.shape[1], "y_places": y.size // y.shape[1],
+            "x_positions": x.size // x.shape[1], "y_positions": y.size // y.shape[1],
         }  # fmt: skip
         parameters = [pointer(name, array) for name, array in arrays.items()]
         kinds = {"WINDOW": window_type(conv)} | {
@@ -96,7 +96,7 @@ class ConvKernel(TiledConvolution):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (x, w) = node.op, buffers.inputs
         assert isinstance(op, Conv)
-        patches = f"Patches<WINDOW, TYPE_X, Index>{{x + unit * own, y_places, channels, own, {IN}, {OUT}}}"
+        patches = f"Patches<WINDOW, TYPE_X, Index>{{x + unit * own, y_positions, channels, own, {IN}, {OUT}}}"
         words = {
             "LEFT": f"ByPlace<Index, Patches<WINDOW, TYPE_X, Index>>{{{patches}}}",
             "RIGHT": "Kernels<WINDOW, TYPE_W, Index, true>"
@@ -121,7 +121,7 @@ class ConvInputGradKernel(TiledConvolution):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (dy, w) = node.op, buffers.inputs
         assert isinstance(op, ConvInputGrad)
-        flows = f"Flows<WINDOW, TYPE_DY, Index>{{dy + unit * filters, x_places, all_filters, filters, {IN}, {OUT}}}"
+        flows = f"Flows<WINDOW, TYPE_DY, Index>{{dy + unit * filters, x_positions, all_filters, filters, {IN}, {OUT}}}"
         words = {
             "LEFT": f"ByPlace<Index, Flows<WINDOW, TYPE_DY, Index>>{{{flows}}}",
             "RIGHT": "Kernels<WINDOW, TYPE_W, Index, false>"
@@ -151,7 +151,7 @@ class ConvWeightGradKernel(TiledConvolution):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (dy, x) = node.op, buffers.inputs
         assert isinstance(op, ConvWeightGrad)
-        patches = f"Patches<WINDOW, TYPE_X, Index>{{x + unit * own, y_places, channels, own, {IN}, {OUT}}}"
+        patches = f"Patches<WINDOW, TYPE_X, Index>{{x + unit * own, y_positions, channels, own, {IN}, {OUT}}}"
         words = {
             "LEFT": "Matrix<TYPE_DY, Index, false>{dy + unit * filters, filters, 1, all_filters}",
             "RIGHT": f"ByTap<Index, Patches<WINDOW, TYPE_X, Index>>{{{patches}, columns}}",

@@ -13,9 +13,9 @@ from netspec.graph.value import Node
 CROP = """
 UNITS(unit, count) {
     const Index column = unit % width, row = unit / width % height, image = unit / width / height;
-    const int32 *place = places + image / channels * 4;
-    const Index y0 = place[0] + (place[2] ? height - 1 - row : row);
-    const Index x0 = place[1] + (place[3] ? width - 1 - column : column);
+    const int32 *origin = origins + image / channels * 4;
+    const Index y0 = origin[0] + (origin[2] ? height - 1 - row : row);
+    const Index x0 = origin[1] + (origin[3] ? width - 1 - column : column);
     const bool inside = y0 >= 0 && y0 < rows && x0 >= 0 && x0 < columns;
     y[unit] = inside ? x[(image * rows + y0) * columns + x0] : (uint8)fill;
 }
@@ -35,7 +35,7 @@ class CropAndFlipKernel(Kernel):
         assert y is not None
         _, channels, rows, columns = node.inputs[0].shape
         parameters = [
-            pointer("x", x), pointer("places", origins), pointer("y", y, written=True),
+            pointer("x", x), pointer("origins", origins), pointer("y", y, written=True),
             *sizes(max(x.size, y.size), count=y.size, channels=channels, rows=rows, columns=columns, height=op.height,
                    width=op.width, fill=op.fill),
         ]  # fmt: skip

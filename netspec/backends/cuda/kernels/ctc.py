@@ -12,7 +12,7 @@ from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.ctc import LOG_ZERO, LOG_ZERO_BOUND, CTCBase, CTCLoss, CTCLossGrad
 from netspec.graph.value import Node
 
-EACH = "for (Index s = threadIdx.x; s < places; s += blockDim.x)"
+EACH = "for (Index s = threadIdx.x; s < positions; s += blockDim.x)"
 # Only `kept` rows are stored, in rotation: the gradient reads all of them, the loss the previous one.
 FORWARD = f"""
 const NUMBER never = NEVER;
@@ -23,7 +23,7 @@ const auto sum = [](NUMBER a, NUMBER b, NUMBER c) {{
 }};
 BLOCKS(n, batch) {{
     const Index end = frames[n] < 1 ? 1 : frames[n] < steps ? frames[n] : steps;
-    const Index places = 2 * (lengths[n] < 0 ? 0 : lengths[n] < size ? lengths[n] : size) + 1;
+    const Index positions = 2 * (lengths[n] < 0 ? 0 : lengths[n] < size ? lengths[n] : size) + 1;
     const NUMBER *const x = log_prob + n * steps * count;
     const auto *const right = label + n * size;
     NUMBER *const rows = space + n * of_sample;
@@ -43,7 +43,7 @@ BLOCKS(n, batch) {{
         __syncthreads();
     }}
     const NUMBER *const last = rows + (end - 1) % kept * width;
-    const NUMBER whole = sum(last[places - 1], places > 1 ? last[places - 2] : never, never);
+    const NUMBER whole = sum(last[positions - 1], positions > 1 ? last[positions - 2] : never, never);
     REST
 }}
 """
@@ -59,9 +59,9 @@ for (Index t = end - 1; t >= 0; --t) {{
     const NUMBER *const after = rows + (steps + (t + 1) % 2) * width;
     {EACH} {{
         const NUMBER emitted = x[t * count + symbol(s)];
-        const bool skips = s + 2 < places && s % 2 == 1 && right[s / 2] != right[s / 2 + 1];
-        if (t == end - 1) now[s] = s + 2 >= places ? emitted : never;
-        else now[s] = sum(after[s], s + 1 < places ? after[s + 1] : never, skips ? after[s + 2] : never) + emitted;
+        const bool skips = s + 2 < positions && s % 2 == 1 && right[s / 2] != right[s / 2 + 1];
+        if (t == end - 1) now[s] = s + 2 >= positions ? emitted : never;
+        else now[s] = sum(after[s], s + 1 < positions ? after[s + 1] : never, skips ? after[s + 2] : never) + emitted;
         share[s] = exp_NUMBER(share[s] + now[s] - emitted - whole);
     }}
     __syncthreads();
@@ -70,7 +70,7 @@ for (Index t = end - 1; t >= 0; --t) {{
         for (Index o = 0; o < s && first; ++o) first = symbol(o) != symbol(s);
         if (!first) continue;
         NUMBER total = 0;
-        for (Index o = s; o < places; ++o) total += symbol(o) == symbol(s) ? share[o] : 0;
+        for (Index o = s; o < positions; ++o) total += symbol(o) == symbol(s) ? share[o] : 0;
         dx[t * count + symbol(s)] = -dy[n] * total;
     }}
 }}

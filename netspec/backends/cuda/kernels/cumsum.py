@@ -30,7 +30,7 @@ UNITS(unit, count) {{
 """
 # Each thread sums its part of the row, then adds the totals of the threads before it.
 BY_BLOCKS = f"""
-__shared__ TYPE place[THREADS];
+__shared__ TYPE scratch[THREADS];
 const int me = threadIdx.x;
 const Index share = (length + THREADS - 1) / THREADS;
 const Index begin = me * share < length ? me * share : length, end = begin + share < length ? begin + share : length;
@@ -38,15 +38,15 @@ BLOCKS(unit, count) {{
     const Index at = unit / inner * length * inner + unit % inner + first;
     TYPE total = 0;
     for (Index e = begin; e < end; ++e) total += x[at + e * step];
-    place[me] = total;
+    scratch[me] = total;
     __syncthreads();
     for (int distance = 1; distance < THREADS; distance *= 2) {{
-        const TYPE before = me >= distance ? place[me - distance] : 0;
+        const TYPE before = me >= distance ? scratch[me - distance] : 0;
         __syncthreads();
-        place[me] += before;
+        scratch[me] += before;
         __syncthreads();
     }}
-    total = me > 0 ? place[me - 1] : 0;
+    total = me > 0 ? scratch[me - 1] : 0;
     __syncthreads();
     {ROW}
 }}

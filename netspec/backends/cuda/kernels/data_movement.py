@@ -19,9 +19,9 @@ TURN = """
 __shared__ VALUE tile[TILE][TILE + 1];
 const int side = threadIdx.x % TILE, first = threadIdx.x / TILE;
 BLOCKS(unit, count) {
-    const Index left = unit % wide * TILE, top = unit / wide % high * TILE, place = unit / wide / high;
-    const TYPE *from = x + place / inner * x0 + place % inner * x1;
-    TO *to = y + place / inner * y0 + place % inner * y1;
+    const Index left = unit % wide * TILE, top = unit / wide % high * TILE, plane = unit / wide / high;
+    const TYPE *from = x + plane / inner * x0 + plane % inner * x1;
+    TO *to = y + plane / inner * y0 + plane % inner * y1;
     for (int k = first; k < TILE; k += THREADS / TILE) {
         if (top + side < rows && left + k < columns) tile[k][side] = load(from[top + side + (left + k) * xc]);
     }

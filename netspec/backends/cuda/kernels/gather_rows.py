@@ -20,8 +20,8 @@ UNITS(unit, count) {
 }
 """
 GOES_TO = """
-const int64 row = index[i] < 0 ? index[i] + places : index[i];
-return row >= 0 && row < places ? row : places;
+const int64 row = index[i] < 0 ? index[i] + targets : index[i];
+return row >= 0 && row < targets ? row : targets;
 """
 OF_BATCH = """
 UNITS(unit, count) y[unit] = index[unit] + unit / each * rows;

@@ -23,7 +23,7 @@ UNITS(unit, count) {
 """
 ELEMENT = """
 const int64 at = index[i] < 0 ? index[i] + size : index[i];
-return at >= 0 && at < size ? (i / inner / along * size + at) * inner + i % inner : places;
+return at >= 0 && at < size ? (i / inner / along * size + at) * inner + i % inner : targets;
 """
 PART = """
 int64 to = i / each;
@@ -32,7 +32,7 @@ return to;
 """
 OF_PART = """
 const int64 at{k} = index[i * {count} + {k}] < 0 ? index[i * {count} + {k}] + size{k} : index[i * {count} + {k}];
-if (at{k} < 0 || at{k} >= size{k}) return places;
+if (at{k} < 0 || at{k} >= size{k}) return targets;
 to = to * size{k} + at{k};
 """
 

@@ -33,7 +33,7 @@ LONG = 1024
 """Minimum row length for which a whole block is used."""
 
 ROWS = """
-__shared__ NUMBER place[THREADS / 32];
+__shared__ NUMBER scratch[THREADS / 32];
 BLOCKS(unit, count) {
     const Index row = unit * (THREADS / WIDTH) + threadIdx.x / WIDTH;
     const int own = threadIdx.x % WIDTH;
@@ -50,14 +50,14 @@ MEAN
     const NUMBER centered = load(x[first + c]) - middle;
     spread += centered * centered;
 }}
-spread = of_row<WIDTH>(spread, place) / length;
+spread = of_row<WIDTH>(spread, scratch) / length;
 KEPT
 const NUMBER r = 1 / sqrt_NUMBER(spread + epsilon);
 {OVER_ROW} store(y[first + c], (load(x[first + c]) - middle) * r * gamma[FACTOR] OFFSET);
 """
 MEAN = f"""
 {OVER_ROW} middle += load(x[first + c]);
-middle = of_row<WIDTH>(middle, place) / length;
+middle = of_row<WIDTH>(middle, scratch) / length;
 """
 BACKWARD = f"""
 const NUMBER middle = MIDDLE, r = 1 / sqrt_NUMBER(variance[row] + epsilon);
@@ -68,7 +68,7 @@ NUMBER level = 0, tilt = 0;
     tilt += g * (load(x[first + c]) - middle);
 }}
 level = LEVEL;
-tilt = of_row<WIDTH>(tilt, place) / length * r;
+tilt = of_row<WIDTH>(tilt, scratch) / length * r;
 {OVER_ROW} {{
     const NUMBER g = load(dy[first + c]) * gamma[c];
     store(dx[first + c], r * (g - level - (load(x[first + c]) - middle) * r * tilt));
@@ -81,8 +81,8 @@ NUMBER offset = 0, slope = 0;
     offset += load(dy[first + c]);
     slope += load(dy[first + c]) * (load(x[first + c]) - middle);
 }}
-offset = of_row<WIDTH>(offset, place);
-slope = of_row<WIDTH>(slope, place) * r;
+offset = of_row<WIDTH>(offset, scratch);
+slope = of_row<WIDTH>(slope, scratch) * r;
 if (own == 0) {{
     offsets[row] = offset;
     slopes[row] = slope;
@@ -222,7 +222,7 @@ class RowNormalizationGradKernel(OverRowsKernel):
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
         calls = []
         if dx is not None:
-            middle, level = ("mean[row]", "of_row<WIDTH>(level, place) / length") if centered else ("0", "0")
+            middle, level = ("mean[row]", "of_row<WIDTH>(level, scratch) / length") if centered else ("0", "0")
             body = BACKWARD.replace("MIDDLE", middle).replace("LEVEL", level)
             calls.append(rows_of(node).launch(body, arrays, {"dx": dx}, epsilon, dtype))
         results = {

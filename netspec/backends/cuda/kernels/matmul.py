@@ -35,7 +35,7 @@ BLOCKS(block, count) {
     const Index unit = block / (high * wide) / pieces;
     const Index top = tile / wide * TILE, side = tile % wide * TILE;
     const Index last = (piece + 1) * length < depth ? (piece + 1) * length : depth;
-    PLACES
+    OFFSETS
     const auto left = LEFT;
     const auto right = RIGHT;
     NUMBER sums[4][4];
@@ -101,7 +101,7 @@ def bound(
     high, wide = -(-cut.rows // TILE), -(-cut.columns // TILE)
     blocks, size = cut.tiles * cut.pieces * cut.units, y.size
     body = PRODUCT
-    for word, meaning in ({"PLACES": ""} | words | {"NUMBER": str(dtype)}).items():
+    for word, meaning in ({"OFFSETS": ""} | words | {"NUMBER": str(dtype)}).items():
         body = body.replace(word, meaning)
     result = y
     if cut.pieces > 1:
@@ -159,7 +159,7 @@ def matmul(op: MatMul, a: Any, b: Any, y: Any, workspace: Any | None = None) -> 
     offsets = ElementOffsets.of(loops, 1)
     names = zip(("y", "a", "b"), offsets.at, strict=True)
     words = {
-        "PLACES": "\n    ".join([*offsets.lines, *(f"const Index at_{name} = {at};" for name, at in names)]),
+        "OFFSETS": "\n    ".join([*offsets.lines, *(f"const Index at_{name} = {at};" for name, at in names)]),
         "LEFT": left, "RIGHT": right, "TARGET": "at_y + row * y_row + column * y_column",
     }  # fmt: skip
     numbers |= others | offsets.numbers | {"y_row": along_y[0], "y_column": along_y[1]}

@@ -19,7 +19,7 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 INSIDE = "d >= 0 && h >= 0 && w >= 0 && d < size_d && h < size_h && w < size_w"
-PLACE = "(((n * size_d + d) * size_h + h) * size_w + w) * channels + c"
+ELEMENT = "(((n * size_d + d) * size_h + h) * size_w + w) * channels + c"
 OVER_WINDOW = """
 for (int e = 0; e < KERNEL_D; ++e)
 for (int k = 0; k < KERNEL_H; ++k)
@@ -51,11 +51,11 @@ UNITS(unit, count) {
 """Loop over the windows that contain an input position, at (o, i, j)."""
 GREATEST = f"""{WINDOWS}
     NUMBER most = -INFINITY;
-    int place = 0;
+    int offset = 0;
     {OVER_WINDOW}
         if (!({INSIDE})) continue;
-        const NUMBER v = load(x[{PLACE}]);
-        place = v > most ? (e * KERNEL_H + k) * KERNEL_W + l : place;
+        const NUMBER v = load(x[{ELEMENT}]);
+        offset = v > most ? (e * KERNEL_H + k) * KERNEL_W + l : offset;
         most = v > most || v != v ? v : most;
     }}
 """
@@ -69,17 +69,17 @@ MAX_GRAD = f"""{OVER_OWNERS}
     store(dx[unit], total);
 }}
 """
-PLACES = f"""{GREATEST}    const int64 d = o * STRIDE_D - PAD_D + place / (KERNEL_H * KERNEL_W) * DILATION_D;
-    const int64 h = i * STRIDE_H - PAD_H + place / KERNEL_W % KERNEL_H * DILATION_H;
-    y[unit] = (d * size_h + h) * size_w + j * STRIDE_W - PAD_W + place % KERNEL_W * DILATION_W;
+INDICES = f"""{GREATEST}    const int64 d = o * STRIDE_D - PAD_D + offset / (KERNEL_H * KERNEL_W) * DILATION_D;
+    const int64 h = i * STRIDE_H - PAD_H + offset / KERNEL_W % KERNEL_H * DILATION_H;
+    y[unit] = (d * size_h + h) * size_w + j * STRIDE_W - PAD_W + offset % KERNEL_W * DILATION_W;
 }}
 """
 GATHER = f"""{WINDOWS}
-    const int place = index[unit], e = place / (KERNEL_H * KERNEL_W), k = place / KERNEL_W % KERNEL_H;
-    const int l = place % KERNEL_W;
+    const int offset = index[unit], e = offset / (KERNEL_H * KERNEL_W), k = offset / KERNEL_W % KERNEL_H;
+    const int l = offset % KERNEL_W;
     const Index d = o * STRIDE_D - PAD_D + e * DILATION_D, h = i * STRIDE_H - PAD_H + k * DILATION_H;
     const Index w = j * STRIDE_W - PAD_W + l * DILATION_W;
-    if ({INSIDE}) store(y[unit], load(x[{PLACE}]));
+    if ({INSIDE}) store(y[unit], load(x[{ELEMENT}]));
     else store(y[unit], (NUMBER)0);
 }}
 """
@@ -90,13 +90,13 @@ AVERAGE = f"""{WINDOWS}
     int counted = 0;
     {OVER_WINDOW}
         counted += {COUNTED};
-        if ({INSIDE}) total += load(x[{PLACE}]);
+        if ({INSIDE}) total += load(x[{ELEMENT}]);
     }}
     store(y[unit], total / counted);
 }}
 """
 OWN = "\n".join(
-    f"counted *= places_between({at} * STRIDE_{axis} - PAD_{axis}, KERNEL_{axis}, DILATION_{axis}, "
+    f"counted *= positions_between({at} * STRIDE_{axis} - PAD_{axis}, KERNEL_{axis}, DILATION_{axis}, "
     f"-BEFORE_{axis}, size_{axis.lower()} + AFTER_{axis});"
     for axis, at in zip("DHW", "oij", strict=True)
 )
@@ -157,18 +157,18 @@ class MaxPoolKernel(Pooling):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y, index) = buffers.inputs, buffers.outputs
         results = {name: array for name, array in (("y", y), ("index", index)) if array is not None}
-        stores = {"y": "store(y[unit], most);", "index": "index[unit] = place;"}
+        stores = {"y": "store(y[unit], most);", "index": "index[unit] = offset;"}
         body = MAX.replace("STORES", " ".join(stores[name] for name in results))
         return bound(node, body, {"x": x, **results}, list(results), x, next(iter(results.values())))
 
 
 @kernel(MaxPoolIndices, backend="cuda", rank=5)
-class MaxPoolPlacesKernel(Pooling):
+class MaxPoolIndicesKernel(Pooling):
     """Indices of maxima within the image."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y,) = buffers.inputs, buffers.outputs
-        return bound(node, PLACES, {"x": x, "y": y}, ["y"], x, y)
+        return bound(node, INDICES, {"x": x, "y": y}, ["y"], x, y)
 
 
 @kernel(MaxPoolGrad, backend="cuda", rank=5)

@@ -14,8 +14,8 @@ BODY = """
 const uint64 seed = rng[0], step = rng[1], start = (uint64)rng[2] * per_sample;
 const int cut = start % 4;
 UNITS(unit, blocks) {
-    const uint64 place = start / 4 + unit;
-    const Words words = philox((uint32)place, (uint32)(place >> 32) ^ (uint32)(step >> 32), (uint32)step,
+    const uint64 block = start / 4 + unit;
+    const Words words = philox((uint32)block, (uint32)(block >> 32) ^ (uint32)(step >> 32), (uint32)step,
                                (uint32)stream, (uint32)seed, (uint32)(seed >> 32));
     for (int k = 0; k < 4; ++k) {
         const Index to = 4 * unit + k - cut;

@@ -37,7 +37,7 @@ UNITS(unit, count) {
 }
 """
 ROWS = """
-__shared__ TYPEOF place[WARPS];
+__shared__ TYPEOF scratch[WARPS];
 BLOCKS(unit, count) {
     const Index piece = unit / outputs, output = unit % outputs;
     const Index stop = (piece + 1) * length < reduced ? (piece + 1) * length : reduced;
@@ -45,7 +45,7 @@ BLOCKS(unit, count) {
     TYPEOF total = FIRST;
     for (Index e = piece * length + threadIdx.x; e < stop; e += blockDim.x)
         total = combine(total, load(row[e / inner * xr0 + e % inner * xr1]));
-    total = of_block(total, place, combine);
+    total = of_block(total, scratch, combine);
     if (threadIdx.x == 0) y[output / kept * yk0 + output % kept * yk1 + piece * yp] = SCALED;
 }
 """

@@ -23,10 +23,10 @@ EACH = "for (Index c = threadIdx.x; c < length; c += blockDim.x)"
 MOST_AND_TOTAL = f"""
 NUMBER most = -INFINITY;
 {EACH} most = Greater<NUMBER>()(most, x[c * xc]);
-most = of_block(most, place, Greater<NUMBER>());
+most = of_block(most, scratch, Greater<NUMBER>());
 NUMBER total = 0;
 {EACH} total += exp_NUMBER(x[c * xc] - most);
-total = of_block(total, place, Add<NUMBER>());
+total = of_block(total, scratch, Add<NUMBER>());
 """
 SOFTMAX = f"""{MOST_AND_TOTAL}
 {EACH} y[c * yc] = exp_NUMBER(x[c * xc] - most) / total;
@@ -37,7 +37,7 @@ LOG_SOFTMAX = f"""{MOST_AND_TOTAL}
 SOFTMAX_GRAD = f"""
 NUMBER total = 0;
 {EACH} total += y[c * yc] * dy[c * dyc];
-total = of_block(total, place, Add<NUMBER>());
+total = of_block(total, scratch, Add<NUMBER>());
 {EACH} dx[c * dxc] = y[c * yc] * (dy[c * dyc] - total);
 """
 LOSS = """
@@ -50,10 +50,10 @@ __syncthreads();  // y may lie where x does
 ARG_MAX = f"""
 NUMBER most = x[0];
 {EACH} most = Greater<NUMBER>()(most, x[c * xc]);
-most = of_block(most, place, Greater<NUMBER>());
+most = of_block(most, scratch, Greater<NUMBER>());
 int64 first = length;
 {EACH} if (c < first && (x[c * xc] == most || (x[c * xc] != x[c * xc] && most != most))) first = c;
-first = of_block(first, places, Less<int64>());
+first = of_block(first, index_scratch, Less<int64>());
 if (threadIdx.x == 0) y[0] = first;
 """
 ONE_HOT = f"""
@@ -81,7 +81,7 @@ def bound(body: str, axis: int, arrays: dict[str, Any], dtype: DType, results: S
         if long[name]:
             steps[f"{name}c"] = array.strides[axis] // array.itemsize
     threads = min(THREADS, max(WARP, 1 << (shape[axis] - 1).bit_length()))
-    shared = [f"__shared__ {dtype} place[{threads // WARP}];", f"__shared__ int64 places[{threads // WARP}];"]
+    shared = [f"__shared__ {dtype} scratch[{threads // WARP}];", f"__shared__ int64 index_scratch[{threads // WARP}];"]
     used = [line for line in shared if line.split("[")[0].rsplit(" ", 1)[1] + "," in body]
     lines = [*used, "BLOCKS(unit, count) {", *moves, body.replace("NUMBER", str(dtype)), "}"]
     reach = max(sum(abs(step) * (size - 1) for step, size in zip(a.strides, a.shape, strict=True)) // a.itemsize

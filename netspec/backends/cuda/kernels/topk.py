@@ -54,9 +54,9 @@ class TopKKernel(Kernel):
         op, (x,) = node.op, buffers.inputs
         assert isinstance(op, TopK)
         results = {
-            name: array for name, array in zip(("y", "places"), buffers.outputs, strict=True) if array is not None
+            name: array for name, array in zip(("y", "indices"), buffers.outputs, strict=True) if array is not None
         }
-        values = {"y": "mine", "places": "me"}
+        values = {"y": "mine", "indices": "me"}
         writes = (f"if (rank < k) {name}[(outer * k + rank) * inner + in] = {values[name]};" for name in results)
         return ranked(x, op.axis, op.k, results, " ".join(writes), greatest=op.largest)
 
