@@ -185,8 +185,8 @@ class Device:
         return {
             "name": self.name,
             "kernels": list(self.kernels),
-            "about": self.descriptions(),
-            "missing": unavailable_reasons(self.backends),
+            "libraries": self.descriptions(),
+            "unavailable": unavailable_reasons(self.backends),
         }
 
     def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> KernelCandidates:

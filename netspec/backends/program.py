@@ -136,16 +136,16 @@ class Program:
     def timed(self) -> list[tuple[Node | None, float]]:
         """Run once like `run`; return the seconds of each node, with None for a copied state.
 
-        Invariant nodes, which `timed_steady` times, are excluded, and the guard is not checked.
+        Invariant nodes, which `timed_invariant` times, are excluded, and the guard is not checked.
         """
         if self._prepared != self.states.version:
-            self.timed_steady()
+            self.timed_invariant()
         self._writing()
         with self._around():
             self._steps.take()
             return [*self._before.each(), *self._after.each()]
 
-    def timed_steady(self) -> list[tuple[Node | None, float]]:
+    def timed_invariant(self) -> list[tuple[Node | None, float]]:
         """Run the invariant nodes and return the seconds of each. Inputs must be written again."""
         with self._around():
             seconds = list(self._first.each())

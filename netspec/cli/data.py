@@ -68,7 +68,7 @@ def show(
     rows = report.rows(samples) if sheet is None else []
     if as_json:
         rate = report.rate(seconds)
-        print_json({**report.as_json(), "rows": rows, "samples_per_second": rate, "sheet": sheet})
+        print_json({**report.as_json(), "rows": rows, "samples_per_second": rate, "contact_sheet": sheet})
         return
     print_report(report, rows)
     if sheet is not None:

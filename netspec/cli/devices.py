@@ -53,7 +53,7 @@ def _print_devices(report: DeviceReport) -> None:
         print(f"auto: {report.default_remark}")
     software: dict[str, str] = {}
     for device in report.devices:
-        software |= {name: f"missing: {reason}" for name, reason in device.missing.items()}
+        software |= {name: f"missing: {reason}" for name, reason in device.unavailable.items()}
     for device in report.devices:
         software |= device.libraries
     print()
@@ -65,7 +65,7 @@ def _print_mpi(mpi: MpiInfo, nccl: str | None) -> None:
 
     mpiexec = mpi.mpiexec and f"{mpi.mpiexec.path} ({MPI_KINDS[mpi.mpiexec.kind]}) {mpi.mpiexec.version}".rstrip()
     rows = [
-        [name, f"missing: {mpi.missing[name]}" if name in mpi.missing else version]
+        [name, f"missing: {mpi.unavailable[name]}" if name in mpi.unavailable else version]
         for name, version in (("mpi4py", mpi.mpi4py), ("library", mpi.library), ("mpiexec", mpiexec))
     ]
     rows.append(["NCCL", nccl])
@@ -75,5 +75,5 @@ def _print_mpi(mpi: MpiInfo, nccl: str | None) -> None:
         placed = "; ".join(f"{', '.join(numbers)} on {host}" for host, numbers in ranks.items())
         rows.append(["this job", f"{mpi.job['workers']} workers: ranks {placed}"])
     table(["MPI", "for several workers"], [[name, text] for name, text in rows if name and text])
-    if mpi.missing:
+    if mpi.unavailable:
         print(f"to train on several workers: {INSTALL}")

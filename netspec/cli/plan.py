@@ -134,7 +134,7 @@ def _print_programs(costs: Costs) -> None:
             scaled(program.flops, "FLOP"),
             size(program.arena_bytes),
             size(program.constant_bytes),
-            size(program.steady_bytes),
+            size(program.invariant_bytes),
             *[size(program.staged_bytes)] * staged,
             size(states_bytes),
             size(program.nbytes + states_bytes),
@@ -143,16 +143,16 @@ def _print_programs(costs: Costs) -> None:
     ]
     print()
     inputs = ["inputs"] * staged
-    columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", *inputs, "states", "total"]
+    columns = ["program", "operations", "arithmetic", "arena", "constants", "invariant", *inputs, "states", "total"]
     table(columns, rows, right=range(1, len(columns)))
     parts = [f"{STATES[role]} {size(nbytes)}" for role, nbytes in costs.states_bytes.items() if nbytes]
-    steady = [
-        f"{count(program.steady_nodes)} of {purpose}"
+    invariant = [
+        f"{count(program.invariant_nodes)} of {purpose}"
         for purpose, program in costs.programs.items()
-        if program.steady_nodes
+        if program.invariant_nodes
     ]
-    if steady:
-        print(f"\noperations that run only after states change: {', '.join(steady)}")
+    if invariant:
+        print(f"\noperations that run only after states change: {', '.join(invariant)}")
     print(f"\nstates, shared by all programs: {', '.join(parts) or 'none'}")
     memory = machine_memory()
     needed = sum(costs.states_bytes.values()) + max((cost.nbytes for cost in costs.programs.values()), default=0)
@@ -179,10 +179,10 @@ def _print_kernels(purpose: str, uses: tuple[KernelUse, ...]) -> None:
             count(number),
             use.op,
             use.layer,
-            f"{use.phase}, steady" if use.steady else use.phase,
+            f"{use.phase}, invariant" if use.invariant else use.phase,
             ", ".join(_lying(kind, layout) for kind, layout in zip(use.types, use.layouts, strict=True)),
             use.kernel,
-            "; ".join(f"{name}: {reason}" for name, reason in use.declined),
+            "; ".join(f"{name}: {reason}" for name, reason in use.rejected),
         ]
         for number, use in enumerate(uses, 1)
     ]

@@ -133,16 +133,16 @@ def _print_layers(timing: Timing) -> None:
     table(columns, [*rows, total], right=range(2, len(columns)))
     overhead = max(0.0, timing.step_seconds - timing.nodes_seconds)
     print(f"\noverhead outside operations: {_ms(overhead)} ms per step, for copying inputs and for calls")
-    if timing.steady:
-        duration = f"{_ms(timing.steady_seconds)} ms for {count(len(timing.steady))} operations"
+    if timing.invariant_nodes:
+        duration = f"{_ms(timing.invariant_seconds)} ms for {count(len(timing.invariant_nodes))} operations"
         print(f"only after weights change: {duration}, not counted above")
 
 
 def _print_nodes(timing: Timing) -> None:
     _print_costs(timing, timing.nodes)
-    if timing.steady:
+    if timing.invariant_nodes:
         print("\nonly after weights change; shares refer to a step")
-        _print_costs(timing, timing.steady)
+        _print_costs(timing, timing.invariant_nodes)
 
 
 def _print_costs(timing: Timing, nodes: Sequence[NodeTime]) -> None:

@@ -21,7 +21,7 @@ class DeviceInfo:
     """Kernel libraries of the device, the preferred one first; empty if the device is absent."""
     libraries: dict[str, str]
     """Software with versions that runs each kernel library, by library."""
-    missing: dict[str, str]
+    unavailable: dict[str, str]
     """Reason why a kernel library cannot be used, by library."""
     absent_reason: str | None
     """Reason why the device is not on this machine; None if it is."""
@@ -34,8 +34,8 @@ class DeviceInfo:
         """The device as plain data."""
         absent = {} if self.absent_reason is None else {"absent": self.absent_reason}
         return {
-            "name": self.name, "kernels": list(self.kernels), "about": self.libraries, "missing": self.missing,
-            **absent, "auto": self.is_default, "runs": self.runs,
+            "name": self.name, "kernels": list(self.kernels), "libraries": self.libraries,
+            "unavailable": self.unavailable, **absent, "auto": self.is_default, "runs": self.runs,
         }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ class MpiInfo:
     """Name and version of the MPI library that mpi4py loads."""
     mpiexec: Mpiexec | None
     """The program that starts processes."""
-    missing: dict[str, str]
+    unavailable: dict[str, str]
     """Reasons why `mpi4py` or `mpiexec` cannot be used, by these names; empty if several workers can be started."""
     job: dict[str, Any] | None
     """Workers and hosts of the job that this process belongs to, if it has several."""
@@ -89,20 +89,22 @@ def devices() -> DeviceReport:
         remark = error.summary
     infos = []
     for name, cls in DEVICES.items():
-        facts: dict[str, Any] = {"kernels": (), "about": {}, "missing": {}}
+        facts: dict[str, Any] = {"kernels": (), "libraries": {}, "unavailable": {}}
         reason = None
         try:
             facts = open_device(name).describe()
         except InputError as error:
             reason = error.summary
         kernels = tuple(facts["kernels"])
-        infos.append(DeviceInfo(name, kernels, facts["about"], facts["missing"], reason, name == default, cls.runs))
+        infos.append(
+            DeviceInfo(name, kernels, facts["libraries"], facts["unavailable"], reason, name == default, cls.runs)
+        )
     mpi = describe_mpi()
     mpiexec = None if mpi["mpiexec"] is None else Mpiexec(**mpi["mpiexec"])
     job = world().describe() if world().size > 1 else None
     return DeviceReport(
         tuple(infos),
         remark,
-        MpiInfo(mpi["mpi4py"], mpi["library"], mpiexec, mpi["missing"], job),
+        MpiInfo(mpi["mpi4py"], mpi["library"], mpiexec, mpi["unavailable"], job),
         nccl.installed_version(),
     )

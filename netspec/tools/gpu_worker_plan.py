@@ -111,9 +111,9 @@ class _Clock:
 
     def run(self, plan: ExecutionPlan) -> None:
         """Follow a program."""
-        steady, under_way = set(plan.order[: plan.invariant_count]), dict[Node, float]()
+        invariant, under_way = set(plan.order[: plan.invariant_count]), dict[Node, float]()
         for node in plan.order:
-            if node in steady or node not in plan.choices:
+            if node in invariant or node not in plan.choices:
                 continue
             if plan.choices[node].kernel.runs_on_host:
                 self._through_host(node)

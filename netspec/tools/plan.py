@@ -40,7 +40,7 @@ class ProgramCost:
 
     nodes: int
     """Operations of each run."""
-    steady_nodes: int
+    invariant_nodes: int
     """Operations that run only when states have changed, such as putting weights into the form that a kernel wants."""
     flops: int
     """Floating-point operations of each run."""
@@ -49,8 +49,8 @@ class ProgramCost:
     lower_bound_bytes: int
     """The most bytes alive at once: no plan can be smaller."""
     constant_bytes: int
-    steady_bytes: int
-    """Bytes of the results of steady operations."""
+    invariant_bytes: int
+    """Bytes of the results of invariant operations."""
     staged_bytes: int
     """Bytes of inputs that are staged for the copy to a GPU."""
     recomputed_nodes: int
@@ -63,7 +63,7 @@ class ProgramCost:
     @property
     def nbytes(self) -> int:
         """Bytes allocated for it in addition to the states."""
-        return self.arena_bytes + self.constant_bytes + self.steady_bytes + self.staged_bytes
+        return self.arena_bytes + self.constant_bytes + self.invariant_bytes + self.staged_bytes
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class KernelUse:
     """Element type and shape of each result."""
     layouts: tuple[str, ...]
     """Memory layout of each result: `plain`, an order of axes, or a layout private to the kernel."""
-    steady: bool
+    invariant: bool
     """Whether it runs only when states have changed."""
     kernel: str
-    declined: tuple[tuple[str, str], ...]
+    rejected: tuple[tuple[str, str], ...]
     """Faster kernels, and why they can't take the node."""
 
 
@@ -317,15 +317,15 @@ def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
 
 def _program(plan: ExecutionPlan) -> ProgramCost:
     memory = plan.memory
-    steady = _steady(plan)
+    invariant = _invariant(plan)
     return ProgramCost(
-        nodes=len(plan.choices) - len(steady),
-        steady_nodes=len(steady),
-        flops=sum(flops_of(node) for node in plan.choices if node not in steady),
+        nodes=len(plan.choices) - len(invariant),
+        invariant_nodes=len(invariant),
+        flops=sum(flops_of(node) for node in plan.choices if node not in invariant),
         arena_bytes=memory.arena_bytes,
         lower_bound_bytes=memory.lower_bound,
         constant_bytes=memory.constant_bytes,
-        steady_bytes=memory.invariant_bytes,
+        invariant_bytes=memory.invariant_bytes,
         staged_bytes=memory.staged_bytes,
         recomputed_nodes=len(plan.recomputed),
         recomputed_flops=sum(map(flops_of, plan.recomputed)),
@@ -333,16 +333,16 @@ def _program(plan: ExecutionPlan) -> ProgramCost:
     )
 
 
-def _steady(plan: ExecutionPlan) -> set[Node]:
+def _invariant(plan: ExecutionPlan) -> set[Node]:
     return {node for node in plan.order[: plan.invariant_count] if node in plan.choices}
 
 
 def _kernels(plan: ExecutionPlan) -> Iterable[KernelUse]:
-    steady = _steady(plan)
+    invariant = _invariant(plan)
     for node, choice in plan.choices.items():
         types = tuple(str(kind) for kind in node.types)
         layouts = tuple(str(plan.layouts[value]) for value in node.outputs)
         scope = node.scope
         yield KernelUse(
-            node.op.name, scope.layer, scope.phase, types, layouts, node in steady, choice.label, choice.rejected
+            node.op.name, scope.layer, scope.phase, types, layouts, node in invariant, choice.label, choice.rejected
         )

@@ -118,7 +118,7 @@ class Timing:
     """Type of each layer, loss and the solver, by name."""
     nodes: tuple[NodeTime, ...]
     """Nodes of each step, in the order of execution."""
-    steady: tuple[NodeTime, ...]
+    invariant_nodes: tuple[NodeTime, ...]
     """Nodes that run only when states have changed."""
     communication: Overlap | None = None
     """Messages of several workers; None for one."""
@@ -134,9 +134,9 @@ class Timing:
         return sum(node.seconds for node in self.nodes)
 
     @property
-    def steady_seconds(self) -> float:
-        """Seconds of all steady nodes."""
-        return sum(node.seconds for node in self.steady)
+    def invariant_seconds(self) -> float:
+        """Seconds of all invariant nodes."""
+        return sum(node.seconds for node in self.invariant_nodes)
 
     @property
     def layers(self) -> list[LayerTime]:
@@ -163,7 +163,7 @@ class Timing:
         data["flops_per_second"] = self.flops / self.step_seconds
         data["layers"] = [{**asdict(layer), **layer.rates(self.nodes_seconds)} for layer in self.layers]
         data["nodes"] = [{**asdict(node), **node.rates(self.nodes_seconds)} for node in self.nodes]
-        data["steady_seconds"] = self.steady_seconds
+        data["invariant_seconds"] = self.invariant_seconds
         if self.communication is not None:
             data["communication"] = self.communication.as_json()
         return data
@@ -276,10 +276,10 @@ def time_compiled(
     names = resolve_names(net)
     links: list[LayerLink | LossLink | MetricLink] = [*names.layers, *names.losses, *names.metrics]
     roofline = measure_roofline(opened, dtype)
-    nodes, steady = list[NodeTime](), list[NodeTime]()
+    nodes, invariant = list[NodeTime](), list[NodeTime]()
     for (program, times), runs in zip(parts, by_node, strict=True):
         nodes += _nodes(program, runs, roofline, times)
-        steady += _nodes(program, [program.timed_steady() for _ in range(MIN_STEPS)], roofline)
+        invariant += _nodes(program, [program.timed_invariant() for _ in range(MIN_STEPS)], roofline)
     return Timing(
         name=net.name,
         purpose=str(ProgramKind.TRAIN if solver else ProgramKind.PREDICT),
@@ -299,7 +299,7 @@ def time_compiled(
         roofline=roofline,
         types={link.name: str(getattr(link.fields, "type", "")) for link in links},
         nodes=tuple(nodes),
-        steady=tuple(steady),
+        invariant_nodes=tuple(invariant),
     )
 
 

@@ -133,7 +133,7 @@ def test_invariant_nodes_rerun_only_when_states_change(monkeypatch: pytest.Monke
         np.testing.assert_array_equal(result({"x": A})["y"], A * np.exp(A - 1))
     assert len(calls) == 2
     assert [node.op.name for node, _ in result.timed() if node] == ["Mul"]
-    assert [node.op.name for node, _ in result.timed_steady() if node] == ["Exp"]
+    assert [node.op.name for node, _ in result.timed_invariant() if node] == ["Exp"]
     assert len(calls) == 3
 
 

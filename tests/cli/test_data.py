@@ -92,7 +92,7 @@ def test_figures_equal_the_files(netspec, photos):
     assert result["fields"]["label"]["classes"] == {"cat": 4, "dog": 6}
     assert (result["samples"], result["read"], result["damaged"]) == (10, 10, [])
     assert result["samples_per_second"] is None
-    assert result["sheet"] is None
+    assert result["contact_sheet"] is None
 
 
 def test_test_data_uses_values_learned_from_training_data(netspec, work, photos):
@@ -100,7 +100,7 @@ def test_test_data_uses_values_learned_from_training_data(netspec, work, photos)
     test = netspec("data", "show", "photos_train.yaml", "--split", "test", "--json", "--out", "t.png", *QUICK).json
     assert test["learned"] == train["learned"]
     assert test["split"] == "test"
-    assert test["sheet"] == "t.png"
+    assert test["contact_sheet"] == "t.png"
     assert (work / "t.png").is_file()
     assert not (work / "data_test.png").exists()
     assert abs(test["prepared"]["image"]["mean"][0]) > 1e-4  # not its own mean

@@ -55,7 +55,7 @@ def test_the_table_of_programs(netspec, work):
         "arithmetic",
         "arena",
         "constants",
-        "steady",
+        "invariant",
         "states",
         "total",
     ]
@@ -82,7 +82,7 @@ def test_a_memory_budget_is_kept_and_its_recomputation_reported(netspec, tmp_pat
     assert "train runs" in result.out
     assert "operations twice" in result.out
     after = netspec("plan", file, "--json", f"train.memory_budget={budget}").json["programs"]["train"]
-    assert states + after["arena_bytes"] + after["constant_bytes"] + after["steady_bytes"] <= budget
+    assert states + after["arena_bytes"] + after["constant_bytes"] + after["invariant_bytes"] <= budget
     assert after["spared_bytes"] == before["programs"]["train"]["arena_bytes"] - after["arena_bytes"]
     assert after["flops"] == before["programs"]["train"]["flops"] + after["recomputed_flops"]
     least = netspec("plan", file, "--json", "train.recompute=all").json["programs"]["train"]
@@ -101,7 +101,7 @@ def test_planned_memory_is_what_programs_allocate(netspec):
     for purpose in (ProgramKind.TRAIN, ProgramKind.TEST, ProgramKind.PREDICT):
         program: Program = compiler.program(purpose, 16)
         assert result["programs"][purpose]["arena_bytes"] == program.plan.memory.arena_bytes
-        assert result["programs"][purpose]["steady_bytes"] == program.plan.memory.invariant_bytes
+        assert result["programs"][purpose]["invariant_bytes"] == program.plan.memory.invariant_bytes
         assert result["programs"][purpose]["lower_bound_bytes"] <= result["programs"][purpose]["arena_bytes"]
     assert sum(result["states_bytes"].values()) == compiler.states.nbytes
 
@@ -294,7 +294,7 @@ def test_the_largest_batch_of_this_machine(netspec, work, monkeypatch, words):
     def needed(samples: int) -> int:
         planned = netspec("plan", "train.yaml", *words, "--batch-size", samples, "--json").json
         program = planned["programs"][limit["program"]]
-        parts = ("arena_bytes", "constant_bytes", "steady_bytes", "staged_bytes")
+        parts = ("arena_bytes", "constant_bytes", "invariant_bytes", "staged_bytes")
         total: int = sum(planned["states_bytes"].values()) + sum(program[part] for part in parts)
         return total
 

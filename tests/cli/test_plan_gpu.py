@@ -37,7 +37,7 @@ def test_gpu_kernels_are_planned_without_gpu_libraries(
     for bound in gpu["least"].values():
         assert bound["seconds"] == pytest.approx(bound["arithmetic"] + bound["memory"] + bound["launches"])
     states_bytes = sum(planned["states_bytes"].values())
-    parts = ("arena_bytes", "constant_bytes", "steady_bytes", "staged_bytes")
+    parts = ("arena_bytes", "constant_bytes", "invariant_bytes", "staged_bytes")
     totals = [sum(program[part] for part in parts) for program in planned["programs"].values()]
     assert "one CUDA graph" in planned["notes"]["train"]
     assert gpu["needed_bytes"] == states_bytes + max(totals)

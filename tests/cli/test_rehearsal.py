@@ -15,7 +15,7 @@ def test_a_dry_run_reports_the_training(netspec, work):
     assert result["samples"] == {"training": 42, "test": 42}
     plan = netspec("plan", "train.yaml", "--json").json
     program = plan["programs"]["train"]
-    parts = program["arena_bytes"] + program["constant_bytes"] + program["steady_bytes"]
+    parts = program["arena_bytes"] + program["constant_bytes"] + program["invariant_bytes"]
     alone = netspec("train", "train.yaml", "--dry-run", "--json").json
     assert alone["worker_bytes"] == parts + sum(plan["states_bytes"].values())
     assert sorted(work.iterdir()) == before

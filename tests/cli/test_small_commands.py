@@ -33,16 +33,18 @@ def test_devices(netspec):
 def test_devices_print_the_mpi_that_starts_workers(netspec, monkeypatch, tmp_path):
     result = netspec("devices", "--json").json["mpi"]
     lines = netspec("devices").out.splitlines()
-    assert {"mpi4py", "library", "mpiexec", "missing", "job"} == set(result)
+    assert {"mpi4py", "library", "mpiexec", "unavailable", "job"} == set(result)
     assert result["job"] is None
     assert "workers    one worker, which does not communicate" in lines
     for name in ("mpi4py", "library", "mpiexec"):
-        assert (result[name] is None) <= (name in result["missing"] or name == "library")
-        assert any(line.startswith(name) for line in lines) == (result[name] is not None or name in result["missing"])
+        assert (result[name] is None) <= (name in result["unavailable"] or name == "library")
+        assert any(line.startswith(name) for line in lines) == (
+            result[name] is not None or name in result["unavailable"]
+        )
     (tmp_path / "mpi4py.py").write_text("raise ImportError('no library of that name')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     result = netspec("devices", "--json").json["mpi"]
-    assert result["missing"]["mpi4py"] == "ImportError: no library of that name"
+    assert result["unavailable"]["mpi4py"] == "ImportError: no library of that name"
     assert "pip install 'netspec[mpi]'" in netspec("devices").out
 
 
@@ -62,7 +64,7 @@ def test_devices_print_the_nccl_without_a_gpu(netspec, monkeypatch):
 def test_unavailable_kernels_are_listed_with_the_reason(netspec, monkeypatch):
     monkeypatch.setenv("NETSPEC_ONEDNN", "off")
     (cpu,) = (device for device in netspec("devices", "--json").json["devices"] if device["name"] == "cpu")
-    assert cpu["missing"] == {"onednn": "NETSPEC_ONEDNN=off"}
+    assert cpu["unavailable"] == {"onednn": "NETSPEC_ONEDNN=off"}
     assert "onednn" not in cpu["kernels"]
     assert "onednn     missing: NETSPEC_ONEDNN=off" in netspec("devices").out
 

@@ -71,7 +71,7 @@ def base(value: Value) -> Value:
 def check(plan: ExecutionPlan) -> None:
     """Run through the step with sets of what is still needed, worked out anew from the graph alone.
 
-    What a steady node makes is there from the start, where the nodes after it read it: in most runs it is not made.
+    What an invariant node makes is there from the start, where the nodes after it read it: in most runs it is not made.
     """
     memory, end = plan.memory, len(plan.order)
     last = {} if plan.graph.guard is None else {base(plan.graph.guard): plan.before_guard_count - 1}
@@ -82,10 +82,10 @@ def check(plan: ExecutionPlan) -> None:
     for value in [value for value in last if isinstance(value.op, Input)]:
         last[value] = max(last[value], plan.before_guard_count - 1)  # whole for whoever looks for what is not finite
     where = {value: place_of(storage, value.type.nbytes) for value, storage in memory.storage.items()}
-    steady = set(plan.order[: plan.invariant_count])
+    invariant = set(plan.order[: plan.invariant_count])
     lasting = {base(value) for node in plan.order[plan.invariant_count :] for value in node.inputs}
     lasting |= set(map(base, plan.graph.roots()))
-    lasting = {value for value in lasting if value.node in steady and not value.op.traits.source}
+    lasting = {value for value in lasting if value.node in invariant and not value.op.traits.source}
     needed = lasting | {value for value in last if isinstance(value.op, (Input, State)) or value.op.traits.source}
     last.update(dict.fromkeys(lasting, end))
     for index, node in enumerate(plan.order):
@@ -138,9 +138,9 @@ def test_order_is_valid_with_the_guard_first_and_readers_before_updates(graph: G
     assert set(place_in) == set(plan.graph.nodes())
     assert all(place_in[value.node] < index for node, index in place_in.items() for value in node.inputs)
     guard = [plan.graph.guard] if plan.graph.guard is not None else []
-    steady = {node for node in invariant_nodes(plan.graph) if not node.op.traits.source}
+    invariant = {node for node in invariant_nodes(plan.graph) if not node.op.traits.source}
     first = {node for node in plan.order[: plan.invariant_count] if not node.op.traits.source}
-    assert first == steady
+    assert first == invariant
     assert set(plan.order[plan.invariant_count : plan.before_guard_count]) == set(topological_order(guard)) - set(
         plan.order[: plan.invariant_count]
     )

@@ -35,8 +35,8 @@ def absorbed(graph: Graph) -> Graph:
 
 def remaining(graph: Graph) -> list[str]:
     """The ops of each run."""
-    steady = invariant_nodes(graph)
-    return [node.op.name for node in graph.nodes() if node not in steady and not node.op.traits.source]
+    invariant = invariant_nodes(graph)
+    return [node.op.name for node in graph.nodes() if node not in invariant and not node.op.traits.source]
 
 
 def same(graph: Graph, folded: Graph) -> None:

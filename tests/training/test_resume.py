@@ -199,7 +199,7 @@ def test_files_of_a_killed_writer_are_removed_at_the_start(spec: Make, tmp_path:
     assert not any(path.exists() for path in left)
 
 
-def steady(spec: Make, steps: int) -> dict[str, Any]:
+def constant_rate(spec: Make, steps: int) -> dict[str, Any]:
     """A training whose rate does not depend on its length."""
     train_spec = spec(max_steps=steps)
     train_spec["solver"]["learning_rate"] = 0.01
@@ -207,22 +207,22 @@ def steady(spec: Make, steps: int) -> dict[str, Any]:
 
 
 def test_a_new_run_continues_from_the_checkpoint_of_another(spec: Make, tmp_path: Path) -> None:
-    uninterrupted = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
-    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    uninterrupted = netspec.train(constant_rate(spec, 20), run_dir=tmp_path / "whole")
+    half = netspec.train(constant_rate(spec, 10), run_dir=tmp_path / "half")
     checkpoint = max((half.run_dir / "checkpoints").iterdir())
-    continued = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
+    continued = netspec.train(constant_rate(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
     assert continued.steps == 20
     assert same(continued.last_weights, uninterrupted.last_weights)
     assert continued.test == uninterrupted.test
 
 
 def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path: Path) -> None:
-    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    half = netspec.train(constant_rate(spec, 10), run_dir=tmp_path / "half")
     checkpoint = max((half.run_dir / "checkpoints").iterdir())
     for steps, warns in ((8, True), (10, True), (11, False)):
         log_events: list[Event] = []
         netspec.train(
-            steady(spec, steps), run_dir=tmp_path / f"{steps}", resume=checkpoint, listeners=[log_events.append]
+            constant_rate(spec, steps), run_dir=tmp_path / f"{steps}", resume=checkpoint, listeners=[log_events.append]
         )
         assert (
             any("no steps left to train" in event["message"] for event in log_events if event["event"] == "warning")
@@ -232,19 +232,19 @@ def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path
 
 def test_a_checkpoint_without_a_loader_state_resumes_after_its_steps(spec: Make, tmp_path: Path) -> None:
     """As `netspec import` writes them."""
-    uninterrupted = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
-    half = netspec.train(steady(spec, 13), run_dir=tmp_path / "half")
+    uninterrupted = netspec.train(constant_rate(spec, 20), run_dir=tmp_path / "whole")
+    half = netspec.train(constant_rate(spec, 13), run_dir=tmp_path / "half")
     path = max((half.run_dir / "checkpoints").iterdir())
     checkpoint = read_checkpoint(path)
     write_checkpoint(tmp_path / "other.h5", checkpoint.states, checkpoint.roles, {"step": 13}, checkpoint.spec)
-    continued = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
+    continued = netspec.train(constant_rate(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
     assert same(continued.last_weights, uninterrupted.last_weights)
 
 
 def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp_path: Path) -> None:
-    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    half = netspec.train(constant_rate(spec, 10), run_dir=tmp_path / "half")
     path = max((half.run_dir / "checkpoints").iterdir())
-    other = steady(spec, 20)
+    other = constant_rate(spec, 20)
     other["solver"] = {"type": "Adagrad"}
     with pytest.raises(InputError, match="belongs to a different net or solver"):
         netspec.train(other, run_dir=tmp_path / "rest", resume=path)

@@ -93,8 +93,8 @@ print(json.dumps([mpi4py.__version__, MPI.Get_library_version()]))
 
 
 def describe_mpi() -> dict[str, Any]:
-    """Return versions of `mpi4py` and `library`, `mpiexec` (path, kind, version), and reasons for what is `missing`."""
-    mpiexec, missing = find_mpiexec(), {}
+    """Return versions of `mpi4py` and `library`, `mpiexec` (path, kind, version), and why one is `unavailable`."""
+    mpiexec, unavailable = find_mpiexec(), {}
     versions: dict[str, Any] = {"mpi4py": None, "library": None, "mpiexec": None}
     try:
         result = subprocess.run(
@@ -102,32 +102,34 @@ def describe_mpi() -> dict[str, Any]:
             timeout=ANSWER_TIMEOUT, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        missing["mpi4py"] = f"has not answered for {ANSWER_TIMEOUT} s"
+        unavailable["mpi4py"] = f"has not answered for {ANSWER_TIMEOUT} s"
     else:
         if result.returncode == 0:
             versions["mpi4py"], library = json.loads(result.stdout.splitlines()[-1])
             versions["library"] = library_name(library)
         else:
             lines = result.stderr.strip().splitlines()
-            missing["mpi4py"] = lines[-1] if lines else f"ended with status {result.returncode}"
+            unavailable["mpi4py"] = lines[-1] if lines else f"ended with status {result.returncode}"
     if mpiexec is None:
-        missing["mpiexec"] = f"not next to {sys.executable}, not in PATH"
+        unavailable["mpiexec"] = f"not next to {sys.executable}, not in PATH"
     else:
         versions["mpiexec"] = {"path": mpiexec.path, "kind": mpiexec.kind, "version": mpiexec.version}
     if versions["library"] and mpiexec is not None and mpiexec.kind != "other":
         same = versions["library"].startswith("Open MPI") == (mpiexec.kind == "openmpi")
         if not same:
-            missing["mpiexec"] = f"{mpiexec.path} belongs to a different MPI than the library, {versions['library']}"
-    return {**versions, "missing": missing}
+            unavailable["mpiexec"] = (
+                f"{mpiexec.path} belongs to a different MPI than the library, {versions['library']}"
+            )
+    return {**versions, "unavailable": unavailable}
 
 
 def require_mpiexec() -> Mpiexec:
     """Return the `mpiexec` of this machine. Raises `InputError` if it or mpi4py is missing or can't be used."""
     facts = describe_mpi()
-    missing: dict[str, str] = facts["missing"]
-    if missing:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        raise InputError(f"--workers needs {' and '.join(missing)}, not usable here", got=reasons, hint=INSTALL)
+    unavailable: dict[str, str] = facts["unavailable"]
+    if unavailable:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
+        raise InputError(f"--workers needs {' and '.join(unavailable)}, not usable here", got=reasons, hint=INSTALL)
     return Mpiexec(**facts["mpiexec"])
 
 
