@@ -1,4 +1,4 @@
-"""What holds for every test: hypothesis profiles, the `gpu` marker, a terminal of known width, a share of the cores."""
+"""Settings of all tests: hypothesis profiles, the `gpu` marker, a terminal of known width, a share of the cores."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pytest_sessionstart() -> None:
 
 @pytest.fixture(autouse=True)
 def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where there is a GPU only tests that are marked so use it: `auto` is the CPU for all others.
+    """Only tests with the `gpu` marker use a GPU: for all others, `auto` is the CPU.
 
     The fixture `monkeypatch` would be made here, before all others, and undo what tests do after these have cleaned up.
     """

@@ -1,4 +1,4 @@
-"""What a wheel of netspec holds: the package, its type marker and the whole model zoo."""
+"""A wheel of netspec contains the package, its type marker and the whole model zoo."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check prints."""
+    """The output of a check."""
 
     status: int
     problems: list[dict[str, Any]]

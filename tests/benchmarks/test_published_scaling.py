@@ -1,4 +1,4 @@
-"""What is predicted of published trainings is near what was measured, and the documentation says what is predicted."""
+"""Predictions for published trainings are near their measurements, and the documentation has the predicted values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of results: one failure keeps no other result from being measured, kept and shown."""
+"""Results are measured, kept and shown although another one failed."""
 
 from __future__ import annotations
 

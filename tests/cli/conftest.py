@@ -39,7 +39,7 @@ train: {max_steps: 12, log_every: 4, seed: 3}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command line left behind."""
+    """Status and output of a command."""
 
     status: int
     out: str

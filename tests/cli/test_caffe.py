@@ -54,7 +54,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_an_import_without_weights_has_no_weights(netspec, files):
-    """What is named as next runs as it stands: an export wants weights."""
+    """The command that is suggested next can be run: an export needs weights."""
     result = netspec("import", "net.prototxt", "--output", "made", "--shape", "x=3")
     assert result.status == 0, result.err
     assert "the net has no weights" in result.out

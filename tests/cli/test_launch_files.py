@@ -27,7 +27,7 @@ def sbatch_options() -> dict[str, str]:
 
 
 def workers(file: str) -> int:
-    """As many as the file has started."""
+    """Return the number of workers that the file starts."""
     if file == "train.sbatch":
         options = sbatch_options()
         return int(options["nodes"]) * int(options["ntasks-per-node"])
@@ -42,14 +42,14 @@ def started(file: str) -> list[str]:
 
 
 def arguments(file: str, run: str) -> list[list[str]]:
-    """What `netspec train` gets at the first start, and at those after, with the folder of the run filled in."""
+    """Return the arguments of `netspec train` at the first start and at later ones, with the run's folder filled in."""
     second, first = (shlex.split(words) for words in re.findall(r"set -- (.*)$", SCRIPTS[file], re.MULTILINE))
     return [[word.replace("$run", run) for word in words] for words in (first, second)]
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_launch_files_start_trainings_that_can_run(file: str, work: Path, capsys: pytest.CaptureFixture[str]):
-    """As `--dry-run` says: with as many workers as are started, and as samples as they need; not with one fewer."""
+    """`--dry-run` accepts as many workers as are started, with the samples that they need, but not with one fewer."""
     words = started(file)
     assert words[-3:] == ["netspec", "train", "$@"]
     count = workers(file)

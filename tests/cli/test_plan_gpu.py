@@ -103,7 +103,7 @@ def test_messages_through_the_processor_are_not_hidden(strategy: str, netspec: N
 
 
 def test_the_largest_batch_is_the_largest() -> None:
-    """What is needed is no straight line, as of plans."""
+    """Memory does not grow linearly with the batch, as in real plans."""
 
     def needs(samples: int) -> int:
         return 1000 + 7 * samples + samples // 10

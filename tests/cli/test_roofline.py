@@ -1,4 +1,4 @@
-"""What the machine is measured with."""
+"""The measurement of the machine's peak rates."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.compile.nets import CLASSIFIER, batch, net, solver
 
 
 def problems(text: str, folder: Path, *, training: bool = True) -> str:
-    """What `build` says of a net, with the folder left out of the places."""
+    """Return the problems that `build` reports, without folders in the locations."""
     with pytest.raises(SpecError) as caught:
         build(net(text, folder), 4, training=training)
     return caught.value.render().replace(f"{folder}/", "")

@@ -75,7 +75,7 @@ def problems_of(error: pytest.ExceptionInfo[InputError], folder: Path) -> str:
 
 
 def complaint(read: Callable[[Path], object], path: Path) -> str:
-    """What an InputError says, or the path if the file can be read after all; any other exception is a failure."""
+    """Return the message of an InputError, or the path if the file can be read; any other exception is a failure."""
     try:
         read(path)
     except InputError as error:

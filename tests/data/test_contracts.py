@@ -1,4 +1,4 @@
-"""What sources, transforms and the loader agree on: samples that differ in size, what is learned, files that change."""
+"""The contract of sources, transforms and the loader: samples of different sizes, learned values, changing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every transform of images: its samples, on bytes and floats, of one size and of several."""
+"""Tests of all transforms of images: their samples, on bytes and floats, of one size and of several."""
 
 from __future__ import annotations
 

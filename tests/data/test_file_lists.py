@@ -34,7 +34,7 @@ def listed(folder: Path, text: str, name: str = "list.csv", **fields: Any) -> Da
 
 
 def samples_of(data: Dataset) -> list[tuple[int, int]]:
-    """Which image each sample is, and its label."""
+    """Return the image of each sample, and its label."""
     arrays = arrays_of(data, np.arange(len(data)))
     return list(zip((arrays["image"][:, 0, 0, 0] // 10).tolist(), arrays["label"].tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""What single transforms of images draw, how often, and what else their words promise."""
+"""Distributions of the random values of transforms of images, and other documented properties."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def build_transform(name: str, **fields: Any) -> ImageTransform:
 
 
 def applied(transform: ImageTransform, image: np.ndarray, samples: int = MANY, epoch: int = 0) -> np.ndarray:
-    """What becomes of so many samples that are all this image (C, H, W)."""
+    """Apply a transform to N copies of an image (C, H, W)."""
     batch = np.broadcast_to(image, (samples, *image.shape))
     return np.asarray(transform.apply(batch, SampleKeys(1, epoch, np.arange(samples), 0)))
 
 
 def even(counts: np.ndarray) -> bool:
-    """Whether counts are those of outcomes of equal chance, as chi-square has it; wrongly denied once in a million."""
+    """Return whether outcomes are equally likely by a chi-square test, which wrongly denies it once in a million."""
     expected = counts.sum() / counts.size
     degrees = counts.size - 1
     away = ((counts - expected) ** 2 / expected).sum()
@@ -47,7 +47,7 @@ def even(counts: np.ndarray) -> bool:
 
 
 def often(hits: int, chance: float) -> bool:
-    """Whether so many of `MANY` are what a chance gives: within five standard deviations."""
+    """Return whether a count out of `MANY` matches a probability, within five standard deviations."""
     return abs(hits - MANY * chance) <= 5 * sqrt(MANY * chance * (1 - chance))
 
 

@@ -87,7 +87,7 @@ def test_products_over_samples_and_positions_are_found() -> None:
 
 @pytest.mark.parametrize("samples", [1, 2, 3])
 def test_all_sizes_of_a_batch_send_the_same(samples: int) -> None:
-    """What the query, the key and the value of the attention read alike is sent once; rows are those of 4 · 3."""
+    """An input that query, key and value of the attention share is sent once, with 4 · 3 rows."""
     compiler = compiled(given({"layers": "all"}))
     plan = compiler.plan(ProgramKind.TRAIN, samples)
     shapes = rows(plan)

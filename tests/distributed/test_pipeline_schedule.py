@@ -34,7 +34,7 @@ def test_each_micro_batch_has_one_forward_and_one_backward(kind: str, stages: in
 
 
 def calls(turns: Sequence[Task], stage: int, stages: int) -> Iterator[tuple[str, int, str]]:
-    """What a stage does of which another is to know: `post`, `join` or `send`, with the other one and the direction.
+    """Return the calls of a stage that involve another one: `post`, `join` or `send`, the other stage, the direction.
 
     It receives what the next turn needs while it computes, and one value goes from each stage to all that follow.
     """

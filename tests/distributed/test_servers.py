@@ -40,7 +40,7 @@ def push(worker: int, step: int, weight: float = 0.25) -> Push:
 
 
 def told(rule: Rule, worker: int, step: int, weight: float = 0.25) -> list[tuple[str, list[int]]]:
-    """What a rule has done about a gradient: updates and drops, and whose gradients they are of."""
+    """Return the updates and drops that follow a gradient, with the workers whose gradients they contain."""
     return [
         ("update", [of.worker for of in command.pushes])
         if isinstance(command, Update)

@@ -245,7 +245,7 @@ class Two(Communicator):
 
 
 def test_residuals_are_shared_by_another_worker_count(spec: Callable[..., dict[str, Any]]) -> None:
-    """Of three workers' residuals each of two has half the sum, of what else each had of its own the mean."""
+    """Each of two workers has half the sum of three workers' residuals, and the mean of other separate states."""
     train_spec = load_train(spec() | {"parallel": {"strategy": "one_bit", "smallest": 1}})
     strategy = train_spec.parallel
     assert isinstance(strategy, Strategy)

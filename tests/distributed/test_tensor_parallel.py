@@ -65,7 +65,7 @@ def compiled(spec: dict[str, Any], workers: int = 4) -> Compiler:
     ],
 )
 def test_plan_sends_theoretical_bytes(layers: dict[str, str]) -> None:
-    """Of gradients and activations; beside go losses, the weight of the samples, gaps, and the wishes to stop."""
+    """Gradients and activations; losses, weights of samples, gaps and stop requests are sent as well."""
     spec, workers = load_train(given(layers)), 4
     actual = worker_traffic(spec, workers, 1, 16)
     work = StepCost(16, tuple(layer for layer, _ in layers_of(spec)))

@@ -54,7 +54,7 @@ def differentiated(built: NetGraph) -> Graph:
 
 
 def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What workers find, by the reference kernels, who all come to the same exchanges in the same order."""
+    """Run all workers with the reference kernels; they reach the same exchanges in the same order."""
     requests: list[Any] = [None] * len(graphs)
     actual: list[dict[str, Any]] = [{} for _ in graphs]
     barrier = Barrier(len(graphs), timeout=20)
@@ -155,7 +155,7 @@ def exchanges(axes: dict[str, int]) -> list[type]:
 
 
 def test_elementwise_ops_keep_columns() -> None:
-    """Of the orthogonal penalty each reads the whole kernel; the normalization reads samples."""
+    """The orthogonal penalty reads the whole kernel on each worker; the normalization reads samples."""
     assert exchanges({"fc1": 1, "fc2": 0}) == [AllGather, AllGather, ReduceScatter]  # of x, of the kernel
     assert exchanges({"fc1": 1}) == [AllGather, AllToAll]
     assert exchanges({"logits": 0}) == [AllToAll, ReduceScatter]

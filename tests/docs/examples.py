@@ -1,4 +1,4 @@
-"""What the pages of the documentation show: specs in YAML, commands, and what a command prints."""
+"""Examples of the documentation: specs in YAML, commands, and the output of commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Example:
 
     @property
     def file(self) -> str:
-        """What the file is called: by a comment on its first line, else by what it holds."""
+        """Return the name of the file: from a comment on its first line, or from its contents."""
         named = _NAME.match(self.text)
         return named[1] if named else "train.yaml" if TRAIN_KEYS & set(self.tree) else "net.yaml"
 

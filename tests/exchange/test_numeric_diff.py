@@ -1,4 +1,4 @@
-"""What is told of two arrays: finite numbers are measured, others counted by whether the other side has them too."""
+"""Comparison of two arrays: finite values are measured, other values are counted if only one side has them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SLOW = {"resnet50", "googlenet"}
 
 
 def structure(spec: NetSpec) -> list[tuple[object, ...]]:
-    """Of each layer its type, what it reads by position, the shape of its output and those of its parameters."""
+    """Return type, indices of the sources, output shape and parameter shapes of each layer."""
     built = build(spec, 1, training=False, with_losses=False)
     links = resolve_names(spec).layers
     position = {name: index for index, name in enumerate([*spec.inputs, *(link.name for link in links)])}

@@ -53,7 +53,7 @@ def planned(graph: Graph, workspace: int = 0, *, fused: bool = False) -> Executi
 
 
 def place_of(storage: Storage, size: int) -> tuple[str, int, int]:
-    """Which memory, from and to which byte."""
+    """Return the buffer, and the first and last byte."""
     return (storage.kind, storage.offset, storage.offset + size)
 
 
@@ -62,7 +62,7 @@ def overlap(piece: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
 
 
 def base(value: Value) -> Value:
-    """What the value is a view of."""
+    """Return the value that this one is a view of."""
     while value.op.traits.view:
         value = value.inputs[0]
     return value
@@ -182,7 +182,7 @@ def test_arena_is_near_the_lower_bound() -> None:
 
 
 def kinds(plan: ExecutionPlan) -> dict[str, str]:
-    """Where the new value of each state is made."""
+    """Return the location in which each new state is computed."""
     return {name: plan.memory.storage[value].kind for name, value in plan.graph.updates.items()}
 
 

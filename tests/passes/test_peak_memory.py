@@ -89,7 +89,7 @@ def test_order_that_saves_little_is_not_changed() -> None:
 
 
 def memory_of(net: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
-    """Of the training step as planned, and in the order of `schedule` alone."""
+    """Return peak memory of the planned training step, and of the order of `schedule` alone."""
     spec = load_spec(NETS / f"{net}.yaml")
     assert isinstance(spec, NetSpec)
     compiler = Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device="null")

@@ -1,4 +1,4 @@
-"""What OpenCV makes of the prototxt and caffemodel that are written for Caffe: recorded by `record_caffe.py`."""
+"""Results of OpenCV for the prototxt and caffemodel files of the export to Caffe, recorded by `record_caffe.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.registry.cases import Case, cases
 
 
 def otherwise(case: Case) -> str:
-    """How OpenCV's reader computes a sample in another way than Caffe does; empty where it does not."""
+    """Return how OpenCV computes a sample differently from Caffe; empty if it does not."""
     fields = case.fields
     function = fields.get("activation")
     if ("beta" in fields and case.type == "Swish") or (isinstance(function, dict) and function["type"] == "swish"):
@@ -39,11 +39,11 @@ class CaffeFile:
 
     @property
     def digest(self) -> str:
-        """Of what is written and fed."""
+        """Digest of the files and the inputs."""
         return digest(self.files, self.inputs)
 
     def expected(self) -> np.ndarray:
-        """What the net itself gives."""
+        """Return the outputs of the net itself."""
         return np.asarray(self.net.predict(self.inputs)["end"])
 
 

@@ -1,4 +1,4 @@
-"""What is asked of Keras about images: transforms, and the numbers that stand for what they draw."""
+"""Cases of transforms of images that are compared with Keras, with the values of their random draws."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def of_type(module: Any, fields: dict[str, Any]) -> Any:
 
 
 def lead(fields: dict[str, Any]) -> int | None:
-    """How many axes stand before those of an image that the layer reads, the batch counted; None for other data."""
+    """Return the number of axes before those of an image, including the batch; None for other data."""
     type_ = fields["type"]
     if type_ in ("TimeDistributed", "SpectralNormalization", "Bidirectional"):
         inner = lead(fields["layer"])

@@ -1,4 +1,4 @@
-"""What Keras makes of the files that are written for it: `record.py` has it load each, and predict."""
+"""Predictions of Keras for the files of the export, which `record.py` loads."""
 
 from __future__ import annotations
 

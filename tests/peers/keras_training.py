@@ -145,7 +145,7 @@ class Training:
         return {name: np.array(self.compiler.states[name]) for name in self.compiler.names(*roles)}
 
     def exportable(self, step: int = DONE) -> Exportable:
-        """What is written."""
+        """The exported model."""
         return Exportable(
             self.spec.net, self._states("parameter", "statistic"),
             lambda size: self.compiler.graph(ProgramKind.PREDICT, size), self.spec, self._states("slot"), step,
@@ -194,7 +194,7 @@ def arrays_in(model: KerasModel) -> Arrays:
 
 
 def digest(layer: Training) -> str:
-    """Of the file that Keras is given, and of the batch."""
+    """Digest of the file for Keras and of the batch."""
     model, _ = keras_model(layer.exportable())
     digest_ = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True).encode())
     for path, array in sorted({**arrays_in(model), **layer.batch}.items()):

@@ -87,7 +87,7 @@ def _model(imported: Imported) -> Model:
 
 
 def _weights(path: Path, imported: Imported) -> str:
-    """How a weights file, loaded into the net, differs from the weights of the model file; empty if it doesn't."""
+    """Return the difference of a weights file, loaded into the net, from the model file; empty if there is none."""
     model = _model(imported)
     target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, {}))
     arrays = import_weights(path, target)
@@ -102,7 +102,7 @@ def _weights(path: Path, imported: Imported) -> str:
 
 
 def _difference(imported: Imported, answers: Mapping[str, np.ndarray], record: Mapping[str, Any], file: str) -> str:
-    """How the net differs from the model; empty if it doesn't."""
+    """Return the difference of the net from the model; empty if there is none."""
     reason = _outputs(_model(imported), imported, answers) or _judged(imported, record["types"], file)
     if reason:
         return reason
@@ -177,7 +177,7 @@ def _training(imported: Imported) -> Compiler:
 
 
 def _next_step(imported: Imported, answers: Mapping[str, np.ndarray]) -> str:
-    """How the weights after the next step differ."""
+    """Return the difference of the weights after the next step."""
     if not imported.train:
         is_noted = any("since netspec does not support it" in note for note in imported.notes)
         return "" if is_noted else f"no training: {imported.notes}"

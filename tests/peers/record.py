@@ -88,7 +88,7 @@ def keras() -> Any:
 
 
 def described(case: Case) -> str:
-    """What a recording is of: it is out of date when this changes."""
+    """Describe the subject of a recording, which is out of date if this changes."""
     sample = case.sample
     description = [case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges]
     more = [item for item in (sample.masks, sample.weight, sample.low) if item]

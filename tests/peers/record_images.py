@@ -119,7 +119,7 @@ DRAWN: dict[str, Callable[[dict[str, Any], tuple[float, ...], Any], Any]] = {
 
 
 def answer(case: ImageCase) -> dict[str, np.ndarray]:
-    """What Keras makes of the image; and where it reads beyond it, the share of each pixel that lies within."""
+    """Return Keras's result for the image and, if it reads beyond the image, the share of each pixel inside."""
     layers, fields = import_module("keras").layers, dict(case.fields)
     channels_last = case.type == "AutoContrast"  # which takes the extremes over axes 1 and 2, whatever the format
     layer = getattr(layers, case.type)(data_format="channels_last" if channels_last else "channels_first", **fields)

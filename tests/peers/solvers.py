@@ -101,7 +101,7 @@ CASES = (
 
 
 def variants(case: SolverCase) -> Iterator[dict[str, Any]]:
-    """What a solver is composed with: each thing alone, and all of them."""
+    """Return the options of solvers: each one alone, and all of them."""
     clipping: list[dict[str, Any]] = [{"clipnorm": 2.0**-4}, {"clipvalue": 2.0**-6}, {"global_clipnorm": 2.0**-3}]
     decay = {"weight_decay": DECAY} if case.decays else {}
     ema = {} if case.averages else {"ema": EMA}
@@ -167,7 +167,7 @@ def parts(variant: dict[str, Any]) -> list[slice]:
 
 
 def gradients(weights: list[Any], dtype: str, part: slice) -> list[Any]:
-    """Those of the net's loss on some of the samples."""
+    """Return the gradients of the net's loss on some of the samples."""
     torch = import_module("torch")
     x, y = (torch.tensor(given()[name][part], dtype=getattr(torch, dtype)) for name in ("x", "y"))
     kernel, bias, last, end = weights

@@ -23,7 +23,7 @@ def label(training: bool) -> str:
 
 
 def recorded(case: Case, training: bool, *names: str) -> dict[str, np.ndarray]:
-    """What was written down of a case, by name; `names`, or all of it."""
+    """Return the recorded arrays of a case by name: those in `names`, or all."""
     prefix = f"{case.number}/{label(training)}/"
     answers = load_answers(f"{case.kind}_{case.type}")
     selected = {key.removeprefix(prefix): array for key, array in answers.items() if key.startswith(prefix)}

@@ -27,7 +27,7 @@ def computes_the_same(case: CaffeFile) -> None:
 
 
 def test_opencv_computes_the_same(files: list[CaffeFile]) -> None:
-    """Of files that have changed since, there are no answers; the last test limits their number."""
+    """There are no recorded results for files that have changed since; the last test limits their number."""
     run_all(computes_the_same, [(case.id, (case,)) for case in files if f"{case.digest}/end" in RECORDED])
 
 

@@ -11,7 +11,7 @@ from tests.peers.recordings import load_answers
 
 
 def totals(metric: MeanAveragePrecision | DetectionReport, seed: int) -> list[np.ndarray]:
-    """What the metric collects from batches of 5 images."""
+    """Return the totals of the metric over batches of 5 images."""
     drawn_case = case(seed)
     arrays = drawn_case.prediction, drawn_case.boxes, drawn_case.labels, drawn_case.crowd
     parts = [slice(start, start + 5) for start in range(0, len(drawn_case.boxes), 5)]

@@ -15,7 +15,7 @@ AGAIN = RECORD_AGAIN.format(names="keras_files")
 
 
 def answers() -> dict[str, dict[str, np.ndarray]]:
-    """What Keras predicted, or why it can't, by the name of what was written."""
+    """Return the predictions of Keras, or the reason why there are none, by the name of the file."""
     recorded: dict[str, dict[str, np.ndarray]] = {}
     for key, array in load_answers("keras_files").items():
         name, _, kind = key.rpartition("/")

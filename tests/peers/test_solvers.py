@@ -36,7 +36,7 @@ ALL = [(case, variant, dtype) for case in CASES for variant in variants(case) fo
 
 
 def fields(case: SolverCase, variant: dict[str, Any]) -> dict[str, Any]:
-    """What YAML would say: Keras's decay is decoupled."""
+    """Return the fields as in YAML: Keras's decay is decoupled."""
     values = {"type": case.type, "learning_rate": solvers.RATE, **case.fields, **variant}
     values.pop("accumulate", None)
     if "weight_decay" in variant and case.peer == "keras":

@@ -1,4 +1,4 @@
-"""What other packages add: by entry points, imported when a spec names it; and that a layer is one file."""
+"""Additions of other packages, imported through entry points if a spec names them; a layer is one file."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def site(tmp_path, monkeypatch):
 
 
 def install(site: Path, name: str, groups: dict[str, tuple[str, str]], module: str = "") -> None:
-    """What pip leaves of a package: its module, and a .dist-info that says its entry points."""
+    """Write what pip installs of a package: its module, and a .dist-info with its entry points."""
     if module:
         (site / f"{name}.py").write_text(module)
     info = site / f"{name}-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""What the registry-wide suites run over: every sample of every layer, loss and metric, built into a graph.
+"""Cases of the registry-wide suites: every sample of every layer, loss and metric, built into a graph.
 
 Nothing here knows a class by its name. A class is found by its registration, its inputs are drawn from its samples.
 """
@@ -194,7 +194,7 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> NetGraph:
 
 
 def made_of(spec: Any, builder: Builder, inputs: list[Value]) -> Any:
-    """What a layer, loss or metric makes of the inputs."""
+    """Apply a layer, loss or metric to the inputs."""
     return spec.call(builder, *inputs) if isinstance(spec, LayerSpec) else spec.build(builder, *inputs)
 
 

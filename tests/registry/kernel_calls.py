@@ -51,7 +51,7 @@ def is_double(call: Call) -> bool:
 
 
 def code_of(call: Call) -> Any:
-    """What tells a call's code from that of others but for what it computes: of elementwise ops, which are all compiled
+    """Return a key that is equal for calls whose code has the same structure: elementwise ops, which are all compiled
     by the same rules, the ways in which operands and results lie; of others the call itself.
     """
     results, operands = call.node.outputs, call.node.inputs
@@ -80,7 +80,7 @@ def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = P
 
 
 def fetch(device: Device, buffer: Any, kind: TensorType, layout: Layout) -> Any:
-    """What an array on the device holds; an opaque one is made plain by the backend that knows it."""
+    """Return the contents of an array on the device; its backend converts an opaque layout to a plain one."""
     if layout.opaque is None:
         return device.fetch(buffer)
     plain = array(device, kind)
@@ -98,13 +98,13 @@ def repack(
 
 
 def repacking(device: Device, kind: TensorType, source_layout: Layout, target_layout: Layout) -> tuple[Node, Kernel]:
-    """What copies a value from one layout into another."""
+    """Return the node and the kernel that copy a value from one layout into another."""
     node = Reorder(source_layout, target_layout)(Input("x", kind)()).node
     return node, kernel_candidates(node, device.kernels).kernels[0]
 
 
 def signatures(device: Device, kernel: Kernel, call: Call) -> list[LayoutSignature]:
-    """How the kernel takes the call's operands and gives its results: for plain operands, and for channels-last ones;
+    """Return the layouts of the call's operands and results: for plain operands, and for channels-last ones;
     and where the device has types of fewer bits and the kernel takes them, both once more in these.
 
     As in the layout pass the results of an elementwise op lie as its whole operands do, all of them alike.

@@ -1,4 +1,4 @@
-"""What must hold of every kernel of every device: it computes what the op's `forward` says, where it is told to.
+"""Tests of every kernel of every device: it computes the results of the op's `forward`, into the given arrays.
 
 A backend added later is picked up by its device. Kernels that decline a call are passed by; that each op has one that
 takes it is tested too.
@@ -109,7 +109,7 @@ def case_id(case: Case) -> str:
 
 
 def has_several_results(case: Case) -> bool:
-    """Which results are left out is decided alike in both precisions."""
+    """The same results are left out in both precisions."""
     return len(case[2].node.outputs) > 1 and not is_double(case[2])
 
 
@@ -188,7 +188,7 @@ def each_kernel(
 
 @pytest.fixture(scope="module", autouse=True)
 def two_threads() -> Iterator[None]:
-    """What is large enough is shared out among two, however many tests have otherwise."""
+    """Use two threads for large operations, whatever the number in other tests."""
     with using_threads(2):
         yield
 

@@ -1,4 +1,4 @@
-"""What must hold of every layer, loss and metric, whatever it computes. There is no code for any one class here."""
+"""Tests of all layers, losses and metrics, without code for a single class."""
 
 from __future__ import annotations
 

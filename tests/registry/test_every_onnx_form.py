@@ -1,4 +1,4 @@
-"""What is written in ONNX computes the same in ONNX Runtime: every layer with the batch left open, and every op."""
+"""Exported ONNX models give equal results in ONNX Runtime: every layer with an open batch axis, and every op."""
 
 from __future__ import annotations
 

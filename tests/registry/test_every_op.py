@@ -1,4 +1,4 @@
-"""What must hold of every op: documented, reached, typed as it computes, differentiated as differences say."""
+"""Tests of every op: documented, reached, inferred types equal computed ones, gradients equal differences."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Base(Spec):
     plain: int = 0
 
     def rule(self) -> None:
-        """What a method says is no field's documentation."""
+        """The docstring of a method is not the documentation of a field."""
 
 
 class Child(Base):

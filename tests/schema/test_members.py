@@ -1,4 +1,4 @@
-"""What the text of modules says they register is what they do register."""
+"""The classes that a module's text declares are those that it registers."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_skipped_steps_are_in_the_log(spec: Make, tmp_path: Path) -> None:
 
 
 def test_the_loss_scale_does_not_grow_to_infinity(spec: Make, tmp_path: Path) -> None:
-    """Where gradients are so small that none overflows, the scale would be doubled until every step is skipped."""
+    """If gradients are too small to overflow, the scale would be doubled until every step is skipped."""
     log_events: list[Event] = []
     train_spec = spec(loss_scale={"initial": 2.0**120, "growth_steps": 1}, max_steps=12, log_every=12)
     net: dict[str, Any] = {**NET}

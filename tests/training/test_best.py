@@ -1,4 +1,4 @@
-"""What an evaluation decides and what it cannot spoil: the best weights, failures, losses that are not finite."""
+"""Evaluations choose the best weights, also after failures and with losses that are not finite."""
 
 from __future__ import annotations
 

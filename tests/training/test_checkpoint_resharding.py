@@ -56,7 +56,7 @@ def start_workers(
 def test_workers_without_centers_resume_from_the_center(
     spec: Make, tmp_path: Path, strategy: str, workers: int
 ) -> None:
-    """What a checkpoint is evaluated by is what the run begins with; of what all have in common there is the mean."""
+    """The run begins with the states that evaluate the checkpoint; states that are now shared are averaged."""
     train_spec, path = spec() | {"solver": {"type": "Adam", "ema": {"decay": 0.9}}}, tmp_path / "center.h5"
     first = start_workers(train_spec, "elastic_averaging", 2, None)[0][0]
     random = np.random.default_rng(1)

@@ -181,7 +181,7 @@ def test_missing_best_weights_are_found_again(spec: Make, tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_with_only_the_lowest_loss_can_be_read() -> None:
-    """As versions up to 0.2 wrote it."""
+    """Versions up to 0.2 wrote such checkpoints."""
     progress = Progress.from_json({"step": 3, "best_loss": 0.5, "best_step": 2})
     assert (progress.best_value, progress.best_step, progress.best_evaluation) == (0.5, 2, None)
 

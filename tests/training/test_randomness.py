@@ -1,4 +1,4 @@
-"""What is random in a step depends on the seed and on the step, as `loss_and_gradients` draws it too."""
+"""Random values of a step depend on the seed and the step, also in `loss_and_gradients`."""
 
 from __future__ import annotations
 

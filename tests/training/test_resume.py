@@ -231,7 +231,7 @@ def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path
 
 
 def test_a_checkpoint_without_a_loader_state_resumes_after_its_steps(spec: Make, tmp_path: Path) -> None:
-    """As `netspec import` writes them."""
+    """`netspec import` writes such checkpoints."""
     uninterrupted = netspec.train(constant_rate(spec, 20), run_dir=tmp_path / "whole")
     half = netspec.train(constant_rate(spec, 13), run_dir=tmp_path / "half")
     path = max((half.run_dir / "checkpoints").iterdir())

@@ -77,7 +77,7 @@ def test_weights_are_bit_identical(
 
 
 def compiled(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Compiler, dict[str, Any], list[str]]:
-    """What batches hold where bytes are preferred, and the transforms that the loader tells of."""
+    """Return batches of a device that prefers bytes, and the transforms that the loader defers."""
     monkeypatch.setattr(CpuDevice, "accepts_uint8", True)
     loaded = load_train(spec)
     compiler = training_compiler(loaded, "cpu")

@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _of_graphs(cupy: Any, device: CupyDevice) -> None:
-    """What a recorded step has beside kernels of ops, and one call of each of those as the flag stops it."""
+    """Yield the work of a recorded step that is not a kernel of an op, and one call of each that the flag stops."""
     flow = ExecutionQueue.__new__(ExecutionQueue)  # streams need a GPU
     flow.flag = wrapped(cupy, np.zeros(1, np.int32))
     for dtype in (np.float32, np.float64):
@@ -103,7 +103,7 @@ def _of_libraries(device: CupyDevice) -> None:
 
 
 def _of_workers(cupy: Any) -> None:
-    """What packs gradients for other workers, and makes their sum of what comes."""
+    """Yield the calls that pack gradients for other workers and add up received ones."""
     group = Communicator()
     group.size = 2
 

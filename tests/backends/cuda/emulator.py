@@ -59,7 +59,7 @@ class OnHost:
         return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
     def table(self, host: Any) -> Any:
-        """As it is."""
+        """Return the table unchanged."""
         return host
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:

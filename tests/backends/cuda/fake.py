@@ -99,7 +99,7 @@ class Recorded:
 
 
 class Recording:
-    """What streams are given for a graph: the one that is recorded, and those that wait for an event of it."""
+    """Work recorded for a graph: from the recorded stream, and from streams that wait for one of its events."""
 
     def __init__(self, origin: Stream) -> None:
         self.origin, self.ended = origin, False
@@ -276,7 +276,7 @@ class Array(np.ndarray[Any, Any]):
 
     @property
     def data(self) -> Any:
-        """Where it begins."""
+        """Address of the first byte."""
         return Memory(self.ctypes.data)
 
     def fill(self, value: Any) -> None:
@@ -306,7 +306,7 @@ class Machine:
         """Its arrays."""
 
     def no_recording(self, action: str) -> None:
-        """What is not allowed while a stream is recorded."""
+        """Refuse a call that is not allowed while a stream is recorded."""
         assert all(stream.recorded is None for stream in self.streams), f"{action} while a graph is recorded"
 
     def advance(self) -> None:
@@ -316,7 +316,7 @@ class Machine:
                 stream.advance()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Of a kernel: to the current stream."""
+        """Submit a kernel to the current stream."""
         assert self.entered, "on the default stream"
         self.started += 1
         self.give(self.entered[-1], work)

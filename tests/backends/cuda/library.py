@@ -71,7 +71,7 @@ class LibraryDevice(CudaDevice):
         return self.backends
 
     def load_kernels(self) -> None:
-        """Those of `cuda`: the others are here."""
+        """Load the kernels of `cuda`; the others are in this module."""
         load_kernels("cuda")
 
 

@@ -25,7 +25,7 @@ def library() -> Any:
 
 
 def complaints(text: str, architecture: str) -> str | None:
-    """What the compiler says of a source that it can't compile, or warns of; None where it has nothing to say."""
+    """Return the compiler's errors and warnings about a source; None if there are none."""
     nvrtc, program = library(), c_void_p()
     options = [*OPTIONS, *OF_CUPY, f"--gpu-architecture={architecture}"]
     assert nvrtc.nvrtcCreateProgram(byref(program), text.encode(), b"kernels.cu", 0, None, None) == 0

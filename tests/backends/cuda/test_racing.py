@@ -22,7 +22,7 @@ class Stream:
 
 
 class Event:
-    """As CuPy's."""
+    """Stands in for CuPy's event."""
 
     def __init__(self) -> None:
         self.at, self.waited = -1.0, False

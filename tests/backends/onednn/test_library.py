@@ -1,4 +1,4 @@
-"""Which library is loaded, and what is said where none can be. Most of it needs no library."""
+"""The choice of the library, and messages if none can be loaded. Most tests need no library."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def kernels(node: Node) -> list[Kernel]:
 
 
 def computed(kernel: Kernel, node: Node, arrays: Sequence[Array], lies: Layout = PLAIN) -> Array:
-    """What the kernel makes of the arrays; those of the result's shape lie as told, and so does the result."""
+    """Return the kernel's result; operands of the result's shape and the result have the requested layouts."""
     device, kind = open_device("cpu"), node.types[0]
     layouts = tuple(lies if value.shape == kind.shape else PLAIN for value in node.inputs)
 

@@ -67,7 +67,7 @@ def tree(world: World) -> None:
 
 
 def paired(world: World) -> Iterator[list[int]]:
-    """Those that take part where their number is no power of two: of each of the first pairs one hands over before."""
+    """Yield the ranks that take part if N is not a power of two: one of each of the first pairs hands over."""
     power = 2 ** int(log2(world.ranks))
     surplus, full = world.ranks - power, slice(None)
     partners = [(2 * index, 2 * index + 1) for index in range(surplus)]

@@ -207,7 +207,7 @@ def test_impossible_options_give_a_reason(name: str, ranks: int, message: str):
 @pytest.mark.parametrize("samples", [4, 64, 300])
 @pytest.mark.parametrize("p", [2, 4])
 def test_dense_layers_are_split_to_send_least(samples: int, p: int):
-    """Of all ways there are; after `side` other things are done than element by element."""
+    """The chosen split is the cheapest of all; operations after `side` are not elementwise."""
     layers = (
         LAYERS[0],
         LAYERS[1],

@@ -1,4 +1,4 @@
-"""Where ONNX's runner may write, and the count of what passed, at the end."""
+"""The folder for files of ONNX's runner, and a summary of passed cases at the end."""
 
 from __future__ import annotations
 

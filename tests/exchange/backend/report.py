@@ -26,7 +26,7 @@ from tests.exchange.backend.suite import EXCLUDED, PENDING, backend_of, cases, e
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one case; `error` is empty where it passed."""
+    """The result of a case; `error` is empty if it passed."""
 
     case: str
     operators: tuple[str, ...]
@@ -102,7 +102,7 @@ def report(results: Sequence[Result]) -> str:
 
 
 def pending(results: Sequence[Result]) -> str:
-    """What fails and is not excluded for good, by reason."""
+    """Return the cases that fail and are not permanently excluded, by reason."""
     excluded = [exclusion for exclusion in exclusions() if exclusion.origin == EXCLUDED]
     cases_by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for result in results:

@@ -46,7 +46,7 @@ class Fast(OnnxBackend):
 
 
 def backend_of(suite: str) -> type[OnnxBackend]:
-    """What the cases of a suite are run on."""
+    """Return the backend that runs the cases of a suite."""
     return Fast if suite == "real" else Reference
 
 
@@ -74,7 +74,7 @@ class Exclusion:
         return case in self._names or any(pattern.fullmatch(case) for pattern in self._patterns)
 
     def unused(self, names: Collection[str]) -> list[str]:
-        """What stands for none of the cases called so."""
+        """Return the names that match no case."""
         patterns = [pattern.pattern for pattern in self._patterns if not any(map(pattern.fullmatch, names))]
         return [*sorted(self._names.difference(names)), *patterns]
 

@@ -29,7 +29,7 @@ def test_the_branch_of_a_constant_condition_is_taken(condition: bool, tmp_path: 
 
 
 def test_branches_that_the_shape_chooses_are_not_taken_for_constants(tmp_path: Path) -> None:
-    """What an If gives comes from what its branches read, though it reads a constant itself."""
+    """The result of an If depends on what its branches read, even if its condition is constant."""
     branches = {
         name: graph([node(op, "same", "z")], [], "z") for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg"))
     }

@@ -334,7 +334,7 @@ def test_other_graphs_do_not_become_these_layers(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("cut", ["Slice", "Slice back", "Split"])
 def test_steps_in_front_of_samples_are_cut(cut: str, tmp_path: Path) -> None:
-    """Of (T, N, 3): parts of several steps, which stay where they are."""
+    """Slices of several steps of (T, N, 3), which keep their order."""
     turn = {"perm": [1, 0, 2]}
     nodes = chain("t = Transpose x", Transpose=turn)
     if cut == "Slice back":

@@ -1,4 +1,4 @@
-"""What several nodes mean together is found however it is written, and only where it is meant."""
+"""Groups of nodes that form one layer are recognized in each notation, and nothing else is."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_nodes_without_operands(tmp_path: Path) -> None:
 
 
 def test_a_layer_norm_behind_many_sums_is_found(tmp_path: Path) -> None:
-    """Where what is normalized is itself sums of sums, of which a term might be one of the formula's."""
+    """The normalized value is itself a sum of sums, whose terms could be taken for the formula's."""
     nodes, last = [], "x"
     for k in range(8):
         nodes += chain(f"s{k} = Sigmoid {last}", f"m{k} = Mul s{k} {last}", f"a{k} = Add {last} m{k}")

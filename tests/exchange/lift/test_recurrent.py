@@ -19,7 +19,7 @@ STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
 
 def weights(kind: str, direction_count: int = 1) -> dict[str, Any]:
-    """Of 3 units that read 2 features."""
+    """Weights of 3 units that read 2 features."""
     wide = 3 * GATES[kind]
     return {
         "w": floats(direction_count, wide, 2) - 0.5,

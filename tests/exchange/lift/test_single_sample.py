@@ -57,7 +57,7 @@ def test_the_only_open_size_is_requested_if_it_is_not_the_batch(tmp_path: Path) 
 
 
 def test_a_mask_of_each_window_of_each_sample_is_one_for_a_sample_that_is_the_model(tmp_path: Path) -> None:
-    """As Swin has it: of as many samples as stand for an open batch it would be too large to compute."""
+    """In Swin: with the number of samples that stands for an open batch, it would be too large to compute."""
     nodes = [
         *chain("s = Shape x", "n = Gather s zero", "u = Unsqueeze n at", "f = Concat u rest", "r = Expand mask f",
                "t = Mul r two", "k = Reshape t windows", "y = Add x k", Gather={"axis": 0}, Concat={"axis": 0}),

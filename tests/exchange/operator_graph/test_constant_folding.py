@@ -1,4 +1,4 @@
-"""What nodes make of constants is computed, if it is not too much."""
+"""Results of nodes with constant operands are computed, unless they are too large."""
 
 from __future__ import annotations
 

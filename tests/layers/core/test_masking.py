@@ -1,4 +1,4 @@
-"""Where masks come from, how far they go, and what they keep out."""
+"""Origin, propagation and effects of masks."""
 
 from __future__ import annotations
 

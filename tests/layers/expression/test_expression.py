@@ -148,7 +148,7 @@ def test_number_of_inputs_must_match_names():
 
 
 def kept(expr: str, *arrays: Any) -> Any:
-    """What a formula that keeps types makes of arrays of any type."""
+    """Evaluate a formula that keeps types on arrays of any type."""
     inputs = [Input(f"x{i}", TensorType(a.shape, DType(str(a.dtype))))() for i, a in enumerate(arrays)]
     builder = Builder(training=False, dtype=DType.FLOAT32)
     spec: Any = LAYERS.parse({"type": "Expression", "expr": expr, "keep_types": True})

@@ -1,4 +1,4 @@
-"""Where Resize looks, by examples worked out by hand."""
+"""Sampling positions of Resize, by examples calculated by hand."""
 
 from __future__ import annotations
 

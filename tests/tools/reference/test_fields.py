@@ -20,7 +20,7 @@ def link(kind: str) -> str:
 
 
 class Inner(Spec):
-    """What is inside."""
+    """The inner spec."""
 
     size: int = 3
     """how large"""

@@ -340,7 +340,7 @@ def kind(dim: Any) -> TensorType:
 
 
 def looking(q: Tensor, k: Tensor, v: Tensor, band: dict[str, int]) -> Any:
-    """What computes scores; those that are out of the band are less than any number."""
+    """Return the function of the scores; scores outside of the band are -inf."""
     for operand in (q, k, v):
         assert operand.dtype in (data_type.BFLOAT16, data_type.HALF)
         if operand.dim[3] % 8 or operand.stride[3] != 1:
@@ -355,7 +355,7 @@ def looking(q: Tensor, k: Tensor, v: Tensor, band: dict[str, int]) -> Any:
 
 
 def exponential(scores: Any, less: Any) -> Any:
-    """Of their difference, as kernels do it: a power of two, by a product and a difference that are rounded once."""
+    """Exponential of the difference as in kernels: a power of two, with product and difference rounded once."""
     log2e = np.float32(np.log2(np.e))
     products = scores.astype(np.float64) * log2e  # of two numbers of 24 bits: nothing is rounded
     return np.exp2((products - np.float32(less * log2e)).astype(np.float32))

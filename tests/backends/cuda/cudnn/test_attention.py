@@ -62,7 +62,7 @@ def net(attention: str, *, masked: bool = False) -> str:
 
 
 def attentions(plan: ExecutionPlan) -> set[str]:
-    """What computes it."""
+    """Return the kernels that compute attention."""
     return {choice.label for node, choice in plan.choices.items() if node.op.name.startswith("Attention")}
 
 
@@ -128,7 +128,7 @@ class Gpu(LibraryDevice):
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cudnn")
 
     def load_kernels(self) -> None:
-        """Those of both."""
+        """Load the kernels of both libraries."""
         load_kernels("cuda", "cudnn")
 
 

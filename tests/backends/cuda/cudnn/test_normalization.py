@@ -110,7 +110,7 @@ def test_both_race(faster: str, tmp_path: Path) -> None:
         has_tuner = True
 
         def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float]:
-            """Who is said to be faster."""
+            """Return the seconds that decide which kernel is faster."""
             return [0.001 if offer.kernel.label == faster else 0.002 for offer in offers]
 
     actual = compiled(tmp_path, Racing()).plan(ProgramKind.TRAIN, 2)
@@ -150,7 +150,7 @@ def test_nan_is_not_hidden() -> None:
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_other_bodies_do_not_match_the_relu_gradient(factor: float) -> None:
-    """Of which the scale is that of the normalization itself."""
+    """The scale is that of the normalization itself."""
     x, dy, *vectors = (Input(name, X if name in {"x", "dy"} else CHANNELS)() for name in ("x", "dy", *"gbmv"))
     gamma, beta, mean, variance = vectors
     op, zero = BatchNormalizationGrad(epsilon=0.5), scalar(0.0, DType.FLOAT32)
@@ -196,7 +196,7 @@ def test_unread_gradient_is_not_written() -> None:
 
 
 def test_older_gpus_have_kernels_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the library is there or not."""
+    """Our own kernels are available with and without the library."""
     monkeypatch.setitem(sys.modules, "cudnn", None)
     types = [TensorType((2, 8, 3, 3), DType.FLOAT32), *2 * [TensorType((8,), DType.FLOAT32)]]
     for name, words in (("t4", "cuDNN has no plan: it has none for GPUs before 8.0"), ("a100", None)):

@@ -42,7 +42,7 @@ def planned(name: str = "h200") -> tuple[ExecutionPlan, list[str]]:
 
 
 def most_workspace(plan: ExecutionPlan) -> int:
-    """Of a call of cuDNN."""
+    """Return the largest workspace of a call of cuDNN, in bytes."""
     spaces, choices = plan.memory.workspace, plan.choices
     actual = [node for node, choice in choices.items() if choice.kernel.backend == "cudnn"]
     assert len(actual) >= 4  # forward and weights of two convolutions, images of one
@@ -80,7 +80,7 @@ def test_package_that_cannot_plan_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_clocks_follow_from_rates(name: str) -> None:
-    """As the makers say: from 1.4 GHz of the A100 to 2.5 of the Ada chips, memory from 1.6 GHz (HBM) to 10.5 (GDDR)."""
+    """Published clocks: 1.4 GHz of the A100 to 2.5 of the Ada chips, memory from 1.6 GHz (HBM) to 10.5 (GDDR)."""
     actual = properties(name)
     assert 1.4e6 < actual["smClockRateKHz"] < 2.6e6
     assert 1.5e6 < actual["memClockRateKHz"] < 10.6e6

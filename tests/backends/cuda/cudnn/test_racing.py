@@ -76,7 +76,7 @@ def test_fastest_plan_wins_and_is_remembered() -> None:
 
 
 def test_missing_plans_are_forgotten_and_new_ones_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the library offers others without another version."""
+    """The library may offer different plans without a new version."""
 
     def chosen(plans: tuple[str, ...]) -> tuple[set[str], int]:
         monkeypatch.setattr(fake, "PLANS", plans)

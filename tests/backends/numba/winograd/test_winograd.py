@@ -152,7 +152,7 @@ def test_agrees_with_exact_sums(
 
 
 def test_rounds_some_times_as_much_as_direct_sums() -> None:
-    """What docs/performance.md says of it: normal numbers, 512 channels."""
+    """Normal numbers and 512 channels, as in docs/performance.md."""
     op = conv(3, (1, 1), (1, 1))
     x, w = normal(1, 512, 12, 12), normal(32, 512, 3, 3)
     (exact,), (direct,) = by_reference(op, x.astype(np.float64), w.astype(np.float64)), by_reference(op, x, w)

@@ -27,7 +27,7 @@ def with_input(layers: str, *dims: int) -> str:
 
 
 def drafted(text: str, weights: dict[str, list[Any]] | None = None, folder: Path = Path(), **options: Any) -> NetDraft:
-    """What the net in a prototxt becomes."""
+    """Import the net in a prototxt as a draft."""
     net = parse(text, "NetParameter", "net.prototxt")
     return draft_net(net, ImportOptions(**options), weights=weights, weights_file="w.caffemodel", folder=folder)
 
@@ -43,7 +43,7 @@ def lines(net_draft: NetDraft) -> list[str]:
 
 
 def answers(net_draft: NetDraft, x: Any) -> list[Any]:
-    """What the net gives for a batch, with the draft's weights."""
+    """Return the outputs of the net for a batch, with the draft's weights."""
     spec = spec_of(net_draft)
     compiler = Compiler(spec)
     for name, array in net_draft.draft.arrays().items():

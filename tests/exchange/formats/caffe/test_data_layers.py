@@ -22,7 +22,7 @@ INPUTS = {"data": {"shape": [3, 8, 8]}, "label": {"shape": [], "dtype": "int32"}
 def read(
     text: str, folder: Path, phase: str = "TRAIN", batches: int | None = None, inputs: Any = INPUTS
 ) -> tuple[dict[str, Any] | None, Diagnostics]:
-    """What the layers in a text become; whatever it is must be a split that netspec takes."""
+    """Import the data layers in a text; the result must be a valid split of netspec."""
     net = parse(text, "NetParameter")
     remarks = Diagnostics()
     fields = split(net["layer"], SplitContext(phase, inputs, FileFinder(folder / "net.prototxt"), remarks), batches)

@@ -1,4 +1,4 @@
-"""What each layer of Caffe's becomes: the line of YAML, as a person would write it.
+"""Each layer of Caffe's becomes a line of YAML, as a person would write it.
 
 The cases are in `layers.txt`: `# what: sizes of the input x`, layers of a prototxt, `->`, layers of the net file.
 """

@@ -24,7 +24,7 @@ WORDS = sorted({word for text in TEXTS for word in text} | {"-1", "0", "42949672
 
 
 def outcome(call: Callable[[], object]) -> str:
-    """What is told of it; no other error than one for users is expected."""
+    """Return the message of an error for users; no other error is expected."""
     try:
         call()
     except InputError as error:

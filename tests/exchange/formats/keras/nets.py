@@ -1,4 +1,4 @@
-"""What is written for Keras in tests: every sample of every layer that Keras has, and nets in which layers meet."""
+"""Nets that tests export to Keras: every sample of every layer that Keras has, and combinations of layers."""
 
 from __future__ import annotations
 
@@ -227,12 +227,12 @@ class Written:
 
     @property
     def model(self) -> KerasModel:
-        """What is written."""
+        """The exported model."""
         return self.made[0]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user is told of it."""
+        """Notes of the export."""
         return self.made[1]
 
     @property
@@ -241,7 +241,7 @@ class Written:
 
     @property
     def digest(self) -> str:
-        """Of all that a file would hold: what Keras makes of it is out of date when this changes."""
+        """Digest of the contents of a file: recorded results of Keras are out of date if it changes."""
         digest = hashlib.sha256(json.dumps(self.model.to_json(), sort_keys=True).encode())
         for name, layer in self.model.groups().items():
             for path, array in sorted(layer.arrays.items()):
@@ -257,7 +257,7 @@ class Written:
         ]
 
     def in_order(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
-        """What Keras gives, as it lies here."""
+        """Transpose Keras's result to netspec's order of axes."""
         return [
             np.transpose(array, np.argsort(tensor.order))
             for array, tensor in zip(outputs, self.model.outputs, strict=True)

@@ -1,4 +1,4 @@
-"""What is written for Keras: a model as its users would have it, the same bytes each time, all that can't be told."""
+"""Export to Keras: idiomatic models, the same bytes each time, and notes on everything that cannot be exported."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_weights_are_below_the_layers_in_the_order_of_the_configuration(tmp_path
 
 
 def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
-    """As Keras's own files have them: a short branch comes late, though it is written first."""
+    """Keras's own files have this order: a short branch comes late, although it is declared first."""
     model = KerasModel("m")
     tensors: dict[str, KerasTensor] = {}
     edges = {"x": "", "short": "x", "a": "x", "b": "a", "c": "b", "end": "c short"}

@@ -1,4 +1,4 @@
-"""What Keras 2.15 writes otherwise than Keras 3: keys of base classes, and calls of TensorFlow's functions."""
+"""Differences of files of Keras 2.15 from Keras 3: keys of base classes, and calls of TensorFlow's functions."""
 
 from __future__ import annotations
 

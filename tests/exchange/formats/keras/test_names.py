@@ -47,7 +47,7 @@ def of(type_: str, names: list[str], **fields: object) -> list[KerasVariable]:
 
 
 def test_paths_of_variables_equal_keras() -> None:
-    """As `model.save_weights` of Keras 3.15 writes them."""
+    """`model.save_weights` of Keras 3.15 writes these paths."""
     unscaled = of("BatchNormalization", ["beta", "moving_mean", "moving_variance"], scale=False)
     assert [variable.path for variable in unscaled] == ["vars/0", "vars/1", "vars/2"]
     lstm = {"type": "LSTM", "units": 2}

@@ -31,7 +31,7 @@ def test_answers_as_keras_did(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "right"), [("sudoku_digits_cnn.h5", 9868), ("mnist_cnn.keras", 9918)])
 def test_imported_model_has_the_same_accuracy_on_mnist(name: str, right: int, tmp_path: Path) -> None:
-    """Of 10,000 images so many are told right, as by Keras."""
+    """The number of correct classes of 10,000 images equals Keras's."""
     folder = zoo_root() / "data/mnist"
     images, labels = (gzip.decompress((folder / f"t10k-{name}-ubyte.gz").read_bytes()) for name in FILES)
     x = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28).astype(np.float32) / 255

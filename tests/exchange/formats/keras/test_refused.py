@@ -1,4 +1,4 @@
-"""What is not read, and what is not trusted: told by name, all at once; nothing in a file runs."""
+"""Unsupported and untrusted content is reported by name, all at once; nothing in a file is executed."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_links_are_refused(tmp_path: Path) -> None:
 
 
 def test_links_in_a_keras_file_are_refused(tmp_path: Path) -> None:
-    """Whose file it is does not depend on what is wrong with it."""
+    """The format is recognized although the file contains a link."""
     path = tmp_path / "m.h5"
     for link in (h5py.SoftLink("/other"), h5py.ExternalLink("/etc/passwd", "/")):
         with h5py.File(path, "w") as file:

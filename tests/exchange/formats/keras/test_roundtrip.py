@@ -53,7 +53,7 @@ def fed(case: Written, after: Net) -> Iterator[Arrays]:
 
 
 def agrees(case: Written, after: Net, inputs: Arrays) -> bool:
-    """Whether all outputs are the same, in the net's order of axes or in Keras's."""
+    """Return whether all outputs are equal, in the net's order of axes or in Keras's."""
     expected, actual = list(case.net.predict(case.inputs).values()), list(after.predict(inputs).values())
 
     def same(expected_output: np.ndarray, theirs: np.ndarray, order: tuple[int, ...]) -> bool:

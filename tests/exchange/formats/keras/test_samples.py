@@ -1,4 +1,4 @@
-"""What counts through all samples of a batch: read where it comes to places within each sample, refused elsewhere."""
+"""Indices that count through all samples of a batch: imported if they stay within each sample, refused otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model was compiled with, and how far it was trained: the next step is the one that Keras takes."""
+"""Import of the compiled training and its state: the next step equals Keras's."""
 
 from __future__ import annotations
 

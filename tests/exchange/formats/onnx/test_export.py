@@ -1,4 +1,4 @@
-"""What is written as ONNX: names people know, an open batch axis that is true, and nothing that computes otherwise."""
+"""Export to ONNX: familiar names, a correct open batch axis, and no result that differs."""
 
 from __future__ import annotations
 

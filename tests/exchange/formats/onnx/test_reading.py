@@ -1,4 +1,4 @@
-"""What models of others hold besides nodes in order: functions, graphs within nodes, weights in other files."""
+"""Models of other programs: functions, graphs within nodes, weights in other files."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def undrawn_of(net: Net, size: int) -> Graph:
 
 
 def computed(net: Net, inputs: Mapping[str, Any]) -> Arrays:
-    """What the net makes of the inputs in training, but for what is drawn."""
+    """Return the outputs of the net in training, without random values."""
     graph = undrawn_of(net, len(next(iter(inputs.values()))))
     return dict(zip(graph.outputs, evaluate(list(graph.outputs.values()), {**net.states, **inputs}), strict=True))
 
@@ -124,7 +124,7 @@ def test_numbers_are_dropped_as_often_and_as_much_as_in_training(layer: dict[str
     "fields", [{}, {"axis": 1}, {"ignore_class": 2}, {"class_weight": {0: 3.0}, "reduction": "sum"}], ids=str
 )
 def test_cross_entropies_of_class_numbers(fields: dict[str, Any], tmp_path: Path) -> None:
-    """Those of images and sequences: ONNX's classes are axis 1, and its class numbers no uint8."""
+    """Targets of images and sequences: ONNX's classes are axis 1, and its class indices are not uint8."""
     sizes = [3, 4] if fields.get("axis") == 1 else [4, 3]
     inputs = {"image": {"shape": sizes}, "label": {"shape": [4], "dtype": "uint8"}}
     loss = {"type": "SparseCategoricalCrossentropy", "from": ["y", "label"], "from_logits": True, **fields}
