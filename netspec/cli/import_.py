@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -15,6 +15,20 @@ if TYPE_CHECKING:
     from netspec.tools.import_model import ImportResult
 
 app = command_app()
+Renames: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="OLD=NEW", help="Rename arrays of FILE to those of --net; repeatable."),
+]
+Stages: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--stage", metavar="NAME", help="Include Caffe layers of this stage; repeatable.")
+]
+Until: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--until", metavar="TENSOR", help="Cut the net after this layer or tensor; repeatable."),
+]
+DropHead: TypeAlias = Annotated[
+    int, typer.Option("--drop-head", metavar="N", help="Drop the last N layers with parameters.", show_default=False)
+]
 
 
 @app.command(
@@ -38,28 +52,16 @@ def import_file(
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")
     ] = None,
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="OLD=NEW", help="Rename arrays of FILE to those of --net; repeatable."),
-    ] = None,
+    names: Renames = None,
     shapes: Shapes = None,
     values: Values = None,
     phase: Annotated[
         str, typer.Option("--phase", metavar="train|test", help="Read one phase of a Caffe net [default: both].")
     ] = "",
-    stages: Annotated[
-        list[str] | None,
-        typer.Option("--stage", metavar="NAME", help="Include Caffe layers of this stage; repeatable."),
-    ] = None,
+    stages: Stages = None,
     level: Annotated[int, typer.Option("--level", metavar="N", help="Include Caffe layers of this level.")] = 0,
-    until: Annotated[
-        list[str] | None,
-        typer.Option("--until", metavar="TENSOR", help="Cut the net after this layer or tensor; repeatable."),
-    ] = None,
-    drop_head: Annotated[
-        int,
-        typer.Option("--drop-head", metavar="N", help="Drop the last N layers with parameters.", show_default=False),
-    ] = 0,
+    until: Until = None,
+    drop_head: DropHead = 0,
     fold_batch_norm: Annotated[
         bool, typer.Option("--fold-batch-norm", help="Fold BatchNormalization into the layer before it.")
     ] = False,

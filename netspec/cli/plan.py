@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from netspec.tools.batch_limit import BatchLimit
     from netspec.tools.gpu_plan import GpuCosts
     from netspec.tools.gpu_worker_plan import GpuWorkers
-    from netspec.tools.plan import Costs, KernelUse, WorkerPlan
+    from netspec.tools.plan import Costs, KernelUse, Plan, WorkerPlan
     from netspec.tools.worker_plan import StageCost, WorkerMemory, WorkerTraffic
 
 app = command_app()
@@ -77,7 +77,11 @@ def plan(
     )  # fmt: skip
     if as_json:
         print_json(planned.as_json(kernels=kernels))
-        return
+    else:
+        _print_plan(planned, kernels=kernels)
+
+
+def _print_plan(planned: Plan, *, kernels: bool) -> None:
     costs = planned.costs
     _print_layers(costs)
     _print_groups(costs)

@@ -60,11 +60,7 @@ def predict(
     ],
     output_file: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            metavar="PATH",
-            help="Write .csv, .jsonl, .parquet, .npz, .json, or images.",
-        ),
+        typer.Option("--output", metavar="PATH", help="Write .csv, .jsonl, .parquet, .npz, .json, or images."),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", help="Name the N most probable classes.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Add the input table's columns to the output.")] = False,
@@ -109,13 +105,17 @@ def predict(
         _write(stream, target)
     else:
         _print(stream, as_json=as_json)
+    _print_problems(stream)
+    return FAILED if stream.unreadable else DONE
+
+
+def _print_problems(stream: PredictionStream) -> None:
     for name, (number, first) in stream.non_finite.items():
         samples = f"{count(number)} of {count(stream.samples)} samples, the first at index {first}"
         print(f"warning: `{name}` is not finite (nan or inf) in {samples}", file=sys.stderr)
     if stream.unreadable:
         files = f"{count(stream.unreadable)} of {counted(stream.samples + stream.unreadable, 'file')}"
         print(f"error: {files} could not be read, and are not among the predictions", file=sys.stderr)
-    return FAILED if stream.unreadable else DONE
 
 
 def _reported(stream: PredictionStream) -> Iterator[AnsweredBatch]:

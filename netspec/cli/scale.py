@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -20,6 +20,27 @@ if TYPE_CHECKING:
     from netspec.tools.scale import ScalingReport
 
 app = command_app()
+WorkerCounts: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="N|A..B|A,B,…", help="Predict for these worker counts [default: 1..64].")
+]
+BatchSize: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="N|N/worker", help="Use N samples per step [default: the file's].")
+]
+Strategies: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="NAME,…", help="Predict for these strategies [default: all].")
+]
+StepTime: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Set one worker's step time [default: measured].")
+]
+Servers: TypeAlias = Annotated[
+    int | None, typer.Option(metavar="N", help="Use N workers as parameter servers [default: 25 %].")
+]
+AverageEvery: TypeAlias = Annotated[
+    int | None, typer.Option(metavar="N", help="Average every N steps in local_sgd [default: 8].")
+]
+MicroBatches: TypeAlias = Annotated[
+    int | None, typer.Option(metavar="N", help="Use N pipeline micro-batches [default: 4 a stage].")
+]
 EXPECTED_WORKERS = "a number, 8..4096 or 1,2,4"
 
 
@@ -34,34 +55,20 @@ EXPECTED_WORKERS = "a number, 8..4096 or 1,2,4"
 def scale(
     spec: Spec,
     overrides: Overrides = None,
-    workers: Annotated[
-        str | None, typer.Option(metavar="N|A..B|A,B,…", help="Predict for these worker counts [default: 1..64].")
-    ] = None,
+    workers: WorkerCounts = None,
     network: Annotated[str, typer.Option(metavar="NAME", help="Connect hosts by this network.")] = "ib-hdr",
     within: Annotated[str, typer.Option(metavar="NAME", help="Connect a host's workers.")] = "shared-memory",
     workers_per_host: WorkersPerHost = None,
-    batch_size: Annotated[
-        str | None, typer.Option(metavar="N|N/worker", help="Use N samples per step [default: the file's].")
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(metavar="NAME,…", help="Predict for these strategies [default: all].")
-    ] = None,
+    batch_size: BatchSize = None,
+    strategy: Strategies = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="Sum gradients by this algorithm.")] = "auto",
-    step_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Set one worker's step time [default: measured].")
-    ] = None,
+    step_time: StepTime = None,
     compute_scale: Annotated[float, typer.Option(metavar="X", help="Assume workers X times as fast.")] = 1.0,
     jitter: Annotated[str, typer.Option(metavar="P%", help="Set the deviation of compute times.")] = "0%",
-    servers: Annotated[
-        int | None, typer.Option(metavar="N", help="Use N workers as parameter servers [default: 25 %].")
-    ] = None,
-    every: Annotated[
-        int | None, typer.Option(metavar="N", help="Average every N steps in local_sgd [default: 8].")
-    ] = None,
+    servers: Servers = None,
+    every: AverageEvery = None,
     density: Annotated[str, typer.Option(metavar="P%", help="Send this share in top_k.")] = "1%",
-    micro_batches: Annotated[
-        int | None, typer.Option(metavar="N", help="Use N pipeline micro-batches [default: 4 a stage].")
-    ] = None,
+    micro_batches: MicroBatches = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write charts to this SVG file.")] = None,
     device: Device = "auto",
     threads: Threads = None,

@@ -49,14 +49,8 @@ def train(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", help="Train with N processes on this machine [default: 1].")
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Check spec, data and workers; don't train."),
-    ] = False,
-    find_lr: Annotated[
-        bool,
-        typer.Option("--find-lr", help="Try growing learning rates, and suggest one."),
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check spec, data and workers; don't train.")] = False,
+    find_lr: Annotated[bool, typer.Option("--find-lr", help="Try growing learning rates, and suggest one.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the chart of --find-lr as SVG or PNG.", show_default=False),
@@ -84,8 +78,7 @@ def train(
         from netspec.cli.find_lr import find_lr as test_rates
         from netspec.cli.find_lr import refuse_other_options
 
-        others = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
-        refuse_other_options(others)
+        refuse_other_options({"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts})
         if out is not None:
             writable(out, "--out", CHART_SUFFIXES)
         test_rates(spec, changes, weights=weights, device=device, out=out, as_json=as_json)
@@ -97,12 +90,24 @@ def train(
     if workers is not None and starts:
         options = {"--run-dir": run_dir, "--weights": weights, "--device": device}
         words = [word for name, value in options.items() if value is not None for word in (name, value)]
-        words += ["--json"] * as_json + ["--resume"] * resume
-        from netspec.distributed.worker_checks import check_workers
-        from netspec.tools.specs import load_train
+        words += ["--json"] * as_json + ["--resume"] * resume + ["--", spec, *(overrides or [])]
+        return _start_workers(workers, spec, changes, words)
+    return _train(spec, changes, run_dir, checkpoint or resume, weights, device, as_json=as_json)
 
-        check_workers(load_train(spec, changes), workers)
-        return start(workers, ["train", *words, "--", spec, *(overrides or [])])
+
+def _start_workers(workers: int, spec: str, changes: list[str], words: list[str]) -> int:
+    """Start `netspec train` with the arguments `words` in several processes."""
+    from netspec.distributed.worker_checks import check_workers
+    from netspec.tools.specs import load_train
+
+    check_workers(load_train(spec, changes), workers)
+    return start(workers, ["train", *words])
+
+
+def _train(
+    spec: str, changes: list[str], run_dir: str | None, resume: bool | str, weights: str | None, device: str, *,
+    as_json: bool,
+) -> int:  # fmt: skip
     from netspec.backends.process_group import world
     from netspec.cli.progress import display
     from netspec.training.run import Interrupted
@@ -112,13 +117,7 @@ def train(
         note_compilation()
         with display(as_json=as_json) as listener:
             run = run_training(
-                spec,
-                changes,
-                run_dir=run_dir,
-                resume=checkpoint or resume,
-                weights=weights,
-                device=device,
-                listeners=[listener],
+                spec, changes, run_dir=run_dir, resume=resume, weights=weights, device=device, listeners=[listener]
             )
     except Interrupted as stopped:
         if as_json and world().rank == 0:

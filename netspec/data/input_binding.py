@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, FieldType, with_location
-from netspec.errors import InputError, Problem, and_more, counted, did_you_mean, listing
+from netspec.errors import InputError, Location, Problem, and_more, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
 MOST_ALIKE = 5
@@ -275,21 +275,12 @@ def _mismatch(
     split: SplitFields,
     sizes: str | None,
 ) -> Problem | None:
+    """Return the reason why a field cannot feed an input of the net; None if it can."""
     renamed = name in split.inputs
     path = ("inputs", name) if renamed else ("source",)
     where, dotted = split.where(*path), ".".join(path)
     if field not in fields:
-        hint = did_you_mean(field, fields) if renamed else f"name the field that feeds it: `inputs: {{{name}: …}}`"
-        return Problem(
-            f"the source has no field `{field}`"
-            if renamed
-            else f"the source has no field for the net's input `{name}`",
-            where,
-            dotted,
-            expected=f"one of {listing(list(fields))}" if renamed else f"a field `{name}`: {target}",
-            got=None if renamed else ", ".join(f"`{name_there}`: {kind}" for name_there, kind in fields.items()),
-            hint=hint,
-        )
+        return _missing_field(name, field, fields, target, where, dotted, renamed=renamed)
     source_type = fields[field]
     if source_type.ragged:
         return Problem(
@@ -330,6 +321,29 @@ def _mismatch(
             else f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else source_type.dtype}` in the net",
         )
     return None
+
+
+def _missing_field(
+    name: str,
+    field: str,
+    fields: Mapping[str, FieldType],
+    target: FieldType,
+    where: Location | None,
+    path: str,
+    *,
+    renamed: bool,
+) -> Problem:
+    if renamed:
+        expected, hint = f"one of {listing(list(fields))}", did_you_mean(field, fields)
+        return Problem(f"the source has no field `{field}`", where, path, expected=expected, hint=hint)
+    return Problem(
+        f"the source has no field for the net's input `{name}`",
+        where,
+        path,
+        expected=f"a field `{name}`: {target}",
+        got=", ".join(f"`{present}`: {kind}" for present, kind in fields.items()),
+        hint=f"name the field that feeds it: `inputs: {{{name}: …}}`",
+    )
 
 
 def _holds_all(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:

@@ -66,18 +66,11 @@ class Loader:
         late: bool = False,
     ) -> None:
         self._pipeline = TransformPipeline(dataset, split, seed=seed, learned=learned)
-        if inputs is None:
-            back = {source: name for name, source in split.inputs.items()}
-            inputs = {back.get(name, name): field for name, field in self._pipeline.fields.items()}
         self._bindings = bind_inputs(
-            self._pipeline.fields,
-            inputs,
-            split,
-            ranges=ranges,
-            declared_inputs=declared_inputs,
-            non_integer_labels=dataset.non_integer_labels,
+            self._pipeline.fields, self._inputs_of(split) if inputs is None else inputs, split, ranges=ranges,
+            declared_inputs=declared_inputs, non_integer_labels=dataset.non_integer_labels,
             ragged_examples=dataset.ragged_examples,
-        )
+        )  # fmt: skip
         if split.on_error != "skip":
             self._check_labels(dataset, split)
         self.deferred: dict[str, DeferredDecode] = {}
@@ -114,6 +107,11 @@ class Loader:
         """Number of damaged samples that the source left out when it was opened with `on_error: skip`."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
         """Problems of the first few damaged samples."""
+
+    def _inputs_of(self, split: SplitFields) -> dict[str, FieldType]:
+        """Return all fields, under the names of the inputs that they feed."""
+        inputs = {field: name for name, field in split.inputs.items()}
+        return {inputs.get(name, name): field for name, field in self._pipeline.fields.items()}
 
     def _check_labels(self, dataset: Dataset, split: SplitFields) -> None:
         """Check labels and masks that are read without the rest of the samples by the net's ranges.

@@ -36,9 +36,7 @@ def max_pool(
             b = (row * out_w + j) * channels
             if e1 - e0 + k1 - k0 + l1 - l0 == kernel_d + kernel_h + kernel_w - 3:
                 for block in range(blocks):
-                    start = min(
-                        block * lanes, channels - lanes
-                    )  # the last block overlaps the one before: there is no remainder loop
+                    start = min(block * lanes, channels - lanes)  # the last block overlaps: there is no remainder loop
                     for lane in range(lanes):
                         c = start + lane
                         best, window_index = x[a + c], number(0)
@@ -46,10 +44,8 @@ def max_pool(
                             for k in range(kernel_h):
                                 for l in range(kernel_w):
                                     step = (e * dilation_d * height + k * dilation_h) * width + l * dilation_w
-                                    v = x[a + step * channels + c]
-                                    window_index = (
-                                        number((e * kernel_h + k) * kernel_w + l) if v > best else window_index
-                                    )
+                                    v, current = x[a + step * channels + c], number((e * kernel_h + k) * kernel_w + l)
+                                    window_index = current if v > best else window_index
                                     best = v if v > best or v != v else best  # noqa: PLR0124  a NaN wins
                         y[b + c] = best
                         if keep:
