@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument(
         "--only", default=",".join(BENCHMARKS), help=f"run these, separated by commas: {', '.join(BENCHMARKS)} [all]"
     )
-    options, rest = parser.parse_known_args()
+    options, remaining = parser.parse_known_args()
     names = options.only.split(",")
     unknown = set(names) - set(BENCHMARKS)
     if unknown:
@@ -52,7 +52,7 @@ def main() -> int:
         file = options.output.resolve() / f"{name}.json"
         file.unlink(missing_ok=True)
         say(f"== {name}")
-        command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, *rest, "--output", str(file)]
+        command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, *remaining, "--output", str(file)]
         if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode:
             failed.append(name)
     files = [file for name in names if (file := options.output.resolve() / f"{name}.json").exists()]

@@ -38,12 +38,12 @@ def measured(window: int, windows: int) -> dict[str, Any]:
 
     split = Python.model_validate({"batch_size": BATCH, "shuffle": {"window": window}}).given(stream)
     with Loader(split.open(), split, seed=1) as loader:
-        before, seen = resident_bytes(), 0
+        before, samples_read = resident_bytes(), 0
         for batch in loader:
             if batch.epoch == 2:
                 break
-            seen += len(batch)
-        return {"samples": seen // 2, "bytes": peak_bytes() - before}
+            samples_read += len(batch)
+        return {"samples": samples_read // 2, "bytes": peak_bytes() - before}
 
 
 def main() -> int:

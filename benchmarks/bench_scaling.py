@@ -63,17 +63,17 @@ def mpiexec(ranks: int, *words: str) -> list[str]:
 
 def all_reduces(ranks: int, folder: Path, repeats: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the measured network, and the all-reduces with their predictions."""
-    found = json.loads(answer(mpiexec(ranks, "benchmarks.mpi_rank", str(repeats)), folder))
-    network = Network("measured", found["alpha"], found["beta"], "measured")
+    network_fit = json.loads(answer(mpiexec(ranks, "benchmarks.mpi_rank", str(repeats)), folder))
+    network = Network("measured", network_fit["alpha"], network_fit["beta"], "measured")
     cluster = Cluster(ranks, network, network, ranks)
     rows = [
         {
             "what": "all_reduce", "ranks": ranks, "bytes": int(nbytes), "measured": measured,
-            "predicted": seconds(auto(float(nbytes), cluster), cluster, found["adding"]),
+            "predicted": seconds(auto(float(nbytes), cluster), cluster, network_fit["adding"]),
         }
-        for nbytes, measured in found["all_reduce"].items()
+        for nbytes, measured in network_fit["all_reduce"].items()
     ]  # fmt: skip
-    return found, rows
+    return network_fit, rows
 
 
 def trained(ranks: int, turn: int, folder: Path) -> float:

@@ -54,8 +54,8 @@ def main(repeats: int) -> None:
                 if number:
                     seconds[name].append(perf_counter() - begin)
                     outside[name] += left() - before
-        mine = {name: count / repeats for name, count in outside.items()}
-        by_worker = workers.all_gather_objects(mine)  # equal on all workers of a host
+        own_volumes = {name: count / repeats for name, count in outside.items()}
+        by_worker = workers.all_gather_objects(own_volumes)  # equal on all workers of a host
         first = {name: max(bytes_left[name] for bytes_left in by_worker) for name in ways}
         rows.append({"bytes": nbytes, "seconds": {name: median(all_) for name, all_ in seconds.items()}, "left": first})
     if workers.is_first:

@@ -24,8 +24,8 @@ def build(name: str) -> tuple[Shapes, Apply]:
 
 
 def _dense_shapes(*sizes: int) -> Shapes:
-    pairs = pairwise(sizes)
-    return [shape for rows, units in pairs for shape in (("kernel", (rows, units)), ("bias", (units,)))]
+    sizes_in_and_out = pairwise(sizes)
+    return [shape for rows, units in sizes_in_and_out for shape in (("kernel", (rows, units)), ("bias", (units,)))]
 
 
 def _dense(take: Iterator[Array], x: Array) -> Array:

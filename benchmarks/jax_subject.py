@@ -42,8 +42,8 @@ class JaxTraining:
         weights = catalogue.synthetic_weights(self.shapes)
         self.parameters = [jnp.asarray(jax_nets.laid_out(weight)) for weight in weights]
         self.velocities = [jnp.zeros_like(parameter) for parameter in self.parameters]
-        pairs = [shape for kind, shape in self.shapes if kind == "gamma"]
-        self.statistics = [initial(shape) for shape in pairs for initial in (jnp.zeros, jnp.ones)]
+        gamma_shapes = [shape for kind, shape in self.shapes if kind == "gamma"]
+        self.statistics = [initial(shape) for shape in gamma_shapes for initial in (jnp.zeros, jnp.ones)]
 
     def step(self) -> float:
         """Run one training step; return the loss before it."""

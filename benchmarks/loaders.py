@@ -93,7 +93,7 @@ class NetspecLoader:
         )
         size = 224 if case.startswith("photos") else 32
         inputs = {"image": FieldType((3, size, size), "float32"), "label": FieldType((), "int32")}
-        self._loader = open_loader(split, seed=1, wanted=inputs, prefetch=None if workers else 0)
+        self._loader = open_loader(split, seed=1, inputs=inputs, prefetch=None if workers else 0)
 
     def passes(self, count: int) -> Iterator[int]:
         """Yield the number of samples of each batch in `count` passes."""
@@ -176,12 +176,16 @@ def main() -> int:
         loader = TorchLoader(case, folder, workers)
     half = -(-LEAST * BATCH // SETS[CASES[case]][0])
     samples = half * SETS[CASES[case]][0]
-    seen, began, worked = 0, 0.0, 0.0
+    samples_read, began, worked = 0, 0.0, 0.0
     for size in loader.passes(2 * half):
-        seen += size
-        if seen == samples:
+        samples_read += size
+        if samples_read == samples:
             began, worked = perf_counter(), processor_seconds()
-    result = {"seconds": perf_counter() - began, "processor": processor_seconds() - worked, "samples": seen - samples}
+    result = {
+        "seconds": perf_counter() - began,
+        "processor": processor_seconds() - worked,
+        "samples": samples_read - samples,
+    }
     print(json.dumps(result))
     return 0
 

@@ -63,10 +63,10 @@ def trained_by(net: Net, workers: int, rank: int, *, sharded: bool) -> tuple[Pro
 
     With `sharded`, each worker updates some of the parameters, as with `sharded_optimizer`.
     """
-    how = ShardedOptimizer(strategy="sharded_optimizer")
+    strategy = ShardedOptimizer(strategy="sharded_optimizer")
     plan = DataParallelPlan(workers)
     if sharded:
-        config = ShardingConfig(rank, [1.0] * workers, how.first_bucket, how.bucket)
+        config = ShardingConfig(rank, [1.0] * workers, strategy.first_bucket, strategy.bucket)
         plan = ShardedOptimizerPlan(workers, config=config)
     compiler = Compiler(
         _load(net, dropout=True), solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), distribution=plan,

@@ -31,9 +31,9 @@ def text(data: dict[str, Any]) -> str:
         "by_host": _by_host, "scaling": _scaling, "serving": _serving, "sources": _sources,
         "strategies": _strategies, "workers": _workers,
     }  # fmt: skip
-    shown = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
+    table_text = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(failure)}: {failure['why']}" for failure in data["failed"]]
-    return "\n\n".join([_heading(data), shown, *(["\n".join(failed)] if failed else [])])
+    return "\n\n".join([_heading(data), table_text, *(["\n".join(failed)] if failed else [])])
 
 
 def _heading(data: dict[str, Any]) -> str:
@@ -128,11 +128,11 @@ def _mnist(data: dict[str, Any]) -> str:
         for result in data["found"]
     ]
     medians = {result["subject"]: result["median"] for result in data["found"]}
-    shown = table(["MNIST", "s, median", "s, fastest", "accuracy, least"], rows)
+    table_text = table(["MNIST", "s, median", "s, fastest", "accuracy, least"], rows)
     peers = [median for name, median in medians.items() if name != "netspec"]
     if "netspec" not in medians or not peers:
-        return shown
-    return f"{shown}\n\nnetspec takes {medians['netspec'] / min(peers):.2f} of the time of the best."
+        return table_text
+    return f"{table_text}\n\nnetspec takes {medians['netspec'] / min(peers):.2f} of the time of the best."
 
 
 def _startup(data: dict[str, Any]) -> str:
@@ -313,13 +313,13 @@ def _times(ratio: float | None) -> str:
     return NOTHING if ratio is None else f"{ratio:.2f}"
 
 
-def put_into(document: str, name: str, shown: str) -> str:
+def put_into(document: str, name: str, content: str) -> str:
     """Replace the text between the marks of `name` in a document. Raises `ValueError` if it has no such marks."""
     begin, end = f"<!-- benchmark {name} -->", "<!-- end -->"
     marked = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
     if not marked.search(document):
         raise ValueError(f"there are no lines `{begin}` and `{end}`")
-    return marked.sub(lambda _: f"{begin}\n{shown}\n{end}", document, count=1)
+    return marked.sub(lambda _: f"{begin}\n{content}\n{end}", document, count=1)
 
 
 def main() -> int:
@@ -328,12 +328,12 @@ def main() -> int:
     parser.add_argument("files", nargs="+", type=Path, help="read these results, which benchmarks wrote with --output")
     parser.add_argument("--into", type=Path, help="put the tables into this Markdown file")
     options = parser.parse_args()
-    shown = {path.stem: text(json.loads(path.read_text(encoding="utf-8"))) for path in options.files}
+    texts = {path.stem: text(json.loads(path.read_text(encoding="utf-8"))) for path in options.files}
     if options.into is None:
-        print("\n\n".join(f"## {name}\n\n{table_text}" for name, table_text in shown.items()))
+        print("\n\n".join(f"## {name}\n\n{table_text}" for name, table_text in texts.items()))
         return 0
     document = options.into.read_text(encoding="utf-8")
-    for name, table_text in shown.items():
+    for name, table_text in texts.items():
         try:
             document = put_into(document, name, table_text)
         except ValueError as error:

@@ -19,21 +19,21 @@ from benchmarks.catalogue import NETS, Net
 
 def parser(description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that all benchmarks have."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--quick", action="store_true", help="measure roughly, but quickly")
-    made.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    made.add_argument(
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--quick", action="store_true", help="measure roughly, but quickly")
+    result.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    result.add_argument(
         "--output", help="also write the JSON to this file, after each result; benchmarks.render reads it"
     )
-    made.add_argument("--threads", type=int, default=cores(), help="use this many threads per subject [all cores]")
-    made.add_argument(
+    result.add_argument("--threads", type=int, default=cores(), help="use this many threads per subject [all cores]")
+    result.add_argument(
         "--passive",
         action="store_true",
         help="let waiting threads of all subjects sleep: on a shared machine, a spinning thread may keep the one it "
         "waits for from running",
     )
-    made.add_argument("--nets", help=f"measure these, separated by commas: {', '.join(NETS)} [all]")
-    return made
+    result.add_argument("--nets", help=f"measure these, separated by commas: {', '.join(NETS)} [all]")
+    return result
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:

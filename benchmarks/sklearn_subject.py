@@ -45,8 +45,10 @@ class SklearnTraining:
     def _reset(self) -> None:
         model = self.model
         kernels, biases = model.coefs_, model.intercepts_
-        pairs = zip(kernels, biases, strict=True)
-        parts = [part for kernel, bias in pairs for part in (("kernel", kernel.shape), ("bias", bias.shape))]
+        kernels_and_biases = zip(kernels, biases, strict=True)
+        parts = [
+            part for kernel, bias in kernels_and_biases for part in (("kernel", kernel.shape), ("bias", bias.shape))
+        ]
         weights = list(catalogue.synthetic_weights(parts))
         for parameter, value in zip([*kernels, *biases], [*weights[::2], *weights[1::2]], strict=True):
             parameter[...] = value
