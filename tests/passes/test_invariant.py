@@ -1,4 +1,4 @@
-"""Steady nodes: which they are, that they come first, and where their results live."""
+"""Invariant nodes: their selection, their position before all others, and the memory of their results."""
 
 from __future__ import annotations
 
