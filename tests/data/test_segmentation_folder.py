@@ -163,9 +163,9 @@ def test_classes_that_the_net_lacks_are_reported_before_the_first_batch(tmp_path
     (tmp_path / "masks/11.png").write_bytes((tmp_path / "masks/11.png").read_bytes()[:60])
     split = source(tmp_path, batch_size=2)
     ranges = {"mask": ValueRange(0, 1, "`scores` has 2 classes", (255,))}
-    wanted = {"mask": FieldType(SHAPE, "int32")}
+    inputs = {"mask": FieldType(SHAPE, "int32")}
     with pytest.raises(InputError) as error:
-        Loader(split.open(), split, seed=1, wanted=wanted, ranges=ranges)
+        Loader(split.open(), split, seed=1, inputs=inputs, ranges=ranges)
     wrong, damaged = error.value.problems
     odd = [index for index in range(11) if 2 in mask_of(index % 4)]
     assert wrong.message == f"`mask` is out of range in {len(odd)} of 12 samples"
@@ -176,7 +176,7 @@ def test_classes_that_the_net_lacks_are_reported_before_the_first_batch(tmp_path
     assert damaged.message == "`mask` cannot be used in 1 of 12 samples"
     assert "masks/11.png" in damaged.notes[0]
     skipping = source(tmp_path, batch_size=2, on_error="skip")
-    with Loader(skipping.open(), skipping, seed=1, wanted=wanted, ranges=ranges) as loader:
+    with Loader(skipping.open(), skipping, seed=1, inputs=inputs, ranges=ranges) as loader:
         assert sum(len(batch) for batch in loader.one_pass()) == 11 - len(odd)
 
 
