@@ -47,8 +47,8 @@ SMOOTHING = 0.85
 LEAST_FALL = 0.03
 """Smallest relative decrease of the smoothed loss for which a rate is suggested; it must exceed the noise too."""
 FLAT_PART, FLAT_FALL = 0.25, 0.1
-"""Part of the steps before the lowest loss whose median is the initial level, and the part of the whole decrease after
-which the loss has left this level."""
+"""Part of the steps before the lowest loss whose median is the initial level, and the fraction of the total decrease
+after which the loss has left this level."""
 SAFETY = 10.0
 """Factor between the rate with the lowest loss and the suggested one."""
 SCHEDULE_STEPS = 1000
