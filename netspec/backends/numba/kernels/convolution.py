@@ -103,7 +103,8 @@ def has_wide_vectors() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
-def _too_narrow() -> str | None:
+def narrow_vectors_reason() -> str | None:
+    """Return why kernels that need wide vectors cannot run on this CPU; None if they can."""
     return None if has_wide_vectors() else "the CPU has no AVX-512"
 
 
@@ -111,7 +112,7 @@ class BatchLast(Kernel):
     """Base class."""
 
     def unavailable_reason(self) -> str | None:
-        return _too_narrow()
+        return narrow_vectors_reason()
 
 
 _SAMPLE = Conv(Window((3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1)))
@@ -134,7 +135,7 @@ def reject_reason(conv: Conv, x: TensorType, w: TensorType) -> str | None:
     if filters % 16 == 0:
         return f"{filters} filters fill vectors of 16"
     fits = rows_of(filters) and rows_of_products(filters, window.size[1]) and (channels == 1 or rows_of(channels))
-    return _too_narrow() if fits else f"no tile divides {filters} filters and {channels} channels"
+    return narrow_vectors_reason() if fits else f"no tile divides {filters} filters and {channels} channels"
 
 
 def _steps(array: Any) -> list[int]:

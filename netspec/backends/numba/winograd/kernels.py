@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.numba.kernels.convolution import has_wide_vectors
+from netspec.backends.numba.kernels.convolution import narrow_vectors_reason
 from netspec.backends.numba.scalar_code import scalar_code, why_untraceable
 from netspec.backends.numba.winograd.tile_selection import best_filter, estimated_seconds
 from netspec.backends.numba.winograd.tiling import (
@@ -47,8 +47,9 @@ def reject_reason(conv: Conv, x: TensorType, w: TensorType, results: TensorType)
         return "only for windows of 3 x 3 and 5 x 5, without strides and dilation"
     if w.shape[0] % LANES or w.shape[1] % LANES:
         return "channels do not fill vectors of 16"
-    if not has_wide_vectors():
-        return "the CPU has no AVX-512"
+    narrow = narrow_vectors_reason()
+    if narrow is not None:
+        return narrow
     filtering = best_filter(window.size[0], w.shape[0], w.shape[1], results)
     return filtering if isinstance(filtering, str) else None
 
@@ -73,6 +74,9 @@ def _before(conv: Conv) -> tuple[int, int]:
 
 class WinogradKernel(Kernel):
     """Base class."""
+
+    def unavailable_reason(self) -> str | None:
+        return narrow_vectors_reason()
 
     def computation(self, node: Node) -> Correlation | WeightGradient:
         """The computation of the node."""
@@ -185,6 +189,9 @@ class WinogradWeightGradientKernel(WinogradKernel):
 @kernel(Reorder, backend="winograd", rank=10)
 class FilterTransformKernel(Kernel):
     """Transform a convolution's kernel. It is never transformed back."""
+
+    def unavailable_reason(self) -> str | None:
+        return narrow_vectors_reason()
 
     def reject_reason(self, op: Reorder, *types: TensorType) -> str | None:
         return None if isinstance(op.target.opaque, TransformedWeights) else "not for these convolutions"

@@ -79,7 +79,6 @@ def error(actual: np.ndarray, exact: np.ndarray) -> float:
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small convolutions are taken too, and narrower vectors serve as well, only slower."""
     monkeypatch.setattr(convolution, "has_wide_vectors", lambda: True)
-    monkeypatch.setattr(kernels, "has_wide_vectors", lambda: True)
     monkeypatch.setattr(tile_selection, "GAIN", 0.0)
     tile_selection.best_filter.cache_clear()
     yield
@@ -232,7 +231,7 @@ def test_kernels_without_gain_are_rejected(
 def test_other_types_and_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = TensorType((8, 64, 14, 14), DType.FLOAT64), TensorType((64, 64, 3, 3), DType.FLOAT64)
     assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "computes in float32, not float64"
-    monkeypatch.setattr(kernels, "has_wide_vectors", lambda: False)
+    monkeypatch.setattr(convolution, "has_wide_vectors", lambda: False)
     x, w = x.with_dtype(DType.FLOAT32), w.with_dtype(DType.FLOAT32)
     assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "the CPU has no AVX-512"
 
