@@ -28,6 +28,8 @@ MAX_CATEGORIES = 50
 """Categories with a value of their own; rarer ones are unknown."""
 RARE = 5
 """A category that occurs less often is unknown."""
+OUTLIER = 3
+"""Limit of normalized numbers, in standard deviations."""
 DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -401,9 +403,25 @@ def _hidden(rows: int) -> tuple[list[int], float, str]:
     """Return the units of the hidden layers, the dropout rate, and the reason."""
     if rows < 2_000:
         return [32], 0.2, f"one small layer, since {rows:,} rows teach little more"
-    if rows < 20_000:
-        return [64, 64], 0.1, f"two layers for {rows:,} rows"
-    return [128, 64], 0.2, f"two layers for {rows:,} rows"
+    return [128, 64], 0.2 if rows < 20_000 else 0.05, f"two layers for {rows:,} rows"
+
+
+def _perceptron(rows: int, outputs: int) -> list[tuple[dict[str, Any], str]]:
+    """Return the layers of a multilayer perceptron plus a linear function of the same inputs."""
+    hidden, rate, why = _hidden(rows)
+    dense = {"type": "Dense", "units": outputs}
+    layers: list[tuple[dict[str, Any], str]] = [
+        ({"name": "bounded", "type": "Expression", "expr": f"clip(x, -{OUTLIER}, {OUTLIER})", "from": "features"},
+         f"outliers: normalized numbers beyond {OUTLIER} standard deviations"),
+    ]  # fmt: skip
+    for number, units in enumerate(hidden):
+        layers.append(({"type": "Dense", "units": units, "activation": "relu"}, why if not number else ""))
+        layers.append(({"type": "Dropout", "rate": rate}, "against overfitting" if not number else ""))
+    return [
+        *layers,
+        ({"name": "deep", **dense}, ""),
+        ({"name": "linear", **dense, "from": "bounded"}, "what a linear model finds need not pass the hidden layers"),
+    ]
 
 
 def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool) -> str:
@@ -414,16 +432,11 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
         inputs, layers = text_layers(columns.text.name, _length(columns.text), outputs)
         first = "A small net for texts"
     else:
-        hidden, rate, why = _hidden(table_survey.rows)
         inputs = {"features": {"shape": [columns.width]}}
-        layers = []
-        for number, units in enumerate(hidden):
-            layers.append(({"type": "Dense", "units": units, "activation": "relu"}, why if not number else ""))
-            layers.append(({"type": "Dropout", "rate": rate}, "against overfitting" if not number else ""))
-        last = {"name": "value" if regression else "logits", "type": "Dense", "units": outputs}
-        layers.append((last, "the normalized target" if regression else "one output for each class"))
+        layers = _perceptron(table_survey.rows, outputs)
+        total: dict[str, Any] = {"name": "total" if regression else "logits", "type": "Add", "from": ["deep", "linear"]}
+        layers.append((total, "the normalized target" if regression else "one output for each class"))
         if regression:
-            layers[-1] = ({**last, "name": "dense"}, "the normalized target")
             layers.append(({"name": "value", "type": "Reshape", "target_shape": []}, ""))
         first = "A multilayer perceptron for a table"
     lines = [*comment(f"{first}: it predicts `{label.name}`."), "netspec: 1", f"name: {name}", "inputs:"]
@@ -436,7 +449,7 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
     lines += [*entry("label", kind, f"the column `{label.name}`", 2), "layers:", *items(layers, 2)]
     if regression:
         pair = {"from": ["value", "label"]}
-        lines += entry("losses", [{"type": "MeanSquaredError", **pair}])
+        lines += entry("losses", [{"type": "Huber", **pair}], "the squared error, but large errors count linearly")
         lines += ["metrics:", *items([
             ({"type": "MeanAbsoluteError", "name": "mae", **pair}, "results have it in the target's unit as well"),
             ({"type": "R2Score", "name": "r2", **pair}, "1: perfect, 0: no better than the mean"),

@@ -74,6 +74,20 @@ def test_few_texts_train_until_their_loss_is_low(tmp_path: Path) -> None:
     assert "early_stopping: {patience: 75}" in text  # 150 steps of 2 per epoch
 
 
+def test_an_outlier_of_a_table_does_not_move_the_prediction_far(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).uniform(0, 10, (400, 2)).round(3)
+    lines = ["size,rooms,price", *(f"{size},{rooms},{3 * size + rooms:.4f}" for size, rooms in rows)]
+    (tmp_path / "houses.csv").write_text("\n".join(lines) + "\n")
+    result = init(tmp_path / "houses.csv", target="price")
+    netspec.train(str(result.train), run_dir=tmp_path / "run", device="reference", train={"max_epochs": 5})
+    (tmp_path / "new.csv").write_text("size,rooms\n5,5\n5000,5\n")
+    usual, outlier = netspec.predict(tmp_path / "run", str(tmp_path / "new.csv"), device="reference").answers[
+        "prediction"
+    ]
+    assert 0 < usual < 40
+    assert outlier < 80
+
+
 def test_folders_for_training_and_test_are_used(photos: Path, tmp_path: Path) -> None:
     root = tmp_path / "sets"
     for part in ("train", "test"):
