@@ -29,7 +29,7 @@ def text(data: dict[str, Any]) -> str:
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "kernels": _kernels, "loader": _loader, "memory": _memory,
         "by_host": _by_host, "scaling": _scaling, "serving": _serving, "sources": _sources,
-        "strategies": _strategies, "workers": _workers,
+        "strategies": _strategies, "workers": _workers, "init": _init,
     }  # fmt: skip
     table_text = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(failure)}: {failure['why']}" for failure in data["failed"]]
@@ -179,6 +179,27 @@ def _sources(data: dict[str, Any]) -> str:
         for result in data["found"]
     ]
     return table(["source", "opened k/s", "an epoch k/s", "library alone k/s"], rows)
+
+
+def _init(data: dict[str, Any]) -> str:
+    rows = []
+    for result in data["found"]:
+        shown = _percent if result["measure"] == "accuracy" else _significant
+        peers = [f"{name} {shown(value)}" for name, value in result["values"].items() if name != "netspec"]
+        seconds = [f"{taken:,.0f}" for taken in result["processor"].values()]
+        goal = f"{'≥' if result['measure'] == 'accuracy' else '≤'} {shown(result['goal'])}"
+        goal = goal if result["reached"] else f"**{goal}**"
+        rows.append([result["case"], result["measure"], shown(result["values"]["netspec"]), ", ".join(peers), goal,
+                     " / ".join(seconds)])  # fmt: skip
+    return table(["dataset", "measure", "netspec", "scikit-learn", "goal", "CPU s"], rows)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+def _significant(value: float) -> str:
+    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _memory(data: dict[str, Any]) -> str:
