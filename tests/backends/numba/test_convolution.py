@@ -117,6 +117,7 @@ def test_a_convolution_and_its_gradients_are_declined_together(
 
 
 @pytest.mark.skipif(bool(unavailable_reasons(["onednn"])), reason="no other kernel takes bfloat16")
+@pytest.mark.skipif(not convolution.has_wide_vectors(), reason="numba's convolution kernels need AVX-512")
 def test_a_bfloat16_kernel_is_cheaper_and_appears_in_the_plan() -> None:
     net = load_net(Path(__file__).parents[3] / "model_zoo/lenet_mnist/net.yaml")
     solver = SGD.model_validate({"type": "SGD"})

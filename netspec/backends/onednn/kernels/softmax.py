@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, slow_reason
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, engine, slow_reason
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.primitive_descs import softmax_backward, softmax_forward
@@ -60,6 +60,10 @@ class ShortSoftmaxKernel(AlongRows):
 @kernel(SoftmaxGrad, backend="onednn", rank=4)
 class SoftmaxGradientKernel(AlongRows):
     """y · (dy − Σ y · dy)."""
+
+    def unavailable_reason(self) -> str | None:
+        fast = engine().library.instruction_set.startswith("avx512")
+        return None if fast else "oneDNN has only generic code for it without AVX-512"
 
     def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:
         return softmax_backward(lies, lies, lies, axis, super().primitive(lies, axis))
