@@ -371,7 +371,7 @@ def near_path(path: Path, *, folders: bool | None = None) -> str | None:
     try:
         names = [entry.name for entry in path.parent.iterdir() if folders is None or entry.is_dir() == folders]
     except OSError:
-        return f"the folder {path.parent} does not exist"
+        return f"{path.parent} is a file" if path.parent.is_file() else f"the folder {path.parent} does not exist"
     similar = nearest(path.name, names)
     alike = similar is not None and nearest(path.stem, [Path(similar).stem])  # not only since both end in .yaml
     return f"did you mean `{path.parent / similar}`?" if similar and alike else None

@@ -73,6 +73,8 @@ class Survey:
     """The number of classes of each label field for which it is certain."""
     least_classes: Mapping[str, int] = field(default_factory=dict)
     """The number of classes of other label fields so far: there may be more in samples that were not read."""
+    columns: Collection[str] = ()
+    """Names by which the samples of a table can be divided. Samples of other sources are divided by their fields."""
     complete: bool = True
     """Whether the samples that were read are those of the split, so that the `learned` fields are certain as well."""
     read: str = ""

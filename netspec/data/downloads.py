@@ -54,15 +54,9 @@ def ensure(dataset: KnownSet, folder: Path | None = None, *, offline: bool = Fal
     Raises `InputError` if a file is in the way, `RunError` if a download or a write fails.
     """
     folder = folder or home() / dataset.name
-    missing = [
-        download
-        for download in dataset.downloads
-        if any(find_file(dataset, folder, part) is None for part in download.members.values())
-    ]
+    missing = _missing(dataset, folder)
     if not missing:
         return folder
-    if kind_of_path(folder) not in {None, "a folder"} or folder.is_file():
-        raise InputError(f"{folder} is not a folder", expected=f"a folder for the files of {dataset.name}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _lock_folder(folder, dataset), _log_to_stderr():
@@ -75,6 +69,35 @@ def ensure(dataset: KnownSet, folder: Path | None = None, *, offline: bool = Fal
             hint=f"set another folder: `path` in the training file, or the environment variable {HOME_VARIABLE}",
         ) from None
     return folder
+
+
+def check_folder(dataset: KnownSet, folder: Path, *, offline: bool) -> None:
+    """Raise `InputError` if files of the set are missing in `folder` and cannot be put there. Reads and writes no file.
+
+    With `offline`, they cannot be downloaded, only unpacked from an archive in the folder.
+    """
+    for download in _missing(dataset, folder):
+        if offline and not (folder / download.name).is_file():
+            raise _absent(dataset, folder, download)
+
+
+def _missing(dataset: KnownSet, folder: Path) -> list[Download]:
+    """Return the downloads of which files are missing. Raises `InputError` if a file is in the way."""
+    if kind_of_path(folder) not in {None, "a folder"} or folder.is_file():
+        raise InputError(f"{folder} is not a folder", expected=f"a folder for the files of {dataset.name}")
+    return [
+        download
+        for download in dataset.downloads
+        if any(find_file(dataset, folder, part) is None for part in download.members.values())
+    ]
+
+
+def _absent(dataset: KnownSet, folder: Path, download: Download) -> InputError:
+    return InputError(
+        f"{dataset.name} is not in {folder}, and downloads are disabled",
+        expected=listing([part.name for part in download.members.values()]),
+        hint=_by_hand(dataset, folder, download),
+    )
 
 
 def _bring(dataset: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
@@ -91,11 +114,7 @@ def _bring(dataset: KnownSet, download: Download, folder: Path, *, offline: bool
                 hint="remove it to download it again",
             )
     elif offline:
-        raise InputError(
-            f"{dataset.name} is not in {folder}, and downloads are disabled",
-            expected=listing([part.name for part in download.members.values()]),
-            hint=_by_hand(dataset, folder, download),
-        )
+        raise _absent(dataset, folder, download)
     else:
         _fetch(dataset, download, archive)
     _unpack(download, archive, folder)

@@ -24,7 +24,9 @@ from netspec.schema.language.overrides import (
 )
 from netspec.schema.messages.problems import problems_of
 from netspec.schema.specs.annotations import optional_blocks
+from netspec.schema.specs.data import DataSpec
 from netspec.schema.specs.freeze import freeze
+from netspec.schema.specs.init_from import InitFromSpec
 from netspec.schema.specs.links import link_problems
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.spec import Spec
@@ -66,6 +68,18 @@ def load_train(source: Source, overrides: Overrides = ()) -> TrainSpec:
 def load_spec(source: Source, overrides: Overrides = ()) -> NetSpec | TrainSpec:
     """Load a net file or a training file. Raises the errors of `load_net` and `load_train`."""
     return _load(source, overrides, None)
+
+
+def load_data(source: Source, overrides: Overrides = ()) -> tuple[DataSpec | None, InitFromSpec | None]:
+    """Load `data` and `init_from` of a file whose other sections may be wrong; None for a section that is not valid.
+
+    Raises `InputError` if the file cannot be read, or is of no kind.
+    """
+    load = _Loading()
+    tree = _read(source)
+    if _kind(tree, None) == "train":
+        load.train(tree, load.overrides(overrides))
+    return load.section(DataSpec, tree, "data"), load.section(InitFromSpec, tree, "init_from")
 
 
 def _load(source: Source, overrides: Overrides, expected: Kind | None) -> NetSpec | TrainSpec:
@@ -290,6 +304,15 @@ class _Loading:
         self.problems += self.evaluator.problems
         self.problems += [problem for problem in problems if problem.location not in self.evaluator.failed]
         return spec
+
+    def section(self, cls: type[SpecT], tree: Map, name: str) -> SpecT | None:
+        """Validate one section of a document; None if it is absent, invalid or has a value that is unknown."""
+        if name not in tree:
+            return None
+        try:
+            return cls.model_validate(self.evaluator.known(tree[name], tree.value_at[name]))
+        except ValidationError:
+            return None
 
 
 def _replaced_lengths(tree: Map, changes: Sequence[Override]) -> Iterator[Override]:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from netspec.compile import NetGraph, build
-from netspec.errors import InputError, Problem, by_location, did_you_mean, listing
+from netspec.errors import InputError, Problem, SpecError, by_location, did_you_mean, listing
 from netspec.graph.graph import Graph, topological_order
 from netspec.graph.types import DType
-from netspec.schema.load import Overrides, Source
+from netspec.schema.load import Overrides, Source, load_data
 from netspec.schema.specs.expect import NetExpectation
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.stages import stage_specs
@@ -84,10 +84,18 @@ def check(
     settings = (
         _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
     )
-    spec = load_spec(source, overrides)
+    try:
+        spec = load_spec(source, overrides)
+    except SpecError as error:
+        try:
+            loaded = load_data(source, overrides) if data else (None, None)
+        except InputError:  # a file that is not YAML
+            raise error from None
+        found = survey_data(*loaded).problems
+        raise SpecError(sorted((*error.problems, *found), key=by_location)) from None
     survey = DataSurvey()
     if isinstance(spec, TrainSpec):
-        survey = survey_data(spec) if data else known_data(spec)
+        survey = survey_data(spec.data, spec.init_from) if data else known_data(spec)
     notes: list[str] = []
 
     def keep(text: str) -> None:

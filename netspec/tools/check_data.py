@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from netspec.data.base import Source, Survey
 from netspec.data.missing_paths import missing_paths
 from netspec.errors import InputError, Problem
+from netspec.schema.specs.data import DataSpec
+from netspec.schema.specs.init_from import InitFromSpec
 from netspec.schema.specs.train import TrainSpec
 
 
@@ -31,16 +33,18 @@ def known_data(spec: TrainSpec) -> DataSurvey:
     return DataSurvey({name: Source.survey(source) for name, source in sources.items()})
 
 
-def survey_data(spec: TrainSpec) -> DataSurvey:
+def survey_data(data: DataSpec | None, init_from: InitFromSpec | None) -> DataSurvey:
     """Look at the files of each split, less than a second each; collect all problems."""
     splits: dict[str, Survey] = {}
     problems: list[Problem] = []
-    if spec.init_from is not None:
-        problems += missing_paths(spec.init_from, "init_from")
-    for name, split in spec.data.splits().items():
+    if init_from is not None:
+        problems += missing_paths(init_from, "init_from")
+    if data is None:
+        return DataSurvey(problems=tuple(problems))
+    for name, split in data.splits().items():
         assert isinstance(split, Source)
-        path = spec.data.path_of(name)
-        if getattr(spec.data, name, split) is None:  # held out: samples like those of the training split
+        path = data.path_of(name)
+        if getattr(data, name, split) is None:  # held out: samples like those of the training split
             splits[name] = replace(splits["train"], read="")
             continue
         splits[name] = Source.survey(split)
@@ -48,9 +52,23 @@ def survey_data(spec: TrainSpec) -> DataSurvey:
         problems += missing
         try:
             splits[name] = split.survey() if not missing else splits[name]
+            problems += _unknown_division(split, path, splits[name])
         except InputError as error:
             problems += _in_split(split, path, error)
     return DataSurvey(splits, tuple(problems))
+
+
+def _unknown_division(split: Source, path: str, survey: Survey) -> Iterator[Problem]:
+    """Yield a problem if `split` names a field or column that the source does not have."""
+    known = sorted(survey.columns or survey.fields)
+    hold_out = split.hold_out
+    for way in ("stratify", "group", "time") if hold_out is not None and known else ():
+        name = getattr(hold_out, way)
+        if name is not None and name not in known:
+            from netspec.data.hold_out import unknown_field  # a check without `split` needs no NumPy
+
+            (problem,) = unknown_field(name, known).problems
+            yield problem.at(split.where("split", way), f"{path}.split.{way}")
 
 
 def _in_split(split: Source, path: str, error: InputError) -> Iterator[Problem]:

@@ -283,26 +283,26 @@ def test_the_fingerprint_of_a_large_file_reads_parts_of_it(tmp_path, monkeypatch
 
 
 NPY_ERRORS = """\
-./train.yaml:3:8: error: array `c` of ./c.npy holds Python objects, which are never loaded
-  at: files
+./train.yaml:1:4: error: array `c` of ./c.npy holds Python objects, which are never loaded
+  at: files.c
   expected: numbers
   got: pickled objects
   hint: write the array with a numeric dtype
-./train.yaml:3:8: error: ./d.npy is cut short
-  at: files
+./train.yaml:2:4: error: ./d.npy is cut short
+  at: files.d
   expected: 2,528 bytes for float32 of shape [50, 3, 4]
   got: 2,527 bytes
-./train.yaml:3:8: error: ./e.npy is not an .npy file
-  at: files
+./train.yaml:3:4: error: ./e.npy is not an .npy file
+  at: files.e
   expected: an array as `numpy.save` writes it
   got: a text file
-./train.yaml:3:8: error: ./f.npy is not an .npy file
-  at: files
+./train.yaml:4:4: error: ./f.npy is not an .npy file
+  at: files.f
   expected: an array as `numpy.save` writes it
   got: a zip archive, which is what .npz files are
   hint: `source: npz` reads it
-./train.yaml:3:8: error: there is no file ./g.npy
-  at: files
+./train.yaml:5:4: error: there is no file ./g.npy
+  at: files.g
 5 errors"""
 
 

@@ -13,7 +13,9 @@ from PIL import Image
 
 import netspec
 from netspec.errors import InputError, Problem
-from netspec.tools.check_data import survey_data
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.check_data import DataSurvey
+from netspec.tools.check_data import survey_data as survey_sections
 from netspec.tools.specs import load_train
 
 ROWS = 5000
@@ -52,6 +54,11 @@ def problem_of(path: Path, **options: Any) -> Problem:
         netspec.check(path, **options)
     (problem,) = caught.value.problems
     return problem
+
+
+def survey_data(spec: TrainSpec) -> DataSurvey:
+    """Survey the data of a training, and the file with its weights."""
+    return survey_sections(spec.data, spec.init_from)
 
 
 def table(folder: Path, rows: int = ROWS, classes: str = "xyz") -> None:
@@ -101,6 +108,129 @@ def test_a_path_that_does_not_exist_is_an_error_of_every_source(source: dict[str
     assert problem.path.startswith("data.train.")
     assert problem.expected == "a file or folder, relative to the folder of train.yaml"
     assert problem.got == f"nothing at {tmp_path / problem.message.split('`')[1]}"
+
+
+EMPTY: list[tuple[dict[str, Any], str]] = [
+    ({"source": "mnist", "path": "here", "split": "train"}, "path"),
+    ({"source": "fashion_mnist", "path": "here", "split": "train", "download": False}, "path"),
+    ({"source": "cifar10", "path": "here", "split": "train", "download": False}, "path"),
+    ({"source": "cifar_binary", "path": "here", "split": "train"}, "path"),
+    ({"source": "image_folder", "path": "here"}, "path"),
+    ({"source": "image_folder", "path": "here", "size": 8}, "path"),
+    ({"source": "audio", "path": "here", "sampling_rate": 8000}, "path"),
+    ({"source": "documents", "path": "here", "tokenizer": "words"}, "path"),
+    ({"source": "documents", "path": "here", "documents": "lines", "tokenizer": "words"}, "path"),
+    ({"source": "text", "path": "here", "tokenizer": "characters", "length": 8}, "path"),
+    ({"source": "lmdb", "path": "here"}, "path"),
+    ({"source": "segmentation_folder", "path": "here"}, "path"),
+    ({"source": "detection_folder", "path": "here"}, "path"),
+    ({"source": "detection_folder", "path": "here", "size": 8}, "path"),
+    ({"source": "csv", "path": "here", "header": True}, "path"),
+    ({"source": "parquet", "path": "here"}, "path"),
+    ({"source": "npz", "path": "here"}, "path"),
+    ({"source": "npy", "files": {"x": "here"}}, "files.x"),
+    ({"source": "hdf5", "path": "here"}, "path"),
+    ({"source": "idx", "images": "here", "labels": "here"}, "labels"),
+]
+"""A source of each kind, and the field whose folder is empty."""
+
+OTHER_FILES: list[tuple[dict[str, Any], str]] = [
+    ({"source": "fashion_mnist", "path": "here/rows.foo", "split": "train"}, "path"),
+    ({"source": "cifar100", "path": "here/rows.foo", "split": "train"}, "path"),
+    ({"source": "cifar_binary", "path": "here/rows.foo"}, "path"),
+    ({"source": "image_folder", "path": "."}, "path"),
+    ({"source": "image_folder", "path": ".", "list": "here/rows.foo"}, "list"),
+    ({"source": "audio", "path": ".", "sampling_rate": 8000}, "path"),
+    ({"source": "documents", "path": ".", "tokenizer": "words"}, "path"),
+    ({"source": "documents", "path": ["here/rows.foo"], "documents": "lines", "classes": ["a", "b"],
+      "tokenizer": "words"}, "classes"),
+    ({"source": "text", "path": "here", "tokenizer": "characters", "length": 8}, "path"),
+    ({"source": "text", "path": "here/bytes.bin", "tokenizer": "characters", "length": 8}, "data.train"),
+    ({"source": "lmdb", "path": "here/rows.foo"}, "path"),
+    ({"source": "segmentation_folder", "path": ".", "images": "here", "masks": ".", "mask_suffix": "_m"}, "path"),
+    ({"source": "detection_folder", "path": "here"}, "path"),
+    ({"source": "detection_folder", "path": ".", "annotations": "here/rows.foo", "format": "coco"}, "path"),
+    ({"source": "csv", "path": "here/bytes.bin", "header": True}, "data.train"),
+    ({"source": "parquet", "path": "here/rows.foo"}, "path"),
+    ({"source": "npz", "path": "here/rows.foo"}, "path"),
+    ({"source": "npy", "files": {"x": ["here/rows.foo"]}}, "files.x"),
+    ({"source": "hdf5", "path": "here/rows.foo"}, "path"),
+    ({"source": "idx", "images": "here/rows.foo", "labels": "here/rows.foo"}, "labels"),
+]  # fmt: skip
+"""The same for files of another kind: a text, and bytes that are no text, which are located in their own file."""
+
+
+def located(source: dict[str, Any], folder: Path) -> set[str]:
+    """Return the fields of the split that are reported. Each problem has its location in the training file."""
+    path = training(folder, source, [2])
+    problems = survey_data(load_train(path)).problems
+    in_spec = [each for each in problems if each.location is not None and each.location.file == str(path)]
+    noted = [each for each in problems if any(str(path) in note for note in each.notes)]
+    assert len(in_spec) + len(noted) == len(problems)
+    return {each.path.removeprefix("data.train.") for each in problems}
+
+
+@pytest.mark.parametrize(("source", "field"), EMPTY, ids=[f"{n}-{each['source']}" for n, (each, _) in enumerate(EMPTY)])
+def test_an_empty_folder_is_an_error_of_every_source(source: dict[str, Any], field: str, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    assert field in located(source, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "field"), OTHER_FILES, ids=[f"{n}-{each['source']}" for n, (each, _) in enumerate(OTHER_FILES)]
+)
+def test_a_file_of_another_kind_is_an_error_of_every_source(source: dict[str, Any], field: str, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "rows.foo").write_text("nothing useful\n", encoding="utf-8")
+    (tmp_path / "here" / "bytes.bin").write_bytes(bytes(range(128, 256)))
+    assert field in located(source, tmp_path)
+
+
+@pytest.mark.parametrize("way", ["stratify", "group", "time"])
+def test_a_column_to_divide_by_must_exist(way: str, tmp_path: Path) -> None:
+    table(tmp_path, 100)
+    split = {"validation": 0.1, "test": 0.1, way: "colour"}
+    problem = problem_of(training(tmp_path, {**CSV, "path": "data/table.csv", "split": split}, [2], name="features"))
+    assert problem.message == "the source has no field or column `colour` to divide it by"
+    assert (problem.path, problem.hint) == (f"data.train.split.{way}", "did you mean `color`?")
+    assert problem.location is not None
+
+
+def test_a_field_to_divide_by_must_exist(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.zeros((30, 2), np.float32), label=np.arange(30) % 3)
+    source = {"source": "npz", "path": "rows.npz", "split": {"test": 0.2, "stratify": "labels"}}
+    assert problem_of(training(tmp_path, source, [2])).path == "data.train.split.stratify"
+    assert not survey_data(load_train(training(tmp_path, {**source, "split": {"test": 0.2, "stratify": "label"}}, [2]))
+                           ).problems  # fmt: skip
+
+
+def test_the_column_of_several_series_must_exist(tmp_path: Path) -> None:
+    table(tmp_path, 100)
+    windows = {"length": 4, "horizon": 1, "group": "colour"}
+    source = {**CSV, "path": "data/table.csv", "columns": ["a"], "label": "b", "windows": windows}
+    assert located(source, tmp_path) == {"windows.group"}
+
+
+def test_wrong_fields_and_wrong_data_are_reported_together(tmp_path: Path) -> None:
+    table(tmp_path, 100)
+    path = training(tmp_path, {**CSV, "path": "data/table.csv", "columns": ["a", "bb"]}, [2])
+    text = path.read_text(encoding="utf-8").replace("units", "unts").replace("solver: Adam", "solver: Adm")
+    path.write_text(text + "init_from: {file: old.h5}\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        netspec.check(path)
+    problems = [problem.message for problem in caught.value.problems]
+    assert problems == [
+        "`Dense` has no field `unts`", f"{tmp_path}/data/table.csv has no column 'bb'", "unknown solver 'Adm'",
+        "`old.h5` does not exist",
+    ]  # fmt: skip
+    with pytest.raises(InputError) as caught:
+        netspec.check(path, data=False)
+    assert len(caught.value.problems) == 2
+
+
+def test_a_path_of_an_unknown_variable_is_not_looked_for(tmp_path: Path) -> None:
+    path = training(tmp_path, {**CSV, "path": "${folder}/table.csv"}, [2])
+    assert problem_of(path).message == "no variable `folder` is declared"
 
 
 def test_downloads_and_generated_samples_need_no_files(tmp_path: Path) -> None:

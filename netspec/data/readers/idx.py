@@ -107,19 +107,24 @@ def open_idx(path: Path) -> tuple[RowArray, str]:
 
 
 def labelled_images(
-    images_path: Path, labels_path: Path, classes: Mapping[str, tuple[str, ...]] | None = None
+    images_path: Path,
+    labels_path: Path,
+    classes: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    fields: tuple[str, str] = ("", ""),
 ) -> Dataset:
     """Images and their labels as fields `image` (C, H, W) and `label` () of int32.
 
-    Images of two axes become those of one channel. All that is wrong with the two files is reported at once.
+    Images of two axes become those of one channel. All that is wrong with the two files is reported at once; `fields`
+    are the fields of the spec that name them.
     """
     problems: list[Problem] = []
     opened: list[tuple[RowArray, str]] = []
-    for path in (images_path, labels_path):
+    for path, field in zip((images_path, labels_path), fields, strict=True):
         try:
             opened.append(open_idx(path))
         except InputError as error:
-            problems += error.problems
+            problems += [problem.at(None, field) for problem in error.problems]
     if problems:
         raise InputError(problems)
     (images, images_digest), (labels, labels_digest) = opened

@@ -21,16 +21,32 @@ MOST_CHARACTERS = 2**26
 
 
 def paired_files(
-    images: Path, masks: Path, suffix: str, names: Sequence[str] | None = None, *, skip: bool = False
+    images: Path,
+    masks: Path,
+    suffix: str,
+    names: Sequence[str] | None = None,
+    *,
+    skip: bool = False,
+    most: int | None = None,
 ) -> tuple[Listing, Listing]:
     """Return the images in a folder and the masks in another, in the same order: sorted, or that of `names`.
+
+    At most the first `most` images.
 
     The mask of `a/b.jpg` is `a/b` + `suffix` + `.png` (or `.bmp`). `names` are the images to use, with or without a
     suffix. Raises `InputError` with the images that have no mask, or a mask of another size; with `skip` they are left
     out.
     """
-    by_name = {_name(file, masks): file for file in files_below(existing(masks, folder=True), MASKS)}
-    chosen = _images(images, suffix if images == masks else "", names)
+    absent: list[Problem] = []
+    for folder in (images, masks):
+        try:
+            existing(folder, folder=True)
+        except InputError as error:
+            absent += error.problems
+    if absent:
+        raise InputError(absent)
+    by_name = {_name(file, masks): file for file in files_below(masks, MASKS)}
+    chosen = _images(images, suffix if images == masks else "", names)[:most]
     candidates = [(file, by_name.get(f"{_name(file, images)}{suffix}")) for file in chosen]
     unpaired = [str(file) for file, mask in candidates if mask is None]
     sizes = {file: _difference(file, mask) for file, mask in candidates if mask is not None}
@@ -78,11 +94,7 @@ def _name(file: Path, root: Path) -> str:
 
 def _images(folder: Path, mask_suffix: str, names: Sequence[str] | None) -> list[Path]:
     """Return the images below a folder that are not masks, or those of them that `names` lists."""
-    files = [
-        file
-        for file in files_below(existing(folder, folder=True), IMAGES)
-        if not (mask_suffix and file.stem.endswith(mask_suffix))
-    ]
+    files = [file for file in files_below(folder, IMAGES) if not (mask_suffix and file.stem.endswith(mask_suffix))]
     if not files:
         raise InputError(f"{folder} holds no images", expected=f"files that end in {listing(sorted(IMAGES.suffixes))}")
     if names is None:

@@ -33,12 +33,13 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
     problems: list[Problem] = []
     columns: dict[Path, RowArray] = {}
     for name, paths in files.items():
-        for path in paths:
+        for number, path in enumerate(paths):
             try:
                 with refuse_damage(path):
                     columns[path] = _column(name, path)
             except InputError as error:
-                problems += error.problems
+                field = f"files.{name}" if len(paths) == 1 else f"files.{name}.{number}"
+                problems += [problem.at(None, field) for problem in error.problems]
     counts = {name: len(paths) for name, paths in files.items()}
     if len(set(counts.values())) > 1:
         got = ", ".join(f"`{name}` has {count}" for name, count in counts.items())

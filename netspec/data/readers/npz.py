@@ -40,16 +40,7 @@ def open_npz(path: Path, names: Sequence[str] | None = None) -> ArrayDataset:
 
     Raises `InputError` with all problems.
     """
-    existing(path)
-    if not zipfile.is_zipfile(path):
-        head = read_bytes(path)[:64]
-        kind = "a single array (.npy)" if head.startswith(b"\x93NUMPY") else kind_of_file(head)
-        raise InputError(
-            f"{path} is not an .npz file",
-            expected="a zip of NumPy arrays",
-            got=f"{kind} whose end is missing" if kind == "a zip" else kind,
-            hint=_REMEDIES.get(kind, WRITE),
-        )
+    _check_zip(path)
     arrays, problems = _arrays(path, names)
     if not arrays and not problems:
         problems.append(Problem(f"{path} holds no arrays", hint=WRITE))
@@ -61,12 +52,28 @@ def open_npz(path: Path, names: Sequence[str] | None = None) -> ArrayDataset:
     )
 
 
+def _check_zip(path: Path) -> None:
+    """Raise `InputError` if a file does not exist, or is not a zip."""
+    if zipfile.is_zipfile(existing(path)):
+        return
+    with path.open("rb") as file:
+        head = file.read(64)
+    kind = "a single array (.npy)" if head.startswith(b"\x93NUMPY") else kind_of_file(head)
+    raise InputError(
+        f"{path} is not an .npz file",
+        expected="a zip of NumPy arrays",
+        got=f"{kind} whose end is missing" if kind == "a zip" else kind,
+        hint=_REMEDIES.get(kind, WRITE),
+    )
+
+
 def npz_fields(path: Path, names: Sequence[str] | None) -> dict[str, FieldType]:
     """Return the fields of a file from the headers of its arrays, or of those named; the others are not read.
 
     Raises `InputError` if the file is not a zip, or has no array of a name.
     """
-    with refuse_damage(path, "a zip of NumPy arrays"), zipfile.ZipFile(existing(path)) as archive:
+    _check_zip(path)
+    with refuse_damage(path, "a zip of NumPy arrays"), zipfile.ZipFile(path) as archive:
         stored = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         fields = {}
         for name in chosen(str(path), stored, names):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
+from netspec.data.sources.files import FIRST
 from netspec.data.sources.image_folder import ImageFileSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
@@ -87,54 +89,68 @@ class DetectionFolder(ImageFileSource):
         }
 
     def survey(self) -> Survey:
-        """Look for the annotations."""
-        if self.annotations is None:
-            with located_at(self, "path"):
-                _found_annotations(resolve_path(self, "path"))
+        """Look for the annotations, and read those of the first images; of COCO only small files."""
+        from netspec.data.surveys import QUICK, total_size
+
+        with located_at(self, "path"):
+            path = self._annotations_path()
+            if self._format(path) != "coco" or total_size([path]) <= QUICK:
+                return Survey(self._samples(None, FIRST).fields, classes=self.known_classes())
         return super().survey()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Read the annotations. Images are read batch by batch."""
-        from netspec.data.readers.boxes.annotated import Findings
-        from netspec.data.readers.boxes.dataset import BoxedImages, boxed_images
         from netspec.data.readers.file_samples import unlabelled
         from netspec.data.readers.images import IMAGES
         from netspec.data.readers.list_labels import CLASSES
 
-        skip = self.on_error == "skip"
         with located_at(self, "path"):
             if self._unlabelled:
-                return self.image_files(unlabelled(self._unlabelled, IMAGES), skip=skip)
-            findings = Findings()
-            annotations = self._annotations(findings)
-            trained = None if learned is None else learned.get(CLASSES)
-            listing, arrays = boxed_images(annotations, findings, self.classes, trained, self.max_boxes, skip=skip)
-            return BoxedImages(
-                listing, arrays, annotations.category_ids, size=self.size, channels=self.channels,
-                interpolation=self.interpolation, skip=skip,
-            )  # fmt: skip
+                return self.image_files(unlabelled(self._unlabelled, IMAGES), skip=self.on_error == "skip")
+            return self._samples(None if learned is None else learned.get(CLASSES))
 
-    def _annotations(self, findings: Findings) -> AnnotationSet:
-        """Read the annotations in their format."""
+    def _samples(self, trained: Sequence[str] | None, most: int | None = None) -> Dataset:
+        """Return the samples, or at most `most` of them. `trained` are the classes of the training split."""
+        from netspec.data.readers.boxes.annotated import Findings
+        from netspec.data.readers.boxes.dataset import BoxedImages, boxed_images
+
+        skip, findings = self.on_error == "skip", Findings()
+        annotations = self._annotations(findings, most)
+        annotations = replace(annotations, images=annotations.images[:most])
+        listing, arrays = boxed_images(annotations, findings, self.classes, trained, self.max_boxes, skip=skip)
+        return BoxedImages(
+            listing, arrays, annotations.category_ids, size=self.size, channels=self.channels,
+            interpolation=self.interpolation, skip=skip,
+        )  # fmt: skip
+
+    def _annotations_path(self) -> Path:
+        """Return the file or folder of the annotations."""
         root = resolve_path(self, "path")
-        path = _found_annotations(root) if self.annotations is None else resolve_path(self, "annotations")
-        match self.format or _format_of(path):
+        return _found_annotations(root) if self.annotations is None else resolve_path(self, "annotations")
+
+    def _format(self, path: Path) -> Format:
+        return self.format or _format_of(path)
+
+    def _annotations(self, findings: Findings, most: int | None) -> AnnotationSet:
+        """Read the annotations in their format; those of at most `most` images if each has a file."""
+        root, path = resolve_path(self, "path"), self._annotations_path()
+        match self._format(path):
             case "coco":
                 from netspec.data.readers.boxes.coco import read_coco
 
                 self._refuse_part("a COCO file has no parts", "one file for each part")
                 return read_coco(path, root, findings)
             case "voc":
-                return self._read_voc(root, path, findings)
+                return self._read_voc(root, path, findings, most)
             case "yolo":
-                return self._read_yolo(root, path, findings)
+                return self._read_yolo(root, path, findings, most)
 
     def _refuse_part(self, message: str, expected: str) -> None:
         if self.stored_part() is not None:
             with located_at(self, "split"):
                 raise InputError(message, expected=expected, got=str(self.stored_part()))
 
-    def _read_voc(self, root: Path, path: Path, findings: Findings) -> AnnotationSet:
+    def _read_voc(self, root: Path, path: Path, findings: Findings, most: int | None) -> AnnotationSet:
         from netspec.data.files import existing
         from netspec.data.readers.boxes.voc import read_voc
 
@@ -145,9 +161,9 @@ class DetectionFolder(ImageFileSource):
         if not files:
             raise InputError(f"{path} holds no annotations", expected="files whose names end in .xml")
         images = root / "JPEGImages"
-        return read_voc(files, images if images.is_dir() else root, findings)
+        return read_voc(files[:most], images if images.is_dir() else root, findings)
 
-    def _read_yolo(self, root: Path, path: Path, findings: Findings) -> AnnotationSet:
+    def _read_yolo(self, root: Path, path: Path, findings: Findings, most: int | None) -> AnnotationSet:
         from netspec.data.readers.boxes.yolo import find_names, folders_of, labels_of, read_names, read_yolo
         from netspec.data.readers.file_samples import unlabelled
 
@@ -158,7 +174,7 @@ class DetectionFolder(ImageFileSource):
             self._refuse_part("text files have no parts", "`annotations` with a data.yaml, or one folder for each part")
             images, labels = root, labels_of(root) if path == root else path
             names = self.classes or find_names(labels, Path(commonpath([root, labels])))
-        return read_yolo(unlabelled([images], self.file_kind()).files, images, labels, names, findings)
+        return read_yolo(unlabelled([images], self.file_kind()).files[:most], images, labels, names, findings)
 
 
 def _found_annotations(root: Path) -> Path:

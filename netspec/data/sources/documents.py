@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.data.base import Array, ClassNames, Dataset, FieldType, located_at
+from netspec.data.base import Array, ClassNames, Dataset, FieldType, Survey, located_at
 from netspec.data.sources.files import FIRST, FileSource
-from netspec.data.sources.text import text_files
+from netspec.data.sources.text import check_texts, text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
@@ -70,6 +70,13 @@ class Documents(FileSource):
         with located_at(self, "path"):
             return class_folders(self._folder(), self.classes, self.file_kind(), FIRST)
 
+    def survey(self) -> Survey:
+        """List the class folders; for `lines`, look at the beginning of the first files."""
+        if self.documents == "lines":
+            with located_at(self, "path"):
+                check_texts(self._line_files(), skip=self.on_error == "skip")
+        return super().survey()
+
     def _folder(self) -> Path:
         if isinstance(self.path, list):
             raise InputError(
@@ -103,6 +110,12 @@ class Documents(FileSource):
 
         if self._unlabelled:
             return find_lines(unlabelled(self._unlabelled, self.file_kind()).files)
+        lines = find_lines(self._line_files())
+        indices = self._held_out_indices(len(lines.starts), None if self.classes is None else lines.owners)
+        return lines if indices is None else lines.only(indices)
+
+    def _line_files(self) -> list[Path]:
+        """Return the files of `documents: lines`. Raises `InputError` if `classes` does not name each of them."""
         files = list(text_files(self, self.path))
         if self.classes is not None and len(self.classes) != len(files):
             raise InputError(
@@ -111,9 +124,7 @@ class Documents(FileSource):
                 expected=f"{len(files)}: {', '.join(file.name for file in files[:5])}",
                 got=str(len(self.classes)),
             )
-        lines = find_lines(files)
-        indices = self._held_out_indices(len(lines.starts), None if self.classes is None else lines.owners)
-        return lines if indices is None else lines.only(indices)
+        return files
 
     def _held_out_indices(self, count: int, labels: Any) -> Array | None:
         """Return which documents belong to this split; None if all do."""

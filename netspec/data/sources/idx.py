@@ -30,7 +30,8 @@ class Idx(Source):
         from netspec.data.readers.idx import labelled_images
 
         with located_at(self, "images"):
-            return labelled_images(resolve_path(self, "images"), resolve_path(self, "labels"))
+            paths = resolve_path(self, "images"), resolve_path(self, "labels")
+            return labelled_images(*paths, fields=("images", "labels"))
 
     def survey(self) -> Survey:
         """Open the files, unless they are large and gzipped."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from netspec.data.base import Source
+from netspec.data.base import Source, Survey, located_at
 from netspec.data.known_datasets import KnownSet
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -54,6 +54,14 @@ class KnownSource(Source):
     def optional_paths(self) -> Collection[str]:
         """Return `path` if missing files are downloaded."""
         return ("path",) if self.download else ()
+
+    def survey(self) -> Survey:
+        """Look for the files if they are not downloaded; their content is not read."""
+        from netspec.data.downloads import check_folder
+
+        with located_at(self, self.blamed):
+            check_folder(self.known, self.data_folder(), offline=not self.download)
+        return super().survey()
 
     @property
     def blamed(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
+from netspec.data.sources.files import FIRST
 from netspec.data.sources.image_folder import ImageFileSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
@@ -110,17 +111,17 @@ class SegmentationFolder(ImageFileSource):
         return {"mask": count} if count else {}
 
     def survey(self) -> Survey:
-        """Look for the folders of images and masks."""
-        from netspec.data.files import existing
-
-        folder, _ = self._part()
-        with located_at(self, "path"):
-            for name in (self.images, self.masks):
-                existing(folder(name), folder=True)
-        return super().survey()
+        """Find the masks of the first images, and compare their sizes."""
+        fields = self._samples(FIRST).fields
+        read = "" if self.size else f"the headers of the first images of {resolve_path(self, 'path').name}"
+        return Survey(fields, classes=self.known_classes(), read=read)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Find the mask of each image, and compare their sizes. Images are read batch by batch."""
+        return self._samples()
+
+    def _samples(self, most: int | None = None) -> Dataset:
+        """Return the samples, or at most `most` of them."""
         from netspec.data.readers.file_samples import unlabelled
         from netspec.data.readers.images import IMAGES
         from netspec.data.readers.mask_pairs import paired_files
@@ -132,7 +133,9 @@ class SegmentationFolder(ImageFileSource):
         values = self._values()
         folder, names = self._part()
         with located_at(self, "path"):
-            files, masks = paired_files(folder(self.images), folder(self.masks), self.mask_suffix, names, skip=skip)
+            files, masks = paired_files(
+                folder(self.images), folder(self.masks), self.mask_suffix, names, skip=skip, most=most
+            )
             check_values(masks, values)
             images = self.image_files(files, skip=skip)
             shape = images.fields["image"].shape[1:]

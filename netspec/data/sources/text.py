@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from netspec.data.base import Dataset, FieldType, Source, located_at
+from netspec.data.base import Dataset, FieldType, Source, Survey, located_at
+from netspec.data.sources.files import FIRST
 from netspec.data.text.tokenizers.base import AnyTokenizer
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -85,6 +87,12 @@ class Text(Source):
                 parts, self.tokenizer, length=self.length, stride=self.stride or self.length, learned=learned
             )
 
+    def survey(self) -> Survey:
+        """Look at the beginning of the first files."""
+        with located_at(self, "path"):
+            check_texts(text_files(self, self.path))
+        return super().survey()
+
     def _range(self) -> FilePart:
         """Return the part of each file that belongs to this split: held-out text is at the end of each file."""
         if self.hold_out is None:
@@ -98,6 +106,16 @@ class Text(Source):
         """Return the two windows."""
         kind = FieldType((self.length,), "int32")
         return {"text": kind, "target": kind}
+
+
+def check_texts(files: Iterable[Path], *, skip: bool = False) -> None:
+    """Raise `InputError` if one of the first files is missing or empty; without `skip` also if it is not in UTF-8."""
+    from netspec.data.text.files import blocks, part_of
+
+    for file in islice(files, FIRST):
+        whole = part_of(file, 0.0, 1.0)
+        if not skip:
+            next(blocks(whole))
 
 
 def text_files(source: Source, written: FilePath | list[FilePath]) -> Iterator[Path]:

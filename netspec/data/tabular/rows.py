@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,15 +36,20 @@ def groups_of_windows(source: TableSource) -> Array | None:
     """Return the series of each row of the file, (N,); None if the table has only one. Reads one column."""
     if source.windows is None or source.windows.group is None:
         return None
-    with located_at(source, "windows", "group"):
-        file = source.file(resolve_path(source, "path"))
-        names = list(file.names)
-        if source.windows.group not in names:
+    file = source.file(resolve_path(source, "path"))
+    check_group(source, file.names)
+    return _column(file, list(file.names).index(source.windows.group))
+
+
+def check_group(source: TableSource, names: Sequence[str]) -> None:
+    """Raise `InputError` if the column that names the series of windows is not among `names`."""
+    group = source.windows.group if source.windows is not None else None
+    if group is not None and group not in names:
+        with located_at(source, "windows", "group"):
             raise InputError(
-                f"the table has no column `{source.windows.group}`", expected=f"one of {listing(names)}",
-                hint=did_you_mean(source.windows.group, names),
+                f"the table has no column `{group}`", expected=f"one of {listing(list(names))}",
+                hint=did_you_mean(group, names),
             )  # fmt: skip
-        return _column(file, names.index(source.windows.group))
 
 
 class _Rows:

@@ -151,11 +151,13 @@ class TableSource(Source):
         from netspec.data.tabular.dataset import open_table
         from netspec.data.tabular.declaration import Declaration, fields_of
         from netspec.data.tabular.head import TableHead
+        from netspec.data.tabular.rows import check_group
 
         declared = Declaration(self.columns, self.label, self.classes, self.missing, self.missing_values, None)
         with located_at(self, "path"):
             head = TableHead(self.file(resolve_path(self, "path")))
             columns = fields_of(head, declared)
+            check_group(self, head.names)
             table, _ = open_table(head, columns, skip=self.on_error == "skip", limit=self.limit, cache=2**62)
         grows = [name for name, used in columns.items() if any(column.learns_width for column in used)]
         exact = dict(self.known_classes())
@@ -167,7 +169,8 @@ class TableSource(Source):
             least[LABEL] = int(labels.max()) + 1
         read = "" if head.is_whole else f"the first {head.rows:,} rows of {head.path.name}"
         fields = table.fields if self.windows is None else windowed_fields(table.fields, self.windows)
-        return Survey(fields, grows, exact, least, head.is_whole and self.hold_out is None, read)
+        names = (*head.names, *([] if self.label is None else [LABEL]))
+        return Survey(fields, grows, exact, least, names, head.is_whole and self.hold_out is None, read)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the table, reading all rows once."""
