@@ -446,7 +446,12 @@ def located_at(spec: Spec, *path: str | int) -> Iterator[None]:
 
 
 def with_location(problem: Problem, spec: Spec, path: tuple[str | int, ...]) -> Problem:
-    """Return a problem with the location in the spec that led to it, as `located_at` adds it."""
+    """Return a problem with the location in the spec that led to it, as `located_at` adds it.
+
+    A spec without locations was not written by anyone: it describes other files than a spec names.
+    """
+    if spec.written is None:
+        return problem
     steps = tuple(int(step) if step.isdigit() else step for step in problem.path.split(".")) if problem.path else path
     where = spec.where(*steps)
     if where is not None and problem.location is not None and problem.location.file != where.file:

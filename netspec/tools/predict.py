@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
@@ -32,7 +31,7 @@ from netspec.training.predict_files import (
     predict_files,
     rows_of,
 )
-from netspec.training.raw_samples import raw_files
+from netspec.training.raw_samples import raw_files, temporary_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -263,8 +262,8 @@ def _predict_content(
 ) -> Iterator[PredictedBatch]:
     """Predict for the content of a file, which is copied to a temporary file first."""
     suffix = input_suffix(spec) if isinstance(spec, TrainSpec) else ".npz"
-    with TemporaryDirectory(prefix="netspec-") as folder:
-        path = Path(folder) / f"input{suffix}"
+    with temporary_folder() as folder:
+        path = folder / f"standard_input{suffix}"  # the name in messages
         with path.open("wb") as file:
             copyfileobj(content, file)
         if isinstance(spec, TrainSpec):

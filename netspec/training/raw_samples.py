@@ -16,6 +16,7 @@ from netspec.data.base import Source
 from netspec.data.sources.csv import Csv
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import images_like
+from netspec.data.tabular.row_errors import MOST_PROBLEMS
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, Problem
 
@@ -78,7 +79,7 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
         yield [Path(item) for item in items], split
         return
     kind = sample_kind(split)
-    with _temporary_folder() as folder:
+    with temporary_folder() as folder:
         if all(map(is_pillow_image, items)) and kind == "image":
             yield list(_write_images(items, folder)), split
         elif all(isinstance(item, Mapping) for item in items) and isinstance(split, TableSource):
@@ -93,7 +94,7 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """Yield a temporary folder, whose path is removed from error messages."""
     with TemporaryDirectory(prefix="netspec-") as name:
         try:
@@ -158,6 +159,7 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
         if header is False:  # the columns have numbers
             names = [str(number + 1) for number in range(_most(names))]
         rows = [[row.get(name) if isinstance(row, Mapping) else None for name in names] for row in rows]
+    _check_values(rows, names)
     if not isinstance(split, Csv):
         return _write_parquet(names, rows, split, folder)
     path = folder / "rows.csv"
@@ -169,7 +171,7 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
         "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
         "encoding": "utf-8",
     }  # fmt: skip
-    return [path], split.model_copy(update=changes)
+    return [path], split.model_copy(update=changes).of_rows_in_memory()
 
 
 def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> None:
@@ -177,6 +179,21 @@ def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> 
         raise InputError('a row must be an object such as {"age": 39, "job": "clerk"}, got a list')
     if not all(isinstance(row, list) and len(row) == (length or len(rows[0])) for row in rows):
         raise InputError(f"each row must be a list of {length or len(rows[0])} values")
+
+
+def _check_values(rows: Sequence[Row], names: Sequence[str]) -> None:
+    """Raise `InputError` with the values that do not fit into a cell."""
+    problems = [
+        Problem(
+            f"row {number}: `{name}` is not a single value", expected="a number, a text, true, false or null",
+            got="a list" if isinstance(value, (list, tuple)) else "an object",
+        )
+        for number, row in enumerate(rows, 1)
+        for name, value in zip(names or map(str, range(1, len(row) + 1)), row, strict=True)
+        if isinstance(value, (Mapping, list, tuple))
+    ]  # fmt: skip
+    if problems:
+        raise InputError(problems[:MOST_PROBLEMS])
 
 
 def _most(names: Sequence[str]) -> int:
@@ -189,8 +206,6 @@ def _most(names: Sequence[str]) -> int:
 
 def _cell(value: Any) -> str:
     """Return a value as the text of a cell; None and NaN are an empty cell."""
-    if isinstance(value, (Mapping, list, tuple)):
-        raise InputError("a value of a row must be a number, a text, true, false or null, got a list or an object")
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, str):
@@ -212,4 +227,4 @@ def _write_parquet(
         columns[name] = values
     path = folder / "rows.parquet"
     write_parquet(path, [columns])
-    return [path], split
+    return [path], split.of_rows_in_memory()

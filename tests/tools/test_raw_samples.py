@@ -96,9 +96,28 @@ def test_rows_by_the_names_of_inputs_are_arrays(table_run: Path) -> None:
     ("samples", "message"),
     [
         ([Image.new("RGB", (4, 4))], "not what the training reads\n  expected: paths, rows by column, or a data frame"),
-        ([{"size": [1], "color": "red"}], "a value of a row must be a number"),
-        ([{"size": "big", "color": "red"}], "rows.csv:2:1: error: "),
-        ([{"color": "red"}], "size"),
+        (
+            [{"size": 1, "color": "red"}, {"size": [1], "color": {}}],
+            """error: row 2: `size` is not a single value
+  expected: a number, a text, true, false or null
+  got: a list
+error: row 2: `color` is not a single value
+  expected: a number, a text, true, false or null
+  got: an object
+2 errors""",
+        ),
+        (
+            [{"size": 1, "color": "red\n"}, {"size": "big", "color": "red"}],
+            "error: row 2: column `size` has text here\n  expected: a number\n  got: 'big'",
+        ),
+        ([{"color": "red"}], "error: the table has no column 'size'\n  expected: one of color"),
+        (
+            [{"Size": 1, "n": 2}],
+            """error: the table has no columns 'color', 'size'
+  expected: color, size
+  got: Size, n
+  hint: did you mean `Size` as `size`?""",
+        ),
     ],
 )
 def test_wrong_samples(table_run: Path, samples: Any, message: str) -> None:

@@ -137,6 +137,7 @@ class TextFile:
 
     def __init__(self, path: Path, options: TextOptions) -> None:
         self.path = existing(path)
+        self.title = str(path)
         self._options = options
         self._watched = Watched([path])
         self.digest = ""

@@ -56,7 +56,7 @@ def open_table(
     its rows; with `skip`, such rows are left out.
     """
     columns = [column for field_columns in fields.values() for column in field_columns]
-    scanned = _Scan(file, columns, Faults(file.path, skip), limit, cache, rows)
+    scanned = _Scan(file, columns, Faults(file.title, skip), limit, cache, rows)
     table = _Table(file, columns, fields, scanned.dropped, scanned.samples)
     learned = {**learned, **{column.name: column.learned for column in columns if column.learned}}
     classes = {
@@ -128,11 +128,11 @@ class _Scan:
         ]
         if not first:
             expected = "one row or more below the header" if file.named else "rows"
-            raise InputError(f"{file.path} has no rows", expected=expected)
+            raise InputError(f"{file.title} has no rows", expected=expected)
         if not self.samples:
             expected = "one row or more that is used"
             raise InputError(
-                [Problem(f"all {first:,} rows of {file.path} are left out", expected=expected), *faults.problems]
+                [Problem(f"all {first:,} rows of {file.title} are left out", expected=expected), *faults.problems]
             )
         self.dropped = np.concatenate(dropped)
         for at, column in enumerate(columns):
@@ -147,7 +147,7 @@ class _Scan:
         for start, stop in pairwise(pages.tolist()):
             block = self._file.read(start, stop, [column.index])
             faults = BlockFaults(
-                Faults(self._file.path, skip=True), len(block), block.locate
+                Faults(self._file.title, skip=True), len(block), block.locate
             )  # reported in the first pass
             used = ~np.isin(np.arange(start, stop), self.dropped)
             yield column.parse(block.cells[0], faults)[used]
@@ -301,7 +301,7 @@ class PagedDataset(Dataset):
         start, stop = self._starts[page : page + 2].tolist()
         block = file.read(start, stop, [column.index for column in columns])
         faults = BlockFaults(
-            Faults(file.path, skip=True), len(block), block.locate
+            Faults(file.title, skip=True), len(block), block.locate
         )  # reported or left out when the table was opened
         values = [column.parse(cells, faults) for column, cells in zip(columns, block.cells, strict=True)]
         fields = self._table.encoded(values)

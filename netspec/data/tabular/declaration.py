@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from netspec.data.tabular.categorical_reader import PlainLabelColumn
 from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec
 from netspec.data.tabular.columns.categorical import Categorical
 from netspec.data.tabular.columns.numeric import Numeric
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem, did_you_mean, listing, nearest
 
 if TYPE_CHECKING:
     from netspec.data.tabular.column import Column
@@ -35,6 +35,8 @@ class Declaration:
     learned: Mapping[str, Any] | None
     unlabelled: bool = False
     """Whether the label is not read and may be absent."""
+    of_other_files: bool = False
+    """Whether the columns are those of other files than the spec names, so that it has no location for problems."""
 
     def setting(self, file: TableFile, index: int, *, is_label: bool) -> ColumnSetting:
         """Return the settings of a column that come from the source, in addition to its own declaration."""
@@ -47,7 +49,7 @@ class Declaration:
 
 def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]:
     """Build the readers of each field's columns. Raises `InputError` with every column that the file lacks."""
-    search = _Search(file, [])
+    search = _Search(file)
     _refuse_twins(file, declared)
     requested: list[tuple[int, ColumnSpec | None, bool]] = []
     columns = declared.columns
@@ -80,8 +82,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
         if label_column is None and declared.classes is not None:
             label_column = Categorical(vocabulary=list(declared.classes))
         requested.append((label, label_column, True))
-    if search.problems:
-        raise InputError(search.problems)
+    search.check(list(map(str, columns or ())), together=declared.of_other_files)
     fields: dict[str, list[Column]] = {}
     for index, declared_column, is_label in requested:
         setting = declared.setting(file, index, is_label=is_label)
@@ -116,7 +117,7 @@ def _as_trained(
         facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"also has {listing(unknown, 5)}"] * bool(unknown)
         problems.append(
             Problem(
-                f"the columns of {file.path} are not those of the training split", file.heading(0),
+                f"the columns of {file.title} are not those of the training split", file.heading(0),
                 expected=listing(names, 10), got="; ".join(facts),
                 hint="list the columns to read under `columns` in both splits",
             )
@@ -129,7 +130,22 @@ class _Search:
     """Finds columns in a table and records the missing ones."""
 
     file: TableFile
-    problems: list[Problem]
+    problems: list[Problem] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Names of columns that the table does not have."""
+
+    def check(self, requested: Sequence[str], *, together: bool) -> None:
+        """Raise `InputError` with all problems; with `together`, one for all names that are missing."""
+        if together and len(self.missing) > 1:
+            near = {name: nearest(name, self.file.names) for name in self.missing}
+            renamed = [f"`{other}` as `{name}`" for name, other in near.items() if other is not None]
+            raise InputError(
+                f"{self.file.title} has no columns {listing(list(map(repr, self.missing)))}",
+                expected=listing(requested), got=listing(list(self.file.names)),
+                hint=f"did you mean {listing(renamed)}?" if renamed else None,
+            )  # fmt: skip
+        if self.problems:
+            raise InputError([replace(problem, path="") if together else problem for problem in self.problems])
 
     def has(self, column: int | str) -> bool:
         """Return whether the table has a column of this name or number."""
@@ -143,7 +159,7 @@ class _Search:
         if isinstance(column, int) or column.isdecimal():
             if 0 < int(column) <= len(names):
                 return int(column) - 1
-            problem = Problem(f"{self.file.path} has no column {column}", expected=f"a number from 1 to {len(names)}")
+            problem = Problem(f"{self.file.title} has no column {column}", expected=f"a number from 1 to {len(names)}")
         elif not self.file.named:
             problem = Problem(
                 f"column {column!r} is named, but the table has no header",
@@ -153,10 +169,11 @@ class _Search:
         else:
             single = self.file.other_delimiter(names[0]) if len(names) == 1 else None
             problem = Problem(
-                f"{self.file.path} has no column {column!r}",
+                f"{self.file.title} has no column {column!r}",
                 expected=f"one of {listing(names)}",
                 hint=did_you_mean(column, names) or single,
             )
+            self.missing.append(column)
         self.problems.append(replace(problem, path=path))
         return 0
 

@@ -22,7 +22,7 @@ class TableHead:
 
     def __init__(self, file: TableFile) -> None:
         self._file = file
-        self.path, self.names, self.named = file.path, file.names, file.named
+        self.path, self.title, self.names, self.named = file.path, file.title, file.names, file.named
         self.rows = 0
         """Number of rows, once they have been read."""
         self.is_whole = False

@@ -121,9 +121,11 @@ class NumericColumn(Column):
         """Report a column that begins with text once, not for every row."""
         self._holds_text = True
         text, single_column_hint = cells.text(0), self.setting.alone
-        declaration_hint = (
-            f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
-        )
+        declaration_hint = None
+        if self.setting.learned is None:  # the training split, whose columns can be declared otherwise
+            declaration_hint = (
+                f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
+            )
         faults.add(
             [0],
             self.index,

@@ -46,6 +46,7 @@ class ParquetTable:
     def __init__(self, path: Path) -> None:
         self._pa = _library()
         self.path = existing(path)
+        self.title = str(path)
         self._watched = Watched([path])
         self.digest = ""
         with self._opened() as file:

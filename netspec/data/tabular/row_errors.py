@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +24,8 @@ LocateCell = Callable[[int, int | None], Location | str]
 class Faults:
     """The problems found in the rows of a file so far; with `skip`, the first few of the rows that are left out."""
 
-    path: Path
+    title: str
+    """Name of the table in messages."""
     skip: bool = False
     problems: list[Problem] = field(default_factory=list)
     alike: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,9 @@ class Faults:
         if self.skip or not self.problems:
             return
         more = {message: number - MOST_ALIKE for message, number in self.alike.items() if number > MOST_ALIKE}
-        counts = [Problem(f"{self.path}: {counted(number, 'more row')}: {message}") for message, number in more.items()]
+        counts = [
+            Problem(f"{self.title}: {counted(number, 'more row')}: {message}") for message, number in more.items()
+        ]
         raise InputError([*sorted(self.problems, key=by_location), *counts])
 
 

@@ -73,6 +73,9 @@ class TableSource(Source):
     _without_targets: bool = PrivateAttr(default=False)
     """Whether windows need no rows after them."""
 
+    _in_memory: bool = PrivateAttr(default=False)
+    """Whether the file is a temporary one, with rows that were in memory."""
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         declared: dict[str, ColumnSpec] = self.columns if isinstance(self.columns, dict) else {}
@@ -134,6 +137,12 @@ class TableSource(Source):
         source._tree = None  # problems are not those of the spec
         return source
 
+    def of_rows_in_memory(self) -> Self:
+        """Return the source for temporary files, whose names messages do not mention."""
+        source = self.model_copy()
+        source._in_memory = True
+        return source
+
     def known_classes(self) -> Mapping[str, int]:
         """Return the length of the label's vocabulary, if it is declared."""
         spec = self.columns.get(str(self.label)) if isinstance(self.columns, dict) else None
@@ -177,13 +186,23 @@ class TableSource(Source):
         from netspec.data.tabular.dataset import open_table
         from netspec.data.tabular.declaration import Declaration, fields_of, learned_names
         from netspec.data.tabular.rows import groups_of_windows, rows_of_part
+        from netspec.data.tabular.table_file import RowsInMemory
         from netspec.data.tabular.windowed_table import WindowedTable
 
         declared = Declaration(
-            self.columns, self.label, self.classes, self.missing, self.missing_values, learned, self._unlabelled
+            self.columns,
+            self.label,
+            self.classes,
+            self.missing,
+            self.missing_values,
+            learned,
+            self._unlabelled,
+            self.written is None,
         )
         with located_at(self, "path"):
-            file = self.file(resolve_path(self, "path"))
+            file: TableFile = self.file(resolve_path(self, "path"))
+            if self._in_memory:
+                file = RowsInMemory(file)
             fields = fields_of(file, declared)
             rows = rows_of_part(self)
             history = rows is not None and self.windows is not None and self.split_name != "train"

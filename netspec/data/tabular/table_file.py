@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -45,12 +45,17 @@ class TableFile(Protocol):
     """A file whose rows are counted from 0, without the header, comments and blank lines."""
 
     path: Path
+    title: str
+    """Name of the table in messages: its path, or `the table` for rows in memory."""
     names: Sequence[str]
     """The columns, by the names in the file or by their numbers from 1."""
     named: bool
     """Whether these are names."""
-    digest: str
-    """Fingerprint of the complete content, once the iterator of `blocks` has ended or was closed."""
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the complete content, once the iterator of `blocks` has ended or was closed."""
+        ...
 
     def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
         """Yield all rows, once, before any row is read again. Raises `InputError` if reading ends early."""
@@ -79,3 +84,53 @@ class TableFile(Protocol):
     def other_delimiter(self, text: str) -> str | None:
         """Return a hint if the text is a line that was meant to be several cells."""
         ...
+
+
+class RowsInMemory:
+    """A temporary file of rows in memory, with the interface of a `TableFile`: messages have the number of a row."""
+
+    title = "the table"
+
+    def __init__(self, file: TableFile) -> None:
+        self._file = file
+        self.path, self.names, self.named = file.path, file.names, file.named
+
+    @property
+    def digest(self) -> str:
+        """Return the fingerprint of the content."""
+        return self._file.digest
+
+    def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
+        """Yield all rows."""
+        start = 0
+        for block in self._file.blocks(columns):
+            yield self._numbered(block, start)
+            start += len(block)
+
+    def head(self, columns: Sequence[int]) -> tuple[RowBlock, bool]:
+        """Return the first rows."""
+        block, is_whole = self._file.head(columns)
+        return self._numbered(block, 0), is_whole
+
+    def pages(self) -> Array:
+        """Return the bounds of the pages."""
+        return self._file.pages()
+
+    def read(self, start: int, stop: int, columns: Sequence[int]) -> RowBlock:
+        """Return the rows of a page."""
+        return self._numbered(self._file.read(start, stop, columns), start)
+
+    def describe(self, row: int) -> str:
+        """Return the number of a row."""
+        return f"row {row + 1}"
+
+    def heading(self, column: int) -> Location | None:
+        """Return None: the names of the columns have no location."""
+        return None
+
+    def other_delimiter(self, text: str) -> str | None:
+        """Return None: the cells were never a text."""
+        return None
+
+    def _numbered(self, block: RowBlock, start: int) -> RowBlock:
+        return replace(block, locate=lambda row, _: self.describe(start + row))

@@ -106,7 +106,7 @@ class BodyReader:
             if _is_json(body, content_type):
                 rows = _rows(parse_json(body))
                 return write_rows(rows, split, folder)
-            path = folder / f"rows{split.file_suffix()}"
+            path, split = folder / f"rows{split.file_suffix()}", split.of_rows_in_memory()
         elif self.kind == "text":
             texts = _texts(parse_json(body)) if _is_json_text(body, content_type) else [_decoded(body)]
             return list(write_texts(texts, folder)), split
