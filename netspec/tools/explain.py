@@ -1,11 +1,11 @@
-"""Explain predictions: the parts of an image that a class depends on, the columns of a table that the loss needs."""
+"""Explain predictions: the parts of an image or the words of a text that a class depends on, the columns of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from netspec.tools.specs import load_spec
 from netspec.training.decoding import decoders_of
 from netspec.training.evaluation import in_target_units, learned_of, open_evaluation_loader
 from netspec.training.model import Model
-from netspec.training.predict_files import input_arrays
+from netspec.training.predict_files import FilePreparation, inference_split, input_arrays
+from netspec.training.raw_samples import TEXT, raw_files, sample_kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +44,26 @@ class ImageExplanation:
     """Its probability for the whole image."""
     heat: Array
     """(H, W): fall of the probability if the part around a pixel is covered; negative: it rises."""
+
+
+class WordContribution(NamedTuple):
+    """A word of a text, and the change of a class's probability without it."""
+
+    word: str
+    contribution: float
+    """Fall of the probability without the word; negative: it rises."""
+
+
+@dataclass(frozen=True)
+class TextExplanation:
+    """Changes of a class's probability if words of a text are left out."""
+
+    label: str
+    """The class."""
+    probability: float
+    """Its probability for the whole text."""
+    words: list[WordContribution]
+    """The words, in the order of the text."""
 
 
 @dataclass(frozen=True)
@@ -85,32 +106,84 @@ def explain_image(
         got = ", ".join(f"`{name}`: {list(array.shape[1:])}" for name, array in arrays.items())
         raise InputError("only classes of images can be explained by covering parts", expected=expected, got=got)
     pixels = arrays[images[0]][:1]
-    output_name, decoder = next(iter(decoders_of(spec, model.preprocessing).items()))
+    unoccluded = _probabilities(spec, model, {images[0]: pixels})[0]
+    chosen = _chosen(label, unoccluded)
 
-    def probabilities(batch: Array) -> list[dict[str, float]]:
-        scores = model.predict({images[0]: batch})[output_name]
-        columns = decoder(scores, scores.shape[-1])
-        if "probability" not in columns:
-            raise InputError(
-                "the net has no probabilities of classes", got=f"predictions with {listing(list(columns))}"
-            )
-        ranks = [name for name in columns if name.startswith("class")]
-        return [
-            {str(columns[name][row]): columns[name.replace("class", "probability")][row] for name in ranks}
-            for row in range(len(batch))
-        ]
+    def probability(batch: Array) -> Array:
+        return np.array([by_class[chosen] for by_class in _probabilities(spec, model, {images[0]: batch})])
 
-    unoccluded = probabilities(pixels)[0]
-    chosen = max(unoccluded, key=unoccluded.__getitem__) if label is None else label
-    if chosen not in unoccluded:
-        expected = f"one of {listing(list(unoccluded), 10)}"
-        raise InputError(f"there is no class {chosen!r}", expected=expected, hint=did_you_mean(chosen, unoccluded))
-    heat = _occluded(
-        pixels, lambda batch: np.array([by_class[chosen] for by_class in probabilities(batch)]), unoccluded[chosen]
-    )
+    heat = _occluded(pixels, probability, unoccluded[chosen])
     if output is not None:
         _write_heat(Path(image), heat, Path(output))
     return ImageExplanation(chosen, unoccluded[chosen], heat)
+
+
+def explain_text(
+    source: Source,
+    text: str,
+    *,
+    label: str | None = None,
+    weights: str | Path | None = None,
+    device: str = "auto",
+) -> TextExplanation:
+    """Explain the class of a text: how much its probability falls if a word is left out.
+
+    `source` is a run directory or a training file with `weights`; `label` is a class, by default the most probable one.
+    Words are separated by blanks.
+
+    Raises `InputError` if the net does not classify texts.
+
+        >>> netspec.explain_text("runs/reviews", "A wonderful film").words[1]
+        WordContribution(word='wonderful', contribution=0.41)
+    """
+    spec, model = _training_and_model(source, weights, device)
+    kind = sample_kind(inference_split(spec))
+    if kind != "text":
+        raise InputError("the training reads no texts", expected="a source of texts, such as `documents`", got=kind)
+    words = text.split()
+    if len(words) < 2:
+        raise InputError("the text is too short to leave a word out", expected="two words or more", got=repr(text))
+    texts = [text, *(" ".join(words[:index] + words[index + 1 :]) for index in range(len(words)))]
+    by_text: list[dict[str, float]] = []
+    with raw_files([{TEXT: each} for each in texts], inference_split(spec)) as (paths, split):
+        for _, batch in FilePreparation(model, spec).batches(paths, split=split):
+            by_text += _probabilities(spec, model, batch.inputs)
+    chosen = _chosen(label, by_text[0])
+    whole = by_text[0][chosen]
+    contributions = [whole - without[chosen] for without in by_text[1:]]
+    return TextExplanation(chosen, whole, list(map(WordContribution, words, contributions)))
+
+
+def explained_kind(source: Source, weights: str | Path | None = None) -> str:
+    """Return the kind of the samples of a training: `image`, `text`, `table`, `sound` or `arrays`."""
+    spec = load_spec(spec_and_weights(source, weights)[0])
+    return sample_kind(inference_split(spec)) if isinstance(spec, TrainSpec) else "arrays"
+
+
+def _probabilities(spec: TrainSpec, model: Model, inputs: Mapping[str, Array]) -> list[dict[str, float]]:
+    """Return the probability of each class by its name, for each sample. Raises `InputError` if there are none."""
+    output, decoder = next(iter(decoders_of(spec, model.preprocessing).items()))
+    scores = model.predict(dict(inputs))[output]
+    columns = decoder(scores, scores.shape[-1])
+    if "probability" not in columns:
+        raise InputError(
+            "only the class of a whole image or text can be explained",
+            expected="a net that predicts one class for each sample", got=f"predictions with {listing(list(columns))}",
+        )  # fmt: skip
+    ranks = [name for name in columns if name.startswith("class")]
+    return [
+        {str(columns[name][row]): columns[name.replace("class", "probability")][row] for name in ranks}
+        for row in range(len(scores))
+    ]
+
+
+def _chosen(label: str | None, probabilities: Mapping[str, float]) -> str:
+    """Return the class to explain, by default the most probable one. Raises `InputError` if there is no such class."""
+    chosen = max(probabilities, key=probabilities.__getitem__) if label is None else label
+    if chosen not in probabilities:
+        expected = f"one of {listing(list(probabilities), 10)}"
+        raise InputError(f"there is no class {chosen!r}", expected=expected, hint=did_you_mean(chosen, probabilities))
+    return chosen
 
 
 def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:

@@ -72,6 +72,61 @@ def test_mistakes_are_explained(images: Path, capsys: pytest.CaptureFixture[str]
     assert "the training reads no table" in capsys.readouterr().err
 
 
+TEXTS = """\
+netspec: 1
+net:
+  netspec: 1
+  inputs: {text: {shape: [6], dtype: int32}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Embedding, from: text, input_dim: 20, output_dim: 4, mask_zero: true}
+    - {type: Permute, dims: [2, 1]}
+    - {type: GlobalAveragePooling1D}
+    - {type: Dense, name: logits, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+data:
+  train:
+    source: documents
+    path: reviews
+    tokenizer: {type: words, padding: true, unknown: true}
+    transforms: [{type: Padding, length: 6}]
+    batch_size: 8
+solver: {type: Adam, learning_rate: 0.05}
+train: {max_epochs: 30}
+"""
+
+
+def test_the_word_that_decides_contributes_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for index in range(16):
+        name, word = (("bad", "awful"), ("good", "lovely"))[index % 2]
+        Path("reviews", name).mkdir(parents=True, exist_ok=True)
+        Path("reviews", name, f"{index}.txt").write_text(f"the film {'and plot ' * (index % 3)}is {word}")
+    Path("train.yaml").write_text(TEXTS)
+    run = netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
+    explanation = netspec.explain_text(run, "the film\nis lovely")
+    assert explanation.label == "good"
+    assert [word for word, _ in explanation.words] == ["the", "film", "is", "lovely"]
+    assert max(explanation.words, key=lambda each: each.contribution).word == "lovely"
+    other = netspec.explain_text(run, "the film is lovely", label="bad")
+    np.testing.assert_allclose(
+        [each.contribution for each in other.words], [-each.contribution for each in explanation.words], atol=1e-6
+    )
+    Path("new.txt").write_text("the film is lovely")
+    capsys.readouterr()
+    assert main(["explain", "run", "--input", "new.txt"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("good: ")
+    assert lines[2].split()[0] == "lovely"
+    assert main(["explain", "run", "--input", "new.txt", "--output", "why.png"]) == 2
+    assert "--output draws images" in capsys.readouterr().err
+    with pytest.raises(netspec.InputError, match="too short"):
+        netspec.explain_text(run, "lovely")
+    with pytest.raises(netspec.InputError, match="there is no class 'goood'"):
+        netspec.explain_text(run, "the film is lovely", label="goood")
+
+
 TABLE = """\
 netspec: 1
 net:
