@@ -6,9 +6,10 @@ The transforms of a training become ops in front of the net, as far as they have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,15 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.loader import Loader, open_loader
+from netspec.data.readers.decode import ImageDecoder
 from netspec.data.sources.image_folder import ImageFileSource
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER
+from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, counted
 from netspec.exchange.formats.onnx.exporting import MOST_AT_ONCE
-from netspec.exchange.formats.onnx.metadata import CLASSES, FUNCTIONS, TRANSFORMS
+from netspec.exchange.formats.onnx.metadata import CLASSES, FUNCTIONS, INCLUDED, TRANSFORMS
+from netspec.exchange.formats.onnx.wrapper import InnerNet, Wrapper
 from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.softmax import Softmax
@@ -35,7 +39,11 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.raw_columns import RawColumns
+from netspec.tools.raw_pictures import RESIZE_OPSET, RawPictures, has_operators
+from netspec.tools.raw_pictures import TOLERANCE as PICTURE_TOLERANCE
+from netspec.tools.text_vocabulary import TextInput, text_inputs
 from netspec.tools.transform_ops import has_ops, transform_ops
 from netspec.training.decoding import Decoder, Postprocessing, decoders_of
 from netspec.training.evaluation import input_fields, learned_of
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from netspec.data.base import Samples
+    from netspec.data.tabular.encodings import ColumnEncoding
 
     Array = NDArray[Any]
 
@@ -55,27 +64,37 @@ BYTES = Domain(0, 256, "pixels are bytes")
 
 @dataclass(frozen=True)
 class DeployedInput:
-    """An input before the transforms that the graph contains."""
+    """An input before the transforms that the exported model contains."""
 
+    raw: FieldType
+    """Type of a sample that the exported model takes."""
+    before: tuple[Transform, ...]
+    """Transforms that the model does not contain: samples must pass through them first."""
+    resizing: tuple[Transform, ...]
+    """Transforms of images of any size that are operators in front of the graph, in their order."""
     type: FieldType
     """Type of a sample that the graph takes."""
-    before: tuple[Transform, ...]
-    """Transforms that the graph does not contain: samples must pass through them first."""
     inside: tuple[Transform, ...]
     """Transforms that the graph contains, in their order."""
-    resized: str = ""
-    """Interpolation with which the source itself resizes images to one size; empty if it does not."""
 
     @classmethod
-    def of(cls, source: FieldType, transforms: list[Transform], resized: str = "") -> DeployedInput:
-        """Return the input with as many of the last transforms in the graph as possible."""
+    def of(cls, source: FieldType, transforms: list[Transform], opset: int | None) -> DeployedInput:
+        """Return the input with as many of the last transforms in the model as possible."""
         types = [source]
         for transform in transforms:
             types.append(transform.infer(types[-1]))
         start = len(transforms)
         while start and has_ops(transforms[start - 1], types[start - 1]):
             start -= 1
-        return cls(types[start], tuple(transforms[:start]), tuple(transforms[start:]), resized)
+        first = start
+        if opset is None or opset >= RESIZE_OPSET:
+            while first and has_operators(transforms[first - 1], types[first - 1]):
+                first -= 1
+        before, resizing, inside = transforms[:first], transforms[first:start], transforms[start:]
+        raw = types[first]
+        if resizing:  # it takes images of all sizes, even if those of the data have one
+            raw = FieldType((raw.shape[0], None, None), raw.dtype)
+        return cls(raw, tuple(before), tuple(resizing), types[start], tuple(inside))
 
     def apply(self, samples: Samples) -> Samples:
         """Return samples (N, …) of `type` after the transforms of the graph, computed as for a training."""
@@ -110,12 +129,16 @@ class DeployedModel:
     """Samples of the data, as the graph takes them, by input."""
     decoders: Mapping[str, Decoder]
     """Decoders that `predict` applies to outputs, by name in the net."""
-    left_out: tuple[str, ...] = field(default=())
-    """Parts of the preprocessing and postprocessing that the graph does not contain, a line each."""
-    raw: RawColumns | None = None
+    left_out: tuple[str, ...] = ()
+    """Parts of the preprocessing and postprocessing that the model does not contain, a line each."""
+    remarks: tuple[str, ...] = ()
+    """Checks of `predict` that the model does not contain, a line each."""
+    columns: RawColumns | None = None
     """The columns of a table that the exported model takes in place of inputs of the graph."""
-    raw_samples: dict[str, Array] = field(default_factory=dict)
-    """The same samples as such columns."""
+    texts: tuple[TextInput, ...] = ()
+    """The inputs that take the tokens of texts."""
+    raw_samples: Sequence[Mapping[str, Array]] = ()
+    """The samples as inputs of the exported model, in parts; none if it takes the inputs of the graph."""
 
     @cached_property
     def output_names(self) -> dict[str, str]:
@@ -128,6 +151,47 @@ class DeployedModel:
             names[name] = name if function is None else meaning if len(outputs) == 1 else f"{name}_{meaning}"
         return names
 
+    @cached_property
+    def boxes(self) -> dict[str, SelectedBoxes]:
+        """The selection of boxes by output of the graph; its names replace that of the output."""
+        outputs = self.model.compiler.graph(ProgramKind.PREDICT, 1).outputs
+        selected = {}
+        for name, value in outputs.items():
+            selection = self.decoders[name].selection
+            if selection is not None:
+                before = "" if len(outputs) == 1 else f"{name}_"
+                names = (f"{before}boxes", f"{before}scores", f"{before}classes")
+                selected[name] = SelectedBoxes(name, (value.shape[1], value.shape[2]), selection, names)
+        return selected
+
+    @cached_property
+    def wrapper(self) -> Wrapper | None:
+        """The operators around the graph; None if there are none."""
+        wrapper = Wrapper()
+        pictures = [RawPictures(name, put.raw, put.resizing) for name, put in self.inputs.items() if put.resizing]
+        columns = [] if self.columns is None else [self.columns]
+        parts: list[RawColumns | RawPictures | SelectedBoxes] = [*columns, *pictures, *self.boxes.values()]
+        for part in parts:
+            part.add_to(wrapper)
+        wrapper.prune()
+        return wrapper if parts else None
+
+    @property
+    def raw_tolerance(self) -> float | None:
+        """Tolerance of results for raw samples; None for the usual one."""
+        return PICTURE_TOLERANCE if any(put.resizing for put in self.inputs.values()) else None
+
+    def raw_results(self) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
+        """Yield the raw samples in parts, each with its results, computed as `netspec predict` does."""
+        start = 0
+        for raw in self.raw_samples or ([self.samples] if self.samples and self.boxes else []):
+            count = len(next(iter(raw.values())))
+            results = self.predict({name: array[start : start + count] for name, array in self.samples.items()})
+            for name, boxes in self.boxes.items():
+                results |= boxes.select(results.pop(name))
+            yield raw, results
+            start += count
+
     @property
     def domains(self) -> dict[str, Domain]:
         """Ranges of integer inputs."""
@@ -137,9 +201,10 @@ class DeployedModel:
     @property
     def steps(self) -> list[str]:
         """Names of the transforms and functions in the graph: `Rescaling`, `softmax`."""
-        inside = [type(step).__name__ for spec in self.inputs.values() for step in spec.inside]
-        columns = [] if self.raw is None else [counted(len(self.raw.encodings), "column")]
-        return columns + inside + [step.function for step in self.postprocessing.values()]
+        inside = [type(step).__name__ for put in self.inputs.values() for step in (*put.resizing, *put.inside)]
+        columns = [] if self.columns is None else [counted(len(self.columns.encodings), "column")]
+        functions = [step.function for step in self.postprocessing.values()]
+        return columns + inside + functions + ["non-maximum suppression"] * bool(self.boxes)
 
     @property
     def sample_count(self) -> int:
@@ -149,7 +214,10 @@ class DeployedModel:
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
         """Class names of each output that has them."""
-        return {self.output_names[name]: names for name, names in self.classes_by_output.items()}
+        return {
+            self.boxes[name].names[2] if name in self.boxes else self.output_names[name]: names
+            for name, names in self.classes_by_output.items()
+        }
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that differ from those of the net alone: transforms before and inside the model."""
@@ -159,10 +227,16 @@ class DeployedModel:
 
         return {
             TRANSFORMS: steps(lambda spec: spec.before),
-            "netspec_included_transforms": steps(lambda spec: spec.inside),
+            INCLUDED: steps(lambda put: (*put.resizing, *put.inside)),
             CLASSES: json_text(self.classes),
             FUNCTIONS: "{}",  # the graph contains them
         }
+
+    def inner(self, metadata: Mapping[str, str]) -> InnerNet:
+        """Return what an import needs to find the net again; `metadata` are those of the net alone."""
+        graph = self.model.compiler.graph(ProgramKind.PREDICT, 1)
+        types = ({name: value.type for name, value in part.items()} for part in (graph.inputs(), graph.outputs))
+        return InnerNet(*types, {key: metadata[key] for key in (CLASSES, FUNCTIONS)})
 
     def graph_for(self, batch: int) -> Graph:
         """Return the graph for a batch size."""
@@ -175,8 +249,7 @@ class DeployedModel:
 
         graph = graph.rewrite(with_transforms)
         outputs = {self.output_names[name]: self._finished(name, value) for name, value in graph.outputs.items()}
-        named = {name: value for name, value in graph.named.items() if name not in self.inputs}
-        return Graph(outputs, named=named)
+        return Graph(outputs, named={**graph.named, **graph.outputs})
 
     def _finished(self, name: str, value: Value) -> Value:
         step = self.postprocessing.get(name)
@@ -216,8 +289,10 @@ class DeployedModel:
         }
 
 
-def deployed_model(model: Model, spec: NetSpec | TrainSpec, batch: int | None = None) -> DeployedModel:
-    """Return a model with the preprocessing and postprocessing of its training.
+def deployed_model(
+    model: Model, spec: NetSpec | TrainSpec, batch: int | None = None, opset: int | None = None
+) -> DeployedModel:
+    """Return a model with the preprocessing and postprocessing of its training, for an opset (None: the newest).
 
     The data of the training must be there: it has the type of samples before all transforms, and samples to compare
     the results on; with a fixed `batch`, a whole one. Raises `InputError` if there is no training or no data.
@@ -226,33 +301,34 @@ def deployed_model(model: Model, spec: NetSpec | TrainSpec, batch: int | None = 
         raise InputError(
             "a net without its training has no preprocessing", expected="a run directory, or a training file"
         )
+    split = spec.data.deployed
     fields = input_fields(model.compiler, [ProgramKind.PREDICT])
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     declared = model.compiler.spec.inputs
-    with open_loader(
-        spec.data.deployed,
-        seed=spec.train.seed,
-        inputs=fields,
-        declared_inputs=declared,
-        learned=learned,
-    ) as loader:
-        inputs = {name: _deployed_input(loader, name, spec.data.deployed) for name in fields}
+    with open_loader(split, seed=spec.train.seed, inputs=fields, declared_inputs=declared, learned=learned) as loader:
+        inputs = {name: _deployed_input(loader, name, split, opset) for name in fields}
+        columns = _raw_columns(loader, inputs, split)
         indices = _spread(loader, batch)
-        samples = _samples_of(loader, inputs, indices)
-        raw = _raw_columns(loader, inputs, spec.data.deployed)
-        cells = {} if raw is None or not len(indices) else _cells_of(loader, spec, indices)
-        encoded = _encoded_by_source(loader, spec) if raw is None else raw.remarks
+        samples, raw = _samples_of(loader, inputs, indices, split, batch)
+        if columns is not None and len(indices):
+            raw = _raw_rows(columns, loader, spec, indices, samples, batch)
+        texts = text_inputs(loader, inputs, split)
+        encoded = _encoded_by_source(loader, spec, columns, texts)
     decoders = decoders_of(spec, model.preprocessing)
     steps = {name: decoder.postprocessing for name, decoder in decoders.items() if decoder.postprocessing is not None}
     classes = {name: decoder.classes for name, decoder in decoders.items() if decoder.classes}
     left_out = (*encoded, *_not_inside(inputs, decoders))
-    raw_samples = raw.arrays(cells) if raw is not None and cells else {}
-    return DeployedModel(model, inputs, steps, classes, samples, decoders, left_out, raw, raw_samples)
+    remarks = () if columns is None else tuple(columns.remarks)
+    return DeployedModel(model, inputs, steps, classes, samples, decoders, left_out, remarks, columns, texts, raw)
 
 
-def _deployed_input(loader: Loader, name: str, split: object) -> DeployedInput:
+def _deployed_input(loader: Loader, name: str, split: object, opset: int | None) -> DeployedInput:
     transforms: list[Transform] = []
     source = kind = loader.source_fields[name]
+    if isinstance(split, ImageFileSource) and split.size is not None and len(source.shape) == 3:
+        height, width = split.size
+        transforms.append(Resizing(height=height, width=width, interpolation=split.interpolation))
+        source = FieldType((source.shape[0], None, None), source.dtype)
     for bound, transform in loader.transforms:
         if bound != name or transform.mixes:
             continue
@@ -260,8 +336,7 @@ def _deployed_input(loader: Loader, name: str, split: object) -> DeployedInput:
         if fixed is not None:
             transforms.append(fixed)
             kind = fixed.infer(kind)
-    resized = split.interpolation if isinstance(split, ImageFileSource) and split.size is not None else ""
-    return DeployedInput.of(source, transforms, resized)
+    return DeployedInput.of(source, transforms, opset)
 
 
 def _spread(loader: Loader, batch: int | None) -> Array:
@@ -272,41 +347,72 @@ def _spread(loader: Loader, batch: int | None) -> Array:
     return np.linspace(0, loader.samples - 1, count).astype(np.int64)
 
 
-def _samples_of(loader: Loader, inputs: Mapping[str, DeployedInput], indices: Array) -> dict[str, Array]:
-    """Return samples as the graph takes them."""
+def _samples_of(
+    loader: Loader, inputs: Mapping[str, DeployedInput], indices: Array, split: object, batch: int | None
+) -> tuple[dict[str, Array], list[dict[str, Array]]]:
+    """Return samples as the graph takes them, and one by one as an exported model takes images of any size.
+
+    With a fixed batch, samples with such images are copies of one.
+    """
     if not len(indices):
-        return {}
+        return {}, []
+    resized = [name for name, put in inputs.items() if put.resizing]
+    if resized and batch is not None:
+        indices = np.repeat(indices[:1], batch)
     read = loader.source_samples(indices)
-    return {name: np.asarray(_applied(spec.before, read[name])) for name, spec in inputs.items()}
+    if resized and isinstance(split, ImageFileSource) and split.size is not None:
+        decoder = ImageDecoder(split.channels, None, split.interpolation)
+        files = [str(loader.identify(index)[1]) for index in indices.tolist()]
+        read |= {name: [decoder.read(Path(file), file).transpose(2, 0, 1) for file in files] for name in resized}
+    raw = {name: _applied(put.before, read[name]) for name, put in inputs.items()}
+    samples = {name: np.asarray(_applied(put.resizing, raw[name])) for name, put in inputs.items()}
+    size = batch or 1
+    parts = [
+        {name: np.stack([raw[name][row] for row in range(start, start + size)]) for name in inputs}
+        for start in range(0, len(indices) if resized else 0, size)
+    ]
+    return samples, parts
 
 
 def _raw_columns(loader: Loader, inputs: Mapping[str, DeployedInput], split: object) -> RawColumns | None:
-    """Return the columns that all inputs consist of; None if one of them has no form in operators."""
+    """Return the columns of the inputs that have a form in operators; None if no input has."""
     if not isinstance(split, TableSource):
         return None
     encodings = loader.column_encodings
-    columns = {
-        name: [encoding for encoding in encodings.get(name, ()) if encoding is not None]
-        for name, spec in inputs.items()
-        if not spec.before
-    }
-    complete = len(columns) == len(inputs) and all(
-        listed and len(listed) == len(encodings[name]) for name, listed in columns.items()
-    )
-    names = [encoding.column for listed in columns.values() for encoding in listed]
-    if not complete or len(set(names)) < len(names) or "" in names:
+    columns: dict[str, list[ColumnEncoding]] = {}
+    for name, put in inputs.items():
+        known = [encoding for encoding in encodings.get(name, ()) if encoding is not None]
+        if known and len(known) == len(encodings[name]) and not put.before:
+            columns[name] = known
+    names = [encoding.column for known in columns.values() for encoding in known]
+    if not names or len(set(names)) < len(names) or "" in names:
         return None
     missing = frozenset(map(str.lower, split.missing_values))
-    return RawColumns(columns, {name for name, spec in inputs.items() if spec.type.shape}, missing)
+    length = None if split.windows is None else split.windows.length
+    axes = 0 if length is None else 1
+    vectors = {name for name, put in inputs.items() if len(put.type.shape) > axes}
+    return RawColumns(columns, vectors, missing, length)
 
 
-def _cells_of(loader: Loader, spec: TrainSpec, indices: Array) -> dict[str, list[str]]:
-    """Return the cells of the rows of samples, by column."""
+def _raw_rows(
+    columns: RawColumns, loader: Loader, spec: TrainSpec, indices: Array, samples: Mapping[str, Array],
+    batch: int | None,
+) -> list[dict[str, Array]]:  # fmt: skip
+    """Return samples as an exported model takes them: columns of the table, and inputs that are not columns."""
     split = spec.data.deployed
     assert isinstance(split, TableSource)
     rows = rows_of(spec, [resolve_path(split, "path")])
     assert rows is not None
-    return rows.matching({"row": [loader.identify(index)[1] for index in indices.tolist()]})
+    last = [int(loader.identify(index)[1]) for index in indices.tolist()]
+    length = columns.length or 1
+    needed = sorted({row - back for row in last for back in range(length)})
+    arrays = columns.arrays(rows.matching({"row": list(needed)}))
+    at = np.searchsorted(needed, last)[:, None] - np.arange(length)[::-1]
+    shape = (len(last), *columns.shape)
+    raw = {name: array[at].reshape(shape) for name, array in arrays.items()}
+    raw |= {name: array for name, array in samples.items() if name not in columns.columns}
+    size = batch or len(last)
+    return [{name: array[start : start + size] for name, array in raw.items()} for start in range(0, len(last), size)]
 
 
 def _applied(transforms: tuple[Transform, ...], samples: Samples) -> Samples:
@@ -316,20 +422,25 @@ def _applied(transforms: tuple[Transform, ...], samples: Samples) -> Samples:
     return samples
 
 
-def _encoded_by_source(loader: Loader, spec: TrainSpec) -> list[str]:
-    """Return a line if the source itself prepares samples with values that it learned, such as columns of a table."""
+def _encoded_by_source(
+    loader: Loader, spec: TrainSpec, columns: RawColumns | None, texts: Sequence[TextInput]
+) -> list[str]:
+    """Return lines if the source itself prepares samples with values that it learned: tokens, columns of a table."""
     split = spec.data.deployed
-    names = [name for name in loader.learned.source if name == TOKENIZER or name in loader.column_ranges]
-    if not names:
-        return []
-    listed = ", ".join(map(str, names[:10])) + ", …" * (len(names) > 10)
-    return [f"`source: {getattr(split, SOURCES.tag)}` prepares its values: {listed}"]
+    lines = [f"`{text.name}`: tokens of texts, by Unicode rules that ONNX has no operators for" for text in texts]
+    inside = {text.column or TOKENIZER for text in texts} | (set() if columns is None else columns.encodings.keys())
+    prepared = {TOKENIZER, *loader.column_ranges} - inside
+    names = [name for name in loader.learned.source if name in prepared]
+    if names:
+        shown = ", ".join(map(str, names[:10])) + ", …" * (len(names) > 10)
+        lines.append(f"`source: {getattr(split, SOURCES.tag)}` prepares its values: {shown}")
+    return lines
 
 
 def _not_inside(inputs: Mapping[str, DeployedInput], decoders: Mapping[str, Decoder]) -> list[str]:
     lines = [
         f"`{name}`: {type(transform).__name__}, which ONNX cannot compute exactly"
-        for name, spec in inputs.items()
-        for transform in spec.before
+        for name, put in inputs.items()
+        for transform in put.before
     ]
     return lines + [f"`{name}`: {decoder.not_in_graph}" for name, decoder in decoders.items() if decoder.not_in_graph]

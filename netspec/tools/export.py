@@ -81,8 +81,8 @@ class ExportResult:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Return the steps that a model with preprocessing does not contain, each as a line."""
-        return () if self.deployed is None else self.deployed.left_out
+        """Return the steps and checks that a model with preprocessing does not contain, each as a line."""
+        return () if self.deployed is None else (*self.deployed.left_out, *self.deployed.remarks)
 
 
 def export(
@@ -111,8 +111,8 @@ def export(
 
     `with_preprocessing` adds the transforms of the data and the function that `predict` applies to the outputs to an
     ONNX model: it takes pixels as the files have them, and gives probabilities. It is compared with `predict` on
-    samples of the test data. `left_out` of the result lists what it does not contain. By default, the model of a
-    training contains it if a folder is written.
+    samples of the test data. `left_out` of the result lists what it does not contain. By default, the ONNX model of a
+    training contains it if all of it has a form in ONNX, and in a folder always.
 
     Raises `InputError` if the format cannot express the net, `RunError` if the results differ. Nothing is written then.
 
@@ -131,20 +131,23 @@ def export(
             raise InputError("the training form is written as a file", expected="an output file that ends in .onnx")
     format_to_write(target)  # before anything is compiled
     spec = load_spec(spec_file, overrides)
-    if with_preprocessing is None:
-        with_preprocessing = folder is not None and isinstance(spec, TrainSpec) and inputs is None
     if with_preprocessing:
         _check_with_preprocessing(target, form, inputs)
     precision = precision_of(spec).compute_dtype  # a file stores the type of the computation
     model = load(net_of(spec), weights_file, device="cpu", precision=str(precision))
     samples = read_npz(Path(inputs)) if isinstance(inputs, (str, Path)) else inputs
-    deployed = deployed_model(model, spec, batch_size) if with_preprocessing else None
+    notes: list[str] = []
+    deployed = deployed_model(model, spec, batch_size, opset) if with_preprocessing else None
+    is_plain_onnx = format_to_write(target).name == ONNX and form != TRAINING and inputs is None
+    if with_preprocessing is None and is_plain_onnx and isinstance(spec, TrainSpec):
+        deployed, notes = _deployed_by_default(model, spec, batch_size, opset, in_folder=folder is not None)
     preparation = model.preprocessing.or_declared_in(spec)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     result = write_model(
         model, spec, target, preparation, checkpoint=checkpoint_in(weights_file), batch=batch_size, opset=opset,
         form=TRAINING if form == TRAINING else None, inputs=samples, tolerance=tolerance, deployed=deployed,
+        notes=notes,
     )  # fmt: skip
     if folder is None:
         return result
@@ -155,6 +158,27 @@ def export(
         Path(weights_file).parent,
     )  # fmt: skip
     return replace(result, files=(*result.files, *described))
+
+
+def _deployed_by_default(
+    model: Model, spec: TrainSpec, batch: int | None, opset: int | None, *, in_folder: bool
+) -> tuple[DeployedModel | None, list[str]]:
+    """Return the model with preprocessing if all of it has a form in ONNX, else None; with notes on the reason.
+
+    A folder has a script for the rest, so that the model contains as much as possible.
+    """
+    try:
+        deployed = deployed_model(model, spec, batch, opset)
+    except InputError as error:
+        return None, [
+            f"the model does not contain the preprocessing, which needs the data: {error.problems[0].message}"
+        ]
+    if in_folder or not deployed.left_out:
+        return deployed, []
+    return None, [
+        f"the model does not contain the preprocessing: {'; '.join(deployed.left_out)}",
+        "`--with-preprocessing` puts the other steps into the model",
+    ]
 
 
 def _check_with_preprocessing(target: Path, form: str, inputs: object) -> None:
@@ -405,7 +429,7 @@ def export_deployed(
 
     Raises `InputError` if the net has no ONNX form, `RunError` if the results differ.
     """
-    model = deployed.model
+    model, usual = deployed.model, TOLERANCE if tolerance is None else tolerance
     return export_verified(
         deployed.graph_for,
         dict(model.parameters),
@@ -413,14 +437,16 @@ def export_deployed(
         deployed.predict,
         domains=deployed.domains,
         user_inputs=deployed.samples or None,
-        tolerance=TOLERANCE if tolerance is None else tolerance,
+        tolerance=usual,
         batch=batch,
         opset=opset,
         name=model.spec.name,
         doc=model.spec.description,
         metadata=_metadata(model, spec, preparation) | deployed.metadata(),
-        prologue=deployed.raw.prologue() if deployed.raw is not None else None,
-        prologue_inputs=deployed.raw_samples,
+        wrapper=deployed.wrapper,
+        inner=deployed.inner(_metadata(model, spec, preparation)),
+        raw_samples=deployed.raw_results(),
+        raw_tolerance=max(usual, deployed.raw_tolerance or 0.0),
     )
 
 

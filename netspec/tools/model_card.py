@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from netspec import __version__
 from netspec.compile import ProgramKind
-from netspec.data.tabular.encodings import ColumnEncoding, NumberEncoding
+from netspec.data.tabular.encodings import ColumnEncoding, DateEncoding, NumberEncoding
+from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, and_more, counted
 from netspec.exchange.files import write_atomically
 from netspec.schema.specs.data import SOURCES
@@ -19,13 +20,13 @@ from netspec.tools.model_script import (
     SCRIPT,
     WRITTEN_BY,
     Inputs,
+    ScriptData,
     ScriptOutput,
     ScriptTable,
-    arguments,
     image_preparation,
-    reads_images,
     script_text,
 )
+from netspec.tools.text_vocabulary import VOCABULARY, vocabulary_files
 from netspec.training.decoding import Decoder
 from netspec.training.events import SPLITS, done_event
 
@@ -45,9 +46,15 @@ MEANINGS = {
     "either": "probability of the second class",
     "classes": "independent probability of each class",
     "mask": "{values} of each class for each pixel",
-    "value": "predicted value",
+    "value": "predicted value, in the unit of the data",
     "array": "{values}",
 }
+BOX_MEANINGS = [
+    ("float32", "left, top, right and bottom edge in fractions of the image that the net sees"),
+    ("float32", "probability of the class of each box, in descending order"),
+    ("int64", "class of each box; -1 if there are no more boxes"),
+]
+"""Element types and meanings of the outputs of a detector."""
 
 
 def is_folder(path: Path) -> bool:
@@ -76,49 +83,61 @@ def write_card(
     left_out: Sequence[str],
     run: Path | None,
 ) -> tuple[Path, ...]:
-    """Write the card and the script of the model in a folder, and return their paths.
+    """Write the card, the script and the vocabularies of the model in a folder, and return their paths.
 
     `left_out` are the parts of the preprocessing that the model does not contain, a line each; `run` is the run
     directory that the weights come from, whose results the card states.
     """
     graph = model.compiler.graph(ProgramKind.PREDICT, 1)
     names = deployed.output_names if deployed is not None else {name: name for name in graph.outputs}
+    boxes = {} if deployed is None else deployed.boxes
     outputs = [
-        ScriptOutput.of(names[name], decoders[name], value.shape[1:], postprocessed=deployed is not None)
+        ScriptOutput(names[name], "boxes", "probability", bool(decoders[name].classes), boxes[name])
+        if name in boxes
+        else ScriptOutput.of(names[name], decoders[name], value.shape[1:], postprocessed=deployed is not None)
         for name, value in graph.outputs.items()
     ]
     inputs: Inputs = {name: None if deployed is None else deployed.inputs.get(name) for name in report.inputs}
     types = {name: str(value.dtype) for name, value in graph.inputs().items()}
-    types |= {name: kind.type.dtype for name, kind in inputs.items() if kind is not None}
-    table = None if deployed is None else _table_of(deployed, spec)
-    types |= deployed.raw.prologue().inputs if deployed is not None and deployed.raw is not None else {}
-    classes = {names[name]: decoder.classes for name, decoder in decoders.items() if decoder.classes}
+    types |= {name: kind.raw.dtype for name, kind in inputs.items() if kind is not None}
+    wrapper = None if deployed is None else deployed.wrapper
+    types |= {} if wrapper is None else {name: raw.dtype for name, raw in wrapper.inputs.items()}
+    texts = () if deployed is None else deployed.texts
+    lines_of_files = isinstance(spec, TrainSpec) and getattr(spec.data.deployed, "documents", "") == "lines"
+    data = ScriptData(inputs, _table_of(deployed, spec), texts, lines_of_files)
+    classes = {output.named: decoders[name].classes for name, output in zip(graph.outputs, outputs, strict=True)}
+    classes = {name: known for name, known in classes.items() if known}
     lines = [
         *_introduction(spec, outputs, classes),
-        *_inputs_and_outputs(report, types, inputs, outputs, classes, table),
-        *_preprocessing(deployed, inputs, left_out),
-        *_how_to_run(report, inputs, table),
+        *_inputs_and_outputs(report, types, data, outputs, classes),
+        *_preprocessing(deployed, data, left_out),
+        *_how_to_run(report, data),
         *_training(spec, run),
     ]
     mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
-    texts = {
+    written = {
         CARD: "\n".join([mark, *lines]).rstrip() + "\n",
-        SCRIPT: script_text(report.path.name, inputs, outputs, table),
+        SCRIPT: script_text(report.path.name, data, outputs),
+        **vocabulary_files(texts),
     }
-    for name, text in texts.items():
+    for name, text in written.items():
         write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
-    return folder / CARD, folder / SCRIPT
+    return tuple(folder / name for name in written)
 
 
-def _table_of(deployed: DeployedModel, spec: NetSpec | TrainSpec) -> ScriptTable | None:
+def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> ScriptTable | None:
     """Return the table whose columns a model takes; None if it takes something else."""
-    if deployed.raw is None or not isinstance(spec, TrainSpec):
+    if deployed is None or not isinstance(spec, TrainSpec) or not isinstance(spec.data.deployed, TableSource):
         return None
-    split = spec.data.deployed
+    columns, split = deployed.columns, spec.data.deployed
+    read = {*(() if columns is None else columns.columns), *(text.name for text in deployed.texts)}
     header = getattr(split, "header", None)
+    if header is False or read != deployed.inputs.keys():
+        return None
     return ScriptTable(
-        deployed.raw, getattr(split, "delimiter", ","), header if isinstance(header, (list, tuple)) else None
-    )
+        columns, getattr(split, "delimiter", ","), header if isinstance(header, (list, tuple)) else None,
+        getattr(split, "encoding", "utf-8"), None if split.windows is None else split.windows.group,
+    )  # fmt: skip
 
 
 def _introduction(
@@ -127,16 +146,17 @@ def _introduction(
     name = (spec.name or spec.net.name) if isinstance(spec, TrainSpec) else spec.name
     yield from (f"# {name or 'Model'}", "")
     for output in outputs:
-        number = len(classes.get(output.name, ()))
+        number = len(classes.get(output.named, ()))
         task = {
             "class": f"chooses one of {number} classes" if number else "chooses one class",
             "either": "decides between two classes",
             "classes": f"finds which of {number} classes apply" if number else "finds which classes apply",
+            "boxes": f"finds objects of {number} classes" if number else "finds objects",
             "mask": f"finds the class of each pixel, one of {number}" if number else "finds the class of each pixel",
             "value": "predicts a value",
             "array": "computes an array",
         }[output.answer]
-        yield f"The output `{output.name}` {task}."
+        yield f"The output `{output.names[0]}` {task}."
     yield ""
     descriptions = [spec.description, spec.net.description if isinstance(spec, TrainSpec) else ""]
     for text in filter(None, dict.fromkeys(descriptions)):
@@ -146,17 +166,16 @@ def _introduction(
 def _inputs_and_outputs(
     report: ExportReport,
     types: Mapping[str, str],
-    inputs: Inputs,
+    data: ScriptData,
     outputs: Sequence[ScriptOutput],
     classes: Mapping[str, Sequence[str]],
-    table: ScriptTable | None,
 ) -> Iterator[str]:
     def row(name: str, dims: Sequence[object], dtype: str, meaning: str) -> str:
         shape = ", ".join("?" if dim is None else str(dim) for dim in dims)
         return f"| `{name}` | [{shape}] | {dtype} | {meaning} |"
 
-    images = table is None and reads_images(inputs)
-    encodings = {} if table is None else table.columns.encodings
+    encodings = {} if data.table is None else data.table.encodings
+    texts = {text.name for text in data.texts}
     head = ("| name | shape | type | meaning |", "| --- | --- | --- | --- |")
     yield from ("## Inputs", "", *head)
     for name, dims in report.inputs.items():
@@ -164,12 +183,18 @@ def _inputs_and_outputs(
         if name in encodings:
             yield row(name, dims, types[name], _column_meaning(encodings[name]))
             continue
-        meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column" if images else "one row per sample"
+        meaning = f"tokens of a text, by `{VOCABULARY}`" if name in texts else "one row per sample"
+        if data.images:
+            meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column"
         yield row(name, dims, types[name], meaning)
     yield from ("", "## Outputs", "", *head)
     for output in outputs:
-        meaning = MEANINGS[output.answer].format(values=output.values)
-        yield row(output.name, report.outputs[output.name], "float32", meaning)
+        if output.boxes is not None:
+            meanings = BOX_MEANINGS
+        else:
+            meanings = [("float32", MEANINGS[output.answer].format(values=output.values))]
+        for name, (dtype, meaning) in zip(output.names, meanings, strict=True):
+            yield row(name, report.outputs[name], dtype, meaning)
     for name, names in classes.items():
         more = and_more(len(names) - MOST_CLASSES)
         listed = ", ".join(f"{label} ({index})" for index, label in enumerate(names[:MOST_CLASSES]))
@@ -180,6 +205,8 @@ def _inputs_and_outputs(
 
 
 def _column_meaning(encoding: ColumnEncoding) -> str:
+    if isinstance(encoding, DateEncoding):
+        return "time in seconds since 1970-01-01 00:00 UTC"
     if isinstance(encoding, NumberEncoding):
         return "number" if encoding.fill is None else "number; NaN if it is missing"
     names = [name for name, index in encoding.indices.items() if index > encoding.default or encoding.default < 0]
@@ -187,29 +214,30 @@ def _column_meaning(encoding: ColumnEncoding) -> str:
     return f"name: {listed}".replace("|", "\\|")
 
 
-def _preprocessing(deployed: DeployedModel | None, inputs: Inputs, left_out: Sequence[str]) -> Iterator[str]:
+def _preprocessing(deployed: DeployedModel | None, data: ScriptData, left_out: Sequence[str]) -> Iterator[str]:
     yield from ("## Preprocessing", "")
     if deployed is not None:
         yield from (f"In the model: {', '.join(deployed.steps) or 'nothing'}.", "")
     if left_out:
         yield from ("Not in the model; the program that runs it must do this:", "")
         yield from (f"- {line}" for line in left_out)
-    elif not reads_images(inputs):
+        if data.texts:
+            yield from ("", f"`{SCRIPT}` computes the tokens of texts, by `{VOCABULARY}`.")
+    elif not data.images:
         yield "Nothing else is needed: the model takes raw samples."
-    if reads_images(inputs):
-        images = [image_preparation(image) for image in inputs.values() if image is not None]
+    if data.images:
+        images = [image_preparation(image) for image in data.inputs.values() if image is not None]
         yield from (f"{line} `{SCRIPT}` does this." for line in images)
     yield ""
 
 
-def _how_to_run(report: ExportReport, inputs: Inputs, table: ScriptTable | None) -> Iterator[str]:
-    libraries = "numpy onnxruntime" + " pillow" * (table is None and reads_images(inputs))
+def _how_to_run(report: ExportReport, data: ScriptData) -> Iterator[str]:
     yield from (
         "## Run",
         "",
         "```",
-        f"pip install {libraries}",
-        f"python {SCRIPT} {arguments(inputs, table)}",
+        f"pip install {' '.join(data.libraries)}",
+        f"python {SCRIPT} {data.argument}",
         "```",
         "",
     )
@@ -230,13 +258,18 @@ def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
         results |= result.get("others", {})
     if results:
         names = list(dict.fromkeys(name for result in results.values() for name in result.get("metrics", {})))
+        units = {name for result in results.values() for name in result.get("in_units", {})}
         yield from ("## Results", "", f"| data | samples | loss |{''.join(f' {name} |' for name in names)}")
         yield "| --- | --- | --- |" + " --- |" * len(names)
         for split, result in results.items():
-            values = [_number(result.get("metrics", {}).get(name)) for name in names]
+            known = {**result.get("metrics", {}), **result.get("in_units", {})}
+            values = [_number(known.get(name)) for name in names]
             cells = [f"{result.get('samples', 0):,}", _number(result.get("loss")), *values]
             yield f"| {SPLITS.get(split, split)} | {' | '.join(cells)} |"
         yield ""
+        if units:
+            listed = ", ".join(name for name in names if name in units)
+            yield from (f"In the unit of the data: {listed}. The loss is computed on normalized values.", "")
     yield f"The weights were saved after {counted(int(done.get('weights_step') or done['steps']), 'step')}."
     yield ""
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from netspec.data.tabular.encodings import NumberEncoding
+from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.transforms.resizing import Resizing
+from netspec.tools.box_operators import SelectedBoxes
+from netspec.tools.text_vocabulary import VOCABULARY, TextInput
 from netspec.training.decoding import Decoder
 
 if TYPE_CHECKING:
@@ -23,10 +25,12 @@ SCRIPT = "run.py"
 WRITTEN_BY = "written by netspec export"
 """Mark of files that a later export may replace."""
 _MODES = {1: "L", 3: "RGB"}
+_INDENT = "    "
 USED = frozenset([
-    "csv", "json", "sys", "np", "session", "metadata", "name", "image", "file", "rows", "columns", "missing", "cells",
-    "numbers", "arrays", "row", "best", "second", "chosen",
-    "mask", "shares", "largest", "size",
+    "csv", "json", "re", "sys", "unicodedata", "np", "session", "metadata", "name", "image", "file", "rows", "columns",
+    "missing", "cells", "numbers", "arrays", "row", "best", "second", "chosen", "mask", "shares", "largest", "size",
+    "vocabulary", "text", "texts", "starts", "date", "datetime", "main", "arguments", "absent", "edges", "error",
+    "folder",
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
 
@@ -38,10 +42,18 @@ Inputs: TypeAlias = "Mapping[str, DeployedInput | None]"
 class ScriptTable:
     """A table whose columns are the inputs of an exported model."""
 
-    columns: RawColumns
+    columns: RawColumns | None
     delimiter: str
     header: Sequence[str] | None
     """Names of the columns if the file has no header."""
+    encoding: str = "utf-8"
+    group: str | None = None
+    """Column that names the series of a row, for samples of several rows."""
+
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """The encodings of the columns that are inputs."""
+        return {} if self.columns is None else self.columns.encodings
 
 
 @dataclass(frozen=True)
@@ -49,13 +61,30 @@ class ScriptOutput:
     """Meaning of the values of an exported model's output."""
 
     name: str
-    answer: Literal["class", "either", "classes", "mask", "value", "array"]
+    answer: Literal["class", "either", "classes", "mask", "boxes", "value", "array"]
     """Kind of answer: one of several classes; one of two, by a single value (`either`); all classes that apply; the
-    class of each pixel; numbers; or anything else (`array`)."""
+    class of each pixel; boxes; numbers; or anything else (`array`)."""
     values: str
     """Kind of the values: `probability`, `score`, or `prediction`."""
     has_names: bool = False
     """Whether the metadata of the model contains the class names."""
+    boxes: SelectedBoxes | None = None
+    """The outputs that replace this one, for boxes."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the outputs of the model."""
+        return (self.name,) if self.boxes is None else self.boxes.names
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the values of the outputs in the script."""
+        return [_identifier(name) for name in self.names]
+
+    @property
+    def named(self) -> str:
+        """Name of the output that the class names in the metadata belong to."""
+        return self.names[-1]
 
     @property
     def variable(self) -> str:
@@ -87,57 +116,123 @@ class ScriptOutput:
         return cls(name, "array", "value", has_names)
 
 
-def script_text(model: str, inputs: Inputs, outputs: list[ScriptOutput], table: ScriptTable | None = None) -> str:
+@dataclass(frozen=True)
+class ScriptData:
+    """What a script reads and passes to the model: images, the rows of a table, texts, or arrays."""
+
+    inputs: Inputs
+    table: ScriptTable | None = None
+    texts: Sequence[TextInput] = ()
+    """The inputs that take the tokens of texts: of columns of the table, or of files."""
+    lines: bool = False
+    """Whether each line of a file is a text."""
+
+    @property
+    def images(self) -> bool:
+        """Whether the script reads images."""
+        return self.table is None and not self.texts and reads_images(self.inputs)
+
+    @property
+    def argument(self) -> str:
+        """The arguments of the script."""
+        if self.table is not None:
+            return "TABLE.csv"
+        if self.texts:
+            return "TEXT.txt..."
+        return "IMAGE..." if self.images else "ARRAYS.npz"
+
+    @property
+    def libraries(self) -> list[str]:
+        """The packages that the script imports."""
+        subwords = any(text.tokenizer_file for text in self.texts)
+        return ["numpy", "onnxruntime", *["pillow"] * self.images, *["tokenizers"] * subwords]
+
+
+def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> str:
     """Return the script for a model file of this name.
 
-    Rows are read from a table, and images if the only input takes their pixels; anything else is read as arrays from
-    an .npz file.
+    Rows are read from a table, texts from text files, and images if the only input takes their pixels; anything else
+    is read as arrays from an .npz file.
     """
-    images = table is None and reads_images(inputs)
     named = [output for output in outputs if output.has_names]
-    lines = [f'"""Run {model}: python {SCRIPT} {arguments(inputs, table)} ({WRITTEN_BY})."""', ""]
+    encodings = {} if data.table is None else data.table.encodings
+    has_dates = any(isinstance(encoding, DateEncoding) for encoding in encodings.values())
+    lists = [text for text in data.texts if not text.tokenizer_file]
+    subwords = [text for text in data.texts if text.tokenizer_file]
+    lines = [f'"""Run {model}: python {SCRIPT} {data.argument} ({WRITTEN_BY})."""', ""]
     lines += (
-        ["import csv"] * (table is not None)
-        + ["import json"] * bool(named)
-        + ["import sys", "from pathlib import Path", "", "import numpy as np"]
-    )
-    lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * images, ""]
-    lines.append(f'session = onnxruntime.InferenceSession(str(Path(__file__).with_name("{model}")))')
+        ["import csv"] * (data.table is not None) + ["import json"] * bool(named or lists) + ["import re"] * bool(lists)
+        + ["import sys"] + ["import unicodedata"] * any(text.tokenizer.get("normalize") for text in data.texts)
+        + ["from datetime import datetime, timezone"] * has_dates
+        + ["from pathlib import Path", "", "import numpy as np"]
+    )  # fmt: skip
+    lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * data.images]
+    lines += [*["from tokenizers import Tokenizer"] * bool(subwords), "", "folder = Path(__file__).parent"]
+    if lists:
+        lines.append(f'vocabulary = json.loads((folder / "{VOCABULARY}").read_text(encoding="utf-8"))')
+    for text in subwords:
+        lines.append(f'{text.function}_tokenizer = Tokenizer.from_file(str(folder / "{text.tokenizer_file}"))')
+        lines += [f"{text.function}_tokenizer.no_{step}()" for step in ("padding", "truncation")]
+    for text in data.texts:
+        lines += ["", "", *text.lines()]
+    if has_dates:
+        lines += ["", "", *_of_dates(encodings)]
+    lines += ["", "", "def main(arguments):", f"    if {_wrong_count(data)}:"]
+    lines.append(f'        raise ValueError("usage: python {SCRIPT} {data.argument}")')
+    body = [f'session = onnxruntime.InferenceSession(str(folder / "{model}"))']
     if named:
-        lines.append("metadata = session.get_modelmeta().custom_metadata_map")
-    lines += [f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.name}"]' for output in named]
-    if table is not None:
-        lines += _of_rows(table, outputs)
+        body.append("metadata = session.get_modelmeta().custom_metadata_map")
+    body += [f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.named}"]' for output in named]
+    if data.table is not None:
+        body += _of_rows(data, data.table, outputs)
+    elif data.texts:
+        body += _of_texts(data, outputs)
     else:
-        lines += _of_images(inputs, outputs) if images else _of_arrays(inputs, outputs)
+        body += _of_images(data.inputs, outputs) if data.images else _of_arrays(data.inputs, outputs)
     several = len(outputs) > 1
+    whole = data.images and _shows_whole_images(data.inputs)
+    row = "0" if data.images else "row"
+    label = "{name}" if data.images else "{labels[row]}" if data.texts and data.table is None else "{row + 1}"
+    if data.table is not None and data.table.columns is not None and data.table.columns.length is not None:
+        label = f"{{starts[row] + {data.table.columns.length}}}"
     for output in outputs:
-        lines += [f"    {line}" for line in _printed(output, "0" if images else "row", several=several)]
+        shown = label + (f" {output.name}" if several else "")
+        body += [_INDENT + line for line in _printed(output, row, shown, several=several, whole=whole)]
+    lines += [_INDENT + line for line in body]
+    lines += ["", "", "try:", "    main(sys.argv[1:])", "except Exception as error:  # one line, no traceback"]
+    lines += ['    print(f"error: {error}", file=sys.stderr)', "    sys.exit(2)"]
     return "\n".join(lines) + "\n"
 
 
-def arguments(inputs: Inputs, table: ScriptTable | None = None) -> str:
-    """Return the arguments of the script for these inputs."""
-    if table is not None:
-        return "TABLE.csv"
-    return "IMAGE..." if reads_images(inputs) else "ARRAYS.npz"
+def _wrong_count(data: ScriptData) -> str:
+    return "not arguments" if data.images or (data.texts and data.table is None) else "len(arguments) != 1"
 
 
 def reads_images(inputs: Inputs) -> bool:
     """Return whether the script for these inputs reads images: the only input takes pixels, at most resized."""
     image, *others = inputs.values()
-    if others or image is None or image.type.dtype != "uint8" or len(image.type.shape) != 3 or image.type.ragged:
+    if others or image is None or image.raw.dtype != "uint8" or len(image.raw.shape) != 3:
         return False
-    return image.type.shape[0] in _MODES and all(map(_is_plain_resizing, image.before))
+    if image.raw.ragged and not image.resizing:
+        return False
+    return image.raw.shape[0] in _MODES and all(map(_is_plain_resizing, image.before))
 
 
 def _is_plain_resizing(step: object) -> bool:
-    return isinstance(step, Resizing) and step.antialias and not (step.crop_to_aspect_ratio or step.pad_to_aspect_ratio)
+    return isinstance(step, Resizing) and step.antialias and step.stretches
+
+
+def _shows_whole_images(inputs: Inputs) -> bool:
+    """Return whether the net sees the whole of each image."""
+    (image,) = inputs.values()
+    assert image is not None
+    steps = (*image.before, *image.resizing, *image.inside)
+    return all(step.positions == "kept" or (isinstance(step, Resizing) and step.stretches) for step in steps)
 
 
 def image_preparation(image: DeployedInput) -> str:
     """Return what must be done to an image before it is an input of the model, as a sentence."""
-    channels, height, width = image.type.shape
+    channels, height, width = image.raw.shape
     assert channels is not None
     resized = _resized(image)
     size = (
@@ -147,26 +242,47 @@ def image_preparation(image: DeployedInput) -> str:
 
 
 def _resized(image: DeployedInput) -> str:
-    """Return the interpolation by which images are resized to the size of the input; empty if they are not."""
-    return next((step.interpolation for step in image.before if isinstance(step, Resizing)), image.resized)
+    """Return the interpolation by which images are resized before the model; empty if they are not."""
+    return next((step.interpolation for step in image.before if isinstance(step, Resizing)), "")
 
 
 def _of_images(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read images one by one, as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
     assert image is not None
-    channels, height, width = image.type.shape
+    channels, height, width = image.raw.shape
     assert channels is not None
     steps = [f'ImageOps.exif_transpose(Image.open(name)).convert("{_MODES[channels]}")']
     if resized := _resized(image):
         steps.append(f"image.resize(({width}, {height}), Image.Resampling.{resized.upper()})")
     pixels = "np.asarray(image)[None, None]" if channels == 1 else "np.asarray(image).transpose(2, 0, 1)[None]"
     return [
-        "for name in sys.argv[1:]:",
+        "for name in arguments:",
         f"    image = {steps[0]}",
-        *["    size = image.size"] * any(output.answer == "mask" for output in outputs),
+        *["    size = image.size"] * any(output.answer in ("mask", "boxes") for output in outputs),
         *(f"    image = {step}" for step in steps[1:]),
         f'    {_run(outputs)}{{"{name}": {pixels}}})',
+    ]
+
+
+def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
+    """Return the lines that read texts and run the model."""
+    (text,) = data.texts
+    lines = ["labels, texts = [], []", "for name in arguments:"]
+    if data.lines:
+        lines += [
+            '    for number, line in enumerate(Path(name).read_bytes().decode("utf-8-sig").split("\\n"), 1):',
+            "        if line.strip():",
+            '            labels.append(f"{name}:{number}" if len(arguments) > 1 else number)',
+            '            texts.append(line.rstrip("\\r"))',
+        ]
+    else:
+        lines += ["    labels.append(name)", '    texts.append(Path(name).read_bytes().decode("utf-8-sig"))']
+    return [
+        *lines,
+        f"tokens = np.array([{text.function}(text) for text in texts], np.int32)",
+        f'{_run(outputs)}{{"{text.name}": tokens}})',
+        f"for row in range(len({outputs[0].variables[0]})):",
     ]
 
 
@@ -174,31 +290,55 @@ def _of_arrays(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read the inputs of all samples as arrays, and run the model."""
     arrays = ", ".join(f'"{name}": arrays["{name}"]' for name in inputs)
     return [
-        "arrays = np.load(sys.argv[1])",
+        "arrays = np.load(arguments[0])",
         f"{_run(outputs)}{{{arrays}}})",
-        f"for row in range(len({outputs[0].variable})):",
+        f"for row in range(len({outputs[0].variables[0]})):",
     ]
 
 
-def _of_rows(table: ScriptTable, outputs: list[ScriptOutput]) -> list[str]:
+def _of_dates(encodings: Mapping[str, ColumnEncoding]) -> Iterator[str]:
+    """Yield the lines of a function that reads dates as the model takes them."""
+    yield "def date(text, form):"
+    yield "    moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)"
+    yield "    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()"
+
+
+def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read the columns of a table, and run the model."""
-    encodings = table.columns.encodings.values()
+    encodings = table.encodings.values()
     numbers = [encoding.column for encoding in encodings if isinstance(encoding, NumberEncoding)]
-    names = [encoding.column for encoding in encodings if not isinstance(encoding, NumberEncoding)]
+    dates = {encoding.column: encoding.format for encoding in encodings if isinstance(encoding, DateEncoding)}
+    names = [encoding.column for encoding in encodings if isinstance(encoding, CategoricalEncoding)]
+    texts = {text.name: text for text in data.texts}
+    needed = [*numbers, *dates, *names, *(text.column for text in texts.values())]
+    needed += [table.group] if table.group is not None else []
     options = [f"delimiter={table.delimiter!r}"] * (table.delimiter != ",")
     options += [f"fieldnames={list(table.header)!r}"] if table.header is not None else []
     reader = ", ".join(["file", *options, "skipinitialspace=True"])
+    encoding = "utf-8-sig" if table.encoding == "utf-8" else table.encoding
     lines = [
-        'with open(sys.argv[1], newline="", encoding="utf-8") as file:',
+        f'with open(arguments[0], newline="", encoding="{encoding}") as file:',
         f"    rows = list(csv.DictReader({reader}))",
+        f"absent = [name for name in {needed!r} if not rows or rows[0].get(name) is None]",
+        "if absent:",
+        '    raise ValueError(f"{arguments[0]} has no rows with a column {absent[0]}")',
         "columns = {}",
     ]
+    if numbers or dates:
+        missing = set() if table.columns is None else table.columns.missing
+        lines.append(f"missing = {sorted({'', *missing})!r}")
     if numbers:
         lines += [
-            f"missing = {sorted({'', *table.columns.missing})!r}",
             f"for name in {numbers!r}:",
             "    cells = [row[name].strip() for row in rows]",
-            '    numbers = [float("nan" if cell.lower() in missing else cell) for cell in cells]',
+            '    numbers = ["nan" if cell.lower() in missing else cell for cell in cells]',
+            "    columns[name] = np.array(numbers).astype(np.float64)",
+        ]
+    if dates:
+        lines += [
+            f"for name, form in {dates!r}.items():",
+            "    cells = [row[name].strip() for row in rows]",
+            '    numbers = [float("nan") if cell.lower() in missing else date(cell, form) for cell in cells]',
             "    columns[name] = np.array(numbers, np.float64)",
         ]
     if names:
@@ -206,19 +346,34 @@ def _of_rows(table: ScriptTable, outputs: list[ScriptOutput]) -> list[str]:
             f"for name in {names!r}:",
             "    columns[name] = np.array([row[name].strip() for row in rows], object)",
         ]
-    return [*lines, f"{_run(outputs)}columns)", f"for row in range(len({outputs[0].variable})):"]
+    for text in texts.values():
+        tokens = f'{text.function}(row["{text.column}"].strip())'
+        lines.append(f'columns["{text.name}"] = np.array([{tokens} for row in rows], np.int32)')
+    if table.columns is not None and table.columns.length is not None:
+        length = table.columns.length
+        lines.append(f"starts = list(range(len(rows) - {length - 1}))")
+        if table.group is not None:
+            group = f'["{table.group}"]'
+            same = f"rows[start]{group} == rows[start + {length - 1}]{group}"
+            lines.append(f"starts = [start for start in starts if {same}]")
+        lines += [
+            "if not starts:",
+            f'    raise ValueError(f"{{arguments[0]}} has fewer than {length} rows in a row")',
+            f"windows = np.array(starts)[:, None] + np.arange({length})",
+            "columns = {name: values[windows] for name, values in columns.items()}",
+        ]
+    return [*lines, f"{_run(outputs)}columns)", f"for row in range(len({outputs[0].variables[0]})):"]
 
 
 def _run(outputs: list[ScriptOutput]) -> str:
     """Return the beginning of a call of the model."""
-    variables = ", ".join(output.variable for output in outputs)
-    names = ", ".join(f'"{output.name}"' for output in outputs)
-    return f"{f'({variables},)' if len(outputs) == 1 else variables} = session.run([{names}], "
+    variables = [variable for output in outputs for variable in output.variables]
+    names = ", ".join(f'"{name}"' for output in outputs for name in output.names)
+    return f"{', '.join(variables)}{',' * (len(variables) == 1)} = session.run([{names}], "
 
 
-def _printed(output: ScriptOutput, row: str, *, several: bool) -> Iterator[str]:
-    """Yield the lines that print the answer of an output for a sample."""
-    label = ("{name}" if row == "0" else "{row + 1}") + (f" {output.name}" if several else "")
+def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole: bool) -> Iterator[str]:
+    """Yield the lines that print the answer of an output for a sample; `whole`: the net sees all of its image."""
     values, names = f"{output.variable}[{row}]", output.classes if output.has_names else ""
     match output.answer:
         case "class":
@@ -242,8 +397,16 @@ def _printed(output: ScriptOutput, row: str, *, several: bool) -> Iterator[str]:
             yield f'print(f"{label}:", ", ".join(f"{{title}} {{share:.1%}}" for share, title in largest if share))'
             if row == "0":  # of an image
                 ending = f"_{output.variable}.png" if several else "_mask.png"
-                yield "mask = Image.fromarray(mask).resize(size, Image.Resampling.NEAREST)"
+                resized = ".resize(size, Image.Resampling.NEAREST)" if whole else ""
+                yield f"mask = Image.fromarray(mask){resized}"
                 yield f'mask.save(Path(name).stem + "{ending}")'
+        case "boxes":
+            boxes, scores, labels = (f"{variable}[{row}]" for variable in output.variables)
+            scaled = " * [*size, *size]" if whole else ""  # else the edges are fractions of the part the net sees
+            yield f"for edges, score, best in zip({boxes}{scaled}, {scores}, {labels}):"
+            yield "    if best >= 0:"
+            corners = "[round(float(edge), 2) for edge in edges]"
+            yield f'        print(f"{label}: {{{f"{names}[best]" if names else "best"}}} {{score:.1%}}", {corners})'
         case "value":
             yield f'print(f"{label}:", *{values}.ravel())'
         case "array":

@@ -61,7 +61,9 @@ class Decoder:
     postprocessing: Postprocessing | None = None
     """Operation by which `decode` computes its values; None if it uses the output unchanged."""
     not_in_graph: str = ""
-    """Step of `decode` that has no form in a graph."""
+    """Step of `decode` that has no form in an exported model."""
+    selection: BoxSelection | None = None
+    """Fields that select boxes from the output of a detector."""
     category_ids: tuple[int, ...] = ()
     """Ids of the classes in the annotations of the data (COCO), if they have any."""
     probabilities: Callable[[Array], Array] | None = None
@@ -163,7 +165,7 @@ def _box_decoder(layer: LayerLink, selection: BoxSelection, links: Links, labels
         return {"boxes": [[_box_answer(row, classes) for row in rows] for rows in selected]}
 
     ids = labels.category_ids() if targets else ()
-    return Decoder(decode, classes, not_in_graph="non-maximum suppression", category_ids=ids)
+    return Decoder(decode, classes, selection=selection, category_ids=ids)
 
 
 def _box_answer(row: Sequence[float], classes: Sequence[str]) -> dict[str, Any]:

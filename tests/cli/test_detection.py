@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from PIL import Image
 
@@ -43,6 +46,7 @@ data:
 solver: {type: Adam, learning_rate: 0.5}
 train: {max_steps: 300, seed: 1}
 """
+LETTERBOX = "{type: Resizing, height: 16, width: 16, pad_to_aspect_ratio: true}"
 COLORS = {"red": (220, 20, 20), "green": (20, 220, 20)}
 COLUMNS = ["file", "class", "score", "x1", "y1", "x2", "y2"]
 HEIGHT, WIDTH = 32, 64
@@ -88,6 +92,39 @@ def boxes_of(number: int) -> list[tuple[str, float, float, float, float]]:
 def found_boxes(rows: list[dict[str, Any]]) -> list[tuple[str, float, float, float, float]]:
     """Class and edges of predicted boxes, in whole pixels."""
     return sorted((row["class"], *(round(float(row[edge])) for edge in ("x1", "y1", "x2", "y2"))) for row in rows)
+
+
+@pytest.mark.parametrize("steps", ["{type: Resizing, height: 16, width: 16}", LETTERBOX], ids=["stretched", "padded"])
+def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: str) -> None:
+    Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))
+    assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
+    result = netspec("export", "run", "--output", "deployed")
+    assert result.status == 0, result.err
+    assert "in the model: Resizing, Rescaling, non-maximum suppression" in result.out
+    assert "image [N, 3, height, width] → boxes [N, 8, 4], scores [N, 8], classes [N, 8]" in result.out
+    net = onnxruntime.InferenceSession("deployed/model.onnx", providers=["CPUExecutionProvider"])
+    names = json.loads(net.get_modelmeta().custom_metadata_map["netspec_classes"])["classes"]
+    paths = sorted(map(str, Path("photos").glob("*.png")))
+    lines = []
+    for path, boxes in zip(paths, predict("run", paths).answers["boxes"], strict=True):
+        pixels = np.asarray(Image.open(path)).transpose(2, 0, 1)[None]
+        edges, scores, classes = (array[0] for array in net.run(["boxes", "scores", "classes"], {"image": pixels}))
+        assert [names[index] for index in classes if index >= 0] == [box["class"] for box in boxes]
+        np.testing.assert_allclose(scores[: len(boxes)], [box["score"] for box in boxes], atol=1e-3)
+        expected = np.array([[box[edge] for edge in ("x1", "y1", "x2", "y2")] for box in boxes]).reshape(-1, 4)
+        size = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT]) if steps != LETTERBOX else np.full(4, WIDTH)
+        shift = [0, 0, 0, 0] if steps != LETTERBOX else [0, (WIDTH - HEIGHT) / 2] * 2
+        np.testing.assert_allclose(edges[: len(boxes)] * size - shift, expected, atol=0.5)
+        lines += [f"{path}: {box['class']} {box['score']:.1%}" for box in boxes]
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", *paths], capture_output=True, text=True, check=False, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" [")[0] for line in done.stdout.splitlines()] == lines
+    assert "finds objects of 2 classes" in Path("deployed/README.md").read_text()
+    imported = netspec("import", "deployed/model.onnx", "--output", "imported")
+    assert imported.status == 0, imported.err
+    assert "name: detections" in Path("imported/net.yaml").read_text()
 
 
 def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:

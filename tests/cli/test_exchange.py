@@ -34,7 +34,7 @@ def batch_axis(path: str):
 def test_the_batch_is_open_or_fixed(netspec, trained):
     result = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.onnx")
     assert (result.status, result.err) == (0, "")
-    assert "features [N, 3] → logits [N, 2]" in result.out
+    assert "features [N, 3] → probabilities [N, 2]" in result.out
     assert batch_axis("model.onnx").dim_param == "N"
     fixed = netspec(
         "export", "net.yaml", *WEIGHTS, "--output", "fixed.onnx", "--batch-size", "6", "--opset", "13", "--json"
@@ -49,7 +49,7 @@ def test_the_batch_is_open_or_fixed(netspec, trained):
 def test_a_training_in_bfloat16_is_exported_in_float32(netspec, trained):
     words = ("train.yaml", "train.precision=bfloat16", *WEIGHTS)
     result = netspec("export", *words, "--output", "model.onnx", "--json").json
-    assert result["max_abs_difference"]["logits"] < 1e-4
+    assert result["max_abs_difference"]["probabilities"] < 1e-4
     assert {tensor.data_type for tensor in onnx.load("model.onnx").graph.initializer} <= {
         onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
     }  # fmt: skip
@@ -108,7 +108,7 @@ def test_the_metadata_have_the_net_and_its_classes(netspec, work):
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
     assert netspec("export", "run", "--output", "model.onnx").status == 0
     metadata = {entry.key: entry.value for entry in onnx.load("model.onnx").metadata_props}
-    assert json.loads(metadata["netspec_classes"]) == {"logits": ["cat", "dog"]}
+    assert json.loads(metadata["netspec_classes"]) == {"probabilities": ["cat", "dog"]}
     (work / "saved.yaml").write_text(metadata["netspec_spec"])
     assert spec_sha256(load("saved.yaml").spec) == metadata["netspec_spec_sha256"]
 

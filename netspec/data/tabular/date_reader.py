@@ -11,7 +11,8 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.data.tabular.cells import each_distinct
 from netspec.data.tabular.column import Column
-from netspec.data.tabular.statistics import ColumnStatistics, normalized
+from netspec.data.tabular.encodings import DateEncoding
+from netspec.data.tabular.statistics import NOT_NORMALIZED, ColumnStatistics, normalized
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,6 +93,13 @@ class DateColumn(Column):
 
     def encode(self, values: Array) -> Array:
         return normalized(self._numbers(values), self._normalization)
+
+    def encoding(self) -> DateEncoding:
+        parts = self._spec.parts
+        offsets, scales = (
+            tuple(self._normalization.get(name, [default] * len(parts))) for name, default in NOT_NORMALIZED
+        )
+        return DateEncoding(self.name, tuple(parts), offsets, scales, self._spec.format)
 
     def _numbers(self, values: Array) -> Array:
         """Return the parts of times, (N, parts) of float64; undefined for NaT."""

@@ -32,4 +32,17 @@ class CategoricalEncoding:
     """Length of the vector; 0 for an integer."""
 
 
-ColumnEncoding = NumberEncoding | CategoricalEncoding
+@dataclass(frozen=True)
+class DateEncoding:
+    """The parts of a time, each as (part − offset) / scale in float64, then float32."""
+
+    column: str
+    parts: tuple[str, ...]
+    """`year`, `month`, `day`, `weekday`, `day_of_year`, `hour`, `minute`, `second` or `timestamp`."""
+    offsets: tuple[float, ...]
+    scales: tuple[float, ...]
+    format: str | None
+    """Format of the cells in the notation of `strptime`; None for ISO 8601."""
+
+
+ColumnEncoding = NumberEncoding | CategoricalEncoding | DateEncoding

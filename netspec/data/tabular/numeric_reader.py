@@ -11,7 +11,7 @@ from netspec.data.base import Array
 from netspec.data.tabular.column import Column, quoted
 from netspec.data.tabular.encodings import NumberEncoding
 from netspec.data.tabular.row_errors import MOST_ALIKE
-from netspec.data.tabular.statistics import ColumnStatistics, Median, normalized
+from netspec.data.tabular.statistics import NOT_NORMALIZED, ColumnStatistics, Median, normalized
 from netspec.errors import InputError, Problem, counted
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT32 = np.iinfo(np.int32)
-NOT_NORMALIZED = (("offset", 0.0), ("scale", 1.0))
-"""Values of a column that is not normalized."""
 _EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
 
 

@@ -85,6 +85,10 @@ class Median:
         return float(np.median(np.concatenate(self._kept))) if self._count else None
 
 
+NOT_NORMALIZED = (("offset", 0.0), ("scale", 1.0))
+"""Values of a column that is not normalized."""
+
+
 def normalized(values: Array, learned: dict[str, list[float]]) -> Array:
     """Normalize values (N, C) in float64 with the result of `ColumnStatistics.normalization`; return float32."""
     if not learned:

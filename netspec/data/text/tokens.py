@@ -29,6 +29,11 @@ _PATTERNS = {"apart": re.compile(rf"{_WORD}|[^\w\s]"), "drop": re.compile(_WORD)
 _MOST_NAMED = 5
 
 
+def word_pattern(punctuation: str) -> str:
+    """Return the regular expression of a word."""
+    return _PATTERNS[punctuation].pattern
+
+
 class UnknownText(ValueError):
     """Text without a number: the `token` at `offset` in `text`, which is normalized."""
 

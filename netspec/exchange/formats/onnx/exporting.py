@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +17,11 @@ from netspec.exchange.formats.onnx import messages
 from netspec.exchange.formats.onnx.cleanup import tidy
 from netspec.exchange.formats.onnx.messages import LOWEST_OPSET, Dims
 from netspec.exchange.formats.onnx.opset_downgrade import older
-from netspec.exchange.formats.onnx.prologue import Prologue
 from netspec.exchange.formats.onnx.verify import TOLERANCE, Predict, Verifier, random_inputs
+from netspec.exchange.formats.onnx.wrapper import InnerNet, Wrapper
 from netspec.exchange.formats.registry import Exportable, ExportOptions, Lost
 from netspec.exchange.lower.emit import differences, emit
-from netspec.exchange.numeric_diff import Arrays, OutputComparison
+from netspec.exchange.numeric_diff import Arrays, Gap, OutputComparison
 from netspec.exchange.operator_graph.graph import LoweredGraph
 from netspec.graph.graph import Graph
 from netspec.layers.states import Domain
@@ -126,6 +126,7 @@ def to_onnx(
     doc: str = "",
     metadata: Mapping[str, str] | None = None,
     inside: int = messages.MAX_BYTES,
+    around: Collection[str] = (),
 ) -> Exported:
     """A graph, of inference or as it is in training, as a checked ONNX model.
 
@@ -174,13 +175,13 @@ def _bare(graph: LoweredGraph, dims: Mapping[str, Dims], opset: int, name: str) 
     return messages.make_model(bare, {}, opset=opset, dims=shapes, name=name)
 
 
-def _opset(requested: int | None, graph: LoweredGraph) -> int:
+def _opset(requested: int | None, graph: LoweredGraph, around: Collection[str] = ()) -> int:
     """The requested opset, or the newest that onnxruntime runs. Raises `InputError` if it cannot be written."""
     newest = messages.newest_opset()
     if requested is not None and not LOWEST_OPSET <= requested <= newest:
         expected = f"{LOWEST_OPSET} … {newest}"
         raise InputError(f"cannot write ONNX opset {requested}", expected=expected, got=str(requested))
-    return requested or messages.runnable_opset(node.op_type for node in graph.nodes)
+    return requested or messages.runnable_opset([*(node.op_type for node in graph.nodes), *around])
 
 
 def export_onnx(
@@ -207,22 +208,26 @@ def export_verified(
     doc: str = "",
     metadata: Mapping[str, str] | None = None,
     inside: int = messages.MAX_BYTES,
-    prologue: Prologue | None = None,
-    prologue_inputs: Arrays | None = None,
+    wrapper: Wrapper | None = None,
+    inner: InnerNet | None = None,
+    raw_samples: Iterable[tuple[Arrays, Arrays]] = (),
+    raw_tolerance: float = TOLERANCE,
 ) -> ExportReport:
     """Export, compare with `predict` on random inputs (two batch sizes if the batch is open), and only then save.
 
     `predict` maps the net's inputs to its outputs, for any batch size that the model takes; `all_values` likewise to
     every layer's output, to name the first layer that differs. `domains` are the ranges of integer inputs.
     `user_inputs` are further samples to compare on; with a fixed batch, a multiple of it. `undrawn_for` gives the graph
-    without random numbers, which is compared in place of a graph that draws them. `prologue` are operators in front of
-    the model, for which `prologue_inputs` are the samples of `user_inputs`. The largest difference is written to the
-    model's metadata. Raises as `to_onnx`; `RunError` if results differ.
+    without random numbers, which is compared in place of a graph that draws them. `wrapper` are operators around the
+    model; the whole is compared on `raw_samples`, pairs of inputs and outputs, with `raw_tolerance`. `inner` is the net
+    without its preprocessing, which an import finds again. The largest difference is written to the metadata of the
+    model. Raises as `to_onnx`; `RunError` if results differ.
     """
     parts = list(_parts(user_inputs, batch)) if user_inputs else []
     exported = to_onnx(
-        graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside
-    )
+        graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside,
+        around=wrapper.op_types if wrapper is not None else (),
+    )  # fmt: skip
     target = Path(path)
     check_writable(target)
     with staging(target) if exported.weights else nullcontext(target) as folder:
@@ -237,23 +242,25 @@ def export_verified(
             types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
             comparisons.append(compare(random_inputs(types, domains or {}, seed), "random inputs"))
         on_user_inputs = [compare(part, f"the samples given, from sample {start} on") for start, part in parts]
-        if prologue is not None:
-            prologue.attach(exported.model, batch or BATCH_AXIS)
-            with_prologue = exported.runnable(folder, target.name)
-            before = [part for _, part in _parts(prologue_inputs, batch)] if prologue_inputs else []
-            for (start, part), raw in zip(parts, before, strict=True):
-                complete = Verifier(with_prologue, lambda _, part=part: predict(part), tolerance)  # type: ignore[misc]
-                on_user_inputs.append(complete(raw, f"the samples of the data, from sample {start} on"))
-        worst = OutputComparison.largest(comparisons + on_user_inputs).whole
+        if wrapper is not None:
+            wrapper.attach(exported.model, batch or BATCH_AXIS)
+            complete = Verifier(exported.runnable(folder, target.name), predict, raw_tolerance)
+            on_raw = [complete.check(raw, results, "raw samples of the data") for raw, results in raw_samples]
+            on_user_inputs = on_raw or on_user_inputs
+        if inner is not None:
+            graph, renamed = exported.graph, wrapper.renamed if wrapper is not None else str
+            tensors = {name: renamed(graph.tensors.get(name, name)) for name in (*inner.inputs, *inner.outputs)}
+            inner.record(exported.model, tensors, batch or BATCH_AXIS)
+        worst = Gap.largest(comparison.whole for comparison in comparisons + on_user_inputs)
         if worst.finite:  # else there is nothing that was verified
             exported.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
         random_gap = OutputComparison.largest(comparisons)
         own_gap = OutputComparison.largest(on_user_inputs) if on_user_inputs else None
         report = exported.save(path, random_gap, own_gap, folder if exported.weights else None)
-        if prologue is None:
+        if wrapper is None:
             return report
-        remaining = {name: dims for name, dims in report.inputs.items() if name not in prologue.computed}
-        return replace(report, inputs={**prologue.dims(batch or BATCH_AXIS), **remaining})
+        dims = wrapper.input_dims(report.inputs, batch or BATCH_AXIS)
+        return replace(report, inputs=dims, outputs=wrapper.output_dims(report.outputs, batch or BATCH_AXIS))
 
 
 def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
@@ -269,7 +276,7 @@ def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
 
 
 def _emitted(
-    graph_for: Callable[[int], Graph], batch: int | None, opset: int | None
+    graph_for: Callable[[int], Graph], batch: int | None, opset: int | None, around: Collection[str] = ()
 ) -> tuple[LoweredGraph, dict[str, Dims], int, list[Problem]]:
     """The net as nodes, the sizes of its inputs and outputs, the opset, and everything that prevents the export.
 
@@ -278,7 +285,7 @@ def _emitted(
     emitted = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
     problems = dict.fromkeys(problem for _, node_problems in emitted for problem in node_problems)
     tidied = [tidy(graph) for graph, _ in emitted]
-    opset = _opset(opset, tidied[0])
+    opset = _opset(opset, tidied[0], around)
     graphs = [older(graph, opset) for graph in tidied]
     first, last = graphs[0], graphs[-1]
     for layer, (node, difference) in differences(first, last).items():

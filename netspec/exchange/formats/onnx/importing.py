@@ -12,6 +12,7 @@ import onnx
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.files import reading, sniff
+from netspec.exchange.formats.onnx.wrapper import reduce_to_net
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.lift.model import lift_model
 from netspec.exchange.operator_graph.arrays import Arrays, text
@@ -42,7 +43,12 @@ T = TypeVar("T")
 
 def read_model(path: str | Path) -> ImportedGraph:
     """The model in a file. Raises `InputError` with all problems."""
-    return model_of(_parse(path), str(path), Path(path).parent)
+    proto = _parse(path)
+    is_reduced = reduce_to_net(proto)
+    model = model_of(proto, str(path), Path(path).parent)
+    if is_reduced:
+        model.remarks.append("the preprocessing and postprocessing in the model are left out")
+    return model
 
 
 def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) -> ImportedGraph:

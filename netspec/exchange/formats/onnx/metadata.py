@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 CLASSES, FUNCTIONS, TRANSFORMS = "netspec_classes", "netspec_functions", "netspec_transforms"
+INCLUDED = "netspec_included_transforms"
+"""Key of the transforms that the model contains, after those of `netspec_transforms`."""
 MOST_CHARACTERS = 2**24
 """Number of characters of a text of metadata that is read; longer ones are ignored."""
 

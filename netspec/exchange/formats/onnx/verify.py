@@ -48,11 +48,15 @@ class Verifier:
 
     def __call__(self, inputs: Arrays, subject: str = "") -> OutputComparison:
         """Compare on these inputs, which a message calls `subject`. Raises `RunError` if results differ too much."""
+        return self.check(inputs, self._predict(inputs), subject)
+
+    def check(self, inputs: Arrays, expected: Arrays, subject: str = "") -> OutputComparison:
+        """Compare the results for these inputs with the expected ones, like a call."""
         read = {info.name for info in self._session.get_inputs()}
         fed = {name: array for name, array in inputs.items() if name in read}
         names = [info.name for info in self._session.get_outputs()]
         theirs = dict(zip(names, _run(self._session, names, fed), strict=True))
-        compared = compare(self._predict(inputs), theirs)
+        compared = compare(expected, theirs)
         wrong = {name: gap for name, gap in compared.gaps.items() if not gap.scaled <= self._tolerance}
         if wrong:
             layer, location = None, None

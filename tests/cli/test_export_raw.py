@@ -1,0 +1,373 @@
+"""Exported models on raw samples in ONNX Runtime give the answers of `netspec predict`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from PIL import Image
+
+from netspec.tools.predict import predict
+from tests.cli.conftest import Netspec, Outcome
+
+STEP = 0.002
+"""Largest difference of a probability that pixels which differ by 1 of 255 may cause in these nets."""
+
+
+def trained(netspec: Netspec, text: str) -> None:
+    Path("train.yaml").write_text(text)
+    shutil.rmtree("run", ignore_errors=True)
+    result = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")
+    assert result.status == 0, result.err
+
+
+def exported(netspec: Netspec, path: str = "deployed", *words: str) -> Outcome:
+    result = netspec("export", "run", "--output", path, *words)
+    assert result.status == 0, result.err
+    return result
+
+
+def session(path: str = "deployed/model.onnx") -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def script(*arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def script_error(*arguments: str) -> str:
+    """The message of a script that fails: one line, with exit status 2."""
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def class_lines(label: str, paths: Any) -> list[str]:
+    answers = predict("run", paths).answers
+    rows = zip(answers[label], answers["class"], answers["probability"], strict=True)
+    return [f"{row}: {name} {probability:.1%}" for row, name, probability in rows]
+
+
+PHOTOS = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {image: {shape: [3, 12, 16]}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Conv2D, from: image, filters: 4, kernel_size: 3, activation: relu}
+    - {type: Flatten}
+    - {type: Dense, name: scores, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [scores, label], from_logits: true}]
+solver: {type: Adam, learning_rate: 0.01}
+train: {max_steps: 8}
+data:
+  train: &data
+    source: image_folder
+    path: photos
+    batch_size: 6
+    channels: 3
+    transforms: [STEPS, {type: Rescaling, scale: 0.0039}]
+  test: *data
+"""
+SIZES = ((31, 57), (120, 20), (9, 40), (64, 48), (13, 17), (300, 211))
+STEPS = {
+    "bilinear": "{type: Resizing, height: 12, width: 16}",
+    "bicubic": "{type: Resizing, height: 12, width: 16, interpolation: bicubic}",
+    "crop": "{type: Resizing, height: 12, width: 16, crop_to_aspect_ratio: true}",
+    "pad": "{type: Resizing, height: 12, width: 16, pad_to_aspect_ratio: true, fill_value: 9}",
+    "center": "{type: CenterCrop, height: 12, width: 16}",
+    "both": "{type: Resizing, height: 20, width: 22}, {type: CenterCrop, height: 12, width: 16}",
+}
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Smooth pictures with noise, each of another size; of two classes."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for index, (height, width) in enumerate(SIZES):
+        folder = Path("photos") / ("blue", "red")[index % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, columns = np.indices((height, width))
+        wave = 100 + 60 * np.sin(rows / 7 + index) + 40 * np.cos(columns / 5)
+        pixels = wave[..., None] + random.normal(0, 12, (height, width, 3))
+        pixels[:, :, 0 if index % 2 else 2] += 40
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{index}.png")
+    return sorted(map(str, Path("photos").glob("*/*")))
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=list(STEPS))
+def test_photos_of_any_size_give_the_probabilities_of_predict(netspec, photos, steps):
+    trained(netspec, PHOTOS.replace("STEPS", steps))
+    result = exported(netspec, "net.onnx")  # with preprocessing by default: all of it has a form in ONNX
+    assert "image [N, 3, height, width] → probabilities [N, 2]" in result.out
+    assert "does not contain" not in result.err
+    net = session("net.onnx")
+    answers = predict("run", photos).answers
+    names = json.loads(net.get_modelmeta().custom_metadata_map["netspec_classes"])["probabilities"]
+    for path, name, probability in zip(answers["file"], answers["class"], answers["probability"], strict=True):
+        with Image.open(path) as image:
+            (found,) = net.run(None, {"image": np.asarray(image).transpose(2, 0, 1)[None]})
+        assert abs(found.max() - probability) < STEP
+        assert names[found.argmax()] == name
+
+
+def test_an_older_opset_and_other_filters_are_resized_outside(netspec, photos):
+    trained(netspec, PHOTOS.replace("STEPS", STEPS["bilinear"]))
+    result = exported(netspec, "net.onnx", "--opset", "17")
+    assert "the model does not contain the preprocessing: `image`: Resizing" in result.err
+    assert "image [N, 3, 12, 16] → scores [N, 2]" in result.out
+    exported(netspec, "deployed", "--opset", "17")  # a folder contains the rest
+    assert script(*photos) == class_lines("file", photos)
+    trained(netspec, PHOTOS.replace("STEPS", "{type: Resizing, height: 12, width: 16, interpolation: lanczos}"))
+    exported(netspec)
+    assert script(*photos) == class_lines("file", photos)
+
+
+def test_a_fixed_batch_of_photos(netspec, photos):
+    trained(netspec, PHOTOS.replace("STEPS", STEPS["bilinear"]))
+    result = exported(netspec, "net.onnx", "--batch-size", "3")
+    assert "image [3, 3, height, width] → probabilities [3, 2]" in result.out
+
+
+def test_an_import_reads_the_net_without_its_preprocessing(netspec, photos):
+    trained(netspec, PHOTOS.replace("STEPS", f"{STEPS['bilinear']}, {{type: RandomFlip}}"))
+    exported(netspec, "net.onnx")
+    result = netspec("import", "net.onnx", "--output", "imported")
+    assert result.status == 0, result.err
+    assert "the preprocessing and postprocessing in the model are left out" in result.out
+    pixels = np.random.default_rng(1).integers(0, 256, (3, 3, 12, 16), np.uint8) * np.float32(0.0039)
+    expected = predict("run", {"image": pixels}).answers
+    answers = predict("imported", {"image": pixels}).answers
+    assert answers["class"] == expected["class"]
+    np.testing.assert_allclose(answers["probability"], expected["probability"], rtol=1e-4)
+    np.savez("x.npz", image=pixels)
+    steps = netspec("predict", "imported", "--input", "x.npz", "--output", "y.npz")
+    assert "`image`: Resizing, height 12, width 16" in steps.err
+    assert netspec("export", "run", "--output", "net.onnx", "--without-preprocessing").status == 0
+    assert netspec("import", "net.onnx", "--output", "alone").status == 0
+    assert Path("imported/net.yaml").read_text() == Path("alone/net.yaml").read_text()
+
+
+TABLE = """
+netspec: 1
+net:
+  netspec: 1
+  inputs:
+    features: {shape: [16]}
+    town: {shape: [], dtype: int32}
+    review: {shape: [5], dtype: int32}
+    label: {shape: [], dtype: int32}
+  layers:
+    - {name: towns, type: Embedding, from: town, input_dim: 4, output_dim: 3}
+    - {name: words, type: Embedding, from: review, input_dim: 9, output_dim: 2}
+    - {name: flat, type: Flatten}
+    - {name: joined, type: Concatenate, from: [features, towns, flat]}
+    - {name: scores, type: Dense, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [scores, label], from_logits: true}]
+solver: {type: SGD, learning_rate: 0.01}
+train: {max_steps: 3}
+data:
+  train:
+    source: csv
+    path: rows.csv
+    header: true
+    label: "left"
+    batch_size: 8
+    columns:
+      age: {type: numeric, missing: median, missing_indicator: true, normalization: standard}
+      color: {type: categorical, unknown: index, missing: unknown, vocabulary: [blue, green]}
+      since:
+        type: date
+        parts: [year, month, day, weekday, day_of_year, hour, minute, second, timestamp]
+        normalization: standard
+      day: {type: date, format: "%d.%m.%y", parts: [month, weekday]}
+      town: {type: categorical, output_mode: int, unknown: index, missing: unknown}
+      review:
+        {type: text, length: 5, tokenizer: {type: words, lowercase: true, padding: true, unknown: true, size: 9}}
+      left: {type: categorical, vocabulary: ["yes", "no"]}
+"""
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Forty rows with numbers, names, dates and texts, some of them missing."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(2)
+    columns = {
+        "age": ["18", "30.25", "", "?"], "color": ["blue", "green", "teal", ""],
+        "since": ["1969-12-31T23:59:59", "2000-02-29", "2024-12-31T12:30:00+02:00", "1904-03-01 00:00:01"],
+        "day": ["01.03.24", "31.12.99", "29.02.00"], "town": ["Lund", "Turku", "Bergen", "?"],
+        "review": ["Good value", "not good at all; don't buy this", "Über alles, GUT"], "left": ["yes", "no"],
+    }  # fmt: skip
+    lines = [",".join(f'"{random.choice(values)}"' for values in columns.values()) for _ in range(40)]
+    Path("rows.csv").write_text("\n".join([",".join(columns), *lines]) + "\n")
+    return tmp_path
+
+
+def test_a_table_with_dates_and_texts(netspec, rows):
+    trained(netspec, TABLE)
+    result = exported(netspec)
+    assert "in the model: 5 columns, softmax" in result.out
+    assert "`review`: tokens of texts" in result.err
+    assert script("rows.csv") == class_lines("row", "rows.csv")
+    card = Path("deployed/README.md").read_text()
+    assert "| `since` | [N] | float64 | time in seconds since 1970-01-01 00:00 UTC |" in card
+    assert "| `review` | [N, 5] | int32 | tokens of a text, by `vocabulary.json` |" in card
+    file = exported(netspec, "net.onnx")  # not by default, because tokens have no form in ONNX
+    assert "features [N, 16], town [N], review [N, 5] → scores [N, 2]" in file.out
+    assert "the model does not contain the preprocessing: `review`" in file.err
+
+
+def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
+    trained(netspec, TABLE)
+    exported(netspec)
+    assert "No such file or directory: 'no.csv'" in script_error("no.csv")
+    Path("other.csv").write_text("age,color\n1,blue\n")
+    assert script_error("other.csv") == "error: other.csv has no rows with a column since"
+    Path("bad.csv").write_text(Path("rows.csv").read_text().replace("18", "old").replace("30.25", "old"))
+    assert "could not convert string to float" in script_error("bad.csv")
+    assert script_error() == "error: usage: python run.py TABLE.csv"
+
+
+def test_the_script_for_photos_reports_a_mistake_in_a_line(netspec, photos):
+    trained(netspec, PHOTOS.replace("STEPS", STEPS["bilinear"]))
+    exported(netspec)
+    assert "No such file or directory: 'no.png'" in script_error("no.png")
+    assert "cannot identify image file" in script_error("train.yaml")
+    assert script_error() == "error: usage: python run.py IMAGE..."
+
+
+DOCUMENTS = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {text: {shape: [6], dtype: int32}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Embedding, from: text, input_dim: SIZE, output_dim: 3}
+    - {type: Flatten}
+    - {type: Dense, name: scores, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [scores, label], from_logits: true}]
+solver: {type: Adam, learning_rate: 0.05}
+train: {max_steps: 20}
+data:
+  train:
+    {SOURCE, batch_size: 4, tokenizer: {TOKENIZER}, transforms: [{type: Padding, length: 6PADDING}]}
+"""
+WORDS = "type: words, lowercase: true, normalize: NFC, padding: true, unknown: true"
+CHARACTERS = "type: characters, padding: true, unknown: true"
+PAIRS = "type: byte_pairs, size: 270, padding: true, lowercase: true"
+TEXTS = {
+    "bad": ["Not good.", "don't buy, it's a sham", "Caf\u0065\u0301 trop cher\r\nnon", "x"],
+    "good": ["Good!", "I like it: very very good value", "Straße İstanbul ΣΟΦΟΣ", "\ufeffyes\u00a0yes"],
+}
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts as files of class folders, and as the lines of a file."""
+    monkeypatch.chdir(tmp_path)
+    for name, documents in TEXTS.items():
+        Path("texts", name).mkdir(parents=True)
+        for index, document in enumerate(documents):
+            Path("texts", name, f"{index}.txt").write_bytes(document.encode())
+        lines = "\n\n".join(document.replace("\r\n", " ") for document in documents)
+        Path(f"{name}.txt").write_bytes(lines.encode())
+    return sorted(map(str, Path("texts").glob("*/*.txt")))
+
+
+@pytest.mark.parametrize("padding", ["", ", padding: pre, truncating: pre"], ids=["post", "pre"])
+@pytest.mark.parametrize("tokenizer", [WORDS, CHARACTERS, PAIRS], ids=["words", "characters", "pairs"])
+def test_the_script_computes_tokens_of_texts(netspec, texts, tokenizer, padding):
+    if tokenizer == PAIRS:
+        pytest.importorskip("tokenizers")
+    text = DOCUMENTS.replace("SOURCE", "source: documents, path: texts").replace("TOKENIZER", tokenizer)
+    trained(netspec, text.replace("PADDING", padding).replace("SIZE", "300"))
+    result = exported(netspec)
+    assert "deployed/vocabulary.json" in json.dumps(netspec("export", "run", "--output", "deployed", "--json").json)
+    assert "`text`: tokens of texts" in result.err
+    assert script(*texts) == class_lines("file", texts)
+    assert len({line.split(": ")[1].split()[0] for line in class_lines("file", texts)}) == 2
+
+
+def test_the_script_reads_lines_of_texts(netspec, texts):
+    source = "source: documents, documents: lines, path: [bad.txt, good.txt], classes: [bad, good]"
+    text = DOCUMENTS.replace("SOURCE", source).replace("TOKENIZER", WORDS.replace(", unknown: true", ""))
+    trained(netspec, text.replace("PADDING", "").replace("SIZE", "300"))
+    exported(netspec)
+    numbered = [line.split(": ", 1)[1] for line in script("good.txt")]
+    assert numbered == [line.split(": ", 1)[1] for line in class_lines("row", "good.txt")]
+    Path("other.txt").write_text("nobody knows")
+    assert script_error("other.txt") == "error: 'nobody' is not in the vocabulary"
+
+
+FORECAST = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [6, 4]}, past: {shape: [6]}, label: {shape: [HORIZON]}}
+  layers:
+    - {type: Flatten, from: features}
+    - {type: Concatenate, from: [flatten, past]}
+    - {type: Dense, name: next, units: UNITS}
+  losses: [{type: MeanSquaredError, from: [next, label]}]
+  metrics: [{type: MeanAbsoluteError, name: mae, from: [next, label]}]
+solver: {type: Adam, learning_rate: 0.05}
+train: {max_steps: 20}
+data:
+  train:
+    source: csv
+    path: sales.csv
+    header: true
+    label: sold
+    batch_size: 8
+    windows: {length: 6, horizon: HORIZONGROUP}
+    split: {test: 0.2, time: day}
+    columns:
+      day: {type: date, parts: [weekday, month], normalization: standard}
+      price: {type: numeric, normalization: standard, missing: mean, missing_indicator: true}
+      sold: {type: numeric, normalization: standard}
+"""
+
+
+@pytest.mark.parametrize("group", ["", ", group: shop"], ids=["one", "series"])
+def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path, monkeypatch, group):
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        f"{shop},2024-{1 + index // 28:02}-{1 + index % 28:02},{'' if index % 7 == 3 else 9 + index % 5},"
+        f"{200 + 50 * shop + 10 * np.sin(index):.1f}"
+        for shop in range(2 if group else 1)
+        for index in range(60)
+    ]
+    Path("sales.csv").write_text("\n".join(["shop,day,price,sold", *lines]) + "\n")
+    text = FORECAST.replace("HORIZON", "2").replace("UNITS", "2").replace("GROUP", group)
+    trained(netspec, text)
+    result = exported(netspec)
+    assert "day [N, 6], price [N, 6], sold [N, 6] → prediction [N, 2]" in result.out
+    assert "in the model: 3 columns, restore" in result.out
+    answers = predict("run", "sales.csv").answers
+    found = [re.split(": | ", line) for line in script("sales.csv")]
+    assert [int(row[0]) for row in found] == answers["row"]
+    values = np.array([row[1:] for row in found], np.float64)
+    expected = np.stack([answers["prediction_0"], answers["prediction_1"]], axis=1)
+    assert expected.min() > 100  # in units of the data
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+    card = Path("deployed/README.md").read_text()
+    assert "In the unit of the data: mae. The loss is computed on normalized values." in card
+    mae = json.loads(Path("run/log.jsonl").read_text().splitlines()[-1])["test"]["in_units"]["mae"]
+    assert f" {mae:.4f} |" in card
