@@ -38,7 +38,7 @@ app = command_app()
         "netspec export runs/lenet_mnist --output deployed/",
         "netspec export runs/lenet_mnist --output model.onnx",
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
-        "netspec export runs/lenet_mnist --output model.onnx --with-preprocessing",
+        "netspec export runs/lenet_mnist --output model.onnx --without-preprocessing",
         "netspec export runs/lenet_mnist --output model.keras",
         "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
     ),
@@ -74,12 +74,13 @@ def export(
 
     Runs the model, or reads it again, and compares it with the net on random inputs, and on the arrays in --inputs,
     which have the names of the net's inputs. Does not write a model whose results differ by more than --tolerance,
-    relative to an output's largest magnitude. Transforms of the training data are not part of the model: they are
-    listed, and recorded if the format allows it. A symbolic batch size accepts any number of samples.
+    relative to an output's largest magnitude. A symbolic batch size accepts any number of samples.
 
-    With --with-preprocessing, an ONNX model takes raw samples, such as pixels, and returns probabilities. It is
-    compared with `netspec predict` on samples of the test data. Preprocessing steps outside the model are listed. A
-    folder gets such a model by default.
+    By default, the ONNX model of a training contains its preprocessing if all of it has a form in ONNX: it takes raw
+    samples, such as images of any size or columns of a table, and returns probabilities, values or boxes. It is
+    compared with `netspec predict` on samples of the test data. With --with-preprocessing, and in a folder, it
+    contains as much as possible, and the other steps are listed. Other formats, and models written with
+    --without-preprocessing, take transformed inputs: the transforms are listed, and recorded if the format allows it.
 
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and
     variance of the batch, and losses and new moving averages are outputs.

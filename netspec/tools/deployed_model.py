@@ -235,8 +235,9 @@ class DeployedModel:
     def inner(self, metadata: Mapping[str, str]) -> InnerNet:
         """Return what an import needs to find the net again; `metadata` are those of the net alone."""
         graph = self.model.compiler.graph(ProgramKind.PREDICT, 1)
-        types = ({name: value.type for name, value in part.items()} for part in (graph.inputs(), graph.outputs))
-        return InnerNet(*types, {key: metadata[key] for key in (CLASSES, FUNCTIONS)})
+        inputs = {name: value.type for name, value in graph.inputs().items()}
+        outputs = {name: value.type for name, value in graph.outputs.items()}
+        return InnerNet(inputs, outputs, {key: metadata[key] for key in (CLASSES, FUNCTIONS)})
 
     def graph_for(self, batch: int) -> Graph:
         """Return the graph for a batch size."""

@@ -124,12 +124,12 @@ class Wrapper:
         return f"net/{tensor}" if ours else tensor
 
     def input_dims(self, dims: Mapping[str, Dims], batch: int | str) -> dict[str, Dims]:
-        """Return the sizes of the inputs of the whole, from those of the inputs of the model."""
+        """Return the sizes of the inputs with the operators, from those of the inputs of the model."""
         kept = {name: sizes for name, sizes in dims.items() if name not in self.computed}
         return {**{name: (batch, *raw.shape) for name, raw in self.inputs.items()}, **kept}
 
     def output_dims(self, dims: Mapping[str, Dims], batch: int | str) -> dict[str, Dims]:
-        """Return the sizes of the outputs of the whole, from those of the outputs of the model."""
+        """Return the sizes of the outputs with the operators, from those of the outputs of the model."""
         kept = {name: sizes for name, sizes in dims.items() if name not in self.consumed}
         return {**{name: (batch, *raw.shape) for name, raw in self.outputs.items()}, **kept}
 
