@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from netspec.errors import InputError, Problem, listing, near_path
+from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
 from netspec.exchange.files import write_atomically
-from netspec.tools.init.files import Files
+from netspec.tools.init.files import Files, files_below
 
 TASKS = ("classification", "regression", "text", "forecast")
+KINDS = "a folder of images, sounds or texts, or a table (CSV, Parquet)"
+TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
+CLASSIFIED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".wav", ".txt"})
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
 
@@ -64,16 +67,27 @@ def init(
     """
     path = Path(data)
     if not path.exists():
-        raise InputError(f"there is no file or folder {path}", expected="data", hint=near_path(path))
+        raise InputError(
+            f"there is no file or folder {path}", expected=KINDS, got=f"nothing at {path.absolute()}",
+            hint=near_path(path) or _hint_at_content(path.parent),
+        )  # fmt: skip
+    if (kind := kind_of_path(path)) not in (None, "a folder"):
+        raise InputError(f"{path} is not a file or folder", expected=KINDS, got=kind)
     if task not in (None, *TASKS):
         raise InputError("--task: there is no such task", expected=f"one of {listing(TASKS)}", got=task)
     folder = Path(output) if output is not None else path if path.is_dir() else path.parent
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--output: {folder} is not a folder", expected="a folder, which may be new", got="a file")
     net, train = folder / "net.yaml", folder / "train.yaml"
     problems = _existing((net, train)) if not force else []
     if problems and trunk is not None:  # whose import writes files
         raise InputError(problems)
     try:
         files = _files(path, folder, net.name, target, task, None if trunk is None else Path(trunk))
+    except OSError as error:  # such as a folder that this user must not read
+        raise InputError(
+            f"cannot read {error.filename or path}", expected="data that this user can read", got=error.strerror
+        ) from error
     except InputError as error:
         raise InputError([*error.problems, *problems]) from None
     if problems:
@@ -133,9 +147,31 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         return sound_files(path, folder, net)
     if has_texts(path):
         return text_files(path, folder, net)
-    raise InputError(
-        f"{path} has no data that is recognized",
-        expected="a folder for each class, with images (JPEG, PNG, WebP, BMP), sounds (.wav) or texts (.txt); "
-        "the folders `images` and `masks`; or a table (CSV, Parquet)",
-        hint="name the table itself if there is one in the folder",
+    raise _unknown_data(path)
+
+
+def _unknown_data(folder: Path) -> InputError:
+    """Return the error for a folder without data that is recognized."""
+    expected = (
+        "a folder for each class, with images (JPEG, PNG, WebP, BMP), sounds (.wav) or texts (.txt); "
+        "the folders `images` and `masks`; images with boxes; or a table (CSV, Parquet)"
     )
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    if not names:
+        return InputError(f"the folder {folder} is empty", expected=expected)
+    table = next(files_below(folder, TABLES), None)
+    hint = None
+    if table is not None:
+        hint = f"for a table in this folder, name the file: `{command('init', table)}`"
+    elif any(Path(name).suffix.lower() in CLASSIFIED for name in names):
+        hint = "move the files of each class into a folder of their own, with the name of the class"
+    return InputError(f"{folder} has no data that is recognized", expected=expected, got=listing(names, 5), hint=hint)
+
+
+def _hint_at_content(folder: Path) -> str | None:
+    """Return a hint that lists a folder; None if it is empty."""
+    names = sorted(
+        f"{entry.name}/" if entry.is_dir() else entry.name
+        for entry in folder.iterdir() if not entry.name.startswith(".")
+    )  # fmt: skip
+    return f"{folder.absolute()} contains {listing(names, 10)}" if names else None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from netspec.errors import InputError, counted, listing
+from netspec.errors import listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.files import (
     NORMALIZATION,
@@ -23,9 +21,12 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
+    files_of_classes,
+    has_files,
     hold_out,
     items,
     name_of,
+    nested_classes,
     patient_epochs,
     relative,
     training,
@@ -55,6 +56,8 @@ class ImageSurvey:
     unreadable: list[str] = field(default_factory=list)
     duplicates: int = 0
     opened: int = 0
+    nested: list[str] = field(default_factory=list)
+    """Warning about folders in the class folders."""
 
     @property
     def images(self) -> int:
@@ -65,28 +68,14 @@ class ImageSurvey:
 def has_images(folder: Path) -> bool:
     """Return whether a folder has class folders with images, or `train` with such folders."""
     root = folder / "train" if (folder / "train").is_dir() else folder
-    return any(next(images_below(child), None) is not None for child in class_folders(root))
-
-
-def images_below(folder: Path) -> Iterator[Path]:
-    """Yield the image files below a folder, sorted by path."""
-    for path, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
-                yield Path(path, name)
+    return any(has_files(child, SUFFIXES) for child in class_folders(root))
 
 
 def survey(root: Path) -> ImageSurvey:
     """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
-    files = {child.name: list(images_below(child)) for child in class_folders(root)}
-    files = {name: class_files for name, class_files in files.items() if class_files}
-    if len(files) < 2:
-        raise InputError(
-            f"{root} has {counted(len(files), 'class folder')} with images",
-            expected="two folders or more, one for each class", got=listing(list(files)) or "none",
-        )  # fmt: skip
+    files = files_of_classes(root, "images", SUFFIXES)
     result = ImageSurvey({name: len(class_files) for name, class_files in files.items()})
+    result.nested = nested_classes(root, files)
     per_class = max(1, MAX_OPENED // len(files))
     sample = [
         file
@@ -162,7 +151,7 @@ def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
         f"{image_survey.images:,} images of {len(counts)} classes: {named}",
         f"{kind} images, {spans} pixels (height × width), in a sample of {image_survey.opened:,}",
     ]  # fmt: skip
-    warnings = []
+    warnings = list(image_survey.nested)
     rare = [name for name, count in counts.items() if count < RARE]
     if rare:
         warnings.append(f"classes of fewer than {RARE} images: {listing(rare, 5)}")

@@ -19,6 +19,8 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
+    files_below,
+    has_files,
     hold_out,
     items,
     name_of,
@@ -26,7 +28,7 @@ from netspec.tools.init.files import (
     relative,
     training,
 )
-from netspec.tools.init.images import MAX_SECONDS, PARTS, images_below
+from netspec.tools.init.images import MAX_SECONDS, PARTS, SUFFIXES
 
 IMAGES, MASKS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
 """Names of the folders."""
@@ -101,20 +103,16 @@ def mask_folders(path: Path) -> MaskFolders | None:
     """Return the folders of images and masks in `path`, or in `train` in it; None if there are none."""
     root = path / "train" if (path / "train").is_dir() else path
     images, masks = (next((name for name in names if (root / name).is_dir()), None) for names in (IMAGES, MASKS))
-    if images is None or masks is None or next(_masks_below(root / masks), None) is None:
+    if images is None or masks is None or not has_files(root / masks, MASK_SUFFIXES):
         return None
     return MaskFolders(root, images, masks)
-
-
-def _masks_below(folder: Path) -> Any:
-    return (file for file in images_below(folder) if file.suffix.lower() in MASK_SUFFIXES)
 
 
 def survey(folders: MaskFolders) -> MaskSurvey:
     """Pair images and masks, and open some of the pairs. Raises `InputError` if there are none."""
     root, images, masks = folders
-    files = {_name(file, root / images): file for file in images_below(root / images)}
-    by_name = {_name(file, root / masks): file for file in _masks_below(root / masks)}
+    files = {_name(file, root / images): file for file in files_below(root / images, SUFFIXES)}
+    by_name = {_name(file, root / masks): file for file in files_below(root / masks, MASK_SUFFIXES)}
     suffix = _suffix(files, by_name)
     pairs = [(file, by_name[name + suffix]) for name, file in files.items() if name + suffix in by_name]
     if not pairs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, counted, listing
+from netspec.errors import InputError, listing
 from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
@@ -18,15 +18,18 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
+    files_of_classes,
+    has_files,
     hold_out,
     items,
     name_of,
+    nested_classes,
     patient_epochs,
     relative,
     training,
 )
 
-SUFFIX = ".wav"
+SUFFIXES = frozenset({".wav"})
 BATCH = 32
 BANDS = 40
 HIGHEST_RATE = 16_000
@@ -65,22 +68,17 @@ class SoundSurvey:
 
 def has_sounds(folder: Path) -> bool:
     """Return whether a folder has class folders with sounds."""
-    return any(next(child.rglob(f"*{SUFFIX}"), None) is not None for child in class_folders(folder))
+    return any(has_files(child, SUFFIXES) for child in class_folders(folder))
 
 
 def sound_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of sounds. Raises `InputError` for a single class, or if no sound can be read."""
-    class_files = {child.name: sorted(child.rglob(f"*{SUFFIX}")) for child in class_folders(path)}
-    class_files = {name: files for name, files in class_files.items() if files}
-    if len(class_files) < 2:
-        raise InputError(
-            f"{path} has {counted(len(class_files), 'class folder')} with sounds",
-            expected="two folders or more, one for each class", got=listing(list(class_files)) or "none",
-        )  # fmt: skip
+    class_files = files_of_classes(path, "sounds", SUFFIXES)
     survey = _open_sample(class_files)
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
+    files.warnings += nested_classes(path, class_files)
     files.net = _net(name_of(path), survey)
     files.train = _train(path, folder, net, survey)
     return files

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import InputError, did_you_mean, kind_of_file, listing
 from netspec.tools.init.files import Files, comment, document, entry, hold_out, items, name_of, relative, training
 
 MAX_ROWS, MAX_BYTES, MAX_SECONDS = 200_000, 2**26, 10.0
@@ -175,8 +175,7 @@ def _parquet(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]
 def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
     with path.open("rb") as file:
         head = file.read(2**16)
-    if b"\0" in head:
-        raise InputError(f"{path} is not a table", expected="text (CSV, TSV) or a Parquet file")
+    _refuse_other_files(path, head)
     try:
         sample = head.rsplit(b"\n", 1)[0].decode("utf-8-sig")
         encoding = "utf-8"
@@ -197,6 +196,24 @@ def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
             yield from islice(_parsed(file, delimiter), int(named), None)
 
     return source, names, rows()
+
+
+def _refuse_other_files(path: Path, head: bytes) -> None:
+    """Raise `InputError` for a file that is not a table as text."""
+    kind, hint = kind_of_file(head), None
+    if head.lstrip()[:1] in (b"{", b"["):
+        kind = "JSON"
+        hint = "convert it, for example with `pandas.read_json(…).to_csv(…, index=False)`"
+    elif path.suffix.lower() in (".xlsx", ".xls", ".ods"):
+        kind, hint = "a spreadsheet", "save the sheet as CSV"
+    elif kind == "text in UTF-16":
+        hint = "convert it to UTF-8"
+    elif b"\0" not in head:
+        return
+    raise InputError(
+        f"{path} is not a table", expected="a table as text (CSV, TSV) or a Parquet file; or a folder",
+        got=kind, hint=hint,
+    )  # fmt: skip
 
 
 def _parsed(lines: Any, delimiter: str) -> Iterator[list[str]]:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, counted, listing
+from netspec.errors import listing
 from netspec.tools.init.files import (
     Files,
     class_folders,
@@ -15,14 +15,18 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
+    files_of_classes,
+    has_files,
     hold_out,
     items,
     name_of,
+    nested_classes,
     patient_epochs,
     relative,
     training,
 )
 
+SUFFIXES = frozenset({".txt"})
 WORDS = 20_000
 """Size of the vocabulary."""
 TOKENIZER = {
@@ -39,7 +43,7 @@ Layers = list[tuple[dict[str, Any], str]]
 
 def has_texts(folder: Path) -> bool:
     """Return whether a folder has class folders with texts."""
-    return any(next(child.rglob("*.txt"), None) is not None for child in class_folders(folder))
+    return any(has_files(child, SUFFIXES) for child in class_folders(folder))
 
 
 def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], Layers]:
@@ -62,13 +66,7 @@ def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], 
 
 def text_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
-    class_files = {child.name: sorted(child.rglob("*.txt")) for child in class_folders(path)}
-    class_files = {name: files for name, files in class_files.items() if files}
-    if len(class_files) < 2:
-        raise InputError(
-            f"{path} has {counted(len(class_files), 'class folder')} with texts",
-            expected="two folders or more, one for each class", got=listing(list(class_files)) or "none",
-        )  # fmt: skip
+    class_files = files_of_classes(path, "texts", SUFFIXES)
     lengths, unreadable, duplicates = _open_sample(class_files)
     total = sum(map(len, class_files.values()))
     most = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 100
@@ -78,6 +76,7 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
         f"{total:,} texts of {len(class_files)} classes: {listing(counts, 10)}",
         f"nine of ten texts have at most {most:,} words, in a sample of {len(lengths):,}",
     ])  # fmt: skip
+    files.warnings += nested_classes(path, class_files)
     if unreadable:
         files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}")
     if duplicates:

@@ -208,7 +208,7 @@ def test_the_same_data_gives_the_same_files(table: Path, tmp_path: Path) -> None
     ("words", "message"),
     [
         ({"data": "none.csv"}, "there is no file or folder"),
-        ({"data": "empty"}, "no data that is recognized"),
+        ({"data": "empty"}, "the folder empty is empty"),
         ({"data": "customers.csv"}, "which column"),
         ({"data": "customers.csv", "target": "prize"}, "no column 'prize'"),
         ({"data": "customers.csv", "target": "country"}, "one value only"),
