@@ -9,6 +9,7 @@ import numpy as np
 
 from netspec.data.base import Array, Dataset, Raw, Samples
 from netspec.data.files import fingerprint
+from netspec.data.moments import date_formats, moment_of
 from netspec.data.random import hold_out_order
 from netspec.errors import InputError, counted, did_you_mean, listing
 from netspec.schema.specs.hold_out import HoldOut
@@ -46,7 +47,7 @@ def indices_of(hold_out: HoldOut, part: str, samples: Divisible) -> Array:
 def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
     """Return the part of each sample as its index in `PARTS`, (N,)."""
     if hold_out.time is not None:
-        moments = _moments(samples.values_of(hold_out.time))
+        moments = _moments(samples.values_of(hold_out.time), hold_out.time_format)
         unique, units = np.unique(moments, return_inverse=True)
         return _by_units(hold_out, units, np.arange(len(unique))[::-1])
     if hold_out.group is not None:
@@ -123,18 +124,32 @@ def _numbers_or_texts(values: Array) -> Array:
         return values
 
 
-def _moments(values: Array) -> Array:
-    """Return values that are ordered in time: numbers, or dates in ISO 8601. Raises `InputError` for other texts."""
-    values = _numbers_or_texts(values)
+def _moments(values: Array, format: str | None) -> Array:
+    """Return values that are ordered in time: numbers or dates. Raises `InputError` for others and missing ones."""
+    values = _comparable(values)
+    kind = values.dtype.kind
+    empty = values == "" if kind in "US" else np.isnat(values) if kind == "M" else np.isnan(values)
+    if empty.any():
+        raise InputError(
+            f"{counted(int(empty.sum()), 'sample')} of {len(values):,} have no time", path="time",
+            expected="a number or a date for each sample",
+            hint="remove these rows, or divide the samples in a different way",
+        )  # fmt: skip
+    values = values if format else _numbers_or_texts(values)
     if values.dtype.kind not in "US":
         return values
-    try:
-        return values.astype("datetime64[us]")
-    except ValueError as error:
+    texts, text_indices = np.unique(values, return_inverse=True)
+    moments = np.array([moment_of(str(text), format) for text in texts], "datetime64[us]")
+    unreadable = [str(text) for text in texts[np.isnat(moments)]]
+    if unreadable:
+        likely = " or ".join(f"`{likely}`" for likely in date_formats(unreadable[:1]))
         raise InputError(
-            "not all values are numbers or dates", path="time", expected="numbers, or dates such as 2026-11-24",
-            got=str(error),
-        ) from None  # fmt: skip
+            "not all values are dates in this format" if format else "not all values are numbers or dates",
+            path="time", expected=f"`{format}`" if format else "numbers, or dates such as 2026-11-24",
+            got=listing(unreadable, 3), hint=f"`time_format` says how dates are written: {likely or '`%d.%m.%Y`'}",
+        )  # fmt: skip
+    dates: Array = moments[text_indices]
+    return dates
 
 
 class DatasetPart(Dataset):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
+from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.text_vocabulary import VOCABULARY, TextInput
@@ -306,11 +308,14 @@ def _of_dates(encodings: Mapping[str, ColumnEncoding]) -> Iterator[str]:
 def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read the columns of a table, and run the model."""
     encodings = table.encodings.values()
-    numbers = [encoding.column for encoding in encodings if isinstance(encoding, NumberEncoding)]
+    numbers: dict[NumberFormat, list[str]] = {}
+    for encoding in encodings:
+        if isinstance(encoding, NumberEncoding):
+            numbers.setdefault(encoding.format, []).append(encoding.column)
     dates = {encoding.column: encoding.format for encoding in encodings if isinstance(encoding, DateEncoding)}
     names = [encoding.column for encoding in encodings if isinstance(encoding, CategoricalEncoding)]
     texts = {text.name: text for text in data.texts}
-    needed = [*numbers, *dates, *names, *(text.column for text in texts.values())]
+    needed = [*chain.from_iterable(numbers.values()), *dates, *names, *(text.column for text in texts.values())]
     needed += [table.group] if table.group is not None else []
     options = [f"delimiter={table.delimiter!r}"] * (table.delimiter != ",")
     options += [f"fieldnames={list(table.header)!r}"] if table.header is not None else []
@@ -327,11 +332,11 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
     if numbers or dates:
         missing = set() if table.columns is None else table.columns.missing
         lines.append(f"missing = {sorted({'', *missing})!r}")
-    if numbers:
+    for format_, columns in numbers.items():
         lines += [
-            f"for name in {numbers!r}:",
+            f"for name in {columns!r}:",
             "    cells = [row[name].strip() for row in rows]",
-            '    numbers = ["nan" if cell.lower() in missing else cell for cell in cells]',
+            f'    numbers = ["nan" if cell.lower() in missing else {_plain(format_)} for cell in cells]',
             "    columns[name] = np.array(numbers).astype(np.float64)",
         ]
     if dates:
@@ -363,6 +368,13 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
             "columns = {name: values[windows] for name, values in columns.items()}",
         ]
     return [*lines, f"{_run(outputs)}columns)", f"for row in range(len({outputs[0].variables[0]})):"]
+
+
+def _plain(format_: NumberFormat) -> str:
+    """Return an expression that converts the number in `cell` to Python's notation."""
+    removed = [text for text in (format_.unit, format_.thousands) if text is not None]
+    changed = "".join(f'.replace({text!r}, "")' for text in removed)
+    return f"cell{changed}" + f'.replace({format_.decimal!r}, ".")' * (format_.decimal != ".")
 
 
 def _run(outputs: list[ScriptOutput]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
+from netspec.data.tabular.number_format import NumberFormat
 from netspec.exchange.formats.onnx.wrapper import ML, NodeWriter, RawTensor, Wrapper
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class RawColumns:
         texts = [text.strip() for text in cells]
         if isinstance(encoding, CategoricalEncoding):
             return np.array(texts, object)
-        read = float if isinstance(encoding, NumberEncoding) else _date_reader(encoding.format)
+        read = (
+            _number_reader(encoding.format) if isinstance(encoding, NumberEncoding) else _date_reader(encoding.format)
+        )
         numbers = [np.nan if not text or text.lower() in self.missing else read(text) for text in texts]
         return np.array(numbers, np.float64)
 
@@ -80,6 +83,10 @@ def _is_strict(encoding: ColumnEncoding) -> bool:
     if isinstance(encoding, NumberEncoding):
         return encoding.fill is None
     return isinstance(encoding, DateEncoding) or encoding.default < 0
+
+
+def _number_reader(notation: NumberFormat) -> Callable[[str], float]:
+    return lambda text: float(notation.plain(text))
 
 
 def _date_reader(format_: str | None) -> Any:

@@ -161,11 +161,12 @@ data:
     path: rows.csv
     header: true
     delimiter: ";"
+    thousands: ","
     label: "left"
     batch_size: 8
     columns:
       age: {type: numeric, missing: median, missing_indicator: true, normalization: standard}
-      size: {type: numeric, missing: 7.5}
+      size: {type: numeric, unit: "%", missing: 7.5}
       rate: {type: numeric, missing: mean, normalization: min_max}
       color:
         {type: categorical, unknown: index, missing: unknown, vocabulary: [blue, green, "7"], replace: {teal: green}}
@@ -179,7 +180,7 @@ def table() -> None:
     """Write 40 rows with gaps, blanks around cells, and texts for missing values; and the training on them."""
     random = np.random.default_rng(2)
     columns = {
-        "age": ["18", " 30.25", "1e2", "", "?", "NA"], "size": ["1", "2", "null"],
+        "age": ["18", " 30.25", "1e2", "", "?", "NA"], "size": ["1,000 %", "2%", "null"],
         "rate": ["1700000000.5", "1.7e9", ""],
         "color": ["blue", "green", "7", "teal", "red", "", "?"], "shape": ["round", "flat ", "", "n/a"],
         "town": ["Lund", "Turku", "Bergen", "?"], "left": ["yes", "no"],

@@ -131,6 +131,86 @@ def test_date_columns(tmp_path):
     assert everything(data)["features"] == [[0, 0], [1, 1]]
 
 
+DATES = "born\n01.03.1999\n?\n03.05.2003\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "expected", "learned"),
+    [
+        ({"missing": "drop"}, [[1999, 3], [2003, 5]], {}),
+        ({"missing": "mean"}, [[1999, 3], [2001, 4], [2003, 5]], {"fill": [2001, 4]}),
+        (
+            {"missing": "mean", "missing_indicator": True, "normalization": "min_max"},
+            [[0, 0, 0], [0.5, 0.5, 1], [1, 1, 0]],
+            {"fill": [2001, 4], "offset": [1999, 3], "scale": [4, 2]},
+        ),
+    ],
+)
+def test_missing_dates(tmp_path, column, expected, learned):
+    born = {"type": "date", "format": "%d.%m.%Y", "parts": ["year", "month"], **column}
+    data = table(tmp_path, {"born": born}, DATES)
+    assert everything(data)["features"] == expected
+    assert data.learned.get("born", {}) == learned
+    if learned:
+        other = table(tmp_path, {"born": born}, "born\n?\n", learned=data.learned)
+        assert everything(other)["features"] == [expected[1]]
+
+
+def test_dates_that_are_all_missing_have_no_mean(tmp_path):
+    with pytest.raises(InputError, match="no value at all to learn `missing: mean` from"):
+        table(tmp_path, {"born": {"type": "date", "missing": "mean"}}, "born\n?\n")
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "hint"),
+    [
+        (None, "31.12.2024", "`format` says how dates are written: `%d.%m.%Y`"),
+        (None, "01/02/2024 08:15", "`format` says how dates are written: `%m/%d/%Y %H:%M` or `%d/%m/%Y %H:%M`"),
+        ("%m/%d/%Y", "31/12/2024", "`%d/%m/%Y` would read this date"),
+    ],
+)
+def test_unreadable_dates_lead_to_their_format(tmp_path, format, text, hint):
+    with pytest.raises(InputError, match="no date here that can be read") as error:
+        table(tmp_path, {"born": {"type": "date", "format": format}}, f"born\n{text}\n")
+    assert error.value.problems[0].hint == hint
+
+
+def test_numbers_with_separators_and_units(tmp_path):
+    text = "share;price;pay;code\n12,5 %;$1.200,50;-1.000;a\n3%;-$7;2,5;b\n"
+    columns = {
+        "share": {"type": "numeric", "unit": "%"}, "price": {"type": "numeric", "unit": "$"}, "pay": "numeric",
+        "code": "categorical",
+    }  # fmt: skip
+    fields = {"delimiter": ";", "decimal": ",", "thousands": "."}
+    data = table(tmp_path, columns, text, **fields)
+    assert everything(data)["features"] == [[12.5, 1200.5, -1000, 1, 0], [3, -7, 2.5, 0, 1]]
+    assert everything(table(tmp_path, {"code": "categorical"}, text, label="pay", **fields))["label"] == [-1000, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("cell", "fields", "column", "hint"),
+    [
+        ("3,14", {}, {}, 'the source reads such numbers with `decimal: ","`'),
+        (
+            "1,234", {}, {},
+            'the source reads such numbers with `decimal: ","` or `thousands: ","`',
+        ),
+        ("1.234,5", {"decimal": ","}, {}, 'the source reads such numbers with `thousands: "."`'),
+        ("12.5", {"decimal": ","}, {}, None),
+        ("1.23.4", {"decimal": ",", "thousands": "."}, {}, None),
+        ("3 kg", {}, {}, '`unit: "kg"` of the column reads numbers with this unit'),
+        ("3", {}, {"unit": "kg"}, None),
+    ],
+)  # fmt: skip
+def test_numbers_in_a_different_notation_are_errors(tmp_path, cell, fields, column, hint):
+    first = "2 kg" if column else "2"
+    with pytest.raises(InputError, match="column `x` has text here") as error:
+        table(tmp_path, {"x": {"type": "numeric", **column}}, f"x;y\n{first};0\n{cell};1\n", delimiter=";", **fields)
+    (problem,) = error.value.problems
+    assert problem.hint == hint
+    assert problem.expected == ("a number with the unit `kg`" if column else "a number")
+
+
 TALK = 'said,age\n"Hello, you there",1\n?,2\nyou too,3\nhello  you,4\n'
 
 
@@ -398,7 +478,7 @@ BAD_TOLD = """\
     |         ^
   expected: a date
   got: an empty cell
-  hint: `missing: drop` leaves such rows out
+  hint: `missing: drop` leaves such rows out, `missing: mean` uses the mean of each part
   requested at ./train.yaml:3:7
 ./people.csv:4:1: error: column `age` has no value here
   4 | ,?,1990-01-01

@@ -213,15 +213,27 @@ def test_groups_stay_together(tmp_path: Path) -> None:
     assert len(set.union(*by_part.values())) == 10
 
 
-@pytest.mark.parametrize("form", ["number", "date"])
-def test_the_last_in_time_are_held_out(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "options", "columns"),
+    [
+        ("{0}", {}, {}),
+        ("2026-01-{1:02}", {}, {}),
+        ("{1:02}.01.2026", {"time_format": "%d.%m.%Y"}, {}),
+        ("{1:02}.01.2026", {}, {"day": {"type": "date", "format": "%d.%m.%Y"}}),
+        ("2026-01-01T{0:02}:00+01:00", {}, {}),
+    ],
+    ids=["number", "ISO", "format", "declared format", "time zone"],
+)
+def test_the_last_in_time_are_held_out(
+    tmp_path: Path, form: str, options: dict[str, str], columns: dict[str, Any]
+) -> None:
     days = np.random.default_rng(0).permutation(20)
-    texts = [str(day) if form == "number" else f"2026-01-{day + 1:02}" for day in days]
+    texts = [form.format(day, day + 1) for day in days]
     (tmp_path / "a.csv").write_text(
         "day,x\n" + "".join(f"{text},{day}\n" for text, day in zip(texts, days, strict=True))
     )
-    fields = {"source": "csv", "path": "a.csv", "header": True, "columns": ["x"]}
-    parts = opened(tmp_path, fields, validation=0.2, test=0.1, time="day")
+    fields = {"source": "csv", "path": "a.csv", "header": True, "columns": {"x": "numeric", **columns}}
+    parts = opened(tmp_path, fields, validation=0.2, test=0.1, time="day", **options)
     days_by_part = {name: sorted(days[row - 1] for row in origins(loader)) for name, loader in parts.items()}
     assert days_by_part == {"train": [*range(14)], "validation": [14, 15, 16, 17], "test": [18, 19]}
 
@@ -295,6 +307,7 @@ def test_damaged_rows_are_counted_in_their_own_part(tmp_path: Path) -> None:
         ({"folds": 5, "fold": 1, "validation": 0.1}, "cannot be combined"),
         ({"validation": 0.1, "group": "a", "time": "b"}, "`group` and `time` cannot be combined"),
         ({"folds": 5, "fold": 1, "time": "b"}, "`time` and `folds` cannot be combined"),
+        ({"test": 0.1, "time_format": "%Y"}, "`time_format` has no effect without `time`"),
         ({"val": 0.1}, "use `validation`"),
         ("train", "this source has no stored parts"),
     ],
@@ -319,11 +332,20 @@ def test_duplicate_data_is_reported() -> None:
         ({"test": 0.001}, "no sample is left for test data"),
         ({"test": 0.1, "group": "kind"}, "no sample is left for test data"),
         ({"test": 0.1, "time": "kind"}, "not all values are numbers or dates"),
+        ({"test": 0.1, "time": "kind", "time_format": "%d.%m.%Y"}, "not all values are dates in this format"),
     ],
 )
 def test_options_that_the_data_does_not_allow_are_reported(tmp_path: Path, hold_out: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         opened(tmp_path, _csv(tmp_path), **hold_out)
+
+
+@pytest.mark.parametrize("times", [["1", "", "3"], ["2026-01-01", "2026-01-02", ""]])
+def test_samples_without_a_time_are_not_the_last_ones(tmp_path: Path, times: list[str]) -> None:
+    (tmp_path / "a.csv").write_text("day,x\n" + "".join(f"{time},1\n" for time in times))
+    fields = {"source": "csv", "path": "a.csv", "header": True, "columns": ["x"]}
+    with pytest.raises(InputError, match="1 sample of 3 have no time"):
+        opened(tmp_path, fields, test=0.4, time="day")
 
 
 def test_streams_cannot_be_divided() -> None:

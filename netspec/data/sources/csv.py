@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.tabular.source import TableSource
 from netspec.schema.specs.data import SOURCES, ShuffleWindow
 from netspec.schema.specs.spec import describe, problem
@@ -81,6 +82,11 @@ class Csv(TableSource):
     encoding: Literal["utf-8", "latin-1", "cp1252"] = "utf-8"
     """The character encoding."""
 
+    decimal: Literal[".", ","] = "."
+    """The decimal separator of numbers: `3.14` or, with `","`, `3,14`."""
+    thousands: Literal[".", ",", " ", "'"] | None = None
+    """The separator between groups of three digits, as in `1,234.5` with `","`. By default such numbers are errors."""
+
     samples: ClassVar = (
         {
             "path": "train.csv",
@@ -89,6 +95,20 @@ class Csv(TableSource):
             "label": "species",
         },
     )
+
+    @model_validator(mode="after")
+    def _separators_differ(self) -> Self:
+        if self.thousands == self.decimal:
+            raise problem(
+                "`thousands` and `decimal` are the same character", field="thousands",
+                expected="two different separators", got=repr(self.decimal),
+            )  # fmt: skip
+        return self
+
+    @property
+    def number_format(self) -> NumberFormat:
+        """The notation of numbers."""
+        return NumberFormat(self.decimal, self.thousands)
 
     def file(self, path: Path) -> TableFile:
         from netspec.data.random import BLOCKS

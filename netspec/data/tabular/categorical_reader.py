@@ -186,7 +186,7 @@ class PlainLabelColumn(Column):
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         if self._inner is None and len(cells):
-            self._inner = self._of(numeric=bool(np.isfinite(cells.numbers()).any()))
+            self._inner = self._of(numeric=bool(np.isfinite(cells.numbers(self.setting.number_format)).any()))
         self.inner.index = self.index
         return self.inner.parse(cells, faults)
 

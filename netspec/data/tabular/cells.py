@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from netspec.data.base import Array
+from netspec.data.tabular.number_format import PLAIN, NumberFormat
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "null")
 """Texts that mean a missing value by default, in any case."""
@@ -24,7 +25,7 @@ class Cells(Protocol):
         """Return the cell in a row without surrounding blanks; empty if there is no value."""
         ...
 
-    def numbers(self) -> Array:
+    def numbers(self, format: NumberFormat = PLAIN) -> Array:
         """Parse the cells as numbers, (N,) of float64; nan for a cell that is not a number."""
         ...
 
@@ -49,15 +50,15 @@ class TextCells:
     def text(self, row: int) -> str:
         return self._cells[row].strip()
 
-    def numbers(self) -> Array:
-        """Parse in C; if a cell is not a number, or is like `1_000`, parse each distinct cell separately."""
-        if "_" not in "".join(self._cells):
+    def numbers(self, format: NumberFormat = PLAIN) -> Array:
+        """Parse in C; if a cell is not a plain number, or is like `1_000`, parse each distinct cell separately."""
+        if format.is_plain and "_" not in "".join(self._cells):
             try:
                 return np.fromiter(map(float, self._cells), np.float64, len(self._cells))
             except ValueError:
                 pass
         texts, text_indices = self.distinct()
-        return np.array([_number(text) for text in texts], np.float64)[text_indices]
+        return np.array([_number(format.plain(text)) for text in texts], np.float64)[text_indices]
 
     def moments(self) -> Array | None:
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.data.base import Array
+from netspec.data.moments import date_formats, moment_of
 from netspec.data.tabular.cells import each_distinct
 from netspec.data.tabular.column import Column
 from netspec.data.tabular.encodings import DateEncoding
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from netspec.data.tabular.columns.date import Date
     from netspec.data.tabular.row_errors import BlockFaults
 
-_NONE = np.datetime64("NaT", "us")
-
 
 class DateColumn(Column):
     """Reads dates as datetime64[us] in UTC; NaT for missing ones."""
@@ -33,76 +31,81 @@ class DateColumn(Column):
         super().__init__(setting)
         self._spec = spec
         self._figures = ColumnStatistics()
-        self._normalization: dict[str, list[float]] = {}
+        self._learned: dict[str, list[float]] = {}
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         values = cells.moments()
         if values is None:
-            moments, text_indices = each_distinct(cells, self._moment)
+            moments, text_indices = each_distinct(cells, lambda text: moment_of(text, self._spec.format))
             values = np.array(moments, "datetime64[us]")[text_indices]
         lost = np.flatnonzero(np.isnat(values))
         if len(lost):
             absent, bad = self.absent(cells, lost)
             if self._spec.missing == "error":
-                hint = None if self.setting.is_label else "`missing: drop` leaves such rows out"
+                hint = "`missing: drop` leaves such rows out"
+                hint += "" if self.setting.is_label else ", `missing: mean` uses the mean of each part"
                 self.add_absent(faults, absent, cells, expected="a date", hint=hint)
             if len(bad):
                 written = f"`{self._spec.format}`" if self._spec.format else "ISO 8601, such as 2026-11-20"
                 message = f"{self.what} has no date here that can be read"
-                faults.add(
-                    bad, self.index, message, expected=written, got=lambda row: repr(cells.text(row)), hint=self._hint
-                )
+                hint = self._hint(cells.text(int(bad[0])))
+                faults.add(bad, self.index, message, expected=written, got=lambda row: repr(cells.text(row)), hint=hint)
         return values
 
-    def _moment(self, text: str) -> np.datetime64:
-        try:
-            moment = datetime.strptime(text, self._spec.format) if self._spec.format else datetime.fromisoformat(text)
-        except ValueError:
-            return _NONE
-        return np.datetime64(moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None), "us")
-
-    @property
-    def _hint(self) -> str | None:
-        return None if self._spec.format else "`format` says how dates are written: `%d.%m.%Y`, `%m/%d/%y %H:%M`"
+    def _hint(self, text: str) -> str | None:
+        """Return a hint at the format in which the first text that cannot be read is a date."""
+        likely = [f"`{format}`" for format in date_formats([text])]
+        if self._spec.format is not None:
+            return f"{' and '.join(likely)} would read this date" if likely else None
+        return f"`format` says how dates are written: {' or '.join(likely) or '`%d.%m.%Y`, `%m/%d/%y %H:%M`'}"
 
     def drops(self, values: Array) -> Array | None:
         return np.isnat(values) if self._spec.missing == "drop" else None
 
+    @property
+    def _learns(self) -> list[str]:
+        """The names of the values to learn."""
+        return ["fill"] * (self._spec.missing == "mean") + ["offset", "scale"] * (self._spec.normalization != "none")
+
     def tally(self, values: Array) -> None:
-        if self.setting.learned is None and self._spec.normalization != "none":
+        if self.setting.learned is None and self._learns:
             self._figures.add(self._numbers(values))
 
     def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
-        if self._spec.normalization == "none":
+        if not self._learns:
             return
-        learned = self.known("offset", "scale")
-        if learned is not None:
-            self._normalization = {name: list(learned[name]) for name in ("offset", "scale")}
-        else:
-            self._normalization = self._figures.normalization(self._spec.normalization)
-            if not self._normalization:
-                raise InputError(f"{self.what} has no value at all to learn `normalization` from")
+        known = self.known(*self._learns)
+        if known is None:
+            if not np.all(self._figures.count):
+                reason = "`missing: mean`" if self._spec.missing == "mean" else "`normalization`"
+                raise InputError(f"{self.what} has no value at all to learn {reason} from")
+            known = {"fill": self._figures.mean.tolist(), **self._figures.normalization(self._spec.normalization)}
+        self._learned = {name: list(known[name]) for name in self._learns}
 
     @property
     def learned(self) -> dict[str, Any]:
-        return dict(self._normalization)
+        return dict(self._learned)
 
     @property
     def width(self) -> int:
-        return len(self._spec.parts)
+        return len(self._spec.parts) + self._spec.missing_indicator
 
     def encode(self, values: Array) -> Array:
-        return normalized(self._numbers(values), self._normalization)
+        numbers, lost = self._numbers(values), np.isnat(values)[:, None]
+        if "fill" in self._learned:
+            numbers = np.where(lost, np.array(self._learned["fill"]), numbers)
+        parts = normalized(numbers, self._learned if "scale" in self._learned else {})
+        return np.concatenate([parts, lost], axis=1, dtype=np.float32) if self._spec.missing_indicator else parts
 
-    def encoding(self) -> DateEncoding:
+    def encoding(self) -> DateEncoding | None:
+        if self._spec.missing == "mean":  # exported models have no operators for it
+            return None
         parts = self._spec.parts
-        offsets, scales = (
-            tuple(self._normalization.get(name, [default] * len(parts))) for name, default in NOT_NORMALIZED
-        )
+        offsets, scales = (tuple(self._learned.get(name, [default] * len(parts))) for name, default in NOT_NORMALIZED)
         return DateEncoding(self.name, tuple(parts), offsets, scales, self._spec.format)
 
     def _numbers(self, values: Array) -> Array:
-        """Return the parts of times, (N, parts) of float64; undefined for NaT."""
+        """Return the parts of times, (N, parts) of float64; nan for NaT."""
         days, months, years = (values.astype(f"datetime64[{unit}]") for unit in "DMY")
         seconds = (values - days).astype(np.int64) // 1_000_000
         parts: dict[str, Array] = {
@@ -116,4 +119,6 @@ class DateColumn(Column):
             "second": seconds % 60,
             "timestamp": values.astype(np.int64) / 1e6,
         }
-        return np.stack([parts[name].astype(np.float64) for name in self._spec.parts], axis=1)
+        numbers = np.stack([parts[name].astype(np.float64) for name in self._spec.parts], axis=1)
+        numbers[np.isnat(values)] = np.nan
+        return numbers

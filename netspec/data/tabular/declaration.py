@@ -15,6 +15,7 @@ from netspec.errors import InputError, Problem, did_you_mean, listing, nearest
 
 if TYPE_CHECKING:
     from netspec.data.tabular.column import Column
+    from netspec.data.tabular.number_format import NumberFormat
     from netspec.data.tabular.table_file import TableFile
 
 
@@ -32,6 +33,7 @@ class Declaration:
     classes: Sequence[str] | None
     missing: float | str
     missing_values: Sequence[str]
+    number_format: NumberFormat
     learned: Mapping[str, Any] | None
     unlabelled: bool = False
     """Whether the label is not read and may be absent."""
@@ -44,7 +46,7 @@ class Declaration:
         learned = None if self.learned is None else self.learned.get(name, {})
         absent = frozenset(map(str.lower, self.missing_values))
         alone = file.other_delimiter if len(file.names) == 1 else None
-        return ColumnSetting(name, is_label, self.missing, absent, learned, alone)
+        return ColumnSetting(name, is_label, self.missing, absent, learned, self.number_format, alone)
 
 
 def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]:

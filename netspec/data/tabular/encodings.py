@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from netspec.data.tabular.number_format import PLAIN, NumberFormat
+
 
 @dataclass(frozen=True)
 class NumberEncoding:
@@ -17,6 +19,8 @@ class NumberEncoding:
     scale: float = 1.0
     indicator: bool = False
     """Whether the number is followed by an indicator: 1 if x is missing, else 0."""
+    format: NumberFormat = PLAIN
+    """The notation of x in the cells."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ class NumericColumn(Column):
         self._spec = spec
         label = setting.is_label and spec.missing is None
         self._missing = "error" if label else setting.missing if spec.missing is None else spec.missing
+        self._format = replace(setting.number_format, unit=spec.unit)
         self._figures = ColumnStatistics()
         self._median = Median()
         self._may_be_integer = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
@@ -47,7 +49,7 @@ class NumericColumn(Column):
         self._normalization: dict[str, list[float]] = {}
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
-        values = cells.numbers()
+        values = cells.numbers(self._format)
         lost = np.flatnonzero(np.isnan(values))
         if len(lost):
             absent, bad = self.absent(cells, lost)
@@ -115,6 +117,9 @@ class NumericColumn(Column):
             return None
         return "`missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median"
 
+    def _expected_number(self, what: str) -> str:
+        return what if self._spec.unit is None else f"{what} with the unit `{self._spec.unit}`"
+
     def _report_text(self, cells: Cells, faults: BlockFaults) -> None:
         """Report a column that begins with text once, not for every row."""
         self._holds_text = True
@@ -128,9 +133,11 @@ class NumericColumn(Column):
             [0],
             self.index,
             f"{self.what} holds text",
-            expected="numbers",
+            expected=self._expected_number("numbers"),
             got=quoted(text),
-            hint=(single_column_hint(text) if single_column_hint else None) or declaration_hint,
+            hint=(single_column_hint(text) if single_column_hint else None)
+            or self._format.hint(text)
+            or declaration_hint,
         )
 
     def _report_unparsable(self, cells: Cells, rows: Array, faults: BlockFaults) -> None:
@@ -139,13 +146,15 @@ class NumericColumn(Column):
 
         if self.setting.is_label:
             message = f"{self.what} is not a number here, as it is in other rows"
-            hint = "if the labels are names of classes, declare them in `classes`"
+            text = cells.text(int(rows[0]))
+            hint = self._format.hint(text) or "if the labels are names of classes, declare them in `classes`"
             faults.add(
                 rows, self.index, message, expected="a finite number", got=lambda r: repr(cells.text(r)), hint=hint
             )
         else:
             message = f"{self.what} has text here"
-            faults.add(rows, self.index, message, expected="a number", got=cell_text)
+            hint = self._format.hint(cells.text(int(rows[0])))
+            faults.add(rows, self.index, message, expected=self._expected_number("a number"), got=cell_text, hint=hint)
 
     def drops(self, values: Array) -> Array | None:
         return np.isnan(values) if self._missing == "drop" else None
@@ -210,4 +219,4 @@ class NumericColumn(Column):
         if self._all_integers:
             return None
         (offset,), (scale,) = (self._normalization.get(name, [default]) for name, default in NOT_NORMALIZED)
-        return NumberEncoding(self.name, self._fill, offset, scale, self._spec.missing_indicator)
+        return NumberEncoding(self.name, self._fill, offset, scale, self._spec.missing_indicator, self._format)

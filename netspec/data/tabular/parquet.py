@@ -13,6 +13,7 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.data.files import Watched, existing
 from netspec.data.tabular.cells import TextCells, merged
+from netspec.data.tabular.number_format import PLAIN, NumberFormat
 from netspec.data.tabular.table_file import RowBlock
 from netspec.errors import InputError, Location, Problem, kind_of_file
 
@@ -169,10 +170,10 @@ class ArrowCells:
         value = self._column[row].as_py()
         return "" if value is None else str(value).strip()
 
-    def numbers(self) -> Array:
+    def numbers(self, format: NumberFormat = PLAIN) -> Array:
         if not self._is_number:
             texts = self._column.cast(self._pa.string()).to_pylist()
-            return TextCells(["" if text is None else text for text in texts]).numbers()
+            return TextCells(["" if text is None else text for text in texts]).numbers(format)
         converted = self._column.cast(self._pa.int8()) if self._pa.types.is_boolean(self._column.type) else self._column
         return np.array(converted.cast(self._pa.float64(), safe=False).to_numpy(), np.float64)  # nulls become nan
 

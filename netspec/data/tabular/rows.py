@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,12 +10,14 @@ import numpy as np
 from netspec.data.base import Array, located_at
 from netspec.data.hold_out import indices_of, unknown_field
 from netspec.data.tabular.columns.base import LABEL
+from netspec.data.tabular.columns.date import Date
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.specs.paths import resolve_path
 
 if TYPE_CHECKING:
     from netspec.data.tabular.source import TableSource
     from netspec.data.tabular.table_file import TableFile
+    from netspec.schema.specs.hold_out import HoldOut
 
 
 def rows_of_part(source: TableSource) -> Array | None:
@@ -28,8 +30,16 @@ def rows_of_part(source: TableSource) -> Array | None:
     with located_at(source, "split"):
         table = _Rows(source)
         rows = np.zeros(len(table), bool)
-        rows[indices_of(source.hold_out, source.split_name, table)] = True
+        rows[indices_of(_with_format(source.hold_out, source), source.split_name, table)] = True
     return rows
+
+
+def _with_format(hold_out: HoldOut, source: TableSource) -> HoldOut:
+    """Return `hold_out` with the declared format of the time column, unless it has a format of its own."""
+    declared = source.columns.get(hold_out.time or "") if isinstance(source.columns, Mapping) else None
+    if hold_out.time_format is not None or not isinstance(declared, Date):
+        return hold_out
+    return hold_out.model_copy(update={"time_format": declared.format})
 
 
 def groups_of_windows(source: TableSource) -> Array | None:
@@ -61,7 +71,11 @@ class _Rows:
         hold_out = source.hold_out
         assert hold_out is not None
         name = hold_out.stratify or hold_out.group or hold_out.time
-        self._values = _column(file, 0 if name is None else self._column_index(source, name))
+        values = _column(file, 0 if name is None else self._column_index(source, name))
+        format_ = source.number_format
+        if not format_.is_plain and values.dtype.kind == "U":  # numbers as Python reads them
+            values = np.array([format_.plain(text) or text for text in values.tolist()], str)
+        self._values = values
 
     def _column_index(self, source: TableSource, name: str) -> int:
         if name in self._names:

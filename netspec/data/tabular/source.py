@@ -10,12 +10,14 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
 from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
+from netspec.data.tabular.number_format import PLAIN, NumberFormat
 from netspec.data.tabular.row_windows import PAST, RowWindows, windowed_fields
 from netspec.schema.specs.data import ShuffleWindow
 from netspec.schema.specs.paths import FilePath, resolve_path
 from netspec.schema.specs.spec import describe, problem
 
 if TYPE_CHECKING:
+    from netspec.data.tabular.declaration import Declaration
     from netspec.data.tabular.table_file import TableFile
 
 MEGABYTE = 2**20
@@ -115,6 +117,19 @@ class TableSource(Source):
         """Return the file at `path` with the settings of this source."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
 
+    @property
+    def number_format(self) -> NumberFormat:
+        """The notation of numbers in cells that are texts."""
+        return PLAIN
+
+    def _declaration(self, learned: Mapping[str, Any] | None, *, of_other_files: bool = False) -> Declaration:
+        from netspec.data.tabular.declaration import Declaration
+
+        return Declaration(
+            self.columns, self.label, self.classes, self.missing, self.missing_values, self.number_format, learned,
+            self._unlabelled, of_other_files,
+        )  # fmt: skip
+
     def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
         """Return a source for the rows of each file. Only the columns of `fields` must exist."""
         return [self._of_file(path, fields) for path in paths if not path.is_dir()]
@@ -158,11 +173,11 @@ class TableSource(Source):
         import numpy as np
 
         from netspec.data.tabular.dataset import open_table
-        from netspec.data.tabular.declaration import Declaration, fields_of
+        from netspec.data.tabular.declaration import fields_of
         from netspec.data.tabular.head import TableHead
         from netspec.data.tabular.rows import check_group
 
-        declared = Declaration(self.columns, self.label, self.classes, self.missing, self.missing_values, None)
+        declared = self._declaration(None)
         with located_at(self, "path"):
             head = TableHead(self.file(resolve_path(self, "path")))
             columns = fields_of(head, declared)
@@ -184,21 +199,12 @@ class TableSource(Source):
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the table, reading all rows once."""
         from netspec.data.tabular.dataset import open_table
-        from netspec.data.tabular.declaration import Declaration, fields_of, learned_names
+        from netspec.data.tabular.declaration import fields_of, learned_names
         from netspec.data.tabular.rows import groups_of_windows, rows_of_part
         from netspec.data.tabular.table_file import RowsInMemory
         from netspec.data.tabular.windowed_table import WindowedTable
 
-        declared = Declaration(
-            self.columns,
-            self.label,
-            self.classes,
-            self.missing,
-            self.missing_values,
-            learned,
-            self._unlabelled,
-            self.written is None,
-        )
+        declared = self._declaration(learned, of_other_files=self.written is None)
         with located_at(self, "path"):
             file: TableFile = self.file(resolve_path(self, "path"))
             if self._in_memory:

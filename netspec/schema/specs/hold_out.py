@@ -48,6 +48,9 @@ class HoldOut(Spec):
     time: str | None = None
     """A field or column with numbers or dates: the last samples in time are the test data, those before them the
     validation data."""
+    time_format: str | None = Field(default=None, min_length=1)
+    """The format of dates in `time`, in the notation of Python's `strptime`: `%d.%m.%Y`. By default that of the
+    column's declaration in a table; else dates in ISO 8601, or numbers."""
     seed: NonNegativeInt = 1
     """Seed of the random choice. It is not `train.seed`, so that trainings with other seeds have the same parts."""
     of: str | None = None
@@ -79,6 +82,8 @@ class HoldOut(Spec):
         if len(ways) > 1:
             named = " and ".join(f"`{name}`" for name in ways)
             raise problem(f"{named} cannot be combined", field=ways[1], expected="one of them")
+        if self.time_format is not None and self.time is None:
+            raise problem("`time_format` has no effect without `time`", field="time_format", expected="`time`")
         if self.time is not None and self.folds is not None:
             raise problem(
                 "`time` and `folds` cannot be combined", field="time", expected="`validation` with a share",

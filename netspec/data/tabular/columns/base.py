@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from netspec.data.tabular.number_format import PLAIN, NumberFormat
 from netspec.schema.specs.data import COLUMNS
 from netspec.schema.specs.spec import Member, Spec, describe, problem
 
@@ -45,6 +46,8 @@ class ColumnSetting:
     """The cells that mean a missing value, in lower case."""
     learned: Mapping[str, Any] | None
     """Values that the training split learned for the column; None in the training split itself."""
+    number_format: NumberFormat = PLAIN
+    """The notation of numbers in the table."""
     alone: Callable[[str], str | None] | None = None
     """Hint for cells that look like several columns, if this is the only column of the table."""
 
@@ -56,6 +59,8 @@ class ColumnSpec(Spec):
         "dtype": "use `type`: numeric, categorical, date",
         "name": "not needed: the key above is the column's name",
         "na_values": "use `missing_values`, of the source",
+        "decimal": "use `decimal`, of the source",
+        "thousands": "use `thousands`, of the source",
     }
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()

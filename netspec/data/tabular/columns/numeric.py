@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from netspec.data.tabular.columns.base import ColumnSetting, ColumnSpec, MissingNumber
 from netspec.schema.specs.data import COLUMNS
@@ -36,6 +36,8 @@ class Numeric(ColumnSpec):
     }
 
     type: Literal["numeric"] = "numeric"
+    unit: str | None = Field(default=None, min_length=1)
+    """A unit before or after each number, such as `%`, `$` or `kg`. It is not read, but every cell must have it."""
     missing: MissingNumber | None = None
     """The replacement of a missing value: the `mean` or `median` of the training split, or this number; or it is an
     `error`, or the row is left out (`drop`). By default the source's `missing`."""
@@ -47,6 +49,7 @@ class Numeric(ColumnSpec):
     samples: ClassVar[tuple[dict[str, Any], ...]] = (
         {"missing": "median", "normalization": "standard"},
         {"missing": 0, "missing_indicator": True},
+        {"unit": "%"},
     )
 
     @model_validator(mode="after")

@@ -1,0 +1,73 @@
+"""The notation of numbers in a table: decimal and thousands separators, and units."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+_UNIT = re.compile(
+    r"[+-]?(?P<before>[$€£¥₹]|[A-Z]{3}(?= ))? *[+-]?\d[\d.,' ]*(?P<after>[%‰°€$£¥₹]\w*|[A-Za-zµ]{2,}[²³]?(?:/[a-z]+)?)?"
+)
+
+
+def unit_of(text: str) -> str | None:
+    """Return the unit before or after a number, such as `%`, `$`, `EUR` or `kg`; None if there is none."""
+    match = _UNIT.fullmatch(text)
+    units = [unit for unit in match.groups() if unit] if match else []
+    return units[0] if len(units) == 1 else None
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """The notation of numbers in a column; see `decimal` and `thousands` of the source, and `unit` of the column."""
+
+    decimal: str = "."
+    thousands: str | None = None
+    unit: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether Python reads the numbers as they are."""
+        return (self.decimal, self.thousands, self.unit) == (".", None, None)
+
+    @cached_property
+    def _grouped(self) -> re.Pattern[str]:
+        assert self.thousands is not None
+        return re.compile(
+            rf"[+-]?\d{{1,3}}(?:{re.escape(self.thousands)}\d{{3}})+(?:{re.escape(self.decimal)}\d*)?", re.ASCII
+        )
+
+    def plain(self, text: str) -> str:
+        """Return a number as Python reads it; an empty text if it is not in this notation."""
+        if self.unit is not None:
+            sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("", text)
+            if rest.startswith(self.unit) == rest.endswith(self.unit):
+                return ""
+            text = sign + rest.removeprefix(self.unit).removesuffix(self.unit).strip()
+        if self.thousands is not None:
+            text = text.replace("\u00a0", " ").replace("\u202f", " ") if self.thousands == " " else text
+            if self.thousands in text:
+                if not self._grouped.fullmatch(text):
+                    return ""
+                text = text.replace(self.thousands, "")
+        if self.decimal != ".":
+            return "" if "." in text else text.replace(self.decimal, ".")
+        return text
+
+    def hint(self, text: str) -> str | None:
+        """Return a hint if a text that is not a number here is one in a different notation."""
+        decimal, thousands = r"[+-]?\d+{}\d+", r"[+-]?\d{{1,3}}({}\d{{3}})+({}\d+)?"
+        fields = []
+        if self.decimal == "." and re.fullmatch(decimal.format(","), text, re.ASCII):
+            fields.append('`decimal: ","`')
+        for mark, point in ((",", r"\."), (".", ","), (" ", "[.,]"), ("'", "[.,]")):
+            if re.fullmatch(thousands.format(re.escape(mark), point), text, re.ASCII) and self.thousands != mark:
+                fields.append(f'`thousands: "{mark}"`')
+        if fields:
+            return f"the source reads such numbers with {' or '.join(fields)}"
+        unit = unit_of(text) if self.unit is None else None
+        return None if unit is None else f'`unit: "{unit}"` of the column reads numbers with this unit'
+
+
+PLAIN = NumberFormat()
