@@ -10,9 +10,6 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
 
-MISSING = ("", "?", "NA", "N/A", "NaN", "null")
-"""Texts that mean a missing value by default, in any case."""
-
 Made = TypeVar("Made")
 
 

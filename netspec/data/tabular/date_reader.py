@@ -48,8 +48,10 @@ class DateColumn(Column):
             if len(bad):
                 written = f"`{self._spec.format}`" if self._spec.format else "ISO 8601, such as 2026-11-20"
                 message = f"{self.what} has no date here that can be read"
-                hint = self._hint(cells.text(int(bad[0])))
-                faults.add(bad, self.index, message, expected=written, got=lambda row: repr(cells.text(row)), hint=hint)
+                likely = self._hint(cells.text(int(bad[0])))
+                faults.add(
+                    bad, self.index, message, expected=written, got=lambda row: repr(cells.text(row)), hint=likely
+                )
         return values
 
     def _hint(self, text: str) -> str | None:

@@ -146,15 +146,15 @@ class NumericColumn(Column):
 
         if self.setting.is_label:
             message = f"{self.what} is not a number here, as it is in other rows"
-            text = cells.text(int(rows[0]))
-            hint = self._format.hint(text) or "if the labels are names of classes, declare them in `classes`"
+            notation = self._format.hint(cells.text(int(rows[0])))
+            hint = notation or "if the labels are names of classes, declare them in `classes`"
             faults.add(
                 rows, self.index, message, expected="a finite number", got=lambda r: repr(cells.text(r)), hint=hint
             )
         else:
             message = f"{self.what} has text here"
-            hint = self._format.hint(cells.text(int(rows[0])))
-            faults.add(rows, self.index, message, expected=self._expected_number("a number"), got=cell_text, hint=hint)
+            expected, notation = self._expected_number("a number"), self._format.hint(cells.text(int(rows[0])))
+            faults.add(rows, self.index, message, expected=expected, got=cell_text, hint=notation)
 
     def drops(self, values: Array) -> Array | None:
         return np.isnan(values) if self._missing == "drop" else None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from netspec.data.tabular.table_file import TableFile
 
 MEGABYTE = 2**20
+MISSING_VALUES = ("?", "NA", "N/A", "NaN", "null")
+"""Texts that mean a missing value by default, in any case."""
 
 
 def _as_column(value: Any) -> Any:
@@ -56,7 +58,7 @@ class TableSource(Source):
     missing: MissingNumber = "error"
     """Handling of missing numbers in columns that do not define it: an error, the `mean` or `median` of the training
     split, or this number; or the row is left out (`drop`)."""
-    missing_values: list[str] = Field(default_factory=lambda: ["?", "NA", "N/A", "NaN", "null"])
+    missing_values: list[str] = Field(default_factory=lambda: list(MISSING_VALUES))
     """Cells that mean a missing value, in addition to empty ones; case is ignored."""
     cache: Annotated[int, Field(ge=0)] = 512
     """Megabytes of rows to keep in memory. Parts of a larger table are read again when needed.

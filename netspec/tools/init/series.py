@@ -11,8 +11,9 @@ from statistics import median
 from typing import Any
 
 from netspec.errors import InputError, counted
+from netspec.tools.init.column_survey import ColumnSurvey
 from netspec.tools.init.files import Files, comment, document, entry, items, name_of, relative, training
-from netspec.tools.init.tables import MAX_ROWS, ColumnSurvey, TableColumns, TableSurvey, column_key, rows_of
+from netspec.tools.init.tables import MAX_ROWS, TableColumns, TableSurvey, column_key, rows_of
 
 SEASONS = (
     (5_400, 24, "hours of a day"), (129_600, 7, "days of a week"), (1_000_000, 52, "weeks of a year"),

@@ -8,22 +8,24 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import chain, islice
+from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, did_you_mean, kind_of_file, listing
+from netspec.data.tabular.number_format import PLAIN
+from netspec.data.tabular.source import MISSING_VALUES
+from netspec.errors import InputError, counted, did_you_mean, kind_of_file, listing
+from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, ColumnSurvey, notation_of
 from netspec.tools.init.files import Files, comment, document, entry, hold_out, items, name_of, relative, training
+
+if TYPE_CHECKING:
+    from netspec.tools.init.texts import Vocabulary
 
 MAX_ROWS, MAX_BYTES, MAX_SECONDS = 200_000, 2**26, 10.0
 """Limits of the rows that are looked at."""
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
-"""Cells that mean a missing value, in lower case; the default of `missing_values`."""
 TARGETS = ("label", "target", "class", "y", "outcome")
 """Names of columns that are predicted unless a target is given."""
-MAX_CLASSES = 20
-"""A target of integers with more distinct values is a quantity."""
 MAX_CATEGORIES = 50
 """Categories with a value of their own; rarer ones are unknown."""
 RARE = 5
@@ -34,93 +36,22 @@ DELIMITERS = (",", ";", "\t", "|")
 
 
 @dataclass
-class ColumnSurvey:
-    """Findings about a column of the sample."""
-
-    name: str
-    counts: Counter[str] = field(default_factory=Counter)
-    rows: int = 0
-    missing: int = 0
-    numbers: int = 0
-    whole: int = 0
-    dates: int = 0
-    words: int = 0
-
-    def add(self, cell: str) -> None:
-        """Add a cell without surrounding blanks."""
-        self.rows += 1
-        if cell.lower() in MISSING:
-            self.missing += 1
-            return
-        self.counts[cell] += 1
-
-    def settle(self) -> None:
-        """Classify the distinct cells."""
-        for cell, count in self.counts.items():
-            self.words += count * len(cell.split())
-            try:
-                number = float(cell.replace("_", "x"))
-                self.numbers += count
-                self.whole += count * number.is_integer()
-            except ValueError:
-                self.dates += count * _is_date(cell)
-
-    @property
-    def known(self) -> int:
-        """Number of cells that are not missing."""
-        return self.rows - self.missing
-
-    @property
-    def is_numeric(self) -> bool:
-        """Whether all known cells are numbers."""
-        return self.known > 0 and self.numbers == self.known
-
-    @property
-    def is_date(self) -> bool:
-        """Whether all known cells are dates in ISO 8601."""
-        return self.known > 0 and self.dates == self.known
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the cells are sentences."""
-        return not self.is_numeric and self.words > 3 * self.known and len(self.counts) > self.known / 2
-
-    @property
-    def is_identifier(self) -> bool:
-        """Whether nearly every row has another name, or the rows are numbered."""
-        if self.known < 50 or len(self.counts) < 0.95 * self.known:
-            return False
-        if not self.is_numeric:
-            return not self.is_date
-        if self.whole < self.known or len(self.counts) < self.known:
-            return False
-        numbers = sorted(int(float(cell)) for cell in self.counts)
-        return numbers[-1] - numbers[0] == len(numbers) - 1
-
-
-@dataclass
 class TableSurvey:
     """Findings about a table."""
 
     source: dict[str, Any]
     """The fields of the source: `source`, `header`, `delimiter`."""
     columns: list[ColumnSurvey]
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Reasons for fields of the source."""
+    warnings: list[str] = field(default_factory=list)
+    """Choices that need a look."""
     rows: int = 0
     complete: bool = True
     """Whether all rows were looked at."""
     duplicates: int = 0
     ragged: int = 0
     """Number of rows with another number of cells."""
-
-
-def _is_date(cell: str) -> bool:
-    if len(cell) < 8 or not cell[0].isdigit():
-        return False
-    try:
-        datetime.fromisoformat(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def survey(path: Path) -> TableSurvey:
@@ -142,9 +73,28 @@ def survey(path: Path) -> TableSurvey:
             column.add(cell)
     if not result.rows:
         raise InputError(f"{path} has no rows", expected="a table with a header")
-    for column in result.columns:
-        column.settle()
+    _settle(result)
     return result
+
+
+def _settle(result: TableSurvey) -> None:
+    """Classify the columns, and add what they share to the fields of the source."""
+    notation, why, is_guess = PLAIN, "", False
+    if result.source["source"] == "csv":
+        notation, why, is_guess = notation_of(result.columns, result.source.get("delimiter", ","))
+    for column in result.columns:
+        column.settle(notation)
+    if is_guess:
+        result.warnings.append(f"commas in numbers: {why}")
+    for name, value in (("decimal", notation.decimal), ("thousands", notation.thousands)):
+        if value != getattr(PLAIN, name):
+            result.source[name] = value
+            result.reasons[name], why = why, ""
+    markers = {marker: column.name for column in result.columns for marker in column.markers}
+    if markers:
+        result.source["missing_values"] = [*MISSING_VALUES, *markers]
+        places = listing([f"{marker!r} in `{name}`" for marker, name in markers.items()], 5)
+        result.reasons["missing_values"] = f"the usual ones, and {places}"
 
 
 def rows_of(path: Path) -> Iterator[list[str]]:
@@ -187,6 +137,7 @@ def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
         raise InputError(f"{path} is empty", expected="a table")
     named = _is_header(first)
     names = first[0] if named else [str(number + 1) for number in range(len(first[0]))]
+    _refuse_duplicates(path, names)
     source: dict[str, Any] = {"source": "csv", "header": named}
     source |= {"delimiter": delimiter} if delimiter != "," else {}
     source |= {"encoding": encoding} if encoding != "utf-8" else {}
@@ -232,14 +183,33 @@ def _regularity(sample: str, delimiter: str) -> tuple[float, int]:
 
 
 def _is_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row holds names: all different, none of them a number."""
+    """Return whether the first row holds names: all different, none of them a number, and at most one of them empty.
+
+    `DataFrame.to_csv` writes an index without a name. Names that occur twice are names if numbers follow.
+    """
     first = rows[0]
-    return len(set(first)) == len(first) and not any(cell.lower() in MISSING or _is_number(cell) for cell in first)
+    missing = [cell.lower() in MISSING for cell in first]
+    if any(map(_is_number, first)) or any(missing[1:]):
+        return False
+    if len(set(first)) == len(first):
+        return not missing[0] or len(first) > 1
+    others = [row for row in rows[1:100] if len(row) == len(first)]
+    return any(others and all(_is_number(row[index]) for row in others) for index in range(len(first)))
+
+
+def _refuse_duplicates(path: Path, names: Sequence[str]) -> None:
+    """Raise `InputError` if two columns have the same name."""
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
+        raise InputError(
+            f"{path} has several columns with the name {listing(list(map(repr, duplicates)), 5)}",
+            expected="a different name for each column in the first line",
+        )  # fmt: skip
 
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        float(cell.replace(",", "."))
     except ValueError:
         return False
     return True
@@ -272,13 +242,9 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
         from netspec.tools.init.series import series_files
 
         return series_files(path, folder, net, table_survey, label)
-    regression = task == "regression" or (
-        task is None and label.is_numeric and (len(label.counts) > MAX_CLASSES or label.whole < label.known)
-    )
-    if task == "regression" and not label.is_numeric:
-        raise InputError(f"column {label.name!r} cannot be predicted as a number", expected="numbers", got="texts")
-    if len(label.counts) < 2:
-        raise InputError(f"column {label.name!r} has one value only", expected="two classes or more, or numbers")
+    quantity = label.is_numeric and (len(label.counts) > MAX_CLASSES or label.whole < label.known)
+    regression = task == "regression" or (task != "classification" and quantity)
+    _check_target(label, path, regression=regression)
     columns = TableColumns(table_survey, label, regression=regression, text=task == "text")
     if columns.text is None and not columns.width:
         reasons = "; ".join(f"`{name}`: {reason}" for name, reason in columns.left_out)
@@ -287,11 +253,39 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
             f"no column of {path} is left to predict {label.name!r} from", expected="numbers, categories or dates",
             got=reasons or "no other column", hint="--task text classifies texts" if has_texts else None,
         )  # fmt: skip
-    kind = "text classification" if task == "text" else "table regression" if regression else "table classification"
-    files = Files(kind, "", "", *_findings(table_survey, label, columns, regression=regression))
+    what = "text" if task == "text" else "table"
+    files = Files(f"{what} {'regression' if regression else 'classification'}", "", "")
+    files.findings, files.warnings = _findings(table_survey, label, columns, regression=regression)
     files.net = _net(name_of(path), table_survey, label, columns, regression=regression)
     files.train = _train(path, folder, net, table_survey, label, columns, regression=regression)
     return files
+
+
+def _check_target(label: ColumnSurvey, path: Path, *, regression: bool) -> None:
+    """Raise `InputError` if a column cannot be predicted."""
+    if not label.known:
+        raise InputError(f"column {label.name!r} of {path} is empty", expected="a target in some rows")
+    if len(label.counts) < 2:
+        (value,) = label.counts
+        raise InputError(
+            f"column {label.name!r} has one value only", expected="two classes or more, or numbers",
+            got=f"{value!r} in {counted(label.known, 'row')}"
+            + (f", and {counted(label.missing, 'row')} without a value" if label.missing else ""),
+        )  # fmt: skip
+    if regression and not label.is_numeric:
+        text = next(cell for cell in label.counts if isnan(label.number(cell)))
+        raise InputError(
+            f"column {label.name!r} cannot be predicted as a number", expected="numbers",
+            got=f"{text!r} in {counted(label.counts[text], 'row')}", hint=label.number_format.hint(text),
+        )  # fmt: skip
+    if not regression and len(label.counts) > max(MAX_CLASSES, label.known // 2):
+        kind = "dates" if label.is_date else "texts" if label.is_text else "numbers" if label.is_numeric else "names"
+        raise InputError(
+            f"column {label.name!r} has a different value in nearly every row, so it names no classes",
+            expected="a column whose values recur, or numbers",
+            got=f"{len(label.counts):,} different {kind} in {counted(label.known, 'row')}",
+            hint="--task regression predicts numbers" if label.is_numeric else None,
+        )  # fmt: skip
 
 
 class TableColumns:
@@ -304,11 +298,12 @@ class TableColumns:
         *,
         regression: bool,
         text: bool,
-        date_parts: Sequence[str] = ("timestamp", "month", "weekday"),
+        date_parts: Sequence[str] | None = None,
     ) -> None:
         self._date_parts = date_parts
         self.used: list[tuple[str, dict[str, Any], str]] = []
         self.left_out: list[tuple[str, str]] = []
+        self.warnings: list[str] = []
         self.width = 0
         self.text: ColumnSurvey | None = None
         texts = [column for column in table_survey.columns if column is not label and column.is_text]
@@ -318,37 +313,60 @@ class TableColumns:
             self.text = max(texts, key=lambda column: column.words)
         for column in table_survey.columns:
             if column is not label and column is not self.text:
-                self._add(column, text=text)
+                self._add(column)
         self._label(label, regression=regression)
 
-    def _add(self, column: ColumnSurvey, *, text: bool) -> None:
+    def _add(self, column: ColumnSurvey) -> None:
         reason = (
-            "the task is to classify texts" if text else "it is empty" if not column.known
+            "it has no name" if not column.name
+            else "it is empty" if not column.known
             else "all rows have the same value" if len(column.counts) == 1 and not column.missing
-            else "free text; `netspec init --task text` classifies texts" if column.is_text
+            else "free text; `netspec init --task text` reads one such column" if column.is_text
             else "nearly every row has another value" if column.is_identifier
             else None
         )  # fmt: skip
         if reason is not None:
             self.left_out.append((column.name, reason))
+        elif column.is_date:
+            self._date(column)
         elif column.is_numeric:
             self._numeric(column)
-        elif column.is_date and not column.missing:
-            parts = list(self._date_parts)
-            if not parts:
-                self.left_out.append((column.name, "its dates tell nothing about rows to come"))
-                return
-            self.width += len(parts)
-            self.used.append((column.name, {"type": "date", "parts": parts, "normalization": "standard"}, ""))
         else:
             self._categorical(column)
 
+    def _date(self, column: ColumnSurvey) -> None:
+        parts = [*self._date_parts] if self._date_parts is not None else ["timestamp", "month", "weekday"]
+        parts += ["hour"] * (self._date_parts is None and column.has_times)
+        if not parts:
+            self.left_out.append((column.name, "its dates do not recur, so they don't help to forecast"))
+            return
+        declared: dict[str, Any] = {"type": "date"}
+        declared |= {"format": column.date_format} if column.date_format else {}
+        declared |= {"parts": parts}
+        facts = []
+        if len(column.date_formats) > 1 and "%d" in column.date_format:
+            first, second = column.date_formats[:2]
+            facts.append(f"a guess, since no day is above 12: if the day comes first, the format is {second}")
+            self.warnings.append(
+                f"the dates in `{column.name}` fit both {first} and {second}: the month is read first, as in pandas"
+            )
+        if column.missing:
+            declared |= {"missing": "mean", "missing_indicator": True}
+            facts.append(
+                f"{column.missing / column.rows:.1%} missing: the mean of each part, and a value that marks it"
+            )
+        if any("%z" in format for format in column.date_formats):
+            facts.append("times are converted to UTC")
+        self.width += len(parts) + bool(column.missing)
+        self.used.append((column.name, {**declared, "normalization": "standard"}, "; ".join(facts)))
+
     def _numeric(self, column: ColumnSurvey) -> None:
         declared: dict[str, Any] = {"type": "numeric"}
+        declared |= {"unit": column.number_format.unit} if column.number_format.unit else {}
         why = ""
         if column.missing:
             declared |= {"missing": "median", "missing_indicator": True}
-            why = f"{column.missing / column.rows:.1%} missing: the median, and a value that tells"
+            why = f"{column.missing / column.rows:.1%} missing: the median, and a value that marks it"
         self.width += 1 + bool(column.missing)
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))
 
@@ -374,7 +392,8 @@ class TableColumns:
         missing = {"missing": "drop"} if label.missing else {}
         why = "rows without it are left out" if label.missing else ""
         if regression:
-            declared: dict[str, Any] = {"type": "numeric", **missing, "normalization": "standard"}
+            unit = {"unit": label.number_format.unit} if label.number_format.unit else {}
+            declared: dict[str, Any] = {"type": "numeric", **unit, **missing, "normalization": "standard"}
             why = "; ".join(filter(None, [why, "predictions are turned back into the unit of the column"]))
         else:
             declared = {"type": "categorical", **missing, "vocabulary": _classes(label)}
@@ -382,7 +401,7 @@ class TableColumns:
 
 
 def _classes(label: ColumnSurvey) -> list[str]:
-    return sorted(label.counts, key=float) if label.is_numeric else sorted(label.counts)
+    return sorted(label.counts, key=label.number) if label.is_numeric else sorted(label.counts)
 
 
 def _findings(
@@ -393,13 +412,15 @@ def _findings(
     of = "" if table_survey.complete else "the first "
     findings = [f"{of}{table_survey.rows:,} rows, {len(table_survey.columns)} columns; inputs: {described or 'texts'}"]
     if regression:
-        values = sorted(float(cell) for cell in label.counts)
+        values = sorted(map(label.number, label.counts))
         findings.append(f"target `{label.name}`: numbers from {values[0]:g} to {values[-1]:g}")
     else:
         shares = [f"{name} {count / label.known:.1%}" for name, count in label.counts.most_common()]
         findings.append(f"target `{label.name}`: {len(label.counts)} classes: {listing(shares, 10)}")
     findings += [f"left out: `{name}`: {reason}" for name, reason in columns.left_out]
-    warnings = []
+    warnings = [*table_survey.warnings, *columns.warnings]
+    if label.missing:
+        warnings.append(f"{label.missing:,} of {label.rows:,} rows have no `{label.name}`, and are left out")
     if table_survey.duplicates:
         warnings.append(
             f"{table_survey.duplicates:,} of {table_survey.rows:,} rows are duplicates; in both training and "
@@ -410,6 +431,10 @@ def _findings(
             f"{table_survey.ragged:,} rows have another number of cells than the header: "
             "left out, and counted in the log"
         )
+    if columns.text is not None:
+        from netspec.tools.init.texts import tiny_warning
+
+        warnings += tiny_warning(columns.text.known)
     rare = [name for name, count in label.counts.items() if count < 20]
     if not regression and rare:
         warnings.append(f"classes of fewer than 20 rows: {listing(rare, 5)}")
@@ -442,20 +467,24 @@ def _perceptron(rows: int, outputs: int) -> list[tuple[dict[str, Any], str]]:
 
 
 def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool) -> str:
-    outputs = 1 if regression else len(label.counts)
+    last: dict[str, Any] = {"name": "logits", "type": "Dense", "units": len(label.counts)}
+    why_last = "one output for each class"
+    if regression:
+        last, why_last = {"name": "dense", "type": "Dense", "units": 1}, "the normalized target"
     if columns.text is not None:
         from netspec.tools.init.texts import text_layers
 
-        inputs, layers = text_layers(columns.text.name, _length(columns.text), outputs)
-        first = "A small net for texts"
+        vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
+        inputs, layers = text_layers(columns.text.name, length, vocabulary, last, why_last, columns.width)
+        first = "A small net for texts" + " and other columns" * bool(columns.width)
     else:
         inputs = {"features": {"shape": [columns.width]}}
-        layers = _perceptron(table_survey.rows, outputs)
+        layers = _perceptron(table_survey.rows, last["units"])
         total: dict[str, Any] = {"name": "total" if regression else "logits", "type": "Add", "from": ["deep", "linear"]}
-        layers.append((total, "the normalized target" if regression else "one output for each class"))
-        if regression:
-            layers.append(({"name": "value", "type": "Reshape", "target_shape": []}, ""))
+        layers.append((total, why_last))
         first = "A multilayer perceptron for a table"
+    if regression:
+        layers.append(({"name": "value", "type": "Reshape", "target_shape": []}, ""))
     lines = [*comment(f"{first}: it predicts `{label.name}`."), "netspec: 1", f"name: {name}", "inputs:"]
     for key, value in inputs.items():
         why = (
@@ -478,6 +507,12 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
     return document(lines)
 
 
+def _vocabulary(column: ColumnSurvey, table_survey: TableSurvey) -> Vocabulary:
+    from netspec.tools.init.texts import count_words, vocabulary_of
+
+    return vocabulary_of(count_words(column.counts.items()), column.known, complete=table_survey.complete)
+
+
 def _length(column: ColumnSurvey) -> int:
     """Return a number of words that holds nine of ten texts."""
     lengths = sorted(chain.from_iterable([len(text.split())] * count for text, count in column.counts.items()))
@@ -496,17 +531,19 @@ def _train(
 ) -> str:
     used = list(columns.used)
     if columns.text is not None:
-        from netspec.tools.init.texts import TOKENIZER
-
-        text = {"type": "text", "tokenizer": TOKENIZER, "length": _length(columns.text), "missing": "empty"}
-        used.insert(0, (columns.text.name, text, "nine of ten texts are not longer"))
+        vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
+        text = {"type": "text", "tokenizer": vocabulary.tokenizer, "length": length, "missing": "empty"}
+        used.insert(0, (columns.text.name, text, f"nine of ten texts are not longer; {vocabulary.why}"))
     lines = [
         *comment(f"Trains the net in {net} to predict `{label.name}` of {relative(path, folder)}."),
         "netspec: 1", f"net: {net}", "data:", "  train:",
     ]  # fmt: skip
     lines += entry("source", table_survey.source["source"], "", 4) + entry("path", relative(path, folder), "", 4)
     lines += [
-        line for key, value in table_survey.source.items() if key != "source" for line in entry(key, value, "", 4)
+        line
+        for key, value in table_survey.source.items()
+        if key != "source"
+        for line in entry(key, value, table_survey.reasons.get(key, ""), 4)
     ]
     name: Any = label.name
     lines += [*entry("label", name, "", 4), "    columns:"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +31,14 @@ from netspec.tools.init.files import (
 )
 
 SUFFIXES = frozenset({".txt"})
-WORDS = 20_000
-"""Size of the vocabulary."""
-TOKENIZER = {
-    "type": "words", "lowercase": True, "punctuation": "drop", "padding": True, "unknown": True, "size": WORDS,
-}  # fmt: skip
+MOST_WORDS, FEWEST_WORDS = 20_000, 100
+"""Largest and smallest size of the vocabulary."""
+WIDTHS = ((1_000, 16), (10_000, 32))
+"""Number of texts below which the vectors of words have this many elements."""
+WIDEST = 64
+TINY = 200
+"""With fewer texts than this, the results depend on chance."""
+WORD = re.compile(r"\w+")
 BATCH = 32
 FEW_TEXTS = 2_000
 """Number of texts below which the loss decides when training ends."""
@@ -46,28 +53,88 @@ def has_texts(folder: Path) -> bool:
     return any(has_files(child, SUFFIXES) for child in class_folders(folder))
 
 
-def text_layers(field: str, length: int, outputs: int) -> tuple[dict[str, Any], Layers]:
-    """Return the inputs and layers of a net that classifies texts by the mean of their words' vectors."""
-    embedding = {"type": "Embedding", "input_dim": WORDS, "output_dim": 64, "from": field}
-    is_word = {"name": "is_word", "type": "Expression", "expr": "1 if x > 0 else 0", "from": field}
+@dataclass(frozen=True)
+class Vocabulary:
+    """The number of words that a net knows, and of elements in the vector of each."""
+
+    words: int
+    width: int
+    why: str
+
+    @property
+    def tokenizer(self) -> dict[str, Any]:
+        """The tokenizer of the source."""
+        return {"type": "words", "lowercase": True, "punctuation": "drop", "padding": True, "unknown": True,
+                "size": self.words}  # fmt: skip
+
+
+def vocabulary_of(counts: Counter[str], texts: int, *, complete: bool) -> Vocabulary:
+    """Return the vocabulary for texts with these words: those that occur twice, since nothing is learned from others.
+
+    Unless the counts are `complete`, rarer words occur in the other texts, too.
+    """
+    width = next((width for most, width in WIDTHS if texts < most), WIDEST)
+    recurring = sum(count > 1 for count in counts.values())
+    if not complete or recurring > MOST_WORDS:
+        return Vocabulary(MOST_WORDS, width, f"the {MOST_WORDS:,} most frequent words of the training part")
+    words = max(FEWEST_WORDS, -(-recurring // 50) * 50)
+    return Vocabulary(words, width, f"{recurring:,} of {len(counts):,} words occur more than once: others are unknown")
+
+
+def count_words(texts: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Return the number of occurrences of each word in texts, each with the number of its copies."""
+    counts = Counter[str]()
+    for text, copies in texts:
+        for word in WORD.findall(text.lower()):
+            counts[word] += copies
+    return counts
+
+
+def tiny_warning(texts: int) -> list[str]:
+    """Return a warning if the test part of so few texts says little."""
+    test = round(0.2 * texts)
+    if texts >= TINY or not test:
+        return []
+    return [
+        f"{texts:,} texts are few: the test part has {test}, so that one error changes the accuracy by {1 / test:.0%}"
+    ]
+
+
+def text_layers(
+    name: str, length: int, vocabulary: Vocabulary, last: dict[str, Any], why: str, features: int = 0
+) -> tuple[dict[str, Any], Layers]:
+    """Return the inputs and layers of a net that reads texts as the mean of their words' vectors.
+
+    `last` is the last layer. With `features`, the net also reads this many values of other columns.
+    """
+    embedding = {"type": "Embedding", "input_dim": vocabulary.words, "output_dim": vocabulary.width, "from": name}
+    narrow = vocabulary.width < WIDEST
+    why_width = "a vector for each word" + ", narrow since there are few texts" * narrow
+    is_word = {"name": "is_word", "type": "Expression", "expr": "1 if x > 0 else 0", "from": name}
     weights = {"name": "weights", "type": "Expression", "expr": "x / max(y, 1)", "from": ["is_word", "words"]}
     mean = {"name": "mean", "type": "Einsum", "equation": "nl,nlc->nc", "from": ["weights", "vectors"]}
     layers: Layers = [
-        (embedding, "a vector for each word"),
+        (embedding, why_width),
         ({"name": "vectors", "type": "Dropout", "rate": 0.5}, "against overfitting: many words occur only a few times"),
         (is_word, "0 for padding"),
         ({"name": "words", "type": "Reduction", "operation": "sum"}, "the number of words of a text"),
         (weights, ""),
         (mean, "the mean of the vectors of a text, without padding"),
-        ({"name": "logits", "type": "Dense", "units": outputs}, "one output for each class"),
     ]
-    return {field: {"shape": [length], "dtype": "int32"}}, layers
+    inputs: dict[str, Any] = {name: {"shape": [length], "dtype": "int32"}}
+    if features:
+        inputs["features"] = {"shape": [features]}
+        layers.append(
+            ({"name": "joined", "type": "Concatenate", "from": ["mean", "features"]}, "with the other columns")
+        )
+    return inputs, [*layers, (last, why)]
 
 
 def text_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
     class_files = files_of_classes(path, "texts", SUFFIXES)
-    lengths, unreadable, duplicates = _open_sample(class_files)
+    sample = _open_sample(class_files)
+    lengths, unreadable = sorted(sample.lengths), sample.unreadable
     total = sum(map(len, class_files.values()))
     most = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 100
     length = max(8, min(400, round(most * 1.2)))
@@ -79,9 +146,12 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     files.warnings += nested_classes(path, class_files)
     if unreadable:
         files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}")
-    if duplicates:
-        files.warnings.append(f"copies of other texts: {duplicates:,} of {len(lengths):,}")
-    inputs, layers = text_layers("text", length, len(class_files))
+    if sample.duplicates:
+        files.warnings.append(f"copies of other texts: {sample.duplicates:,} of {len(lengths):,}")
+    files.warnings += tiny_warning(total)
+    vocabulary = vocabulary_of(sample.words, total, complete=len(lengths) + len(unreadable) == total)
+    last = {"name": "logits", "type": "Dense", "units": len(class_files)}
+    inputs, layers = text_layers("text", length, vocabulary, last, "one output for each class")
     lines = [
         *comment(f"A small net for {len(class_files)} classes of texts."),
         "netspec: 1",
@@ -92,40 +162,55 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
     lines += class_losses()
     files.net = document(lines)
-    files.train = _train(path, folder, net, list(class_files), total, length, skip=bool(unreadable))
+    files.train = _train(path, folder, net, list(class_files), total, length, vocabulary, skip=bool(unreadable))
     return files
 
 
-def _open_sample(class_files: dict[str, list[Path]]) -> tuple[list[int], list[str], int]:
-    """Return the sorted lengths in words, the files that are not text, and the number of copies."""
+@dataclass
+class TextSample:
+    """Findings about the texts that were read."""
+
+    lengths: list[int] = field(default_factory=list)
+    """Number of words of each text."""
+    words: Counter[str] = field(default_factory=Counter)
+    unreadable: list[str] = field(default_factory=list)
+    """The files that are not text."""
+    duplicates: int = 0
+
+
+def _open_sample(class_files: dict[str, list[Path]]) -> TextSample:
+    """Read a sample of the texts of each class."""
     per_class = max(1, MAX_FILES // len(class_files))
     sample = [file for files in class_files.values() for file in files[:: max(1, len(files) // per_class)][:per_class]]
-    lengths: list[int] = []
-    unreadable: list[str] = []
+    result = TextSample()
     seen: set[int] = set()
-    deadline, read, duplicates = time.monotonic() + MAX_SECONDS, 0, 0
+    deadline, read = time.monotonic() + MAX_SECONDS, 0
     for file in sample:
         if time.monotonic() > deadline or read > MAX_BYTES:
             break
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            unreadable.append(f"{file} ({str(error)[:60]})")
+            result.unreadable.append(f"{file} ({str(error)[:60]})")
             continue
         read += len(text)
-        lengths.append(len(text.split()))
-        duplicates += hash(text) in seen
+        result.lengths.append(len(text.split()))
+        result.words += count_words([(text, 1)])
+        result.duplicates += hash(text) in seen
         seen.add(hash(text))
-    return sorted(lengths), unreadable, duplicates
+    return result
 
 
-def _train(path: Path, folder: Path, net: str, classes: list[str], total: int, length: int, *, skip: bool) -> str:
+def _train(
+    path: Path, folder: Path, net: str, classes: list[str], total: int, length: int, vocabulary: Vocabulary, *,
+    skip: bool,
+) -> str:  # fmt: skip
     lines = [
         *comment(f"Trains the net in {net} on the texts in {data_location(path, folder)}."),
         "netspec: 1", f"net: {net}", "data:", "  train:", "    source: documents",
         *entry("path", relative(path, folder), "a folder for each class", 4),
         *entry("classes", classes, "labels 0, 1, … in this order", 4),
-        *entry("tokenizer", TOKENIZER, f"the {WORDS:,} most frequent words of the training part", 4),
+        *entry("tokenizer", vocabulary.tokenizer, vocabulary.why, 4),
     ]  # fmt: skip
     if skip:
         lines += entry("on_error", "skip", "some files are not text: they are left out, and counted in the log", 4)

@@ -178,7 +178,7 @@ def test_texts_in_class_folders(reviews: Path, tmp_path: Path) -> None:
 def test_texts_in_a_column(table: Path, tmp_path: Path) -> None:
     result = init(table, target="left", task="text")
     assert result.task == "text classification"
-    assert list(train_split(result).columns) == ["remark", "left"]  # type: ignore[attr-defined]  # of csv
+    assert list(train_split(result).columns) == ["remark", "age", "town", "joined", "price", "left"]  # type: ignore[attr-defined]  # of csv
     assert trains(result, tmp_path).test is not None
 
 

@@ -1,0 +1,204 @@
+"""Findings about a column of a table: numbers with their notation, dates with their format, names or texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from math import isnan
+
+import numpy as np
+
+from netspec.data.moments import date_formats, moment_of
+from netspec.data.tabular.number_format import PLAIN, NumberFormat, unit_of
+from netspec.data.tabular.source import MISSING_VALUES
+
+MISSING = frozenset({"", *map(str.lower, MISSING_VALUES)})
+"""Cells that mean a missing value by default, in lower case."""
+MARKERS = frozenset({
+    "-", "--", ".", "n.a.", "n.a", "#n/a", "#value!", "none", "nil", "unknown", "missing", "not available", "undefined",
+})  # fmt: skip
+"""Further texts that mean a missing value among numbers or dates."""
+MAX_CLASSES = 20
+"""A target of integers with more distinct values is a quantity."""
+SAMPLE = 1_000
+"""Number of distinct cells of a column by which the notation of numbers is chosen."""
+NOTATIONS = (
+    PLAIN, NumberFormat(","), NumberFormat(".", ","), NumberFormat(",", "."), NumberFormat(".", " "),
+    NumberFormat(",", " "), NumberFormat(".", "'"), NumberFormat(",", "'"),
+)  # fmt: skip
+"""Notations of numbers, the likeliest first."""
+MAX_TOKEN = 40
+"""Longest cell that may be a number or a date, in characters."""
+
+
+@dataclass
+class ColumnSurvey:
+    """Findings about a column of the sample."""
+
+    name: str
+    counts: Counter[str] = field(default_factory=Counter)
+    """Number of rows of each cell that is not missing."""
+    rows: int = 0
+    missing: int = 0
+    numbers: int = 0
+    whole: int = 0
+    words: int = 0
+    number_format: NumberFormat = PLAIN
+    date_formats: Sequence[str] = ()
+    """The formats in which all cells are dates, in the notation of `strptime`; the text `""` stands for ISO 8601."""
+    markers: Sequence[str] = ()
+    """Texts among numbers or dates that are counted as missing."""
+
+    def add(self, cell: str) -> None:
+        """Add a cell without surrounding blanks."""
+        self.rows += 1
+        if cell.lower() in MISSING:
+            self.missing += 1
+            return
+        self.counts[cell] += 1
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        """The distinct cells that may be numbers or dates."""
+        return [cell for cell in self.counts if any(map(str.isdigit, cell))]
+
+    def fits(self, notation: NumberFormat) -> bool:
+        """Return whether numbers of the column may be in this notation."""
+        notation = replace(notation, unit=self._unit)
+        sample = list(islice(self._tokens, SAMPLE))
+        return bool(sample) and not any(isnan(_number(cell, notation)) for cell in sample)
+
+    @cached_property
+    def _unit(self) -> str | None:
+        """The unit that the numbers have."""
+        units = {unit_of(cell) for cell in islice(self._tokens, SAMPLE)}
+        return units.pop() if len(units) == 1 else None
+
+    def marked(self, notation: NumberFormat) -> Iterator[str]:
+        """Yield the numbers with a separator of this notation."""
+        return (cell for cell in self._tokens if (notation.thousands or notation.decimal) in cell)
+
+    def settle(self, notation: NumberFormat) -> None:
+        """Classify the distinct cells, with numbers in the notation of the table."""
+        self.number_format = replace(notation, unit=self._unit)
+        self.words = sum(count * len(cell.split()) for cell, count in self.counts.items())
+        tokens = self._tokens
+        values = {cell: self.number(cell) for cell in tokens}
+        self.date_formats = _formats(tokens)
+        if self.date_formats or not any(map(isnan, values.values())):
+            self._set_aside([cell for cell in self.counts if cell not in values])
+        if len(tokens) < len(self.counts):
+            self.date_formats = ()
+        known = {cell: value for cell, value in values.items() if not isnan(value)}
+        self.numbers = sum(self.counts[cell] for cell in known)
+        self.whole = sum(self.counts[cell] for cell, value in known.items() if value.is_integer())
+
+    def _set_aside(self, texts: Sequence[str]) -> None:
+        """Count a few texts among numbers or dates as missing."""
+        count = sum(self.counts[text] for text in texts)
+        many_values = len(self.counts) - len(texts) > MAX_CLASSES
+        if not 0 < len(texts) <= 3 or count > 0.1 * self.known:
+            return
+        if not many_values and any(text.lower() not in MARKERS for text in texts):
+            return
+        self.markers = texts
+        self.missing += count
+        for text in texts:
+            del self.counts[text]
+
+    def number(self, cell: str) -> float:
+        """Return the number in a cell; nan if there is none."""
+        return _number(cell, self.number_format)
+
+    def moment(self, cell: str) -> float:
+        """Return the date in a cell in seconds since 1970; nan if there is none."""
+        moment = moment_of(cell, self.date_format or None)
+        return float("nan") if np.isnat(moment) else float(moment.astype(np.int64)) / 1e6
+
+    @property
+    def known(self) -> int:
+        """Number of cells that are not missing."""
+        return self.rows - self.missing
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all known cells are numbers."""
+        return self.known > 0 and self.numbers == self.known
+
+    @property
+    def is_date(self) -> bool:
+        """Whether all known cells are dates in one format."""
+        return self.known > 0 and bool(self.date_formats)
+
+    @property
+    def date_format(self) -> str:
+        """The format of the dates; empty for ISO 8601."""
+        return self.date_formats[0] if self.date_formats else ""
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the dates have a time of day."""
+        return self.is_date and any(":" in cell for cell in islice(self.counts, SAMPLE))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the cells are sentences."""
+        if self.is_numeric or self.is_date:
+            return False
+        return self.words > 3 * self.known and len(self.counts) > self.known / 2
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether nearly every row has another name, or the rows are numbered."""
+        if self.known < 50 or len(self.counts) < 0.95 * self.known or self.is_date:
+            return False
+        if not self.is_numeric:
+            return True
+        if self.whole < self.known or len(self.counts) < self.known:
+            return False
+        if self.name.lower() in ("id", "uuid") or self.name.endswith(("_id", "_ID", "Id", "ID", " id")):
+            return True
+        numbers = sorted(self.number(cell) for cell in self.counts)
+        return numbers[-1] - numbers[0] == len(numbers) - 1
+
+
+def notation_of(columns: Sequence[ColumnSurvey], delimiter: str) -> tuple[NumberFormat, str, bool]:
+    """Return the notation of numbers that most columns of a table fit, the reason, and whether it is a guess."""
+    order = list(NOTATIONS)
+    if delimiter == ",":  # commas in quoted cells rather separate thousands
+        order[1:3] = order[2:0:-1]
+    fitting = {notation: [column for column in columns if column.fits(notation)] for notation in order}
+    chosen = max(order, key=lambda notation: len(fitting[notation]))
+    if chosen.is_plain:
+        return chosen, "", False
+    if chosen in order[1:3] and all(len(fitting[notation]) == len(fitting[chosen]) for notation in order[1:3]):
+        other = '`thousands: ","`' if chosen.thousands is None else '`decimal: ","`'
+        return chosen, f"a guess, since three digits follow each comma: {other} is the other possibility", True
+    (example,) = islice((cell for column in fitting[chosen] for cell in column.marked(chosen)), 1)
+    return chosen, f"numbers such as {example}", False
+
+
+def _number(cell: str, notation: NumberFormat) -> float:
+    try:
+        return float("nan") if "_" in cell or len(cell) > MAX_TOKEN else float(notation.plain(cell))
+    except ValueError:
+        return float("nan")
+
+
+def _formats(cells: Sequence[str]) -> list[str]:
+    """Return the formats in which all cells are dates, the likeliest first."""
+    if not cells or any(len(cell) > MAX_TOKEN for cell in islice(cells, SAMPLE)):
+        return []
+    if all(_is_iso(cell) for cell in cells):
+        return [""]
+    formats = date_formats(cells)
+    if formats == ["%Y%m%d"] and not all("1900" <= cell[:4] <= "2100" for cell in cells):
+        return []
+    return formats
+
+
+def _is_iso(cell: str) -> bool:
+    return len(cell) >= 7 and cell[4:5] == "-" and not np.isnat(moment_of(cell))

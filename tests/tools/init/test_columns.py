@@ -1,0 +1,219 @@
+"""`netspec.init` of tables: the notation of numbers and dates, missing values, and columns that are left out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import netspec
+from netspec.errors import InputError
+from netspec.tools.init import InitResult, init
+from netspec.tools.specs import load_train
+
+ROWS = 120
+
+
+def table(folder: Path, columns: dict[str, list[str]], delimiter: str = ",") -> Path:
+    """Write a table with a class in its last column, `label`."""
+    cells = {**columns, "label": [("no", "yes")[row % 2] for row in range(ROWS)]}
+    quoted = [[f'"{cell}"' if delimiter in cell else cell for cell in column] for column in cells.values()]
+    lines = [delimiter.join(cells), *(delimiter.join(row) for row in zip(*quoted, strict=True))]
+    (folder / "t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "t.csv"
+
+
+def source(result: InitResult) -> Any:
+    """Return the source that was written, after a check that the net fits the data, and that all rows can be read."""
+    assert netspec.check(result.train).kind == "training"
+    split = load_train(result.train).data.splits()["train"]
+    split.open()
+    return split
+
+
+def declared(folder: Path, cells: list[str], delimiter: str = ",") -> Any:
+    """Return the declaration that `init` writes for a column of these cells, next to one of numbers."""
+    path = table(folder, {"x": cells, "other": [str(row % 9) for row in range(ROWS)]}, delimiter)
+    columns = source(init(path, force=True)).columns
+    return columns["x"].model_dump(exclude_defaults=True, exclude={"normalization", "type"}) if "x" in columns else None
+
+
+def days(format: str, step: timedelta = timedelta(hours=53, minutes=7)) -> list[str]:
+    return [(datetime(2024, 1, 1) + row * step).strftime(format) for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%Y/%m/%d", "%d-%b-%Y", "%B %d, %Y", "%m/%d/%y %I:%M %p", "%Y%m%d",
+        "%d.%m.%Y %H:%M:%S +01:00", "%m/%d/%Y %H:%M:%SZ",
+    ],
+)  # fmt: skip
+def test_dates_are_recognized_in_their_format(tmp_path: Path, format: str) -> None:
+    column = declared(tmp_path, days(format))
+    assert column["format"] == format.replace("+01:00", "%z").replace("SZ", "S%z")
+    assert ("hour" in column["parts"]) == (":" in format)
+    text = (tmp_path / "train.yaml").read_text()
+    assert ("times are converted to UTC" in text) == (format.endswith(("Z", "+01:00")))
+
+
+@pytest.mark.parametrize("format", ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S+02:00", "%Y-%m"])
+def test_dates_in_iso_8601_need_no_format(tmp_path: Path, format: str) -> None:
+    assert "format" not in declared(tmp_path, days(format))
+
+
+def test_the_order_of_day_and_month_is_a_guess_that_is_reported(tmp_path: Path) -> None:
+    cells = [f"{1 + row % 12:02}/{1 + row % 11:02}/2024" for row in range(ROWS)]
+    result = init(table(tmp_path, {"x": cells}))
+    assert result.warnings[0] == (
+        "the dates in `x` fit both %m/%d/%Y and %d/%m/%Y: the month is read first, as in pandas"
+    )
+    text = result.train.read_text()
+    assert "# a guess, since no day is above 12: if the day comes first, the format is %d/%m/%Y" in text
+    assert 'format: "%m/%d/%Y"' in text
+    assert declared(tmp_path, [*cells[:-1], "31/01/2024"])["format"] == "%d/%m/%Y"  # one day decides
+
+
+def test_missing_dates_have_a_value_that_marks_them(tmp_path: Path) -> None:
+    column = declared(tmp_path, ["" if row % 10 == 0 else day for row, day in enumerate(days("%d.%m.%Y"))])
+    assert (column["missing"], column["missing_indicator"]) == ("mean", True)
+    text = (tmp_path / "train.yaml").read_text()
+    assert "# 10.0% missing: the mean of each part, and a value that marks it" in text
+
+
+def test_texts_that_resemble_dates_are_categories(tmp_path: Path) -> None:
+    assert "vocabulary" in declared(tmp_path, [f"1.{1 + row % 20}.20" for row in range(ROWS)])
+    assert declared(tmp_path, [str(20240100 + row % 100) for row in range(ROWS)]) == {}  # 20240199 is a number
+
+
+@pytest.mark.parametrize(
+    ("cells", "delimiter", "decimal", "thousands"),
+    [
+        (["3,14", "2,5", "10"], ";", ",", None),
+        (["3,14", "2,5", "10"], ",", ",", None),
+        (["1.234,5", "-2,5", "10"], ";", ",", "."),
+        (["1,234.5", "2.5", "10"], ",", ".", ","),
+        (["1 234,5", "2,5", "10"], ";", ",", " "),
+        (["12'345", "2.5", "10"], ",", ".", "'"),
+        (["3.14", "2.5", "10"], ";", ".", None),
+    ],
+)
+def test_separators_in_numbers(
+    tmp_path: Path, cells: list[str], delimiter: str, decimal: str, thousands: str | None
+) -> None:
+    result = init(table(tmp_path, {"x": [*cells * ROWS][:ROWS]}, delimiter))
+    written = source(result)
+    assert (written.decimal, written.thousands) == (decimal, thousands)
+    assert written.columns["x"].type == "numeric"
+    assert not any("commas" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize(("delimiter", "field"), [(";", 'decimal: ","'), (",", 'thousands: ","')])
+def test_commas_that_may_be_either_are_reported(tmp_path: Path, delimiter: str, field: str) -> None:
+    result = init(table(tmp_path, {"x": [f"{1 + row},500" for row in range(ROWS)]}, delimiter))
+    other = 'thousands: ","' if "decimal" in field else 'decimal: ","'
+    assert result.warnings[0] == (
+        f"commas in numbers: a guess, since three digits follow each comma: `{other}` is the other possibility"
+    )
+    assert f"    {field}" in result.train.read_text()
+
+
+def test_units_are_read(tmp_path: Path) -> None:
+    assert declared(tmp_path, [f"{row % 40} %" for row in range(ROWS)]) == {"unit": "%"}
+    assert declared(tmp_path, [f"${row}.50" for row in range(ROWS)]) == {"unit": "$"}
+    assert "vocabulary" in declared(tmp_path, [f"{row % 3} {('kg', 'mm')[row % 2]}" for row in range(ROWS)])
+
+
+def test_texts_among_numbers_are_missing_values(tmp_path: Path) -> None:
+    cells = ["n.a." if row % 20 == 0 else str(row / 2) for row in range(ROWS)]
+    assert declared(tmp_path, cells) == {"missing": "median", "missing_indicator": True}
+    assert "null\", n.a.]   # the usual ones, and 'n.a.' in `x`" in (tmp_path / "train.yaml").read_text()
+    grades = ["A" if row % 20 == 0 else str(row % 5) for row in range(ROWS)]
+    assert declared(tmp_path, grades)["vocabulary"] == ["0", "1", "2", "3", "4", "A"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "reason"),
+    [
+        ("x", ["7"] * ROWS, "all rows have the same value"),
+        ("x", ["", "NA"] * (ROWS // 2), "it is empty"),
+        ("x", [f"u{row}" for row in range(ROWS)], "nearly every row has another value"),
+        ("x", [str(row) for row in range(ROWS)], "nearly every row has another value"),
+        ("customer_id", [str(row * row) for row in range(ROWS)], "nearly every row has another value"),
+        ("", [str(row * row) for row in range(ROWS)], "it has no name"),
+    ],
+)
+def test_columns_that_are_left_out(tmp_path: Path, name: str, cells: list[str], reason: str) -> None:
+    result = init(table(tmp_path, {name: cells, "other": [str(row % 9) for row in range(ROWS)]}))
+    assert f"left out: `{name}`: {reason}" in result.findings
+    assert list(source(result).columns) == ["other", "label"]
+
+
+def test_booleans_and_categories_of_many_values(tmp_path: Path) -> None:
+    assert declared(tmp_path, [("True", "False")[row % 2] for row in range(ROWS)])["vocabulary"] == ["False", "True"]
+    many = declared(tmp_path, ["rare" if row % 40 == 0 else f"v{row % 8}" for row in range(ROWS)])
+    assert many["vocabulary"] == [f"v{value}" for value in range(8)]
+    assert "rarer ones are unknown: 1" in (tmp_path / "train.yaml").read_text()
+
+
+def test_a_target_with_missing_values(tmp_path: Path) -> None:
+    prices = ["" if row % 6 == 0 else f"{row * 1.5}" for row in range(ROWS)]
+    result = init(table(tmp_path, {"price": prices, "other": [str(row % 9) for row in range(ROWS)]}), target="price")
+    assert "20 of 120 rows have no `price`, and are left out" in result.warnings
+    assert source(result).columns["price"].missing == "drop"
+
+
+@pytest.mark.parametrize(
+    ("cells", "task", "message"),
+    [
+        ([""] * ROWS, None, "is empty"),
+        (["7"] * ROWS, None, "has one value only"),
+        (["3 kg", *map(str, range(ROWS - 1))], "regression", "cannot be predicted as a number"),
+        ([f"name {row}" for row in range(ROWS)], None, "so it names no classes"),
+        ([str(row) for row in range(ROWS)], "classification", "so it names no classes"),
+    ],
+)
+def test_targets_that_cannot_be_predicted(tmp_path: Path, cells: list[str], task: str | None, message: str) -> None:
+    path = table(tmp_path, {"target_column": cells, "other": [str(row % 9) for row in range(ROWS)]})
+    with pytest.raises(InputError, match=message):
+        init(path, target="target_column", task=task)
+
+
+def test_an_index_without_a_name_is_in_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(",size,label\n" + "".join(f"{row},{row % 7},{row % 2}\n" for row in range(ROWS)))
+    assert list(source(init(path)).columns) == ["size", "label"]
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("size,size,label\n" + "".join(f"{row},{row % 7},{row % 2}\n" for row in range(ROWS)))
+    with pytest.raises(InputError, match="several columns with the name 'size'"):
+        init(path)
+
+
+def test_texts_and_numbers_are_read_together(tmp_path: Path) -> None:
+    words = ("late", "early", "broken", "lost")
+    texts = [f"the parcel came {words[row % 4]} to house {row} today" for row in range(ROWS)]
+    path = table(tmp_path, {"body": texts, "weight": [str(row % 9) for row in range(ROWS)]})
+    result = init(path, task="text")
+    assert list(source(result).columns) == ["body", "weight", "label"]
+    assert "from: [mean, features]" in result.net.read_text()
+    prices = [f"{row * 1.5}" for row in range(ROWS)]
+    path = table(tmp_path, {"body": texts, "price": prices})
+    result = init(path, target="price", task="text", force=True)
+    assert result.task == "text regression"
+    assert source(result).columns["price"].type == "numeric"
+
+
+def test_the_vocabulary_of_few_texts_is_small(tmp_path: Path) -> None:
+    texts = [f"the parcel came {('late', 'early')[row % 2]} to house number {row} today" for row in range(ROWS)]
+    result = init(table(tmp_path, {"body": texts}), task="text")
+    assert "{type: Embedding, input_dim: 100, output_dim: 16, from: body}" in result.net.read_text()
+    text = result.train.read_text().replace("\n      # ", " ")
+    assert "9 of 129 words occur more than once: others are unknown" in text
+    assert result.warnings[0] == (
+        "120 texts are few: the test part has 24, so that one error changes the accuracy by 4%"
+    )
