@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -24,8 +23,10 @@ NO_SEASON = 8
 """Number of rows to forecast if the time between rows is unknown, or a year or more."""
 SMALL = 3_000
 """With fewer rows than this, the net is linear."""
-TINY = 1_000
-"""With fewer rows than this, none are held out for validation: early stopping would depend on too few."""
+LINEAR_STEPS = 4_000
+"""Number of steps in which a linear net is trained."""
+MOST_DUPLICATES = 0.1
+"""Maximum share of rows with a time that another row has, too."""
 DAY, YEAR = 86_400, 365 * 86_400
 
 
@@ -44,6 +45,10 @@ class RowOrder:
     season_name: str
     step: float
     """Seconds between two rows; 0 if the times are numbers."""
+    time_format: str
+    """The format of the times in the notation of `strptime`; empty for numbers and ISO 8601."""
+    warnings: Sequence[str]
+    """Findings about repeated and missing times."""
 
     @property
     def date_parts(self) -> list[str]:
@@ -64,48 +69,93 @@ def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label:
         raise InputError("the series is too short to be forecast", expected="10 rows or more", got=f"{order.longest}")
     columns = TableColumns(survey, label, regression=True, text=False, date_parts=order.date_parts)
     small = survey.rows < SMALL or not columns.width
-    if small:
+    if survey.rows < SMALL:
+        reason = f"in {survey.rows:,} rows, a net that also reads this column rather learns chance"
+        columns.left_out += [(name, reason) for name, _, _ in columns.used if name not in (label.name, order.time)]
         columns.used = [used for used in columns.used if used[0] == label.name]
+    left_out = [(name, reason) for name, reason in columns.left_out if name not in (order.time, order.group)]
     files = Files("forecast", "", "")
     files.findings = [
         f"{survey.rows:,} rows, ordered by `{order.time}`",
         *([f"several series, named by `{order.group}`"] if order.group else []),
         f"a season of {order.season} rows: {order.season_name}",
         f"forecast of `{label.name}`: {counted(horizon, 'row')} from the last {length}",
+        *(f"left out: `{name}`: {reason}" for name, reason in left_out),
     ]
+    files.warnings = [*survey.warnings, *columns.warnings, *order.warnings]
     if label.missing:
         files.warnings.append(f"{label.missing:,} rows without `{label.name}`: no window spans them")
-    files.net = _net(name_of(path), label, length, horizon, 0 if small else columns.width)
-    files.train = _train(path, folder, net, survey, label, columns, order, length, horizon)
+    windows = max(1, round(0.85 * survey.rows * max(0.1, 1 - (length + horizon) / order.longest)))
+    files.net = _net(name_of(path), label, length, horizon, 0 if small else columns.width, windows)
+    used = [*columns.used]
+    files.train = _train(path, folder, net, survey, label, used, left_out, order, length, horizon, is_linear=small)
     return files
 
 
 def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
-    """Find the time column, and the column that names the series if there are several."""
+    """Find the time column, and the column that names the series if there are several.
+
+    Raises `InputError` with the first row that is not later than the one before it.
+    """
     columns = [column for column in survey.columns if column is not label and not column.is_text]
     times = [column for column in columns if column.is_date and not column.missing]
-    times += [column for column in columns if column.is_numeric and not column.missing]
+    times += [column for column in columns if column.is_numeric and not column.is_date and not column.missing]
     rows = list(islice(rows_of(path), MAX_ROWS))
     names = [column.name for column in survey.columns]
+    groups = {column.name: [row[names.index(column.name)] for row in rows] for column in columns}
     for time in times:
-        cells = [row[names.index(time.name)] for row in rows]
-        moments = [_moment(cell) if time.is_date else float(cell) for cell in cells]
-        for group in (None, *(column.name for column in columns if column is not time)):
-            keys = [""] * len(rows) if group is None else [row[names.index(group)] for row in rows]
+        read = time.moment if time.is_date else time.number
+        moments = [read(cell) for cell in groups[time.name]]
+        for group in (None, *(name for name in groups if name != time.name)):
+            keys = [""] * len(rows) if group is None else groups[group]
             series = _series(keys, moments)
+            if series is None and group is None and time.is_date and _duplicates(moments) < MOST_DUPLICATES:
+                series = _series(keys, moments, repeated=True)
             if series is not None:
                 steps = [later - earlier for values in series for earlier, later in pairwise(values)]
                 step = median(steps) if time.is_date else 0.0
-                return RowOrder(time.name, group, max(map(len, series)), *_season(step), step)
+                notes = _irregular(time, keys, groups[time.name], moments, median(steps))
+                return RowOrder(time.name, group, max(map(len, series)), *_season(step), step, time.date_format, notes)
+    problem = f"the rows of {path} are not in chronological order"
+    if not times:
+        raise InputError(problem, expected="a time column: dates, or numbers that increase from row to row")
+    time = times[0]
+    read = time.moment if time.is_date else time.number
+    moments = [read(cell) for cell in groups[time.name]]
+    row = next(row for row in range(1, len(moments)) if moments[row] <= moments[row - 1])
     raise InputError(
-        f"the rows of {path} are not in chronological order",
-        expected="a time column (dates or numbers that increase from row to row); if there are several "
-        "series, one after the other, also a column that names them",
+        problem, expected=f"a later `{time.name}` in each row; of several series, one after the other",
+        got=f"row {row + 1}: {groups[time.name][row]} after {groups[time.name][row - 1]}",
+        hint=_sorting(path, time.name, moments, {name: keys for name, keys in groups.items() if name != time.name}),
+    )  # fmt: skip
+
+
+def _sorting(path: Path, time: str, moments: Sequence[float], groups: Mapping[str, Sequence[str]]) -> str:
+    """Return a hint at the columns by which the rows must be sorted."""
+    by = [time]
+    for name, keys in groups.items():
+        pairs = set(zip(keys, moments, strict=True))
+        if len(set(moments)) < len(moments) == len(pairs) and len(set(keys)) < len(keys) / 3:
+            by = [name, time]  # each series has a time once
+            break
+    else:
+        if len(set(moments)) < len(moments):
+            return f"rows have the same `{time}`: if the table has several series, it needs a column that names them"
+    what = f"the series are named by `{by[0]}`: sort" if len(by) > 1 else "sort"
+    return (
+        f"{what} the rows by {' and '.join(f'`{name}`' for name in by)}, for example with `DataFrame.sort_values({by})`"
     )
 
 
-def _series(keys: Sequence[str], moments: Sequence[float]) -> list[list[float]] | None:
-    """Return the times of each run of equal keys; None if a key occurs in two runs, or a time does not increase."""
+def _duplicates(moments: Sequence[float]) -> float:
+    return 1 - len(set(moments)) / max(1, len(moments))
+
+
+def _series(keys: Sequence[str], moments: Sequence[float], *, repeated: bool = False) -> list[list[float]] | None:
+    """Return the times of each run of equal keys; None if a key occurs in two runs, or a time does not increase.
+
+    With `repeated`, a time may occur several times.
+    """
     runs: list[list[float]] = []
     seen: set[str] = set()
     previous = None
@@ -115,15 +165,33 @@ def _series(keys: Sequence[str], moments: Sequence[float]) -> list[list[float]] 
                 return None
             seen.add(key)
             runs.append([])
-        elif moment <= runs[-1][-1]:
+        elif moment < runs[-1][-1] or (moment == runs[-1][-1] and not repeated):
             return None
         runs[-1].append(moment)
         previous = key
     return runs if max(map(len, runs), default=0) > 1 else None
 
 
-def _moment(cell: str) -> float:
-    return (datetime.fromisoformat(cell).replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+def _irregular(
+    time: ColumnSurvey, keys: Sequence[str], cells: Sequence[str], moments: Sequence[float], step: float
+) -> list[str]:
+    """Return warnings about times that are repeated or missing, with the first such row."""
+    pairs = [row for row in range(1, len(moments)) if keys[row] == keys[row - 1]]
+    repeated = [row for row in pairs if moments[row] == moments[row - 1]]
+    gaps = [row for row in pairs if moments[row] - moments[row - 1] > 1.5 * step]
+    warnings = []
+    if repeated:
+        warnings.append(
+            f"{counted(len(repeated), 'row')} with the `{time.name}` of the row before, first row {repeated[0] + 1} "
+            f"({cells[repeated[0]]}): remove copies; if these are several series, a column must name them"
+        )
+    if gaps:
+        row = gaps[0]
+        first = f"first before row {row + 1} ({cells[row - 1]} to {cells[row]})"
+        warnings.append(
+            f"{counted(len(gaps), 'gap')} in `{time.name}`, {first}: windows read the rows around a gap as neighbors"
+        )
+    return warnings
 
 
 def _season(step: float) -> tuple[int, str]:
@@ -133,8 +201,8 @@ def _season(step: float) -> tuple[int, str]:
     return NO_SEASON, "the time between rows is a year or more, or unknown"
 
 
-def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int) -> str:
-    outputs = {"type": "Dense", "units": horizon}
+def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int, windows: int) -> str:
+    outputs: dict[str, Any] = {"type": "Dense", "units": horizon}
     lines = [
         *comment(f"A net for a time series: it forecasts `{label.name}`."),
         "netspec: 1",
@@ -157,9 +225,12 @@ def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int) 
             ({"name": "forecast", "type": "Add", "from": ["linear", "correction"]}, ""),
         ]
     else:
-        layers = [
-            ({"name": "forecast", **outputs, "from": "past"}, "a weighted sum of the past for each row to forecast")
-        ]
+        penalty = {"type": "L2", "l2": float(f"{1 / (windows * horizon):.2g}")}
+        start = {"kernel_initializer": "Zeros", "kernel_regularizer": penalty}
+        why = (
+            f"a weighted sum of the past for each row to forecast, as ridge regression of {windows:,} windows finds it"
+        )
+        layers = [({"name": "forecast", **outputs, **start, "from": "past"}, why)]
     last = "forecast"
     if horizon == 1:
         last = "next"
@@ -172,40 +243,47 @@ def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int) 
 
 
 def _train(
-    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, columns: TableColumns,
-    order: RowOrder, length: int, horizon: int,
+    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey,
+    used: Sequence[tuple[str, dict[str, Any], str]], left_out: Sequence[tuple[str, str]], order: RowOrder, length: int,
+    horizon: int, *, is_linear: bool,
 ) -> str:  # fmt: skip
     lines = [
         *comment(f"Trains the net in {net} to forecast `{label.name}` of {relative(path, folder)}."),
         "netspec: 1", f"net: {net}", "data:", "  train:",
     ]  # fmt: skip
     source = {"source": survey.source["source"], "path": relative(path, folder), **survey.source, "label": label.name}
-    lines += [line for key, value in source.items() for line in entry(key, value, "", 4)]
+    lines += [line for key, value in source.items() for line in entry(key, value, survey.reasons.get(key, ""), 4)]
     lines.append("    columns:")
-    for name, declared, why in columns.used:
+    for name, declared, why in used:
         lines += entry(column_key(name), declared, why, 6)
+    if left_out:
+        lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in left_out), 4)
     windows: dict[str, Any] = {"length": length, "horizon": horizon}
     windows |= {"group": order.group} if order.group else {}
+    for warning in order.warnings:
+        lines += comment(f"Check the rows: {warning}", 4)
     lines += entry(
         "windows", windows, f"reads {counted(length, 'row')}, and forecasts the next {counted(horizon, 'row')}", 4
     )
-    tiny = survey.rows < TINY
-    split = {**({} if tiny else {"validation": 0.15}), "test": 0.15, "time": order.time}
+    split = {**({} if is_linear else {"validation": 0.15}), "test": 0.15, "time": order.time}
+    if order.time_format and order.time not in [name for name, _, _ in used]:
+        split["time_format"] = order.time_format
     lines += entry("split", split, "the last rows in time are held out to test the forecast", 4)
-    lines += [*entry("batch_size", 16 if survey.rows < SMALL else 64, "", 4), *entry("shuffle", True, "", 4)]
-    return document([*lines, *(_fixed_training() if tiny else training(monitor="loss", epochs=50, patience=6))])
+    lines += [*entry("batch_size", 16 if is_linear else 64, "", 4), *entry("shuffle", True, "", 4)]
+    return document([*lines, *(_fixed_training() if is_linear else training(monitor="loss", epochs=50, patience=6))])
 
 
 def _fixed_training() -> list[str]:
-    """Return `solver` and `train` for a number of epochs that does not depend on held-out rows."""
+    """Return `solver` and `train` of a linear net: steps enough for its minimum, whatever the held-out rows are."""
     return [
         "",
         "solver:",
-        *entry("type", "AdamW", "works without tuning on most data", 2),
-        *entry("weight_decay", 0.01, "", 2),
-        *entry("learning_rate", 0.01, "", 2),
+        *entry("type", "Adam", "works without tuning on most data", 2),
+        *entry("learning_rate", {"type": "CosineDecay", "initial": 0.02}, "falls to 0, so that the weights settle", 2),
         "",
         "train:",
-        *entry("max_epochs", 200, "", 2),
+        *entry("max_steps", LINEAR_STEPS, "enough for a linear net, which needs no validation data", 2),
+        *entry("test_every", 500, "", 2),
+        *entry("checkpoint_every", 1000, "", 2),
         *entry("restore_best", False, "the last weights: the best ones would be chosen by the test data", 2),
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
 import netspec
 from netspec.errors import InputError
@@ -63,6 +64,7 @@ def test_few_rows_of_numbers(tmp_path: Path) -> None:
     assert "windows: {length: 14, horizon: 6}" in train
     assert "split: {test: 0.15, time: year}" in train
     assert "restore_best: false" in train
+    assert "kernel_regularizer: {type: L2, l2: 0.0049}" in result.net.read_text()  # 1 / (34 windows · 6 rows)
     run = trains(result, tmp_path)
     assert run.test is not None
     assert run.test.samples == 4
@@ -79,7 +81,7 @@ def test_one_row_ahead(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([5, 3, 4, 9] * 6, "are not in chronological order"),
+        ([5, 3, 4, 9] * 6, r"row 2: 3 after 5"),
         ([1, 2, 3], "the series is too short to be forecast"),
     ],
 )
@@ -96,3 +98,82 @@ def test_texts_cannot_be_forecast(tmp_path: Path) -> None:
     path.write_text("year,name\n" + "".join(f"{1900 + row},n{row}\n" for row in range(30)))
     with pytest.raises(InputError, match="column 'name' cannot be forecast"):
         init(path, target="name", task="forecast")
+
+
+def daily(folder: Path, rows: list[tuple[str, int]], *, head: str = "day,sales", format: str = "%Y-%m-%d") -> Path:
+    """Write rows of a series and a day."""
+    lines = [f"{series}{datetime(2024, 1, 1) + timedelta(days=day):{format}},{day % 7}" for series, day in rows]
+    (folder / "t.csv").write_text("\n".join([head, *lines]) + "\n")
+    return folder / "t.csv"
+
+
+def test_times_in_a_format_of_their_own(tmp_path: Path) -> None:
+    result = init(daily(tmp_path, [("", day) for day in range(60)], format="%d.%m.%Y"), target="sales", task="forecast")
+    assert 'time: day, time_format: "%d.%m.%Y"}' in result.train.read_text()
+    assert trains(result, tmp_path).test is not None
+
+
+def test_gaps_and_repeated_times_are_reported(tmp_path: Path) -> None:
+    days = [*range(30), 29, *range(35, 60)]
+    result = init(daily(tmp_path, [("", day) for day in days]), target="sales", task="forecast")
+    copy, gap = result.warnings
+    assert copy.startswith("1 row with the `day` of the row before, first row 31 (2024-01-30): remove copies")
+    assert gap.startswith("1 gap in `day`, first before row 32 (2024-01-30 to 2024-02-05)")
+    text = result.train.read_text().replace("\n    # ", " ")
+    assert all(f"Check the rows: {warning}" in text for warning in result.warnings)
+    trains(result, tmp_path)
+
+
+def interleaved(name: bool) -> list[tuple[str, int]]:
+    return [(f"{station}," if name else "", day) for day in range(40) for station in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "head", "got", "hint"),
+    [
+        (
+            [("", day) for day in reversed(range(40))], "day,sales", "row 2: 2024-02-08 after 2024-02-09",
+            "sort the rows by `day`, for example with `DataFrame.sort_values(['day'])`",
+        ),
+        (
+            interleaved(name=True), "station,day,sales", "row 2: 2024-01-01 after 2024-01-01",
+            "the series are named by `station`: sort the rows by `station` and `day`",
+        ),
+        (
+            interleaved(name=False), "day,sales", "row 2: 2024-01-01 after 2024-01-01",
+            "rows have the same `day`: if the table has several series, it needs a column that names them",
+        ),
+    ],
+    ids=["reversed", "interleaved", "unnamed series"],
+)  # fmt: skip
+def test_rows_in_another_order(tmp_path: Path, rows: list[tuple[str, int]], head: str, got: str, hint: str) -> None:
+    with pytest.raises(InputError, match="are not in chronological order") as error:
+        init(daily(tmp_path, rows, head=head), target="sales", task="forecast")
+    (problem,) = error.value.problems
+    assert problem.got == got
+    assert str(problem.hint).startswith(hint)
+
+
+def test_columns_that_small_tables_leave_out_are_named(tmp_path: Path) -> None:
+    result = init(hourly(tmp_path, hours=400), target="demand", task="forecast")
+    reason = "in 400 rows, a net that also reads this column rather learns chance"
+    assert f"left out: `temperature`: {reason}" in result.findings
+    assert f"temperature: {reason}" in result.train.read_text().replace("\n    # ", " ")
+
+
+def test_a_short_series_is_forecast_as_by_ridge_regression(tmp_path: Path) -> None:
+    noise = np.random.default_rng(3)
+    values = [100 + month + 20 * np.sin(month / 6 * np.pi) + noise.normal(0, 4) for month in range(144)]
+    path = tmp_path / "t.csv"
+    months = [f"{1990 + month // 12}-{1 + month % 12:02}" for month in range(144)]
+    path.write_text("month,sales\n" + "".join(f"{at},{value:.1f}\n" for at, value in zip(months, values, strict=True)))
+    result = init(path, target="sales", task="forecast")
+    run = netspec.train(str(result.train), run_dir=tmp_path / "run", device="reference")
+    parts = load_train(result.train).data.splits()
+    train = parts["train"].open()
+    test = parts["test"].open(learned=train.learned)
+    (x, y), (tx, ty) = ([np.asarray(fields[name]) for name in ("past", "label")]
+                        for fields in (part.read(np.arange(len(part))) for part in (train, test)))  # fmt: skip
+    ridge = Ridge(1.0).fit(x, y)
+    assert run.test is not None
+    assert run.test.metrics["mae"] == pytest.approx(np.abs(ridge.predict(tx) - ty).mean(), rel=0.03)
