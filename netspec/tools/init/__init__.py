@@ -15,8 +15,6 @@ TASKS = ("classification", "regression", "text", "forecast")
 KINDS = "a folder of images, sounds or texts, or a table (CSV, Parquet)"
 TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
 CLASSIFIED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".wav", ".txt"})
-HEAD = 2**16
-"""Number of bytes of a JSON file in which COCO's annotations are recognized."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,8 @@ class InitResult:
     """The files that `netspec.init` wrote, and what it found in the data."""
 
     task: str
-    """The task: `image classification`, `semantic segmentation`, `table classification`, `table regression`, `text
-    classification` or `forecast`."""
+    """The task: `image classification`, `object detection`, `semantic segmentation`, `sound classification`, `table
+    classification`, `table regression`, `text classification`, `text regression` or `forecast`."""
     net: Path
     """The net file."""
     train: Path
@@ -98,19 +96,6 @@ def init(
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
 
 
-def _box_annotations(folder: Path) -> Path | None:
-    """Return the annotations of boxes in a folder: Pascal VOC's, YOLO's or COCO's; None if there are none."""
-    if any((folder / "Annotations").glob("*.xml")):
-        return folder / "Annotations"
-    if (folder / "data.yaml").is_file():
-        return folder / "data.yaml"
-    for file in sorted(folder.glob("*.json")):
-        with file.open("rb") as document:
-            if b'"images"' in document.read(HEAD):
-                return file
-    return None
-
-
 def _existing(files: Sequence[Path]) -> list[Problem]:
     """Return a problem if some of the files to write exist."""
     existing = [str(file) for file in files if file.exists()]
@@ -120,6 +105,7 @@ def _existing(files: Sequence[Path]) -> list[Problem]:
 
 def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None) -> Files:
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
+    from netspec.tools.init.boxes import box_files, box_parts
     from netspec.tools.init.images import has_images, image_files
     from netspec.tools.init.masks import mask_files, mask_folders
     from netspec.tools.init.sounds import has_sounds, sound_files
@@ -135,12 +121,8 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         raise InputError("--target names a column of a table", expected="a table", got=f"the folder {path}")
     if task != "text" and trunk is None and (folders := mask_folders(path)) is not None:
         return mask_files(path, folder, net, folders)
-    if task != "text" and trunk is None and (annotations := _box_annotations(path)) is not None:
-        raise InputError(
-            f"{path} has images with boxes, for which `netspec init` writes no files", got=str(annotations),
-            hint="`netspec zoo copy shapes_detector detector` copies a detector; set `path` and `annotations` in "
-            "its train.yaml",
-        )  # fmt: skip
+    if task != "text" and trunk is None and (parts := box_parts(path)) is not None:
+        return box_files(path, folder, net, parts)
     if task != "text" and has_images(path):
         return image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
     if task != "text" and has_sounds(path):

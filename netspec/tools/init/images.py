@@ -82,11 +82,12 @@ def survey(root: Path) -> ImageSurvey:
         for class_files in files.values()
         for file in class_files[:: max(1, len(class_files) // per_class)][:per_class]
     ]
-    _open_sample(sample, result)
+    open_sample(sample, result)
     return result
 
 
-def _open_sample(sample: list[Path], result: ImageSurvey) -> None:
+def open_sample(sample: list[Path], result: ImageSurvey) -> None:
+    """Add findings about images that are opened, until a limit is reached."""
     from PIL import Image
 
     deadline, read, seen = time.monotonic() + MAX_SECONDS, 0, Counter[str]()

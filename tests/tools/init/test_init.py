@@ -269,22 +269,6 @@ def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, norm
     assert importance.in_units["mae"] != 0
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("Annotations/a.xml", "<annotation/>"), ("data.yaml", "names: [cat]"), ("boxes.json", '{"images": []}')],
-)
-def test_annotations_of_boxes_lead_to_the_detector_in_the_zoo(tmp_path: Path, name: str, content: str) -> None:
-    for folder in ("images", "others"):
-        (tmp_path / folder).mkdir()
-        Image.new("RGB", (8, 8)).save(tmp_path / folder / "a.png")
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match="has images with boxes, for which `netspec init` writes no files") as error:
-        init(tmp_path)
-    assert "netspec zoo copy shapes_detector" in str(error.value.problems[0].hint)
-    assert str(error.value.problems[0].got).endswith(name.partition("/")[0])
-
-
 def test_texts_are_classified_by_the_mean_of_their_words_without_padding(reviews: Path, tmp_path: Path) -> None:
     run = trains(init(reviews), tmp_path)
     model = netspec.load(run.run_dir, device="reference")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from netspec.data.base import Array, FieldType
+from netspec.data.base import Array, FieldType, Samples
 from netspec.data.files import fingerprint
 from netspec.data.imaging.annotations import BoxAnnotation
 from netspec.data.imaging.arrays import PillowImage
@@ -45,6 +45,10 @@ class BoxedImages(ImageFiles):
         ids = [category_ids.get(name, 0) for name in listing.classes] if category_ids else []
         self.learned = {CLASSES: list(listing.classes), **({CATEGORY_IDS: ids} if ids else {})}
         self.digest = fingerprint(self.digest, *(array.tobytes() for array in self._arrays.values()))
+
+    def read_field(self, name: str, indices: Array) -> Samples:
+        """Return one field of the samples at `indices`; of boxes, without their images."""
+        return self._arrays[name][indices] if name in self._arrays else super().read_field(name, indices)
 
     def samples_at(self, indices: Array, batch_of: Callable[[list[PillowImage]], Batch]) -> dict[str, Batch | Array]:
         """Return the samples with files combined by `batch_of`."""

@@ -1,0 +1,311 @@
+"""Folders of images with boxes: a survey of the annotations, and a small anchor-free detector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netspec.data.base import Array
+from netspec.data.sources.detection_folder import DetectionFolder
+from netspec.errors import InputError, counted, listing
+from netspec.tools.init.files import (
+    NORMALIZATION,
+    Files,
+    comment,
+    data_location,
+    document,
+    entry,
+    files_below,
+    hold_out,
+    items,
+    name_of,
+    relative,
+)
+from netspec.tools.init.images import SUFFIXES, ImageSurvey, open_sample
+
+HEAD = 2**16
+"""Number of bytes of a JSON file in which COCO's annotations are recognized."""
+PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
+"""Names of parts that are held out, in files and folders of annotations."""
+MOST_BOXES = 10_000
+"""Number of boxes in an image that are read; the sources accept no more."""
+SIDES = (96, 128, 192, 256, 320)
+"""Sides to which images are resized."""
+SMALL_BOX = 12
+"""Number of pixels that nine of ten boxes have on their longer side after resizing."""
+STRIDES = (16, 8, 4)
+"""Sides of the cells in pixels."""
+WIDTHS = (16, 32, 64, 96)
+"""Number of channels after each halving of the resolution."""
+STEPS = 750
+"""Minimum number of steps of a training."""
+RARE = 20
+"""A class of fewer boxes than this is reported."""
+
+
+@dataclass
+class BoxSurvey:
+    """Findings about the images and boxes of the training data."""
+
+    parts: dict[str, dict[str, Any]]
+    """The fields of the source of each part: `train`, and `validation` and `test` if they are stored."""
+    classes: list[str]
+    counts: Array
+    """Number of boxes of each class."""
+    sides: Array
+    """Longer side of each box in fractions of the image."""
+    images: int
+    most: int
+    """Number of boxes in the image with the most, over all parts."""
+    crowds: bool
+    """Whether some boxes enclose several objects, or are difficult."""
+    damaged: list[str]
+    pictures: ImageSurvey
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the input of the net."""
+        sizes = self.pictures.sizes
+        if len(set(sizes)) == 1 and max(sizes[0]) <= SIDES[0] and not any(side % STRIDES[0] for side in sizes[0]):
+            return sizes[0]
+        longest = float(np.median([max(size) for size in sizes])) if sizes else SIDES[-1]
+        needed = min(longest, SMALL_BOX / max(1e-3, self._quantile(0.1)))
+        side = next((side for side in SIDES if side >= needed), SIDES[-1])
+        return side, side
+
+    @property
+    def stride(self) -> int:
+        """Side of a cell in pixels: the largest one of which two fit into the box of median size."""
+        median = self._quantile(0.5) * max(self.size)
+        return next((stride for stride in STRIDES if 2 * stride <= median), STRIDES[-1])
+
+    @property
+    def largest(self) -> float:
+        """Longer side that nine of ten boxes do not exceed, in cells."""
+        return self._quantile(0.9) * max(self.size) / self.stride
+
+    def _quantile(self, share: float) -> float:
+        return float(np.quantile(self.sides, share)) if len(self.sides) else 0.2
+
+
+def box_parts(path: Path) -> dict[str, dict[str, Any]] | None:
+    """Return the fields of the sources of a folder of images with boxes, by part; None if it has no annotations.
+
+    Paths are relative to `path`, and empty for the folder itself.
+    """
+    if any((path / "Annotations").glob("*.xml")):
+        return _voc_parts(path)
+    data_file = next((path / name for name in ("data.yaml", "data.yml") if (path / name).is_file()), None)
+    if data_file is not None:
+        return _yolo_parts(data_file)
+    folders = (path, path / "annotations")
+    documents = [file for folder in folders for file in sorted(folder.glob("*.json")) if _is_coco(file)]
+    return _coco_parts(path, documents) if documents else None
+
+
+def _voc_parts(path: Path) -> dict[str, dict[str, Any]]:
+    lists = path / "ImageSets" / "Main"
+    names = {
+        part: next((name for name in choices if (lists / f"{name}.txt").is_file()), None)
+        for part, choices in {"train": ("train", "trainval"), **PARTS}.items()
+    }
+    return {part: {"split": name} for part, name in names.items() if name} if names["train"] else {"train": {}}
+
+
+def _yolo_parts(data_file: Path) -> dict[str, dict[str, Any]]:
+    from netspec.data.readers.boxes.yolo import read_data_file
+
+    data = read_data_file(data_file)
+    parts = {"train": {"annotations": data_file.name, "split": "train"}}
+    for part, choices in PARTS.items():
+        name = next((name for name in choices if isinstance(data.get(name), str)), None)
+        if name is not None and data[name] not in [data.get(known["split"]) for known in parts.values()]:
+            parts[part] = {"annotations": data_file.name, "split": name}
+    return parts
+
+
+def _coco_parts(path: Path, documents: list[Path]) -> dict[str, dict[str, Any]]:
+    """Return the parts by the names of the files. Raises `InputError` if several may be the training data."""
+    by_part = {part: next((file for file in documents if any(name in file.stem.lower() for name in names)), None)
+               for part, names in PARTS.items()}  # fmt: skip
+    train = [file for file in documents if file not in by_part.values()]
+    if len(train) != 1:
+        train = [file for file in train if "train" in file.stem.lower()]
+    if len(train) != 1:
+        raise InputError(
+            f"{path} has several files of annotations", expected="one for training, and others with `val` or `test` "
+            "in their names", got=listing([file.name for file in documents], 5),
+        )  # fmt: skip
+    files = {"train": train[0], **{part: file for part, file in by_part.items() if file is not None}}
+    return {part: {"annotations": file.relative_to(path).as_posix()} for part, file in files.items()}
+
+
+def _is_coco(file: Path) -> bool:
+    with file.open("rb") as document:
+        return b'"images"' in document.read(HEAD)
+
+
+def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
+    """Read the annotations, and open some images. Raises `InputError` if there are no boxes."""
+    opened = {}
+    for part, fields in parts.items():
+        located = {**fields, **({"annotations": str(path / fields["annotations"])} if "annotations" in fields else {})}
+        source = DetectionFolder.model_validate(
+            {"path": str(path), **located, "max_boxes": MOST_BOXES, "on_error": "skip", "batch_size": 1}
+        )
+        opened[part] = source.open()
+    train = opened["train"]
+    indices = np.arange(len(train))
+    boxes, labels = (np.asarray(train.read_field(name, indices)) for name in ("boxes", "labels"))
+    known = labels >= 0
+    if not known.any():
+        raise InputError(f"{path} has no boxes", expected="annotations of boxes")
+    sides = np.maximum(boxes[..., 2] - boxes[..., 0], boxes[..., 3] - boxes[..., 1])[known]
+    classes = list(train.classes["labels"])
+    most = max(int((np.asarray(data.read_field("labels", np.arange(len(data)))) >= 0).sum(1).max())
+               for data in opened.values())  # fmt: skip
+    crowds = bool(np.asarray(train.read_field("crowd", indices)).any())
+    counts = np.bincount(labels[known], minlength=len(classes))
+    damaged = [text for data in opened.values() for text in data.damaged]
+    pictures = ImageSurvey({})
+    open_sample(list(files_below(path, SUFFIXES)), pictures)
+    return BoxSurvey(parts, classes, counts, sides, len(train), max(most, 1), crowds, damaged, pictures)
+
+
+def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any]]) -> Files:
+    """Return the files for a folder of images with boxes."""
+    boxes = survey(path, parts)
+    files = Files("object detection", "", "")
+    named = listing([f"{name} {count:,}" for name, count in zip(boxes.classes, boxes.counts.tolist(), strict=True)], 10)
+    low, middle, high = (np.quantile(boxes.sides, share) for share in (0.1, 0.5, 0.9))
+    rows, columns = (side // boxes.stride for side in boxes.size)
+    shape = f"{boxes.size[0]} × {boxes.size[1]}"
+    files.findings = [
+        f"{boxes.images:,} images, boxes of {len(boxes.classes)} classes: {named}",
+        f"longer sides of boxes: {middle:.0%} of the image, {low:.0%} to {high:.0%} for eight of ten",
+        f"a grid of {rows} × {columns} cells, for images of {shape} pixels",
+    ]
+    rare = [name for name, count in zip(boxes.classes, boxes.counts.tolist(), strict=True) if count < RARE]
+    if rare:
+        files.warnings.append(f"classes of fewer than {RARE} boxes: {listing(rare, 5)}")
+    if boxes.damaged:
+        files.warnings.append(
+            f"{counted(len(boxes.damaged), 'image')} with damaged annotations are left out: {listing(boxes.damaged, 3)}"
+        )
+    files.net = _net(name_of(path), boxes)
+    files.train = _train(path, folder, net, boxes)
+    return files
+
+
+def _net(name: str, boxes: BoxSurvey) -> str:
+    inputs = ["boxes", "labels", *(["crowd"] if boxes.crowds else [])]
+    channels = 1 if boxes.pictures.gray else 3
+    lines = [
+        *comment(f"A small anchor-free detector of {len(boxes.classes)} kinds of objects."),
+        "netspec: 1",
+        f"name: {name}",
+        "inputs:",
+        *entry("image", {"shape": [channels, *boxes.size]}, "channels, height, width", 2),
+        *entry("boxes", {"shape": [boxes.most, 4]}, "the largest number of boxes in an image; others are padded", 2),
+        *entry("labels", {"shape": [boxes.most], "dtype": "int32"}, "", 2),
+    ]
+    if boxes.crowds:
+        lines += entry("crowd", {"shape": [boxes.most], "dtype": "int32"}, "1 for boxes that are not counted", 2)
+    stages = boxes.stride.bit_length() - 1
+    lines.append("layers:")
+    for number, filters in enumerate(WIDTHS[:stages]):
+        why = f"stage {number + 1}: half the resolution"
+        group = [*_convolution(filters, strides=2, source="image" if not number else None)]
+        group += _convolution(filters) if number else []
+        lines += [*comment(why, 2), *items(group, 2)]
+    width = WIDTHS[stages - 1]
+    lines += comment("at the resolution of the grid: each cell sees more of its surroundings", 2)
+    lines += items([layer for _ in range(2) for layer in _convolution(width)], 2)
+    if boxes.largest > 5:
+        dilated = [layer for rate in (2, 4) for layer in _convolution(width, dilation_rate=rate)]
+        lines += [*comment(f"dilated, since boxes are up to {boxes.largest:.0f} cells wide", 2), *items(dilated, 2)]
+    head = {"name": "head", "type": "Conv2D", "filters": 4 + len(boxes.classes), "kernel_size": 1}
+    size = boxes.size[0] // boxes.stride, boxes.size[1] // boxes.stride
+    lines += items([
+        (head, f"a box and a score of each class for each of {size[0]} × {size[1]} cells of {boxes.stride} pixels"),
+        ({"name": "detections", "type": "AnchorFreeBoxes"}, ""),
+    ], 2)  # fmt: skip
+    lines += entry("losses", [{"type": "AnchorFreeDetection", "from": ["head", *inputs]}])
+    pair = {"from": ["detections", *inputs]}
+    lines += ["metrics:", *items([
+        ({"type": "MeanAveragePrecision", "name": "mAP", **pair}, "as COCO computes it"),
+        ({"type": "MeanAveragePrecision", "name": "mAP50", **pair, "iou_thresholds": [0.5]}, ""),
+    ], 2)]  # fmt: skip
+    return document(lines)
+
+
+def _convolution(filters: int, source: str | None = None, **fields: int) -> list[tuple[dict[str, Any], str]]:
+    """Return a convolution with normalization and activation."""
+    conv: dict[str, Any] = {"type": "Conv2D", "filters": filters, "kernel_size": 3, **fields, "padding": "same"}
+    conv |= {"use_bias": False, **({"from": source} if source else {})}
+    return [(conv, ""), (NORMALIZATION, ""), ({"type": "ReLU"}, "")]
+
+
+def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
+    root = relative(path, folder)
+    height, width = boxes.size
+    same = set(boxes.pictures.sizes) == {boxes.size}
+    resize = {"type": "Resizing", "height": height, "width": width, "pad_to_aspect_ratio": True}
+    why = "larger is slower, and better for small boxes; the aspect ratio is kept"
+    prepare: list[tuple[dict[str, Any], str]] = [] if same else [(resize, why)]
+    augment: list[tuple[dict[str, Any], str]] = [
+        (
+            {"type": "RandomTranslation", "height_factor": 0.1, "width_factor": 0.1},
+            "in training only; the boxes move too",
+        ),
+        ({"type": "RandomFlip", "mode": "horizontal"}, "remove it if left and right matter, as in text"),
+    ]
+    scale: list[tuple[dict[str, Any], str]] = [({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255")]
+
+    def source(fields: dict[str, Any]) -> dict[str, Any]:
+        described = {"source": "detection_folder", "path": root, **fields}
+        if "annotations" in fields:
+            described["annotations"] = relative(path / fields["annotations"], folder)
+        described |= {"classes": boxes.classes, "max_boxes": boxes.most}
+        described |= {"channels": 1} if boxes.pictures.gray else {}
+        return described | ({"on_error": "skip"} if boxes.damaged else {})
+
+    reasons = {"classes": "labels 0, 1, … in this order", "max_boxes": "as in the net"}
+    batch = 32 if boxes.images > 1_000 else 16
+    lines = [
+        *comment(f"Trains the net in {net} on the images with boxes in {data_location(path, folder)}."),
+        "netspec: 1", f"net: {net}", "data:", "  train:",
+    ]  # fmt: skip
+    missing = [part for part in PARTS if part not in boxes.parts]
+    train, share = boxes.parts["train"], dict[str, Any]()
+    if missing:
+        share, why = hold_out(boxes.images, parts=missing)
+        share |= {"of": train["split"]} if "split" in train else {}
+        train = {key: value for key, value in train.items() if key != "split"}
+    for key, value in source(train).items():
+        lines += entry(key, value, reasons.get(key, ""), 4)
+    if share:
+        lines += entry("split", share, why, 4)
+    lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
+    lines += items([*prepare, *augment, *scale], 6)
+    for part in PARTS:
+        if part in boxes.parts:
+            lines.append(f"  {part}:")
+            lines += [line for key, value in source(boxes.parts[part]).items() for line in entry(key, value, "", 4)]
+            lines += entry("batch_size", 50, "", 4)
+            lines += entry("transforms", [step for step, _ in [*prepare, *scale]], "", 4)
+    trained = round(boxes.images * (1 - sum(share.get(part, 0) for part in missing)))
+    per_epoch = ceil(trained / batch)
+    epochs = max(12, ceil(STEPS / per_epoch))
+    rate = {"type": "CosineDecay", "initial": 0.003}
+    why = f"{epochs * per_epoch:,} steps; more are better, above all for few images"
+    return document([
+        *lines, "", "solver:", *entry("type", "Adam", "", 2), *entry("learning_rate", rate, "falls to 0 at the end", 2),
+        "", "train:", *entry("max_epochs", epochs, why, 2),
+        *entry("test_every", max(per_epoch, 50), "", 2),
+        *entry("monitor", "mAP", "it decides which weights are the best", 2),
+    ])  # fmt: skip
