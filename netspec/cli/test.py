@@ -40,7 +40,7 @@ def evaluate(
     ] = "test",
     device: Device = "auto",
     threads: Threads = None,
-    report: Annotated[bool, typer.Option("--report", help="Add a class report and a confusion matrix.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Add tables of classes or of errors.")] = False,
     output_folder: Annotated[
         str | None, typer.Option("--output", metavar="DIR", help="Write metrics.json, tables as CSV, matrices as PNG.")
     ] = None,

@@ -171,6 +171,10 @@ class MetricSpec(MetricFields):
         """Return the metric with the names that the data has for the classes of its target."""
         return self
 
+    def with_unit_scale(self, scale: float) -> Self:
+        """Return the metric for a target that the data has in another unit, `scale` times smaller."""
+        return self
+
     def result(self, *totals: Any) -> MetricResult:
         """Compute the metric from the totals of all batches."""
         raise NotImplementedError  # subclasses implement it

@@ -19,7 +19,7 @@ from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.ops.source import Input
 from netspec.graph.types import Precision
-from netspec.layers.losses_and_metrics import LossSpec, MetricSpec, TableRow
+from netspec.layers.losses_and_metrics import LossSpec, MetricSpec, PairLoss, TableRow
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.specs.data import SplitFields
 from netspec.schema.specs.kinds import METRICS, MetricFields
@@ -128,11 +128,14 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     skipped, damaged = loader.skipped_at_opening + more, [*loader.damaged_at_opening, *damaged]
     mean = loss / samples if compiler.spec.losses else None
     evaluation = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged[:MAX_EXAMPLES]))
-    names = class_names(compiler.spec, loader)
+    names, scales = class_names(compiler.spec, loader), target_scales(compiler.spec, loader.unit_scales)
     totals |= {name: np.concatenate(parts) for name, parts in collected.items()}
     for name, metric in compiler.metrics.items():
         keys = sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)
-        result = metric.with_class_names(names.get(name, ())).result(*(totals[key] for key in keys))
+        named = metric.with_class_names(names.get(name, ()))
+        result = (named.with_unit_scale(scales[name]) if name in scales else named).result(
+            *(totals[key] for key in keys)
+        )
         if isinstance(result, Mapping):
             evaluation.tables[name] = result
         else:
@@ -146,14 +149,19 @@ def in_target_units(net: NetSpec, scales: Mapping[str, float], metrics: Mapping[
 
     `scales` are the factors from the unit of an input to that of the data (`Loader.unit_scales`).
     """
-    converted = dict[str, float]()
-    for metric in resolve_names(net).metrics:
-        scale = next((scales[source] for source in metric.sources[1:2] if source in scales), None)
-        assert isinstance(metric.fields, MetricFields)
-        power = metric.fields.unit_power
-        if scale is not None and power and metric.name in metrics:
-            converted[metric.name] = metrics[metric.name] * scale**power
-    return converted
+    powers = {metric.name: metric.fields.unit_power for metric in resolve_names(net).metrics}
+    return {
+        name: metrics[name] * scale ** powers[name]
+        for name, scale in target_scales(net, scales).items() if powers[name] and name in metrics
+    }  # fmt: skip
+
+
+def target_scales(net: NetSpec, scales: Mapping[str, float]) -> dict[str, float]:
+    """Return the factor from the unit of a metric's target to that of the data, by metric, if they differ."""
+    return {
+        metric.name: scales[source] for metric in resolve_names(net).metrics for source in metric.sources[1:2]
+        if source in scales
+    }  # fmt: skip
 
 
 def class_names(net: NetSpec, loader: Loader) -> dict[str, Sequence[str]]:
@@ -219,8 +227,9 @@ def test(
     """Evaluate weights on a split of a training file, by default the test data.
 
     `samples` holds the data of splits with `source: python`. `report` adds a confusion matrix and a report of the
-    classes for each loss over class indices. Values learned from the training data (class names, means) come from the
-    weights; if the weights do not have them, the training data is read.
+    classes for each loss over class indices, and of the errors for each loss of numbers. Values learned from the
+    training data (class names, means) come from the weights; if the weights do not have them, the training data is
+    read.
     """
     spec, _ = with_class_weights(with_samples(with_split(source, split, overrides), samples))
     if report:
@@ -235,13 +244,15 @@ def test(
 def with_class_reports(net: NetSpec) -> NetSpec:
     """Return a net with a confusion matrix and a report of the classes for each loss over class indices.
 
-    A detector gets a report of the average precisions of its classes.
+    A detector gets a report of the average precisions of its classes, a loss of numbers a report of their errors.
     """
     links = resolve_names(net)
     metrics: list[MetricFields] = _detection_reports(links)
     for loss in links.losses:
         target = net.inputs.get(loss.sources[1]) if len(loss.sources) > 1 else None
         assert isinstance(loss.fields, LossSpec)
+        if loss.fields.prediction_kind == "values" and isinstance(loss.fields, PairLoss):
+            metrics.append(METRICS.parse({"type": "RegressionReport", "from": list(loss.sources[:2])}))
         if loss.fields.prediction_kind != "classes" or target is None or target.dtype.startswith("float"):
             continue
         fields = {"from": list(loss.sources[:2]), "axis": getattr(loss.fields, "axis", -1)}

@@ -224,3 +224,20 @@ def test_metrics_ignore_masked_steps():
     applied = metric("SparseCategoricalAccuracy", scores, labels, mask=mask)
     assert applied.result() == pytest.approx((scores.argmax(axis=-1) == labels)[mask].mean(), rel=1e-12)
     assert metric("ConfusionMatrix", scores, labels, mask=mask).y.sum() == mask.sum()
+
+
+def test_a_regression_report_has_errors_quantiles_and_r2():
+    random = np.random.default_rng(3)
+    target = random.normal(size=(40, 1))
+    prediction = target + 0.1 * random.normal(size=(40, 1))
+    applied = metric("RegressionReport", prediction, target[:, 0])
+    table, errors = applied.figure(), prediction - target
+    assert table["mean error"] == pytest.approx(errors.mean())
+    assert table["mean absolute error"] == pytest.approx(np.abs(errors).mean())
+    assert table["root mean squared error"] == pytest.approx(np.sqrt((errors**2).mean()))
+    assert table["95% of errors below"] == pytest.approx(np.quantile(errors, 0.95))
+    assert table["R²"] == pytest.approx(metric("R2Score", prediction, target).result())
+    scaled = applied.spec.with_unit_scale(50.0)
+    in_unit = scaled.result(*scaled.collect(*applied.all))
+    assert in_unit["mean error"]["in the target's unit"] == pytest.approx(50 * errors.mean())
+    assert list(in_unit["R²"]) == ["value"]

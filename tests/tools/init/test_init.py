@@ -264,6 +264,11 @@ def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, norm
     assert in_unit in [chart.title for chart in netspec.plot(run.run_dir)]
     result_names = [figure.name for figure in netspec.diff(run.run_dir, run.run_dir).results]
     assert f"test/{in_unit}" in result_names
+    report = netspec.test(run.run_dir / "spec.yaml", weights=run.weights, report=True).tables["regression_report"]
+    mean = report["mean absolute error"]
+    assert isinstance(mean, dict)
+    assert mean["value"] == pytest.approx(run.test.metrics["mae"], rel=1e-5)
+    assert mean["in the target's unit"] == pytest.approx(run.test.in_units["mae"], rel=1e-5)
     (importance,) = netspec.explain_columns(run.run_dir)
     assert list(importance.in_units) == ["mae"]
     assert importance.in_units["mae"] != 0
