@@ -320,9 +320,9 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
     options = [f"delimiter={table.delimiter!r}"] * (table.delimiter != ",")
     options += [f"fieldnames={list(table.header)!r}"] if table.header is not None else []
     reader = ", ".join(["file", *options, "skipinitialspace=True"])
-    encoding = "utf-8-sig" if table.encoding == "utf-8" else table.encoding
+    file_encoding = "utf-8-sig" if table.encoding == "utf-8" else table.encoding
     lines = [
-        f'with open(arguments[0], newline="", encoding="{encoding}") as file:',
+        f'with open(arguments[0], newline="", encoding="{file_encoding}") as file:',
         f"    rows = list(csv.DictReader({reader}))",
         f"absent = [name for name in {needed!r} if not rows or rows[0].get(name) is None]",
         "if absent:",

@@ -40,7 +40,9 @@ def test_workers_log_metrics_and_norms_of_all_samples(jobs, tmp_path: Path) -> N
     apart = {"strategy": "local_sgd", "every": 5}
     specs["apart"] = training(tmp_path, NORMALIZED, train=LOGGING, parallel=apart)
     specs["served"] = training(tmp_path, train=LOGGING, parallel=SERVED, solver={"type": "SGD", "learning_rate": 0.1})
-    listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(tmp_path / "two" / name)} for name, spec in specs.items()]
+    listed: list[dict[str, Any]] = [
+        {"spec": spec, "run_dir": str(tmp_path / "two" / name)} for name, spec in specs.items()
+    ]
     listed.append({
         "spec": specs["plain"], "run_dir": str(tmp_path / "two" / "again"), "resume": True,
         "of": str(tmp_path / "two" / "plain"),

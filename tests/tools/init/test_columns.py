@@ -28,7 +28,7 @@ def table(folder: Path, columns: dict[str, list[str]], delimiter: str = ",") -> 
 def source(result: InitResult) -> Any:
     """Return the source that was written, after a check that the net fits the data, and that all rows can be read."""
     assert netspec.check(result.train).kind == "training"
-    split = load_train(result.train).data.splits()["train"]
+    split: Any = load_train(result.train).data.splits()["train"]
     split.open()
     return split
 

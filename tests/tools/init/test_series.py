@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,7 +170,7 @@ def test_a_short_series_is_forecast_as_by_ridge_regression(tmp_path: Path) -> No
     path.write_text("month,sales\n" + "".join(f"{at},{value:.1f}\n" for at, value in zip(months, values, strict=True)))
     result = init(path, target="sales", task="forecast")
     run = netspec.train(str(result.train), run_dir=tmp_path / "run", device="reference")
-    parts = load_train(result.train).data.splits()
+    parts: dict[str, Any] = dict(load_train(result.train).data.splits())
     train = parts["train"].open()
     test = parts["test"].open(learned=train.learned)
     (x, y), (tx, ty) = ([np.asarray(fields[name]) for name in ("past", "label")]
