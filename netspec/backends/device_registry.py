@@ -158,6 +158,7 @@ class PlannedGpu(NullDevice):
     backends = CudaDevice.backends
     input_slots = CudaDevice.input_slots
     has_collectives = CudaDevice.has_collectives
+    runs_ahead = CudaDevice.runs_ahead
 
     def __init__(self, name: str) -> None:
         """`name` is one of `GPUS`."""
