@@ -7,11 +7,12 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netspec.errors import InputError, SpecError
 from netspec.schema.yaml import reader
+from netspec.schema.yaml.flow_style import flow
 from netspec.schema.yaml.reader import parse_yaml, read_yaml
 from netspec.schema.yaml.scalars import MAX_INT
 from netspec.schema.yaml.tree import Map, Seq, locate, walk
@@ -287,3 +288,9 @@ def test_bytes_are_no_spec(tmp_path):
     with pytest.raises(InputError, match="is not text") as caught:
         read_yaml(path)
     assert caught.value.problems[0].got == "gzipped data"
+
+
+@given(st.dictionaries(st.text(), st.lists(st.text()), max_size=4))
+@example({"Köln": ["٣", "²", "ª", "日本", "a:b", "é:", "-", "\x85", "\u2028", "\ufeff", "😀", "\U000e0001"]})
+def test_texts_in_flow_style_are_read_unchanged(data):
+    assert parse_yaml(flow(data), "t") == data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from netspec.errors import Location
 from netspec.schema.language.interpolation import escaped
 from netspec.schema.specs.paths import FilePath, absolute
 from netspec.schema.specs.spec import Spec
+from netspec.schema.yaml.flow_style import double_quoted
 from netspec.schema.yaml.python_data import PYTHON
 from netspec.schema.yaml.scalars import number, resolve
 from netspec.schema.yaml.tree import Map, Seq
@@ -179,12 +179,4 @@ def _text(text: str) -> str:
     """A text, quoted where it would be read as something else."""
     if _PLAIN.match(text) and isinstance(resolve(text), str):
         return text
-    return "".join(_visible(char) for char in json.dumps(text, ensure_ascii=False))
-
-
-def _visible(char: str) -> str:
-    """A character of a double-quoted text, escaped where YAML does not take it as it is."""
-    code = ord(char)
-    if 0x20 <= code < 0x7F or (code >= 0xA0 and char.isprintable()):
-        return char
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return double_quoted(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 from netspec.schema.yaml.scalars import looks_quoted, number
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./-]+(:[A-Za-z0-9_./-]+)*\Z")
+_PLAIN = re.compile(r"(?:[^\W\d]|[0-9./-])+(?::(?:[^\W\d]|[0-9./-])+)*\Z")
 _OTHER_PARSERS = {"yes", "no", "on", "off"}  # booleans in YAML 1.1
 
 
@@ -38,7 +38,19 @@ def _key(key: str | int) -> str:
 def plain(text: str) -> str:
     """Format a text, without quotes if every YAML parser then reads the same text."""
     is_plain = _PLAIN.match(text) and text[0] != "-" and not looks_quoted(text) and text.lower() not in _OTHER_PARSERS
-    return text if is_plain else json.dumps(text)
+    return text if is_plain else double_quoted(text)
+
+
+def double_quoted(text: str) -> str:
+    """Format a text in double quotes, in which only characters are escaped that YAML requires or nobody sees."""
+    return "".join(_visible(char) for char in json.dumps(text, ensure_ascii=False))
+
+
+def _visible(char: str) -> str:
+    code = ord(char)
+    if 0x20 <= code < 0x7F or (code >= 0xA0 and char.isprintable()):
+        return char
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def item(value: Mapping[str, Any], indent: int, width: int) -> list[str]:

@@ -217,3 +217,16 @@ def test_the_vocabulary_of_few_texts_is_small(tmp_path: Path) -> None:
     assert result.warnings[0] == (
         "120 texts are few: the test part has 24, so that one error changes the accuracy by 4%"
     )
+
+
+def test_words_of_other_languages_are_written_as_they_are(tmp_path: Path) -> None:
+    towns, smells = ("Köln", "Łódź", "Bad Öls", "東京"), ("süß", "fad")
+    rows = [f"{row % 9},{towns[row % 4]},{smells[row % 2]}" for row in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join(["Größe,Städte,Geruch", *rows]) + "\n", encoding="utf-8")
+    result = init(tmp_path / "t.csv", target="Geruch")
+    assert source(result).columns["Städte"].vocabulary == sorted(towns)
+    text = result.train.read_text(encoding="utf-8")
+    assert " Städte: {" in text
+    assert 'vocabulary: ["Bad Öls", Köln, Łódź, 東京]' in text
+    assert "vocabulary: [fad, süß]" in text
+    assert "\\u" not in text + result.net.read_text(encoding="utf-8")
