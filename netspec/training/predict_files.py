@@ -89,6 +89,11 @@ class FilePreparation:
         """The transforms that move positions in the images of the current source, if it has images."""
         self._read_size: tuple[int, int] | None = None
 
+    @property
+    def fields(self) -> set[str]:
+        """The fields of samples that the net reads."""
+        return {self.split.inputs.get(name, name) for name in self._inputs}
+
     def batches(
         self, paths: Sequence[Path], batch_size: int | None = None, split: Source | None = None, *, skip: bool = False
     ) -> Iterator[tuple[dict[str, list[str | int]], Batch]]:

@@ -136,10 +136,13 @@ class TableSource(Source):
         """Return a source for the rows of each file. Only the columns of `fields` must exist."""
         return [self._of_file(path, fields) for path in paths if not path.is_dir()]
 
+    def fields_read(self, fields: Collection[str]) -> set[str]:
+        """Return the fields of rows that fields of samples are computed from: for `past`, that of the label."""
+        return {*fields, LABEL} if PAST in fields and self.windows is not None else set(fields)
+
     def _of_file(self, path: Path, fields: Collection[str]) -> Self:
         without_targets = LABEL not in fields
-        if PAST in fields and self.windows is not None:
-            fields = {*fields, LABEL}  # the label's column is an input, too
+        fields = self.fields_read(fields)
         columns = self.columns
         if isinstance(columns, dict):
             columns = {

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from netspec.data.base import Source
+from netspec.data.tabular.columns.base import LABEL, ColumnSpec
+from netspec.data.tabular.columns.categorical import Categorical
+from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.declaration import NAMES
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError
@@ -50,23 +53,37 @@ class BodyReader:
         self.kind = sample_kind(self._split)
         """`image`, `table`, `text`, `sound`; or `arrays` if the training reads no files of samples."""
 
+    @property
+    def min_rows(self) -> int | None:
+        """Number of rows that a prediction for a time series needs; None for other samples."""
+        windows = self._split.windows if isinstance(self._split, TableSource) else None
+        return None if windows is None else windows.length
+
     def columns(self) -> list[dict[str, Any]]:
-        """Return name, type and known categories of the columns of a table, in order, without the label."""
+        """Return name, type and known categories of the columns that the rows of a request need, in order."""
         split, learned = self._split, self._preparation.learned.source
         if not isinstance(split, TableSource):
             return []
+        fields = split.fields_read(self._preparation.fields)
+        label = None if split.label is None else str(split.label)
+        columns: dict[str, ColumnSpec]
         if isinstance(split.columns, dict):
-            types = {name: str(getattr(column, "type", "numeric")) for name, column in split.columns.items()}
+            used = split.columns.items()
+            columns = {name: spec for name, spec in used if spec.field_of(name, is_label=name == label) in fields}
         else:
-            types = dict.fromkeys(map(str, split.columns or learned.get(NAMES) or ()), "numeric")
-        columns = []
-        for name, kind in types.items():
-            entry = learned.get(name)
-            words = entry.get("vocabulary") if isinstance(entry, Mapping) else entry
-            values = {"values": [str(word) for word in words]} if isinstance(words, list) and kind != "numeric" else {}
-            if name != str(split.label):
-                columns.append({"name": name, "type": kind, **values})
-        return columns
+            columns = dict.fromkeys(map(str, split.columns or learned.get(NAMES) or ()), Numeric())
+        if label is not None and LABEL in fields:
+            names = split.classes or "vocabulary" in learned.get(label, {})
+            columns.setdefault(label, Categorical(vocabulary=split.classes) if names else Numeric())
+        if split.windows is not None and split.windows.group is not None:
+            columns.setdefault(split.windows.group, Categorical())
+        described = []
+        for name, spec in columns.items():
+            values = None
+            if isinstance(spec, Categorical):
+                values = spec.vocabulary or learned.get(name, {}).get("vocabulary")
+            described.append({"name": name, "type": getattr(spec, "type", "")} | ({"values": values} if values else {}))
+        return described
 
     def read(self, body: bytes, content_type: str) -> PreparedBody:
         """Return the samples in a body as inputs of the net.

@@ -121,11 +121,14 @@ class PredictionService:
         ]
 
     def description(self) -> dict[str, Any]:
-        """Return what `/predict` takes: the kind of the samples, and the columns of a table."""
+        """Return what `/predict` takes: the kind of the samples, and columns and number of rows of a table."""
         kind = "arrays" if self._reader is None else self._reader.kind
         columns = [] if self._reader is None else self._reader.columns()
         classes = {name: list(decoder.classes) for name, decoder in self._decoders.items() if decoder.classes}
-        return {"model": self.name, "kind": kind, "columns": columns, "classes": classes}
+        description: dict[str, Any] = {"model": self.name, "kind": kind, "columns": columns, "classes": classes}
+        if self._reader is not None and self._reader.min_rows is not None:
+            description["min_rows"] = self._reader.min_rows
+        return description
 
     def metadata(self) -> dict[str, Any]:
         """Return the model's metadata in the Open Inference Protocol."""

@@ -15,8 +15,29 @@ import numpy as np
 import pytest
 import uvicorn
 
+import netspec
 from netspec.tools.serving.application import ServingLimits, application
 from netspec.tools.serving.service import PredictionService
+
+SALES = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {past: {shape: [4]}, label: {shape: [2]}}
+  layers: [{name: forecast, type: Dense, units: 2, from: past}]
+  losses: [{type: MeanSquaredError, from: [forecast, label]}]
+data:
+  train:
+    source: csv
+    path: sales.csv
+    header: true
+    columns: COLUMNS
+    label: sales
+    windows: {length: 4, horizon: 2, group: shop}
+    batch_size: 8
+train: {max_steps: 1}
+solver: {type: SGD, learning_rate: 0.01}
+"""
 
 
 @dataclass
@@ -94,3 +115,12 @@ def fruit(serve: Serve, table_run: Path) -> Client:
 def features(samples: int) -> np.ndarray:
     """Return inputs of the net of `table_run`."""
     return np.random.default_rng(samples).standard_normal((samples, 4)).astype(np.float32)
+
+
+def sales_run(folder: Path, columns: str) -> Path:
+    """Return a run that forecasts two days of sales from four, for two shops; `columns` is the declaration in YAML."""
+    (folder / "train.yaml").write_text(SALES.replace("COLUMNS", columns))
+    rows = [f"{shop},{day}.5,{day % 7}.25" for shop in ("north", "south") for day in range(20)]
+    (folder / "sales.csv").write_text("\n".join(["shop,temperature,sales", *rows]) + "\n")
+    netspec.train(folder / "train.yaml", run_dir=folder / "sales", device="reference")
+    return folder / "sales"

@@ -18,7 +18,7 @@ from PIL import Image
 
 import netspec
 from netspec.tools.serving.application import ServingLimits
-from tests.tools.serving.conftest import features
+from tests.tools.serving.conftest import features, sales_run
 
 INFER = "/v2/models/fruit/infer"
 HEADER = "Inference-Header-Content-Length"
@@ -335,3 +335,61 @@ def test_metrics_are_prometheus_text(fruit):
     assert 'netspec_batch_samples_bucket{le="+Inf"} 1' in lines
     names = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
     assert len(names) == len(set(names))
+
+
+VOCABULARY = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [3]}, weight: {shape: []}, label: {shape: [], dtype: int32}}
+  layers: [{name: logits, type: Dense, units: 2, from: features}]
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true, sample_weight: weight}]
+data:
+  train:
+    source: csv
+    path: fruit.csv
+    header: true
+    columns:
+      size: numeric
+      color: {type: categorical, vocabulary: [red, green]}
+      trust: {type: numeric, field: weight}
+      fruit: {type: categorical, vocabulary: [grape, apple]}
+    label: fruit
+    batch_size: 8
+train: {max_steps: 1}
+solver: {type: SGD, learning_rate: 0.5}
+"""
+
+
+def test_declared_categories_are_listed_and_columns_of_the_loss_are_not(serve, tmp_path):
+    (tmp_path / "train.yaml").write_text(VOCABULARY)
+    (tmp_path / "fruit.csv").write_text("size,color,trust,fruit\n" + "1,green,1,grape\n9,red,0.5,apple\n" * 8)
+    netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
+    client = serve(tmp_path / "run")
+    about = client.get("/predict")[1]
+    assert about["columns"] == [
+        {"name": "size", "type": "numeric"},
+        {"name": "color", "type": "categorical", "values": ["red", "green"]},
+    ]
+    assert "min_rows" not in about
+    assert client.post("/predict", {"size": 9, "color": "red"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("columns", "listed"),
+    [
+        ("{temperature: numeric, sales: numeric}", ["sales", "shop"]),
+        ("[temperature]", ["temperature", "sales", "shop"]),
+    ],
+)
+def test_rows_of_a_time_series(serve, tmp_path, columns, listed):
+    client = serve(sales_run(tmp_path, columns))
+    about = client.get("/predict")[1]
+    types = {"temperature": "numeric", "sales": "numeric", "shop": "categorical"}
+    assert about["min_rows"] == 4
+    assert about["columns"] == [{"name": name, "type": types[name]} for name in listed]
+    row = {name: value for name, value in {"temperature": 9, "sales": 1.25, "shop": "north"}.items() if name in listed}
+    assert len(client.post("/predict", [row] * 5)[1]["answers"]) == 2
+    assert "no window fits" in client.error("/predict", [row] * 3)[1]
+    for name in listed:
+        assert name in client.error("/predict", [{other: row[other] for other in row if other != name}] * 4)[1]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.chromium import PROGRAM, Page, chromium
-from tests.tools.serving.conftest import Client, Serve
+from tests.tools.serving.conftest import Client, Serve, sales_run
 
 pytestmark = [
     pytest.mark.slow,
@@ -110,4 +110,19 @@ def test_text(page: Page, serve: Serve, text_run: Path) -> None:
     fill_in(page, "#text", "nice great")
     submit(page)
     assert answer(page)["class"] == "good"
+    assert not page.errors
+
+
+def test_rows_of_a_time_series(page: Page, serve: Serve, tmp_path: Path) -> None:
+    open_page(page, serve(sales_run(tmp_path, "{sales: numeric}")))
+    assert page.evaluate("document.querySelector('#rows').textContent").startswith("Give 4 rows or more, as a file ")
+    assert page.evaluate("document.querySelectorAll('#fields input').length") == 0
+    rows = ["shop,sales", *(f"north,{day}.5" for day in range(5))]
+    fill_in(page, "#text", "\n".join(rows))
+    submit(page)
+    assert answer(page)["row"] == "5"
+    (tmp_path / "new.csv").write_text("\n".join(rows[:-1]))
+    page.evaluate("document.querySelector('#answer').replaceChildren()")
+    page.choose_file("#file", tmp_path / "new.csv")
+    assert answer(page)["row"] == "4"
     assert not page.errors
