@@ -105,8 +105,9 @@ class TransformPipeline:
                     declared = self._declared(spec)
                     if declared is None:
                         continue
-                    transform = declared.with_classes(self._classes(learned))
-                    name = self._field_of(transform)
+                    with _paths_below("transforms", number):
+                        transform = declared.with_classes(self._classes(learned))
+                        name = self._field_of(transform)
                     if transform.needs_data:
                         kind = f"{type(transform).__name__} {name}"
                         key = f"{kind} {occurrences[kind]}"
@@ -114,13 +115,14 @@ class TransformPipeline:
                         # Learning reads all the data, which is not worth the time once a problem is known.
                         values[key] = {} if problems else self._values(transform, name, key, learned)
                         transform = transform.model_copy(update=dict(values[key]))
-                    self._annotations.check(transform, name)
-                    if transform.mixes:
-                        transform = transform.model_copy(update={"apply_to": name})
-                        self.fields = transform.infer_fields(self.fields)
-                    else:
-                        self.fields[name] = transform.infer(self.fields[name])
-                        self.fields |= self._annotations.inferred(transform, name, self.fields)
+                    with _paths_below("transforms", number):
+                        self._annotations.check(transform, name)
+                        if transform.mixes:
+                            transform = transform.model_copy(update={"apply_to": name})
+                            self.fields = transform.infer_fields(self.fields)
+                        else:
+                            self.fields[name] = transform.infer(self.fields[name])
+                            self.fields |= self._annotations.inferred(transform, name, self.fields)
                     steps = self._mixed if transform.mixes or self._mixed else self._steps
                     steps.append(_Step(transform, name, number))
             except InputError as error:
@@ -349,6 +351,21 @@ class TransformPipeline:
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions."""
         return self._dataset.identify(index)
+
+
+@contextmanager
+def _paths_below(*path: str | int) -> Iterator[None]:
+    """Make the paths of problems, which are fields of the value at `path`, paths in the split."""
+    try:
+        yield
+    except InputError as error:
+        above = ".".join(map(str, path))
+        raise InputError(
+            [
+                replace(problem, path=f"{above}.{problem.path}") if problem.path else problem
+                for problem in error.problems
+            ]
+        ) from None
 
 
 def _as_transform(spec: object) -> Transform:

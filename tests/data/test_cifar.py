@@ -143,8 +143,15 @@ def test_missing_cifar_files_are_reported(tmp_path):
     assert error.value.problems[0].expected == "files, or also `split: train` or `split: test`"
     with pytest.raises(InputError) as error:
         split_of(file, source="cifar_binary", path="folder", split="train").open()
-    names = [f"there is no file ./folder/data_batch_{number}.bin" for number in range(1, 6)]
-    assert [problem.message.replace(str(tmp_path), ".") for problem in error.value.problems] == names
+    names = ", ".join(f"./folder/data_batch_{number}.bin" for number in range(1, 6))
+    (problem,) = error.value.problems
+    assert problem.message.replace(str(tmp_path), ".") == f"there are no files {names}"
+    (tmp_path / "folder" / "data_batch_2.bin").write_bytes(b"")
+    with pytest.raises(InputError) as error:
+        split_of(file, source="cifar_binary", path="folder", split="train").open()
+    absent, empty = (problem.message.replace(str(tmp_path), ".") for problem in error.value.problems)
+    assert absent == f"there are no files {names.replace('./folder/data_batch_2.bin, ', '')}"
+    assert empty.startswith("./folder/data_batch_2.bin is not a file of CIFAR")
     with pytest.raises(InputError, match="folder is not a file"):
         split_of(file, source="cifar_binary", path=["folder"]).open()
     with pytest.raises(InputError, match="names no file"):

@@ -152,6 +152,19 @@ def test_the_same_fault_in_every_row_is_shown_five_times_and_counted(tmp_path):
     ]
 
 
+def test_a_value_that_is_not_declared_is_shown_once_for_each_column_and_counted(tmp_path):
+    category = {"type": "categorical", "vocabulary": ["p"]}
+    rows = "p,p\n" + "q,p\n" * 70_000 + "p,q\np,r\np,q\n"
+    with pytest.raises(InputError) as error:
+        table(tmp_path, "a,b\n" + rows, columns={"a": category, "b": category}, label="b")
+    found = [(problem.message, problem.location, problem.got) for problem in error.value.problems]
+    assert [(message, location.line if location else 0, got) for message, location, got in found] == [
+        ("'q' is not a declared category", 3, "70,000 rows with it; this is the first"),
+        ("'q' is not a declared class", 70_003, "2 rows with it; this is the first"),
+        ("'r' is not a declared class", 70_004, None),
+    ]
+
+
 def test_reading_stops_after_too_many_different_problems(tmp_path):
     rows = "".join(f"1,{number}x\n" for number in range(10_000))
     with pytest.raises(InputError) as error:

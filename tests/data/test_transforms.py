@@ -205,15 +205,15 @@ train.yaml:1:1: error: Normalization has no values for `image`: the training spl
 
 DO_NOT_FIT = """\
 train.yaml:2:7: error: `mean` does not match the data
-  at: mean
+  at: transforms.0.mean
   expected: one number, or 3 for samples of [3, 4, 5] of uint8
   got: a list of 2
 train.yaml:3:11: error: `variance` does not match the data
-  at: variance
+  at: transforms.0.variance
   expected: one number, or 3 for samples of [3, 4, 5] of uint8
   got: a list of 4
 train.yaml:3:11: error: the source has no field `imge`
-  at: apply_to
+  at: transforms.1.apply_to
   expected: one of image
   hint: did you mean `image`?
 3 errors"""

@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset, Samples
 from netspec.data.files import fingerprint
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, listing, near_path
 from netspec.files.damage import refuse_damage
 
 
@@ -35,6 +35,11 @@ def open_each(paths: Sequence[Path], open_one: Callable[[Path], Dataset]) -> Dat
     """Concatenate the samples of all files. Raises one InputError with the problems of all files."""
     parts: list[Dataset] = []
     problems: list[Problem] = []
+    missing = [path for path in paths if not path.exists()]
+    if len(missing) > 1:
+        message = f"there are no files {listing([str(path) for path in missing])}"
+        problems.append(Problem(message, hint=near_path(missing[0], folders=False)))
+        paths = [path for path in paths if path not in missing]
     for path in paths:
         try:
             with refuse_damage(path):

@@ -77,7 +77,7 @@ class CategoricalColumn(Column):
         hint = did_you_mean(name, self._vocabulary)
         if not hint and not self.setting.is_label:
             hint = "`unknown: index` gives unknown categories an index of their own"
-        faults.add(
+        faults.add_value(
             rows, self.index, f"{name!r} is not {whose}", expected=f"one of {listing(self._vocabulary)}", hint=hint
         )
 

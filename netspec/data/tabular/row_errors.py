@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class Faults:
     problems: list[Problem] = field(default_factory=list)
     alike: Counter[str] = field(default_factory=Counter)
     """Number of times that each message was reported."""
+    values: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Index in `problems` of each value that is reported once, by message and column."""
+    value_rows: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Number of rows with each of these values."""
 
     @property
     def full(self) -> bool:
@@ -40,11 +44,16 @@ class Faults:
         """Raise `InputError` with all problems, in the order of the file, and the number of further ones by kind."""
         if self.skip or not self.problems:
             return
+        problems = list(self.problems)
+        for value, index in self.values.items():
+            if self.value_rows[value] > 1:
+                got = f"{counted(self.value_rows[value], 'row')} with it; this is the first"
+                problems[index] = replace(problems[index], got=got)
         more = {message: number - MOST_ALIKE for message, number in self.alike.items() if number > MOST_ALIKE}
         counts = [
             Problem(f"{self.title}: {counted(number, 'more row')}: {message}") for message, number in more.items()
         ]
-        raise InputError([*sorted(self.problems, key=by_location), *counts])
+        raise InputError([*sorted(problems, key=by_location), *counts])
 
 
 class BlockFaults:
@@ -68,12 +77,7 @@ class BlockFaults:
         hint: str | None = None,
     ) -> None:
         """Record the same problem for rows of the block, in a column or as a whole; `got` may depend on the row."""
-        rows_at_fault = np.asarray(rows, np.intp)
-        if column is None:
-            self._failed_rows[rows_at_fault] = True
-        else:
-            rows_at_fault = rows_at_fault[~self._failed_rows[rows_at_fault]]
-        self.bad[rows_at_fault] = True
+        rows_at_fault = self._marked(rows, column)
         before = len(self._faults.problems) if self._faults.skip else self._faults.alike[message]
         self._faults.alike[message] += len(rows_at_fault)
         for row in rows_at_fault[: max(0, MOST_ALIKE - before)].tolist():
@@ -81,6 +85,31 @@ class BlockFaults:
                 return
             text = got(row) if callable(got) else got
             self._faults.problems.append(self.problem(row, column, message, expected=expected, got=text, hint=hint))
+
+    def add_value(
+        self, rows: Iterable[int] | Array, column: int, message: str, *, expected: str | None, hint: str | None
+    ) -> None:
+        """Record a value that is wrong in all these rows, to report it once: at the first, with their number."""
+        if self._faults.skip:
+            self.add(rows, column, message, expected=expected, hint=hint)
+            return
+        rows_at_fault = self._marked(rows, column)
+        value = (message, column)
+        if len(rows_at_fault) and value not in self._faults.values and not self._faults.full:
+            self._faults.values[value] = len(self._faults.problems)
+            first = self.problem(int(rows_at_fault[0]), column, message, expected=expected, got=None, hint=hint)
+            self._faults.problems.append(first)
+        self._faults.value_rows[value] += len(rows_at_fault)
+
+    def _marked(self, rows: Iterable[int] | Array, column: int | None) -> Array:
+        """Mark rows as wrong, or as wrong as a whole without a column; return those whose cells are reported."""
+        marked = np.asarray(rows, np.intp)
+        if column is None:
+            self._failed_rows[marked] = True
+        else:
+            marked = marked[~self._failed_rows[marked]]
+        self.bad[marked] = True
+        return marked
 
     def problem(
         self, row: int, column: int | None, message: str, *, expected: str | None, got: str | None, hint: str | None
