@@ -107,6 +107,8 @@ class Dataset:
     """For a table: the field of each column, and the range of its elements on the last axis of that field."""
     column_encodings: Mapping[str, tuple[ColumnEncoding | None, ...]] = _NOTHING
     """For a table: how the columns of each field are encoded, in their order; None if that is not plain data."""
+    vocabulary_sizes: Mapping[str, int] = _NOTHING
+    """Number of tokens of the tokenizer, for each field of tokens that is read fast."""
     annotations: Mapping[str, Annotation] = _NOTHING
     """Rules by which fields that belong to positions in an image (masks, boxes) follow its transforms, by field."""
     window: int | None = None

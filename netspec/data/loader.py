@@ -21,7 +21,7 @@ from netspec.data.random import BalancedOrder, Order, SequentialOrder, ShuffledO
 from netspec.data.sharding import ALONE, ShardedBatchBuilder, Share
 from netspec.data.thread_pool import ThreadPool, processors
 from netspec.data.uint8_lut import DeferredDecode
-from netspec.errors import InputError, Problem, listing
+from netspec.errors import InputError, Problem, counted, listing
 from netspec.schema.specs.data import LABEL, ShuffleWindow, SplitFields
 
 if TYPE_CHECKING:
@@ -116,12 +116,15 @@ class Loader:
     def _check_labels(self, dataset: Dataset, split: SplitFields) -> None:
         """Check labels and masks that are read without the rest of the samples by the net's ranges.
 
-        Raises `InputError` with the numbers of wrong samples. All other values are checked batch by batch.
+        Also checks tokens if the tokenizer has more than the net accepts. Raises `InputError` with the numbers of wrong
+        samples. All other values are checked batch by batch.
         """
         problems: list[Problem] = []
         changed = {name for name, _ in self._pipeline.transforms}
         for binding in self._bindings:
-            if binding.field in changed or self._pipeline.mixes or not dataset.reads_alone(binding.field):
+            tokens = dataset.vocabulary_sizes.get(binding.field, 0)
+            too_many = binding.range is not None and tokens > binding.range.high + 1
+            if binding.field in changed or self._pipeline.mixes or not (too_many or dataset.reads_alone(binding.field)):
                 continue
             path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
             label_problems: Iterable[Problem] = ()
@@ -132,6 +135,9 @@ class Loader:
             elif binding.range is not None or np.dtype(binding.dtype).kind == "f":
                 values = dataset.values_of(binding.field)[: self._pipeline.samples]
                 label_problems = binding.check_all(values, dataset.describe)
+            if too_many:
+                hint = f"the tokenizer has {counted(tokens, 'token')}"
+                label_problems = [replace(problem, hint=hint) for problem in label_problems]
             problems += [with_location(replace(problem, path=""), split, path) for problem in label_problems]
         if problems:
             raise InputError(problems)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.data.base import FieldType
+from netspec.data.input_binding import ValueRange
 from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import Learned
 from netspec.data.text import files, token_store
@@ -214,3 +215,16 @@ def test_tinyshakespeare_is_read_window_by_window():
     train, test = (windows(folder, {"tokenizer": data.learned["tokenizer"]}, path="tinyshakespeare.txt", part=part)
                    for part in ([0, 0.9], [0.9, 1]))  # fmt: skip
     assert (len(train), len(test)) == (250_963, 27_884)
+
+
+def test_tokens_that_the_net_does_not_accept_are_reported_once_with_the_size_of_the_vocabulary(folder):
+    fields = {"source": "text", "path": "a.txt", "length": 4, "batch_size": 2}
+    split = split_of(str(folder / "train.yaml"), **fields, tokenizer="characters")
+    with pytest.raises(InputError) as error:
+        Loader(split.open(), split, seed=1, ranges={"text": ValueRange(0, 2, "`input_dim` is 3")})
+    (problem,) = error.value.problems
+    assert problem.message == "`text` is out of range in 3 of 3 samples"
+    assert (problem.expected, problem.got) == ("0 to 2: `input_dim` is 3", "3 (4 values)")
+    assert problem.hint == "the tokenizer has 4 tokens"
+    learned = windows(folder, path=["a.txt", "b.txt"]).learned  # seven characters, of which this text has four
+    Loader(split.open(learned=learned), split, seed=1, ranges={"text": ValueRange(0, 3, "`input_dim` is 4")}).close()

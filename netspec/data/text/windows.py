@@ -56,6 +56,7 @@ class TextWindows(Dataset):
         self._length, self._stride = length, stride
         kind = FieldType((length,), "int32")
         self.fields = {"text": kind, "target": kind}
+        self.vocabulary_sizes = dict.fromkeys(self.fields, tokenizer.size)
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
