@@ -9,8 +9,8 @@ import numpy as np
 
 from netspec.data.base import Array, Dataset, Raw, Samples
 from netspec.data.files import fingerprint
-from netspec.data.moments import date_formats, moment_of
 from netspec.data.random import hold_out_order
+from netspec.data.timestamps import date_formats, moment_of
 from netspec.errors import InputError, counted, did_you_mean, listing
 from netspec.schema.specs.hold_out import HoldOut
 

@@ -41,8 +41,8 @@ from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.raw_columns import RawColumns
-from netspec.tools.raw_pictures import RESIZE_OPSET, RawPictures, has_operators
-from netspec.tools.raw_pictures import TOLERANCE as PICTURE_TOLERANCE
+from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operators
+from netspec.tools.raw_images import TOLERANCE as IMAGE_TOLERANCE
 from netspec.tools.text_vocabulary import TextInput, text_inputs
 from netspec.tools.transform_ops import has_ops, transform_ops
 from netspec.training.decoding import Decoder, Postprocessing, decoders_of
@@ -168,9 +168,9 @@ class DeployedModel:
     def wrapper(self) -> Wrapper | None:
         """The operators around the graph; None if there are none."""
         wrapper = Wrapper()
-        pictures = [RawPictures(name, put.raw, put.resizing) for name, put in self.inputs.items() if put.resizing]
+        images = [RawImages(name, put.raw, put.resizing) for name, put in self.inputs.items() if put.resizing]
         columns = [] if self.columns is None else [self.columns]
-        parts: list[RawColumns | RawPictures | SelectedBoxes] = [*columns, *pictures, *self.boxes.values()]
+        parts: list[RawColumns | RawImages | SelectedBoxes] = [*columns, *images, *self.boxes.values()]
         for part in parts:
             part.add_to(wrapper)
         wrapper.prune()
@@ -179,7 +179,7 @@ class DeployedModel:
     @property
     def raw_tolerance(self) -> float | None:
         """Tolerance of results for raw samples; None for the usual one."""
-        return PICTURE_TOLERANCE if any(put.resizing for put in self.inputs.values()) else None
+        return IMAGE_TOLERANCE if any(put.resizing for put in self.inputs.values()) else None
 
     def raw_results(self) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
         """Yield the raw samples in parts, each with its results, computed as `netspec predict` does."""

@@ -97,7 +97,7 @@ STEPS = {
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Smooth pictures with noise, each of another size; of two classes."""
+    """Smooth images with noise, each of another size; of two classes."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     for index, (height, width) in enumerate(SIZES):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.moments import date_formats, moment_of
 from netspec.data.tabular.cells import each_distinct
 from netspec.data.tabular.column import Column
 from netspec.data.tabular.encodings import DateEncoding
 from netspec.data.tabular.statistics import NOT_NORMALIZED, ColumnStatistics, normalized
+from netspec.data.timestamps import date_formats, moment_of
 from netspec.errors import InputError
 
 if TYPE_CHECKING:

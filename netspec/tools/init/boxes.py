@@ -32,7 +32,7 @@ HEAD = 2**16
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
 """Names of parts that are held out, in files and folders of annotations."""
 MOST_BOXES = 10_000
-"""Number of boxes in an image that are read; the sources accept no more."""
+"""Maximum number of boxes that are read from an image; `max_boxes` accepts no more."""
 SIDES = (96, 128, 192, 256, 320)
 """Sides to which images are resized."""
 SMALL_BOX = 12
@@ -60,16 +60,16 @@ class BoxSurvey:
     """Longer side of each box in fractions of the image."""
     images: int
     most: int
-    """Number of boxes in the image with the most, over all parts."""
+    """Maximum number of boxes in an image, over all parts."""
     crowds: bool
     """Whether some boxes enclose several objects, or are difficult."""
     damaged: list[str]
-    pictures: ImageSurvey
+    image_survey: ImageSurvey
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the input of the net."""
-        sizes = self.pictures.sizes
+        sizes = self.image_survey.sizes
         if len(set(sizes)) == 1 and max(sizes[0]) <= SIDES[0] and not any(side % STRIDES[0] for side in sizes[0]):
             return sizes[0]
         longest = float(np.median([max(size) for size in sizes])) if sizes else SIDES[-1]
@@ -79,7 +79,7 @@ class BoxSurvey:
 
     @property
     def stride(self) -> int:
-        """Side of a cell in pixels: the largest one of which two fit into the box of median size."""
+        """Side of a cell in pixels: the largest one that fits twice into a box of median size."""
         median = self._quantile(0.5) * max(self.size)
         return next((stride for stride in STRIDES if 2 * stride <= median), STRIDES[-1])
 
@@ -171,9 +171,9 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     crowds = bool(np.asarray(train.read_field("crowd", indices)).any())
     counts = np.bincount(labels[known], minlength=len(classes))
     damaged = [text for data in opened.values() for text in data.damaged]
-    pictures = ImageSurvey({})
-    open_sample(list(files_below(path, SUFFIXES)), pictures)
-    return BoxSurvey(parts, classes, counts, sides, len(train), max(most, 1), crowds, damaged, pictures)
+    image_survey = ImageSurvey({})
+    open_sample(list(files_below(path, SUFFIXES)), image_survey)
+    return BoxSurvey(parts, classes, counts, sides, len(train), max(most, 1), crowds, damaged, image_survey)
 
 
 def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any]]) -> Files:
@@ -186,7 +186,7 @@ def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any
     shape = f"{boxes.size[0]} × {boxes.size[1]}"
     files.findings = [
         f"{boxes.images:,} images, boxes of {len(boxes.classes)} classes: {named}",
-        f"longer sides of boxes: {middle:.0%} of the image, {low:.0%} to {high:.0%} for eight of ten",
+        f"longer side of a box: {middle:.0%} of the image (median), {low:.0%} to {high:.0%} for eight of ten boxes",
         f"a grid of {rows} × {columns} cells, for images of {shape} pixels",
     ]
     rare = [name for name, count in zip(boxes.classes, boxes.counts.tolist(), strict=True) if count < RARE]
@@ -203,7 +203,7 @@ def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any
 
 def _net(name: str, boxes: BoxSurvey) -> str:
     inputs = ["boxes", "labels", *(["crowd"] if boxes.crowds else [])]
-    channels = 1 if boxes.pictures.gray else 3
+    channels = 1 if boxes.image_survey.gray else 3
     lines = [
         *comment(f"A small anchor-free detector of {len(boxes.classes)} kinds of objects."),
         "netspec: 1",
@@ -253,7 +253,7 @@ def _convolution(filters: int, source: str | None = None, **fields: int) -> list
 def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
     root = relative(path, folder)
     height, width = boxes.size
-    same = set(boxes.pictures.sizes) == {boxes.size}
+    same = set(boxes.image_survey.sizes) == {boxes.size}
     resize = {"type": "Resizing", "height": height, "width": width, "pad_to_aspect_ratio": True}
     why = "larger is slower, and better for small boxes; the aspect ratio is kept"
     prepare: list[tuple[dict[str, Any], str]] = [] if same else [(resize, why)]
@@ -271,7 +271,7 @@ def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
         if "annotations" in fields:
             described["annotations"] = relative(path / fields["annotations"], folder)
         described |= {"classes": boxes.classes, "max_boxes": boxes.most}
-        described |= {"channels": 1} if boxes.pictures.gray else {}
+        described |= {"channels": 1} if boxes.image_survey.gray else {}
         return described | ({"on_error": "skip"} if boxes.damaged else {})
 
     reasons = {"classes": "labels 0, 1, … in this order", "max_boxes": "as in the net"}
@@ -302,7 +302,7 @@ def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
     per_epoch = ceil(trained / batch)
     epochs = max(12, ceil(STEPS / per_epoch))
     rate = {"type": "CosineDecay", "initial": 0.003}
-    why = f"{epochs * per_epoch:,} steps; more are better, above all for few images"
+    why = f"{epochs * per_epoch:,} steps; more improve the result, above all with few images"
     return document([
         *lines, "", "solver:", *entry("type", "Adam", "", 2), *entry("learning_rate", rate, "falls to 0 at the end", 2),
         "", "train:", *entry("max_epochs", epochs, why, 2),

@@ -11,9 +11,9 @@ from math import isnan
 
 import numpy as np
 
-from netspec.data.moments import date_formats, moment_of
 from netspec.data.tabular.number_format import PLAIN, NumberFormat, unit_of
 from netspec.data.tabular.source import MISSING_VALUES
+from netspec.data.timestamps import date_formats, moment_of
 
 MISSING = frozenset({"", *map(str.lower, MISSING_VALUES)})
 """Cells that mean a missing value by default, in lower case."""
@@ -22,7 +22,7 @@ MARKERS = frozenset({
 })  # fmt: skip
 """Further texts that mean a missing value among numbers or dates."""
 MAX_CLASSES = 20
-"""A target of integers with more distinct values is a quantity."""
+"""A target of integers with more distinct values than this is a number, not a class."""
 SAMPLE = 1_000
 """Number of distinct cells of a column by which the notation of numbers is chosen."""
 NOTATIONS = (
@@ -152,7 +152,7 @@ class ColumnSurvey:
 
     @property
     def is_identifier(self) -> bool:
-        """Whether nearly every row has another name, or the rows are numbered."""
+        """Whether the column identifies rows: nearly each row has a different name, or the rows are numbered."""
         if self.known < 50 or len(self.counts) < 0.95 * self.known or self.is_date:
             return False
         if not self.is_numeric:

@@ -101,7 +101,7 @@ def class_folders(root: Path) -> list[Path]:
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """Yield the files below a folder whose names end like this, in lower case, sorted by path. Raises `OSError`."""
+    """Yield the files below a folder with these suffixes (in lower case), sorted by path. Raises `OSError`."""
     for path, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -135,7 +135,7 @@ def files_of_classes(root: Path, kind: str, suffixes: Collection[str]) -> dict[s
 
 
 def _hint_at_classes(root: Path, names: Sequence[str], suffixes: Collection[str]) -> str | None:
-    """Return a hint at the folder below a single class folder that has several folders with files."""
+    """Return a hint if a single class folder contains several folders with files, which may be the classes."""
     while len(names) == 1:
         root /= names[0]
         names = [child.name for child in class_folders(root) if has_files(child, suffixes)]
@@ -153,7 +153,7 @@ def nested_classes(root: Path, files: Mapping[str, Sequence[Path]]) -> list[str]
         return []
     outer = command("init", root / next(iter(files)))
     text = (
-        f"each of the classes {listing(list(files), 3)} is a folder of the folders {listing(sorted(inner[0]), 5)}; if "
+        f"each of the class folders {listing(list(files), 3)} contains the folders {listing(sorted(inner[0]), 5)}; if "
         f"those are the classes, name one of the outer folders: `{outer}`"
     )
     return [text]

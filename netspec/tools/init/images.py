@@ -182,7 +182,7 @@ def _head(side: int) -> list[tuple[dict[str, Any], str]]:
         ({"type": "Dropout", "rate": 0.3}, "against overfitting"),
         (
             {"type": "Dense", "units": 128, "activation": "relu"},
-            f"reads where things are among {side} × {side} positions",
+            f"keeps the position in the image, one of {side} × {side}",
         ),
     ]
 

@@ -26,7 +26,7 @@ SMALL = 3_000
 LINEAR_STEPS = 4_000
 """Number of steps in which a linear net is trained."""
 MOST_DUPLICATES = 0.1
-"""Maximum share of rows with a time that another row has, too."""
+"""Maximum share of rows that repeat the time of another row."""
 DAY, YEAR = 86_400, 365 * 86_400
 
 
@@ -70,7 +70,7 @@ def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label:
     columns = TableColumns(survey, label, regression=True, text=False, date_parts=order.date_parts)
     small = survey.rows < SMALL or not columns.width
     if survey.rows < SMALL:
-        reason = f"in {survey.rows:,} rows, a net that also reads this column rather learns chance"
+        reason = f"{survey.rows:,} rows are too few: a net that also reads this column tends to learn noise"
         columns.left_out += [(name, reason) for name, _, _ in columns.used if name not in (label.name, order.time)]
         columns.used = [used for used in columns.used if used[0] == label.name]
     left_out = [(name, reason) for name, reason in columns.left_out if name not in (order.time, order.group)]
@@ -124,14 +124,14 @@ def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
     moments = [read(cell) for cell in groups[time.name]]
     row = next(row for row in range(1, len(moments)) if moments[row] <= moments[row - 1])
     raise InputError(
-        problem, expected=f"a later `{time.name}` in each row; of several series, one after the other",
+        problem, expected=f"a later `{time.name}` in each row; if there are several series, one after the other",
         got=f"row {row + 1}: {groups[time.name][row]} after {groups[time.name][row - 1]}",
         hint=_sorting(path, time.name, moments, {name: keys for name, keys in groups.items() if name != time.name}),
     )  # fmt: skip
 
 
 def _sorting(path: Path, time: str, moments: Sequence[float], groups: Mapping[str, Sequence[str]]) -> str:
-    """Return a hint at the columns by which the rows must be sorted."""
+    """Return a hint that names the columns to sort the rows by."""
     by = [time]
     for name, keys in groups.items():
         pairs = set(zip(keys, moments, strict=True))
@@ -141,7 +141,7 @@ def _sorting(path: Path, time: str, moments: Sequence[float], groups: Mapping[st
     else:
         if len(set(moments)) < len(moments):
             return f"rows have the same `{time}`: if the table has several series, it needs a column that names them"
-    what = f"the series are named by `{by[0]}`: sort" if len(by) > 1 else "sort"
+    what = f"`{by[0]}` names the series: sort" if len(by) > 1 else "sort"
     return (
         f"{what} the rows by {' and '.join(f'`{name}`' for name in by)}, for example with `DataFrame.sort_values({by})`"
     )
@@ -182,14 +182,15 @@ def _irregular(
     warnings = []
     if repeated:
         warnings.append(
-            f"{counted(len(repeated), 'row')} with the `{time.name}` of the row before, first row {repeated[0] + 1} "
-            f"({cells[repeated[0]]}): remove copies; if these are several series, a column must name them"
+            f"{counted(len(repeated), 'row')} with the same `{time.name}` as the row before, first row "
+            f"{repeated[0] + 1} ({cells[repeated[0]]}): remove duplicates; if these are several "
+            "series, add a column that names them"
         )
     if gaps:
         row = gaps[0]
         first = f"first before row {row + 1} ({cells[row - 1]} to {cells[row]})"
         warnings.append(
-            f"{counted(len(gaps), 'gap')} in `{time.name}`, {first}: windows read the rows around a gap as neighbors"
+            f"{counted(len(gaps), 'gap')} in `{time.name}`, {first}: windows treat the rows around a gap as neighbors"
         )
     return warnings
 
@@ -227,9 +228,7 @@ def _net(name: str, label: ColumnSurvey, length: int, horizon: int, width: int, 
     else:
         penalty = {"type": "L2", "l2": float(f"{1 / (windows * horizon):.2g}")}
         start = {"kernel_initializer": "Zeros", "kernel_regularizer": penalty}
-        why = (
-            f"a weighted sum of the past for each row to forecast, as ridge regression of {windows:,} windows finds it"
-        )
+        why = f"a weighted sum of past values for each row to forecast: ridge regression on {windows:,} windows"
         layers = [({"name": "forecast", **outputs, **start, "from": "past"}, why)]
     last = "forecast"
     if horizon == 1:
@@ -274,7 +273,7 @@ def _train(
 
 
 def _fixed_training() -> list[str]:
-    """Return `solver` and `train` of a linear net: steps enough for its minimum, whatever the held-out rows are."""
+    """Return `solver` and `train` of a linear net, with enough steps to reach the minimum, and no early stopping."""
     return [
         "",
         "solver:",

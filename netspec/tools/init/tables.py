@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 MAX_ROWS, MAX_BYTES, MAX_SECONDS = 200_000, 2**26, 10.0
 """Limits of the rows that are looked at."""
 TARGETS = ("label", "target", "class", "y", "outcome")
-"""Names of columns that are predicted unless a target is given."""
+"""Names of columns that are the target by default."""
 MAX_CATEGORIES = 50
-"""Categories with a value of their own; rarer ones are unknown."""
+"""Maximum number of categories with an index of their own; rarer ones are unknown."""
 RARE = 5
 """A category that occurs less often is unknown."""
 OUTLIER = 3
@@ -45,13 +45,13 @@ class TableSurvey:
     reasons: dict[str, str] = field(default_factory=dict)
     """Reasons for fields of the source."""
     warnings: list[str] = field(default_factory=list)
-    """Choices that need a look."""
+    """Guesses that the user should check."""
     rows: int = 0
     complete: bool = True
     """Whether all rows were looked at."""
     duplicates: int = 0
     ragged: int = 0
-    """Number of rows with another number of cells."""
+    """Number of rows with a different number of cells than the header."""
 
 
 def survey(path: Path) -> TableSurvey:
@@ -281,7 +281,7 @@ def _check_target(label: ColumnSurvey, path: Path, *, regression: bool) -> None:
     if not regression and len(label.counts) > max(MAX_CLASSES, label.known // 2):
         kind = "dates" if label.is_date else "texts" if label.is_text else "numbers" if label.is_numeric else "names"
         raise InputError(
-            f"column {label.name!r} has a different value in nearly every row, so it names no classes",
+            f"column {label.name!r} has a different value in nearly every row, so the values cannot be classes",
             expected="a column whose values recur, or numbers",
             got=f"{len(label.counts):,} different {kind} in {counted(label.known, 'row')}",
             hint="--task regression predicts numbers" if label.is_numeric else None,
@@ -384,7 +384,7 @@ class TableColumns:
         }
         rare = len(column.counts) - len(vocabulary)
         facts = [f"{column.missing / column.rows:.1%} missing"] * bool(column.missing)
-        facts += [f"rarer ones are unknown: {rare:,}"] * bool(rare)
+        facts += [f"{rare:,} rarer ones count as unknown"] * bool(rare)
         self.width += 1 + len(vocabulary)
         self.used.append((column.name, declared, ", ".join(facts)))
 
@@ -428,8 +428,8 @@ def _findings(
         )
     if table_survey.ragged:
         warnings.append(
-            f"{table_survey.ragged:,} rows have another number of cells than the header: "
-            "left out, and counted in the log"
+            f"{table_survey.ragged:,} rows have a different number of cells than the header: "
+            "they are left out, and counted in the log"
         )
     if columns.text is not None:
         from netspec.tools.init.texts import tiny_warning
@@ -444,7 +444,7 @@ def _findings(
 def _hidden(rows: int) -> tuple[list[int], float, str]:
     """Return the units of the hidden layers, the dropout rate, and the reason."""
     if rows < 2_000:
-        return [32], 0.2, f"one small layer, since {rows:,} rows teach little more"
+        return [32], 0.2, f"one small layer: {rows:,} rows are too few for more"
     return [128, 64], 0.2 if rows < 20_000 else 0.05, f"two layers for {rows:,} rows"
 
 
@@ -552,7 +552,7 @@ def _train(
     if columns.left_out:
         lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in columns.left_out), 4)
     if table_survey.ragged:
-        lines += entry("on_error", "skip", "rows with another number of cells are left out", 4)
+        lines += entry("on_error", "skip", "leaves out rows with a different number of cells", 4)
     split, why = hold_out(table_survey.rows, stratify=label.name)
     lines += entry("split", split, why, 4)
     batch = 32 if table_survey.rows < 2_000 else 128 if table_survey.rows < 50_000 else 256

@@ -34,7 +34,7 @@ SUFFIXES = frozenset({".txt"})
 MOST_WORDS, FEWEST_WORDS = 20_000, 100
 """Largest and smallest size of the vocabulary."""
 WIDTHS = ((1_000, 16), (10_000, 32))
-"""Number of texts below which the vectors of words have this many elements."""
+"""Pairs: below this number of texts, the vector of a word has this many elements."""
 WIDEST = 64
 TINY = 200
 """With fewer texts than this, the results depend on chance."""
@@ -55,10 +55,12 @@ def has_texts(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The number of words that a net knows, and of elements in the vector of each."""
+    """The vocabulary of a net."""
 
     words: int
+    """Number of words."""
     width: int
+    """Number of elements of the vector of a word."""
     why: str
 
     @property
@@ -69,9 +71,10 @@ class Vocabulary:
 
 
 def vocabulary_of(counts: Counter[str], texts: int, *, complete: bool) -> Vocabulary:
-    """Return the vocabulary for texts with these words: those that occur twice, since nothing is learned from others.
+    """Return the vocabulary for texts with these words: the words that occur more than once.
 
-    Unless the counts are `complete`, rarer words occur in the other texts, too.
+    A net cannot learn from a word that occurs once. Unless the counts are `complete`, however, such a word may occur
+    again in texts that were not counted.
     """
     width = next((width for most, width in WIDTHS if texts < most), WIDEST)
     recurring = sum(count > 1 for count in counts.values())
@@ -91,7 +94,7 @@ def count_words(texts: Iterable[tuple[str, int]]) -> Counter[str]:
 
 
 def tiny_warning(texts: int) -> list[str]:
-    """Return a warning if the test part of so few texts says little."""
+    """Return a warning if there are too few texts for a meaningful test."""
     test = round(0.2 * texts)
     if texts >= TINY or not test:
         return []

@@ -19,7 +19,7 @@ CLASSES = ("cat", "dog")
 Boxes = list[tuple[int, int, int, int, int]]
 
 
-def pictures(folder: Path, count: int, side: int, box: int) -> dict[str, Boxes]:
+def boxed_images(folder: Path, count: int, side: int, box: int) -> dict[str, Boxes]:
     """Write gray noise with a bright or dark square in each picture; return class, left, top, right, bottom of each."""
     noise = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def yolo(folder: Path, boxes: dict[str, Boxes], side: int) -> None:
 def test_each_format_becomes_a_detector(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "pets"
     inside = {"coco": folder, "voc": folder / "JPEGImages", "yolo": folder / "images"}[form]
-    boxes = pictures(inside, 40, 64, 16)
+    boxes = boxed_images(inside, 40, 64, 16)
     {"coco": coco, "voc": voc, "yolo": yolo}[form](folder, boxes, 64)
     result = init(folder)
     assert result.task == "object detection"
@@ -86,7 +86,7 @@ def test_each_format_becomes_a_detector(tmp_path: Path, form: str) -> None:
 
 
 def test_stored_parts_are_used(tmp_path: Path) -> None:
-    boxes = pictures(tmp_path, 40, 64, 16)
+    boxes = boxed_images(tmp_path, 40, 64, 16)
     names = list(boxes)
     (tmp_path / "annotations").mkdir()
     coco(tmp_path, {name: boxes[name] for name in names[:30]}, 64, "annotations/instances_train.json")
@@ -103,7 +103,7 @@ def test_stored_parts_are_used(tmp_path: Path) -> None:
     [(96, 48, 96, 16), (96, 8, 96, 4), (200, 100, 96, 16), (400, 10, 320, 4), (100, 20, 96, 8)],
 )
 def test_the_grid_fits_the_boxes(tmp_path: Path, side: int, box: int, size: int, cell: int) -> None:
-    coco(tmp_path, pictures(tmp_path, 12, side, box), side)
+    coco(tmp_path, boxed_images(tmp_path, 12, side, box), side)
     result = init(tmp_path)
     cells = size // cell
     assert result.findings[2] == f"a grid of {cells} × {cells} cells, for images of {size} × {size} pixels"
@@ -113,14 +113,14 @@ def test_the_grid_fits_the_boxes(tmp_path: Path, side: int, box: int, size: int,
 
 
 def test_crowds_are_an_input(tmp_path: Path) -> None:
-    coco(tmp_path, pictures(tmp_path, 12, 64, 16), 64, iscrowd=1)
+    coco(tmp_path, boxed_images(tmp_path, 12, 64, 16), 64, iscrowd=1)
     result = init(tmp_path)
     assert "from: [head, boxes, labels, crowd]" in result.net.read_text()
     assert netspec.check(result.train).kind == "training"
 
 
 def test_damaged_annotations_are_left_out(tmp_path: Path) -> None:
-    boxes: dict[str, Any] = pictures(tmp_path, 24, 64, 16)
+    boxes: dict[str, Any] = boxed_images(tmp_path, 24, 64, 16)
     boxes["003.png"] = [(0, 10, 10, 90, 20)]  # beyond the image
     coco(tmp_path, boxes, 64)
     result = init(tmp_path)
@@ -129,7 +129,7 @@ def test_damaged_annotations_are_left_out(tmp_path: Path) -> None:
 
 
 def test_annotations_without_boxes_or_of_several_trainings(tmp_path: Path) -> None:
-    boxes = pictures(tmp_path, 12, 64, 16)
+    boxes = boxed_images(tmp_path, 12, 64, 16)
     coco(tmp_path, boxes, 64, "a.json")
     coco(tmp_path, boxes, 64, "b.json")
     with pytest.raises(InputError, match="has several files of annotations"):
@@ -143,7 +143,7 @@ def test_annotations_without_boxes_or_of_several_trainings(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_detector_learns_shapes(tmp_path: Path) -> None:
-    coco(tmp_path, pictures(tmp_path, 200, 64, 16), 64)
+    coco(tmp_path, boxed_images(tmp_path, 200, 64, 16), 64)
     result: InitResult = init(tmp_path)
     run = netspec.train(str(result.train), run_dir=tmp_path / "run")
     assert run.test is not None

@@ -155,7 +155,7 @@ def test_booleans_and_categories_of_many_values(tmp_path: Path) -> None:
     assert declared(tmp_path, [("True", "False")[row % 2] for row in range(ROWS)])["vocabulary"] == ["False", "True"]
     many = declared(tmp_path, ["rare" if row % 40 == 0 else f"v{row % 8}" for row in range(ROWS)])
     assert many["vocabulary"] == [f"v{value}" for value in range(8)]
-    assert "rarer ones are unknown: 1" in (tmp_path / "train.yaml").read_text()
+    assert "1 rarer ones count as unknown" in (tmp_path / "train.yaml").read_text()
 
 
 def test_a_target_with_missing_values(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_a_target_with_missing_values(tmp_path: Path) -> None:
         ([""] * ROWS, None, "is empty"),
         (["7"] * ROWS, None, "has one value only"),
         (["3 kg", *map(str, range(ROWS - 1))], "regression", "cannot be predicted as a number"),
-        ([f"name {row}" for row in range(ROWS)], None, "so it names no classes"),
-        ([str(row) for row in range(ROWS)], "classification", "so it names no classes"),
+        ([f"name {row}" for row in range(ROWS)], None, "so the values cannot be classes"),
+        ([str(row) for row in range(ROWS)], "classification", "so the values cannot be classes"),
     ],
 )
 def test_targets_that_cannot_be_predicted(tmp_path: Path, cells: list[str], task: str | None, message: str) -> None:

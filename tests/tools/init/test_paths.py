@@ -14,7 +14,7 @@ from netspec.errors import InputError, Problem
 from netspec.tools.init import init
 
 
-def pictures(folder: Path, *classes: str) -> None:
+def write_images(folder: Path, *classes: str) -> None:
     """Write 12 small images into each class folder."""
     for name in classes:
         (folder / name).mkdir(parents=True)
@@ -33,7 +33,7 @@ def problem_of(data: Path, **options: object) -> Problem:
 
 
 def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
-    pictures(tmp_path / "photos", "cat", "dog")
+    write_images(tmp_path / "photos", "cat", "dog")
     missing = problem_of(tmp_path / "nowhere")
     assert missing.message == f"there is no file or folder {tmp_path / 'nowhere'}"
     assert missing.expected == "a folder of images, sounds or texts, or a table (CSV, Parquet)"
@@ -55,14 +55,14 @@ def test_a_folder_that_holds_a_table(tmp_path: Path) -> None:
 
 
 def test_images_without_class_folders(tmp_path: Path) -> None:
-    pictures(tmp_path, "photos")
+    write_images(tmp_path, "photos")
     problem = problem_of(tmp_path / "photos")
     assert problem.got == "0.png, 1.png, 10.png, 11.png, 2.png and 7 more"
     assert problem.hint == "move the files of each class into a folder of their own, with the name of the class"
 
 
 def test_classes_deeper_in_the_folder(tmp_path: Path) -> None:
-    pictures(tmp_path / "photos" / "a" / "b", "cat", "dog")
+    write_images(tmp_path / "photos" / "a" / "b", "cat", "dog")
     inner = tmp_path / "photos" / "a" / "b"
     hint = problem_of(tmp_path / "photos").hint
     assert hint == f"if the classes are the folders cat, dog in {inner}: `netspec init {inner}`"
@@ -70,11 +70,11 @@ def test_classes_deeper_in_the_folder(tmp_path: Path) -> None:
 
 def test_class_folders_in_each_folder(tmp_path: Path) -> None:
     for part in ("x", "y"):
-        pictures(tmp_path / "photos" / part, "cat", "dog")
+        write_images(tmp_path / "photos" / part, "cat", "dog")
     (warning,) = (text for text in init(tmp_path / "photos").warnings if "folder" in text)
-    assert warning.startswith("each of the classes x, y is a folder of the folders cat, dog")
-    pictures(tmp_path / "others" / "cat", "2023", "2024")
-    pictures(tmp_path / "others" / "dog", "2024")
+    assert warning.startswith("each of the class folders x, y contains the folders cat, dog")
+    write_images(tmp_path / "others" / "cat", "2023", "2024")
+    write_images(tmp_path / "others" / "dog", "2024")
     assert not any("folders" in text for text in init(tmp_path / "others").warnings)
 
 
@@ -96,7 +96,7 @@ def test_files_that_are_not_tables(tmp_path: Path, name: str, content: bytes, go
 
 
 def test_a_folder_that_must_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures(tmp_path / "photos", "cat", "dog")
+    write_images(tmp_path / "photos", "cat", "dog")
     scandir = os.scandir
 
     def guarded(path: str) -> Iterator[os.DirEntry[str]]:

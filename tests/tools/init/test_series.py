@@ -118,7 +118,7 @@ def test_gaps_and_repeated_times_are_reported(tmp_path: Path) -> None:
     days = [*range(30), 29, *range(35, 60)]
     result = init(daily(tmp_path, [("", day) for day in days]), target="sales", task="forecast")
     copy, gap = result.warnings
-    assert copy.startswith("1 row with the `day` of the row before, first row 31 (2024-01-30): remove copies")
+    assert copy.startswith("1 row with the same `day` as the row before, first row 31 (2024-01-30): remove duplicates")
     assert gap.startswith("1 gap in `day`, first before row 32 (2024-01-30 to 2024-02-05)")
     text = result.train.read_text().replace("\n    # ", " ")
     assert all(f"Check the rows: {warning}" in text for warning in result.warnings)
@@ -138,7 +138,7 @@ def interleaved(name: bool) -> list[tuple[str, int]]:
         ),
         (
             interleaved(name=True), "station,day,sales", "row 2: 2024-01-01 after 2024-01-01",
-            "the series are named by `station`: sort the rows by `station` and `day`",
+            "`station` names the series: sort the rows by `station` and `day`",
         ),
         (
             interleaved(name=False), "day,sales", "row 2: 2024-01-01 after 2024-01-01",
@@ -157,7 +157,7 @@ def test_rows_in_another_order(tmp_path: Path, rows: list[tuple[str, int]], head
 
 def test_columns_that_small_tables_leave_out_are_named(tmp_path: Path) -> None:
     result = init(hourly(tmp_path, hours=400), target="demand", task="forecast")
-    reason = "in 400 rows, a net that also reads this column rather learns chance"
+    reason = "400 rows are too few: a net that also reads this column tends to learn noise"
     assert f"left out: `temperature`: {reason}" in result.findings
     assert f"temperature: {reason}" in result.train.read_text().replace("\n    # ", " ")
 

@@ -1,4 +1,4 @@
-"""Dates and times in texts, as NumPy's moments in UTC."""
+"""Dates and times in texts, as NumPy's datetime64 in UTC."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Images of any size as inputs of an exported model: resizing and cropping as operators.
 
-ONNX Runtime resizes images of bytes like Pillow: with the same weights, it differs by 1 of 255 in few pixels, where the
-weights are rounded. Pillow reduces the axis first that leaves less to do, and rounds to bytes between the axes, so that
-the operators resize along each axis separately, in the same order.
+ONNX Runtime resizes images of bytes with the same weights as Pillow; because Pillow rounds the weights, a few pixels
+differ by 1 of 255. Pillow first resizes the axis that leaves less work for the other one, and rounds to bytes between
+the axes. The operators therefore also resize along each axis separately, in the same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from netspec.data.transforms.resizing import Resizing
 from netspec.exchange.formats.onnx.wrapper import NodeWriter, RawTensor, Wrapper
 
 RESIZE_OPSET = 18
-"""The first opset whose Resize averages over the pixels that a pixel of the result represents."""
+"""The first opset whose Resize has antialiasing: it averages over all pixels that a pixel of the result represents."""
 TOLERANCE = 0.02
 """Largest difference of results, relative to the largest magnitude, that rounding of pixels may cause."""
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -35,19 +35,19 @@ def has_operators(transform: Transform, field: FieldType) -> bool:
 
 
 @dataclass(frozen=True)
-class RawPictures:
+class RawImages:
     """Images (N, channels, height, width) from which an input of the net is computed."""
 
     name: str
     """Name of the input."""
     type: FieldType
-    """Type of an image; sizes that are None are open."""
+    """Type of an image; axes of any size are None."""
     steps: Sequence[Transform]
     """Transforms with a form in operators, in their order."""
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """Sizes of an image; an open size has a name."""
+        """Shape of an image; an axis of any size has a name."""
         names = ("channels", "height", "width")
         return tuple(name if size is None else size for size, name in zip(self.type.shape, names, strict=True))
 
@@ -55,14 +55,14 @@ class RawPictures:
         """Add the operators."""
         wrapper.inputs[self.name] = RawTensor("uint8", self.shape)
         wrapper.computed.append(self.name)
-        writer = _PictureWriter(wrapper, f"pictures/{self.name}")
+        writer = _ImageWriter(wrapper, f"images/{self.name}")
         x = self.name
         for step in self.steps:
             x = writer.resizing(x, step) if isinstance(step, Resizing) else writer.center_crop(x, step)
         writer.node("Identity", x, output=self.name)
 
 
-class _PictureWriter(NodeWriter):
+class _ImageWriter(NodeWriter):
     """Adds operators on images (N, channels, height, width) of uint8."""
 
     def __init__(self, wrapper: Wrapper, prefix: str) -> None:
