@@ -15,7 +15,7 @@ from netspec.schema.specs.spec import Spec, parts_of
 
 SCRIPTS = frozenset({".py", ".sh", ".ipynb"})
 MOST_FILES, MOST_BYTES = 50, 2**16
-"""Number of files next to a spec that are searched for the name of a missing one, and bytes of each."""
+"""Limits of the search for the name of a missing file: number of files next to a spec, and bytes read of each."""
 
 
 def missing_paths(spec: Spec, path: str) -> Iterator[Problem]:

@@ -161,7 +161,7 @@ class MetricSpec(MetricFields):
         raise NotImplementedError  # subclasses implement it
 
     def collect(self, *values: Any) -> tuple[Any, ...]:
-        """Reduce what `build` returns for a batch to rows of arrays, for a metric that `collects`.
+        """Return the rows to keep of the arrays that `build` returns for a batch, for a metric that `collects`.
 
         It is called outside the graph, with NumPy arrays. `result` then gets the rows of all batches.
         """
@@ -172,7 +172,7 @@ class MetricSpec(MetricFields):
         return self
 
     def with_unit_scale(self, scale: float) -> Self:
-        """Return the metric for a target that the data has in another unit, `scale` times smaller."""
+        """Return the metric for a normalized target; errors times `scale` are in the unit of the data."""
         return self
 
     def result(self, *totals: Any) -> MetricResult:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 ABSENT = -1
-"""Class of the rows behind the last detection of a sample."""
+"""Class of the rows after the last detection of a sample."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SelectedBoxes:
     source: str
     """The output of the net."""
     shape: tuple[int, int]
-    """Sizes of a sample of that output."""
+    """Shape of a sample of that output."""
     selection: BoxSelection
     names: tuple[str, str, str]
     """Names of the outputs for boxes, scores and classes."""
@@ -93,6 +93,6 @@ class SelectedBoxes:
         node("Where", absent, constant(0, "float32"), edges, output=boxes)
 
     def _threshold(self) -> np.float32:
-        """Return the smallest float32 that is not below the threshold."""
+        """Return the smallest float32 that is at least the threshold."""
         threshold = np.float32(self.selection.score_threshold)
         return threshold if threshold >= self.selection.score_threshold else np.nextafter(threshold, np.float32(2))

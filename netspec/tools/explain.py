@@ -1,4 +1,4 @@
-"""Explain predictions: the parts of an image or the words of a text that a class depends on, the columns of a table."""
+"""Explain predictions: the parts of an image or words of a text that a class depends on; the importance of columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ImageExplanation:
     probability: float
     """Its probability for the whole image."""
     heat: Array
-    """(H, W): fall of the probability if the part around a pixel is covered; negative: it rises."""
+    """(H, W): decrease of the probability if the part around a pixel is covered; negative if it increases."""
 
 
 class WordContribution(NamedTuple):
@@ -51,7 +51,7 @@ class WordContribution(NamedTuple):
 
     word: str
     contribution: float
-    """Fall of the probability without the word; negative: it rises."""
+    """Decrease of the probability without the word; negative if it increases."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,10 @@ def explain_image(
 ) -> ImageExplanation:
     """Explain the class of an image by occlusion (Zeiler and Fergus 2014, arXiv:1311.2901).
 
-    Each part of the image is covered with its mean color; where the probability of the class falls, the class depends
-    on that part. `source` is a run directory or a training file with `weights`; `label` is a class, by default the most
-    probable one. `output` names a PNG file for the image with the heat drawn over it.
+    Parts of the image are covered with the mean color of the image, one after the other; if this reduces the
+    probability of the class, the class depends on the part. `source` is a run directory or a training file with
+    `weights`; `label` is a class, by default the most probable one. `output` names a PNG file for the image with the
+    heat drawn over it.
 
     Raises `InputError` if the net does not classify images.
 
@@ -129,7 +130,7 @@ def explain_text(
     """Explain the class of a text: how much its probability falls if a word is left out.
 
     `source` is a run directory or a training file with `weights`; `label` is a class, by default the most probable one.
-    Words are separated by blanks.
+    Words are separated by white space.
 
     Raises `InputError` if the net does not classify texts.
 
@@ -187,7 +188,7 @@ def _chosen(label: str | None, probabilities: Mapping[str, float]) -> str:
 
 
 def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:
-    """Return the fall of a probability (H, W), averaged over the overlapping patches that cover a pixel."""
+    """Return the decrease of a probability (H, W), averaged over the overlapping patches that cover a pixel."""
     height, width = image.shape[2:]
     side = max(1, min(height, width) // PATCHES * 2)
     stride = max(1, side // 2)
@@ -232,8 +233,8 @@ def explain_columns(
     """Return the importance of each column of a table, the most important first (Breiman 2001).
 
     The values of a column are exchanged between the rows of a split (test, validation or train; by default the first of
-    these that the training has); the more the loss rises, the more the net depends on the column. Columns with equal
-    information share their importance. Up to 10,000 rows are used.
+    these that the training has); the more the loss rises, the more the net depends on the column. If columns carry the
+    same information, each of them seems less important. Up to 10,000 rows are used.
 
     Raises `InputError` if the training does not read a table.
 

@@ -73,7 +73,7 @@ class ExportResult:
     report: ExportReport | None = None
     """Details of an ONNX model."""
     difference: Gap | None = None
-    """Difference between the results of the file, read again, and of the model; None if they were not compared."""
+    """Difference between the results of the file, read back, and of the model; None if they were not compared."""
     transforms: tuple[str, ...] = ()
     """Transforms of the training that the exported model does not contain, each as a line."""
     deployed: DeployedModel | None = None
@@ -110,9 +110,10 @@ def export(
     allowed is `tolerance` (0.0001).
 
     `with_preprocessing` adds the transforms of the data and the function that `predict` applies to the outputs to an
-    ONNX model: it takes pixels as the files have them, and gives probabilities. It is compared with `predict` on
-    samples of the test data. `left_out` of the result lists what it does not contain. By default, the ONNX model of a
-    training contains it if all of it has a form in ONNX, and in a folder always.
+    ONNX model, which then takes pixels as stored in image files, and returns probabilities. The model is compared with
+    `predict` on samples of the test data. `left_out` of the result lists the steps that have no form in ONNX. By
+    default, the model of a training contains the preprocessing if all steps have a form in ONNX; in a folder, it
+    always contains as many as possible.
 
     Raises `InputError` if the format cannot express the net, `RunError` if the results differ. Nothing is written then.
 
@@ -163,9 +164,9 @@ def export(
 def _deployed_by_default(
     model: Model, spec: TrainSpec, batch: int | None, opset: int | None, *, in_folder: bool
 ) -> tuple[DeployedModel | None, list[str]]:
-    """Return the model with preprocessing if all of it has a form in ONNX, else None; with notes on the reason.
+    """Return the model with preprocessing if all steps have a form in ONNX, else None; with notes on the reason.
 
-    A folder has a script for the rest, so that the model contains as much as possible.
+    In a folder, the model contains as many steps as possible, since the script does the others.
     """
     try:
         deployed = deployed_model(model, spec, batch, opset)
@@ -177,7 +178,7 @@ def _deployed_by_default(
         return deployed, []
     return None, [
         f"the model does not contain the preprocessing: {'; '.join(deployed.left_out)}",
-        "`--with-preprocessing` puts the other steps into the model",
+        "`--with-preprocessing` includes the steps that follow",
     ]
 
 

@@ -183,7 +183,7 @@ def _inputs_and_outputs(
         if name in encodings:
             yield row(name, dims, types[name], _column_meaning(encodings[name]))
             continue
-        meaning = f"tokens of a text, by `{VOCABULARY}`" if name in texts else "one row per sample"
+        meaning = f"tokens of a text, from `{VOCABULARY}`" if name in texts else "one row per sample"
         if data.images:
             meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column"
         yield row(name, dims, types[name], meaning)
@@ -222,7 +222,7 @@ def _preprocessing(deployed: DeployedModel | None, data: ScriptData, left_out: S
         yield from ("Not in the model; the program that runs it must do this:", "")
         yield from (f"- {line}" for line in left_out)
         if data.texts:
-            yield from ("", f"`{SCRIPT}` computes the tokens of texts, by `{VOCABULARY}`.")
+            yield from ("", f"`{SCRIPT}` computes the tokens of texts with `{VOCABULARY}`.")
     elif not data.images:
         yield "Nothing else is needed: the model takes raw samples."
     if data.images:

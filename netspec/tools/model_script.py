@@ -1,4 +1,4 @@
-"""The script next to an exported model: it runs the model in ONNX Runtime and prints what `netspec predict` prints."""
+"""The script next to an exported model: it runs the model in ONNX Runtime, and prints what `netspec predict` prints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SCRIPT = "run.py"
 """Name of the script in the folder of an exported model."""
 WRITTEN_BY = "written by netspec export"
-"""Mark of files that a later export may replace."""
+"""Text in files that a later export may replace."""
 _MODES = {1: "L", 3: "RGB"}
 _INDENT = "    "
 USED = frozenset([
@@ -120,7 +120,7 @@ class ScriptOutput:
 
 @dataclass(frozen=True)
 class ScriptData:
-    """What a script reads and passes to the model: images, the rows of a table, texts, or arrays."""
+    """Data that a script reads and passes to the model: images, the rows of a table, texts, or arrays."""
 
     inputs: Inputs
     table: ScriptTable | None = None

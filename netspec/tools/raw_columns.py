@@ -39,7 +39,7 @@ class RawColumns:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of a sample of each column."""
+        """Shape of a sample of each column."""
         return () if self.length is None else (self.length,)
 
     @property

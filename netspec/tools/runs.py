@@ -49,7 +49,7 @@ class RunSummary:
     started: str | None = None
     """Time of its first step, in UTC; None if the log does not contain it."""
     seconds: float | None = None
-    """Duration up to the last event, as the line `done` has it: without the time between a stop and a resume."""
+    """Duration up to the last event, without the time between a stop and a resume, as in the line `done`."""
     step: int | None = None
     """Number of steps done."""
     steps: int | None = None

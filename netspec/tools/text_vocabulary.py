@@ -34,7 +34,7 @@ class TextInput:
     length: int
     """Number of tokens."""
     padding: int
-    """The number that pads short texts."""
+    """The token that pads short texts."""
     pads_start: bool = False
     """Whether short texts are padded at the start."""
     keeps_end: bool = False

@@ -52,7 +52,7 @@ class Evaluation:
     tables: dict[str, TableRow | Mapping[str, TableRow]] = field(default_factory=dict)
     """The other metrics, by name: values by name, or tables with named rows and columns."""
     in_units: dict[str, float] = field(default_factory=dict)
-    """Metrics of a target that the net learned in other units, in the units of the data, by name."""
+    """Metrics of normalized targets, converted to the unit of the data, by name."""
     skipped: int = 0
     """Number of damaged samples that `on_error: skip` left out."""
     damaged: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
 
 
 def in_target_units(net: NetSpec, scales: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics that have a unit in that of the data, if the net learned their target in another one.
+    """Return the metrics that have a unit, converted to the unit of the data, if the net learned a normalized target.
 
     `scales` are the factors from the unit of an input to that of the data (`Loader.unit_scales`).
     """
@@ -189,7 +189,7 @@ def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterato
 
 
 def _collected(metrics: Mapping[str, MetricSpec], results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of a batch, with what metrics that collect make of theirs."""
+    """Return the results of a batch; those of a metric that `collects` are replaced by what its `collect` returns."""
     changed = dict(results)
     for name, metric in metrics.items():
         if metric.collects:
@@ -226,14 +226,13 @@ def test(
 ) -> Evaluation:
     """Evaluate weights on a split of a training file, by default the test data.
 
-    `samples` holds the data of splits with `source: python`. `report` adds a confusion matrix and a report of the
-    classes for each loss over class indices, and of the errors for each loss of numbers. Values learned from the
-    training data (class names, means) come from the weights; if the weights do not have them, the training data is
-    read.
+    `samples` holds the data of splits with `source: python`. `report` adds the metrics of `with_reports`. Values
+    learned from the training data (class names, means) come from the weights; if the weights do not have them, the
+    training data is read.
     """
     spec, _ = with_class_weights(with_samples(with_split(source, split, overrides), samples))
     if report:
-        spec = spec.model_copy(update={"net": with_class_reports(spec.net)})
+        spec = spec.model_copy(update={"net": with_reports(spec.net)})
     options = spec.compile
     opened = open_device(device, options.autotune, options.rounding, deterministic=options.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
@@ -241,10 +240,11 @@ def test(
     return replace(evaluate_on(spec, compiler, learned, split), remark=opened.remark)
 
 
-def with_class_reports(net: NetSpec) -> NetSpec:
-    """Return a net with a confusion matrix and a report of the classes for each loss over class indices.
+def with_reports(net: NetSpec) -> NetSpec:
+    """Return a net with reports as further metrics.
 
-    A detector gets a report of the average precisions of its classes, a loss of numbers a report of their errors.
+    A loss over class indices gets a confusion matrix and a report of the classes, a loss of numbers a report of the
+    errors, a detector a report of the average precision of each class.
     """
     links = resolve_names(net)
     metrics: list[MetricFields] = _detection_reports(links)

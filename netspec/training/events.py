@@ -275,7 +275,7 @@ def _format_split(parts: Sequence[int]) -> str:
 
 
 def figures_of(event: Event) -> dict[str, Any]:
-    """Return the loss and the metrics of an event, with those in the target's unit; None for one that is not finite."""
+    """Return the loss and the metrics of an event, including those in the target's unit; None for values not finite."""
     metrics = event["metrics"] if isinstance(event.get("metrics"), dict) else {}
     in_units = event["in_units"] if isinstance(event.get("in_units"), dict) else {}
     return {"loss": event.get("loss"), **metrics, **{f"{name}{IN_UNIT}": value for name, value in in_units.items()}}

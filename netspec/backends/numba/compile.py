@@ -1,9 +1,9 @@
 """Compile a generated module with numba to an object file with one function.
 
-numba compiles `run`, with optimizations; a function of one argument is added as LLVM IR, and `run` inlined into it. Its
-argument is an array of 64-bit words: `words[0]` and `words[1]` are the addresses of OpenMP's `omp_get_thread_num` and
-`omp_get_num_threads` (0 without OpenMP), `words[2]` is the number of units of work; then come addresses, integers, and
-bits of floats.
+numba compiles and optimizes `run`. A function of one argument, the entry point, is added as LLVM IR, and LLVM inlines
+`run` into it. The argument is an array of 64-bit words: `words[0]` and `words[1]` are the addresses of OpenMP's
+`omp_get_thread_num` and `omp_get_num_threads` (0 without OpenMP), `words[2]` is the number of units of work; the others
+are the arguments of `run`: addresses, integers, and bits of floats.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _set: list[str] = []
 
 
 class _ObjectLibrary(codegen.AOTCodeLibrary):
-    """A module that becomes an object file. numba's own libraries are also compiled into the memory of this process."""
+    """A module that becomes an object file. numba's own libraries would also be loaded into this process."""
 
     def _finalize_final_module(self) -> None:
         self._finalized = True
@@ -73,9 +73,9 @@ def _new_library(name: str) -> Any:
 
 
 def compile_module(module: ModuleType, arguments: Sequence[Argument]) -> bytes:
-    """The packed object code of a module's `run`, called with words that hold `arguments`.
+    """Return the packed object code of a module's `run`, compiled for these arguments.
 
-    Raises `RuntimeError` if it needs more than a plain process has.
+    Raises `RuntimeError` if the code calls functions that a process without numba does not have.
     """
     _set_up()
     library = _new_library("entry")
@@ -84,10 +84,10 @@ def compile_module(module: ModuleType, arguments: Sequence[Argument]) -> bytes:
         library.add_ir_module(_entry(module.__name__, run, arguments))
         library.add_linking_library(run.library)
         library.finalize()
-    strangers = set(re.findall(r"^declare .*?@\"?([\w.$]+)", library.get_llvm_str(), re.MULTILINE))
-    strangers = {name for name in strangers if not name.startswith("llvm.")} - LIBRARY_CALLS
-    if strangers:
-        raise RuntimeError(f"{module.__name__} calls {', '.join(sorted(strangers))}: it cannot run outside of numba")
+    unresolved = set(re.findall(r"^declare .*?@\"?([\w.$]+)", library.get_llvm_str(), re.MULTILINE))
+    unresolved = {name for name in unresolved if not name.startswith("llvm.")} - LIBRARY_CALLS
+    if unresolved:
+        raise RuntimeError(f"{module.__name__} calls {', '.join(sorted(unresolved))}: it cannot run outside of numba")
     return pack(module.__name__, library.emit_native_object())
 
 
@@ -121,7 +121,7 @@ def _element_type(dtype: DType) -> Any:
 
 
 def _entry(name: str, run: Any, arguments: Sequence[Argument]) -> ir.Module:
-    """A module with the C function `name`, which does this thread's share of the units of work."""
+    """Return a module with the C function `name`, which does this thread's share of the units of work."""
     context = cpu_target.target_context
     module = context.create_module(name)
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD.as_pointer()]), name)
@@ -130,15 +130,15 @@ def _entry(name: str, run: Any, arguments: Sequence[Argument]) -> ir.Module:
     def word(index: int) -> Any:
         return builder.load(builder.gep(function.args[0], [WORD(index)]))
 
-    alone = builder.block
+    without_openmp = builder.block
     with builder.if_then(builder.icmp_unsigned("!=", word(1), WORD(0))):
         query = ir.FunctionType(INT, []).as_pointer()
         answers = [builder.sext(builder.call(builder.inttoptr(word(index), query), []), WORD) for index in (0, 1)]
-        asked = builder.block
+        with_openmp = builder.block
     thread, threads = (builder.phi(WORD) for _ in answers)
-    for number, alone_value, answer in zip((thread, threads), (0, 1), answers, strict=True):
-        number.add_incoming(WORD(alone_value), alone)
-        number.add_incoming(answer, asked)
+    for number, default, answer in zip((thread, threads), (0, 1), answers, strict=True):
+        number.add_incoming(WORD(default), without_openmp)
+        number.add_incoming(answer, with_openmp)
     units = word(2)
     first = builder.sdiv(builder.mul(units, thread), threads)
     last = builder.sdiv(builder.mul(units, builder.add(thread, WORD(1))), threads)
@@ -160,11 +160,11 @@ def _entry(name: str, run: Any, arguments: Sequence[Argument]) -> ir.Module:
 def _constant(context: Any, kind: Any, argument: Argument) -> Any:
     if isinstance(argument, ConstArg | Literal):
         return context.get_constant(kind, argument.value if isinstance(kind, types.Float) else int(argument.value))
-    return context.get_dummy_value()  # its type holds the value
+    return context.get_dummy_value()  # `run` takes the value from the type
 
 
 def _read(context: Any, builder: Any, argument: Argument, kind: Any, word: Any) -> Any:
-    """The value of an argument of numba type `kind` that is given at each bind as a word."""
+    """Return the value of an argument of numba type `kind`, which each bind passes as a word."""
     if isinstance(argument, Pointer):
         return builder.inttoptr(word, context.get_value_type(kind))
     if isinstance(argument, Number):

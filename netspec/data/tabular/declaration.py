@@ -38,7 +38,7 @@ class Declaration:
     unlabelled: bool = False
     """Whether the label is not read and may be absent."""
     of_other_files: bool = False
-    """Whether the columns are those of other files than the spec names, so that it has no location for problems."""
+    """Whether the columns are of files that the spec does not name, so that problems have no location in the spec."""
 
     def setting(self, file: TableFile, index: int, *, is_label: bool) -> ColumnSetting:
         """Return the settings of a column that come from the source, in addition to its own declaration."""

@@ -20,7 +20,7 @@ class NumberEncoding:
     indicator: bool = False
     """Whether the number is followed by an indicator: 1 if x is missing, else 0."""
     format: NumberFormat = PLAIN
-    """The notation of x in the cells."""
+    """The notation of numbers in the cells."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class NumberFormat:
 
     @property
     def is_plain(self) -> bool:
-        """Whether Python reads the numbers as they are."""
+        """Whether Python's `float` reads the numbers unchanged."""
         return (self.decimal, self.thousands, self.unit) == (".", None, None)
 
     @cached_property
@@ -39,7 +39,7 @@ class NumberFormat:
         )
 
     def plain(self, text: str) -> str:
-        """Return a number as Python reads it; an empty text if it is not in this notation."""
+        """Return a number in Python's notation; an empty text if it is not in this notation."""
         if self.unit is not None:
             sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("", text)
             if rest.startswith(self.unit) == rest.endswith(self.unit):

@@ -249,7 +249,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 
 def parse_algorithm(name: str, option: str = "--algorithm") -> Algorithm:
-    """Return an all-reduce by its name. Raises `InputError`, which begins with `option`."""
+    """Return an all-reduce by its name. Messages of errors begin with `option`."""
     if name not in ALGORITHMS:
         expected = f"one of {listing(list(ALGORITHMS))}"
         hint = did_you_mean(name, ALGORITHMS)

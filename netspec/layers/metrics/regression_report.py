@@ -15,15 +15,16 @@ from netspec.layers.targets import align_target
 from netspec.schema.specs.kinds import METRICS
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Quantiles of the errors that the table has."""
+"""Quantiles of the errors in the table."""
 
 
 @METRICS.register
 class RegressionReport(MetricSpec):
-    """Mean, absolute and squared errors, quantiles of the errors, and R² of predicted numbers; a table.
+    """Errors of predicted numbers as a table: mean, mean absolute and root mean squared error, quantiles, and R².
 
-    Prediction and target have one shape (N, …); (N, 1) with (N) is accepted. An error is prediction - target, over all
-    elements. R² is 1 - Σ error² / Σ (target - its mean)². All errors are kept until the end of an evaluation.
+    Prediction and target have the same shape (N, …), or the shapes (N, 1) and (N). The error of an element is
+    prediction - target. R² is 1 - Σ error² / Σ (target - mean of the targets)². All errors are kept until the end of
+    an evaluation.
     """
 
     type: Literal["RegressionReport"] = "RegressionReport"
@@ -40,7 +41,7 @@ class RegressionReport(MetricSpec):
         return scaled
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
-        """prediction, target: (N, …) → both as they are, of one shape."""
+        """prediction, target: (N, …) → both in float64, of the same shape."""
         p, t = align_target(builder, prediction, target)
         return cast(p, DType.FLOAT64), cast(t, DType.FLOAT64)
 
@@ -50,7 +51,7 @@ class RegressionReport(MetricSpec):
         return prediction - target, target
 
     def result(self, *totals: Any) -> MetricResult:
-        """The table."""
+        """Return the table."""
         import numpy as np
 
         errors, targets = (np.asarray(rows, np.float64) for rows in totals)

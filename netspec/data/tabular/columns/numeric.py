@@ -37,7 +37,7 @@ class Numeric(ColumnSpec):
 
     type: Literal["numeric"] = "numeric"
     unit: str | None = Field(default=None, min_length=1)
-    """A unit before or after each number, such as `%`, `$` or `kg`. It is not read, but every cell must have it."""
+    """A unit before or after each number, such as `%`, `$` or `kg`. Every cell must contain it."""
     missing: MissingNumber | None = None
     """The replacement of a missing value: the `mean` or `median` of the training split, or this number; or it is an
     `error`, or the row is left out (`drop`). By default the source's `missing`."""

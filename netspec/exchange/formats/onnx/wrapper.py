@@ -1,6 +1,6 @@
 """Operators around an exported model: raw samples become inputs of the net, and outputs of the net become answers.
 
-They are on texts, on images of any size, and on a varying number of boxes, for which the graph of a net has no types.
+They process texts, images of any size and a varying number of boxes, for which the graph of a net has no types.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class RawTensor:
     dtype: str
     """Element type: NumPy's name, or `string`."""
     shape: tuple[int | str, ...] = ()
-    """Sizes of a sample; a text names a size that is open."""
+    """Shape of a sample; a string names an axis of any size."""
 
 
 @dataclass(frozen=True)
 class WrapperNode:
-    """An operator."""
+    """An ONNX operator."""
 
     op_type: str
     inputs: Sequence[str]
@@ -65,7 +65,7 @@ class Wrapper:
     after: list[WrapperNode] = field(default_factory=list)
     """Operators from outputs of the model to `outputs`."""
     computed: list[str] = field(default_factory=list)
-    """The inputs of the model that operators compute."""
+    """The inputs of the model that operators compute, and that are no longer inputs."""
     consumed: list[str] = field(default_factory=list)
     """The outputs of the model that operators read, and that are no longer outputs."""
 
@@ -92,9 +92,9 @@ class Wrapper:
 
         graph = model.graph
         outputs = {output.name for output in graph.output} - set(self.consumed) | self.outputs.keys()
-        taken = sorted(outputs & self.inputs.keys())
-        if taken:
-            raise InputError(f"an input and an output of the model are both called `{taken[0]}`",
+        clashes = sorted(outputs & self.inputs.keys())
+        if clashes:
+            raise InputError(f"an input and an output of the model are both called `{clashes[0]}`",
                              hint="rename the layer, or export with --without-preprocessing")  # fmt: skip
         for node in graph.node:
             node.input[:], node.output[:] = map(self.renamed, node.input), map(self.renamed, node.output)
@@ -119,9 +119,9 @@ class Wrapper:
         check_model(model)
 
     def renamed(self, tensor: str) -> str:
-        """Return a name of a tensor of the model that differs from those of the operators."""
-        ours = tensor in self.inputs or tensor in self.computed or tensor in self.outputs or tensor in self.consumed
-        return f"net/{tensor}" if ours else tensor
+        """Return the new name of a tensor of the model, which no tensor of the operators has."""
+        clashes = tensor in self.inputs or tensor in self.computed or tensor in self.outputs or tensor in self.consumed
+        return f"net/{tensor}" if clashes else tensor
 
     def input_dims(self, dims: Mapping[str, Dims], batch: int | str) -> dict[str, Dims]:
         """Return the sizes of the inputs with the operators, from those of the inputs of the model."""
@@ -167,7 +167,7 @@ class NodeWriter:
 
 @dataclass(frozen=True)
 class InnerNet:
-    """The net in a model that also contains its preprocessing and postprocessing, for an import."""
+    """Description of the net in a model that also contains preprocessing, so that an import finds the net."""
 
     inputs: Mapping[str, TensorType]
     """Types of its inputs for one sample."""
@@ -176,7 +176,7 @@ class InnerNet:
     """Metadata of the net that differ from those of the model."""
 
     def record(self, model: onnx.ModelProto, tensors: Mapping[str, str], batch: int | str) -> None:
-        """Write to the metadata of a model which tensors are the inputs and outputs of the net, by their names."""
+        """Write the names of the tensors that are inputs and outputs of the net to the metadata of a model."""
         from onnx import helper
 
         types = {**self.inputs, **self.outputs}
@@ -196,9 +196,9 @@ class InnerNet:
 
 
 def reduce_to_net(model: onnx.ModelProto) -> bool:
-    """Remove everything but the net from a model that contains its preprocessing. Return whether there was any.
+    """Reduce a model that contains preprocessing to the net. Return whether the model contained any.
 
-    A model whose metadata does not fit its tensors was changed by another program, and is left as it is.
+    If the metadata does not match the tensors, another program has changed the model, which is then left unchanged.
     """
     from onnx import helper
 
