@@ -326,7 +326,7 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
         f"    rows = list(csv.DictReader({reader}))",
         f"absent = [name for name in {needed!r} if not rows or rows[0].get(name) is None]",
         "if absent:",
-        '    raise ValueError(f"{arguments[0]} has no rows with a column {absent[0]}")',
+        '    raise ValueError(f"{arguments[0]} has no rows, or no column {absent[0]}")',
         "columns = {}",
     ]
     if numbers or dates:
@@ -363,7 +363,7 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
             lines.append(f"starts = [start for start in starts if {same}]")
         lines += [
             "if not starts:",
-            f'    raise ValueError(f"{{arguments[0]}} has fewer than {length} rows in a row")',
+            f'    raise ValueError(f"{{arguments[0]}} has fewer than {length} consecutive rows")',
             f"windows = np.array(starts)[:, None] + np.arange({length})",
             "columns = {name: values[windows] for name, values in columns.items()}",
         ]

@@ -239,7 +239,7 @@ def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
     exported(netspec)
     assert "No such file or directory: 'no.csv'" in script_error("no.csv")
     Path("other.csv").write_text("age,color\n1,blue\n")
-    assert script_error("other.csv") == "error: other.csv has no rows with a column since"
+    assert script_error("other.csv") == "error: other.csv has no rows, or no column since"
     Path("bad.csv").write_text(Path("rows.csv").read_text().replace("18", "old").replace("30.25", "old"))
     assert "could not convert string to float" in script_error("bad.csv")
     assert script_error() == "error: usage: python run.py TABLE.csv"

@@ -128,7 +128,7 @@ def test_samples_in_python_have_the_name_of_the_set(with_sets: Make, points: Pat
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"evaluate": {"test": "same"}}, "`test` is not a name for a further set"),
+        ({"evaluate": {"test": "same"}}, "`test` cannot be the name of a further set"),
         ({"validation": None, "test": None}, "`evaluate` lists further sets, and there is no first one"),
         ({"evaluate": {"night": "balanced"}}, "`data.evaluate.night` is evaluated in full, each sample once"),
         ({"evaluate": {"night/1": "same"}}, "night/1"),

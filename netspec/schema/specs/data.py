@@ -175,7 +175,7 @@ class DataSpec(Spec):
         for name in self.evaluate:
             if name in SPLITS:
                 expected = "a name that no split has" if name == "train" else f"`{name}` next to `evaluate`"
-                raise problem(f"`{name}` is not a name for a further set", field="evaluate", expected=expected)
+                raise problem(f"`{name}` cannot be the name of a further set", field="evaluate", expected=expected)
         if self.evaluate and self.monitored not in self.splits():
             raise problem(
                 "`evaluate` lists further sets, and there is no first one", field="evaluate",

@@ -353,7 +353,7 @@ class TableColumns:
         if column.missing:
             declared |= {"missing": "mean", "missing_indicator": True}
             facts.append(
-                f"{column.missing / column.rows:.1%} missing: the mean of each part, and a value that marks it"
+                f"{column.missing / column.rows:.1%} missing: replaced by the mean of each part, plus an indicator"
             )
         if any("%z" in format for format in column.date_formats):
             facts.append("times are converted to UTC")
@@ -366,7 +366,7 @@ class TableColumns:
         why = ""
         if column.missing:
             declared |= {"missing": "median", "missing_indicator": True}
-            why = f"{column.missing / column.rows:.1%} missing: the median, and a value that marks it"
+            why = f"{column.missing / column.rows:.1%} missing: replaced by the median, plus an indicator"
         self.width += 1 + bool(column.missing)
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))
 

@@ -80,7 +80,7 @@ def test_missing_dates_have_a_value_that_marks_them(tmp_path: Path) -> None:
     column = declared(tmp_path, ["" if row % 10 == 0 else day for row, day in enumerate(days("%d.%m.%Y"))])
     assert (column["missing"], column["missing_indicator"]) == ("mean", True)
     text = (tmp_path / "train.yaml").read_text()
-    assert "# 10.0% missing: the mean of each part, and a value that marks it" in text
+    assert "# 10.0% missing: replaced by the mean of each part, plus an indicator" in text
 
 
 def test_texts_that_resemble_dates_are_categories(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def _block(path: str | Path, file: BufferedReader, size: int, expected: str) -> 
             raise InputError(f"{path} is damaged in its first lines{short}", expected=expected, hint=DAMAGED)
         of_onnx = "an ONNX model", "`netspec import` reads it"
         got, hint = of_onnx if is_onnx(head, Path(path)) else sniff(head)
-        raise InputError(f"{path} is not a file of netspec's own", expected=expected, got=got, hint=hint)
+        raise InputError(f"{path} is not an HDF5 file that netspec wrote", expected=expected, got=got, hint=hint)
     if block.version > VERSION:
         raise InputError(
             f"{path} was written by a later netspec", expected=f"format version {VERSION} or lower",

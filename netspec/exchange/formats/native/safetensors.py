@@ -70,7 +70,7 @@ def _header(path: str | Path, file: BufferedReader, size: int) -> tuple[dict[str
     length = int.from_bytes(head, "little")
     if len(head) < 8 or length > min(MAX_HEADER, size - 8):
         description, hint = sniff(head)
-        raise InputError(f"{path} is damaged, or no safetensors file", expected=WHAT, got=description, hint=hint)
+        raise InputError(f"{path} is damaged, or not a safetensors file", expected=WHAT, got=description, hint=hint)
 
     def once(items: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(items)

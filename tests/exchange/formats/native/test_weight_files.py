@@ -87,8 +87,8 @@ def test_bfloat16_is_read_as_float32(tmp_path: Path) -> None:
 
 GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 DAMAGED: dict[str, tuple[bytes, str]] = {
-    "short": (b"\x10\x00\x00", "is damaged, or no safetensors file"),
-    "header beyond the file": ((1 << 40).to_bytes(8, "little") + b"{}", "is damaged, or no safetensors file"),
+    "short": (b"\x10\x00\x00", "is damaged, or not a safetensors file"),
+    "header beyond the file": ((1 << 40).to_bytes(8, "little") + b"{}", "is damaged, or not a safetensors file"),
     "no JSON": (file_of(b"{nonsense"), "its header can't be read"),
     "no UTF-8": (file_of(b'{"\xff": 1}'), "its header can't be read"),
     "deep": (file_of(b"[" * 100_000), "its header can't be read"),
