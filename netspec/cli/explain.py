@@ -52,14 +52,14 @@ def explain(
 ) -> None:
     """Explain predictions for images, texts and tables.
 
-    With --input, covers one patch of an image at a time (occlusion), and marks the patches without which the
-    probability of its class falls (red) or rises (blue). Of a text, prints how much the probability falls without each
-    word. Without --input, prints the importance of each column of a
-    table: how much the loss rises if the column's values are shuffled.
+    If --input is an image, covers one patch at a time (occlusion), and marks the patches without which the probability
+    of the class falls (red) or rises (blue). If it is a text, prints how much the probability falls without each word.
+    Without --input, prints the importance of each column of a table: how much the loss rises if the values of the
+    column are shuffled.
     """
     target = None if output_file is None else writable(Path(output_file), "--output", ".png")
     if input_file is None and (target is not None or label is not None):
-        raise InputError("--output and --class explain an image", expected="--input with its path")
+        raise InputError("--output and --class need --input", expected="--input with the path of an image or a text")
     spec, weights = find_weights(spec, weights)
     from netspec.tools.explain import explain_columns, explain_image, explain_text, explained_kind
 
@@ -68,8 +68,8 @@ def explain(
         if as_json:
             print_json([asdict(importance) for importance in importances])
             return
-        metrics = list(importances[0].in_units)
-        columns = ["column", "increase of the loss", "std", *(f"of {name} in the target's unit" for name in metrics)]
+        in_units = [f"increase of {name} in the target's unit" for name in importances[0].in_units]
+        columns = ["column", "increase of the loss", "std", *in_units]
         rows = [
             [each.column, f"{each.increase:.6f}", f"{each.deviation:.6f}", *map(_six_digits, each.in_units.values())]
             for each in importances

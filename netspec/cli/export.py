@@ -72,7 +72,7 @@ def export(
     .safetensors; .npz (NumPy); .h5 (netspec's own). A folder gets model.onnx, a description of the model (README.md),
     and a script that runs it in ONNX Runtime (run.py).
 
-    Runs the model, or reads it again, and compares it with the net on random inputs, and on the arrays in --inputs,
+    Runs the model, or reads it back, and compares it with the net on random inputs, and on the arrays in --inputs,
     which have the names of the net's inputs. Does not write a model whose results differ by more than --tolerance,
     relative to an output's largest magnitude. A symbolic batch size accepts any number of samples.
 

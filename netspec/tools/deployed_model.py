@@ -168,7 +168,11 @@ class DeployedModel:
     def wrapper(self) -> Wrapper | None:
         """The operators around the graph; None if there are none."""
         wrapper = Wrapper()
-        images = [RawImages(name, put.raw, put.resizing) for name, put in self.inputs.items() if put.resizing]
+        images = [
+            RawImages(name, deployed.raw, deployed.resizing)
+            for name, deployed in self.inputs.items()
+            if deployed.resizing
+        ]
         columns = [] if self.columns is None else [self.columns]
         parts: list[RawColumns | RawImages | SelectedBoxes] = [*columns, *images, *self.boxes.values()]
         for part in parts:
@@ -179,7 +183,7 @@ class DeployedModel:
     @property
     def raw_tolerance(self) -> float | None:
         """Tolerance of results for raw samples; None for the usual one."""
-        return IMAGE_TOLERANCE if any(put.resizing for put in self.inputs.values()) else None
+        return IMAGE_TOLERANCE if any(deployed.resizing for deployed in self.inputs.values()) else None
 
     def raw_results(self) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
         """Yield the raw samples in parts, each with its results, computed as `netspec predict` does."""
@@ -201,7 +205,9 @@ class DeployedModel:
     @property
     def steps(self) -> list[str]:
         """Names of the transforms and functions in the graph: `Rescaling`, `softmax`."""
-        inside = [type(step).__name__ for put in self.inputs.values() for step in (*put.resizing, *put.inside)]
+        inside = [
+            type(step).__name__ for deployed in self.inputs.values() for step in (*deployed.resizing, *deployed.inside)
+        ]
         columns = [] if self.columns is None else [counted(len(self.columns.encodings), "column")]
         functions = [step.function for step in self.postprocessing.values()]
         return columns + inside + functions + ["non-maximum suppression"] * bool(self.boxes)
@@ -226,8 +232,8 @@ class DeployedModel:
             return json_text([record_of(name, step) for name, spec in self.inputs.items() for step in part(spec)])
 
         return {
-            TRANSFORMS: steps(lambda spec: spec.before),
-            INCLUDED: steps(lambda put: (*put.resizing, *put.inside)),
+            TRANSFORMS: steps(lambda deployed: deployed.before),
+            INCLUDED: steps(lambda deployed: (*deployed.resizing, *deployed.inside)),
             CLASSES: json_text(self.classes),
             FUNCTIONS: "{}",  # the graph contains them
         }
@@ -357,7 +363,7 @@ def _samples_of(
     """
     if not len(indices):
         return {}, []
-    resized = [name for name, put in inputs.items() if put.resizing]
+    resized = [name for name, deployed in inputs.items() if deployed.resizing]
     if resized and batch is not None:
         indices = np.repeat(indices[:1], batch)
     read = loader.source_samples(indices)
@@ -365,8 +371,8 @@ def _samples_of(
         decoder = ImageDecoder(split.channels, None, split.interpolation)
         files = [str(loader.identify(index)[1]) for index in indices.tolist()]
         read |= {name: [decoder.read(Path(file), file).transpose(2, 0, 1) for file in files] for name in resized}
-    raw = {name: _applied(put.before, read[name]) for name, put in inputs.items()}
-    samples = {name: np.asarray(_applied(put.resizing, raw[name])) for name, put in inputs.items()}
+    raw = {name: _applied(deployed.before, read[name]) for name, deployed in inputs.items()}
+    samples = {name: np.asarray(_applied(deployed.resizing, raw[name])) for name, deployed in inputs.items()}
     size = batch or 1
     parts = [
         {name: np.stack([raw[name][row] for row in range(start, start + size)]) for name in inputs}
@@ -381,9 +387,9 @@ def _raw_columns(loader: Loader, inputs: Mapping[str, DeployedInput], split: obj
         return None
     encodings = loader.column_encodings
     columns: dict[str, list[ColumnEncoding]] = {}
-    for name, put in inputs.items():
+    for name, deployed in inputs.items():
         known = [encoding for encoding in encodings.get(name, ()) if encoding is not None]
-        if known and len(known) == len(encodings[name]) and not put.before:
+        if known and len(known) == len(encodings[name]) and not deployed.before:
             columns[name] = known
     names = [encoding.column for known in columns.values() for encoding in known]
     if not names or len(set(names)) < len(names) or "" in names:
@@ -391,7 +397,7 @@ def _raw_columns(loader: Loader, inputs: Mapping[str, DeployedInput], split: obj
     missing = frozenset(map(str.lower, split.missing_values))
     length = None if split.windows is None else split.windows.length
     axes = 0 if length is None else 1
-    vectors = {name for name, put in inputs.items() if len(put.type.shape) > axes}
+    vectors = {name for name, deployed in inputs.items() if len(deployed.type.shape) > axes}
     return RawColumns(columns, vectors, missing, length)
 
 
@@ -441,7 +447,7 @@ def _encoded_by_source(
 def _not_inside(inputs: Mapping[str, DeployedInput], decoders: Mapping[str, Decoder]) -> list[str]:
     lines = [
         f"`{name}`: {type(transform).__name__}, which ONNX cannot compute exactly"
-        for name, put in inputs.items()
-        for transform in put.before
+        for name, deployed in inputs.items()
+        for transform in deployed.before
     ]
     return lines + [f"`{name}`: {decoder.not_in_graph}" for name, decoder in decoders.items() if decoder.not_in_graph]

@@ -106,7 +106,11 @@ def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: obje
             for name, spec in columns.items()
             if isinstance(spec, TextColumnSpec) and name in ranges and split.windows is None
         )  # fmt: skip
-    found = [(name, put.before[0]) for name, put in inputs.items() if len(put.before) == 1 and put.raw.dtype == "int32"]
+    found = [
+        (name, deployed.before[0])
+        for name, deployed in inputs.items()
+        if len(deployed.before) == 1 and deployed.raw.dtype == "int32"
+    ]
     if TOKENIZER not in learned or len(found) != 1 or len(inputs) != 1:
         return ()
     ((name, step),) = found
