@@ -369,12 +369,18 @@ def near_path(path: Path, *, folders: bool | None = None) -> str | None:
     if path.is_symlink():
         return f"it is a link to {path.readlink()}, which does not exist"
     try:
-        names = [entry.name for entry in path.parent.iterdir() if folders is None or entry.is_dir() == folders]
+        similar = nearest_path(path, folders=folders)
     except OSError:
         return f"{path.parent} is a file" if path.parent.is_file() else f"the folder {path.parent} does not exist"
+    return f"did you mean `{similar}`?" if similar is not None else None
+
+
+def nearest_path(path: Path, *, folders: bool | None = None) -> Path | None:
+    """The path in the same folder with a similar name, or None. Raises `OSError` if the folder cannot be read."""
+    names = [entry.name for entry in path.parent.iterdir() if folders is None or entry.is_dir() == folders]
     similar = nearest(path.name, names)
     alike = similar is not None and nearest(path.stem, [Path(similar).stem])  # not only since both end in .yaml
-    return f"did you mean `{path.parent / similar}`?" if similar and alike else None
+    return path.parent / similar if similar and alike else None
 
 
 def _is_text(head: bytes) -> bool:

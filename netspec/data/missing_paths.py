@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netspec.data.base import Source
 from netspec.data.known_datasets import KNOWN_SETS
-from netspec.errors import Problem, command, folded, near_path
+from netspec.errors import Problem, command, folded, near_path, nearest_path
 from netspec.schema.specs.paths import paths_in_fields, resolve_path
 from netspec.schema.specs.spec import Spec, parts_of
 
@@ -76,8 +76,11 @@ def _similar(full: Path) -> Path | None:
         if not parent.is_dir():
             continue
         first, *rest = full.relative_to(parent).parts
-        match = re.match("did you mean `(.*)`", near_path(parent / first) or "")
-        candidate = Path(match[1], *rest) if match else None
+        try:
+            similar = nearest_path(parent / first)
+        except OSError:
+            return None
+        candidate = similar.joinpath(*rest) if similar is not None else None
         return candidate if candidate is not None and candidate.exists() else None
     return None
 
