@@ -228,7 +228,7 @@ def test_a_table_with_dates_and_texts(netspec, rows):
     assert script("rows.csv") == class_lines("row", "rows.csv")
     card = Path("deployed/README.md").read_text()
     assert "| `since` | [N] | float64 | time in seconds since 1970-01-01 00:00 UTC |" in card
-    assert "| `review` | [N, 5] | int32 | tokens of a text, by `vocabulary.json` |" in card
+    assert "| `review` | [N, 5] | int32 | tokens of a text, from `vocabulary.json` |" in card
     file = exported(netspec, "net.onnx")  # not by default, because tokens have no form in ONNX
     assert "features [N, 16], town [N], review [N, 5] → scores [N, 2]" in file.out
     assert "the model does not contain the preprocessing: `review`" in file.err
