@@ -352,13 +352,13 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
             "    columns[name] = np.array([row[name].strip() for row in rows], object)",
         ]
     for text in texts.values():
-        tokens = f'{text.function}(row["{text.column}"].strip())'
+        tokens = f"{text.function}(row[{text.column!r}].strip())"
         lines.append(f'columns["{text.name}"] = np.array([{tokens} for row in rows], np.int32)')
     if table.columns is not None and table.columns.length is not None:
         length = table.columns.length
         lines.append(f"starts = list(range(len(rows) - {length - 1}))")
         if table.group is not None:
-            group = f'["{table.group}"]'
+            group = f"[{table.group!r}]"
             same = f"rows[start]{group} == rows[start + {length - 1}]{group}"
             lines.append(f"starts = [start for start in starts if {same}]")
         lines += [
