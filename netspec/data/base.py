@@ -79,6 +79,8 @@ class Survey:
     """Whether the samples that were read are those of the split, so that the `learned` fields are certain as well."""
     read: str = ""
     """The part of the files that was read, for messages, if not all: `the first 4,096 rows of train.csv`."""
+    annotations: Mapping[str, Annotation] = field(default_factory=dict)
+    """Masks and boxes, which transforms move with their image."""
 
 
 class Dataset:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, ProgramKind
-from netspec.data.base import Dataset, FieldType, Survey, Transform
+from netspec.data.base import Dataset, Survey, Transform
 from netspec.data.input_binding import bind_inputs
 from netspec.data.pipeline import TransformPipeline
 from netspec.errors import InputError, Problem, did_you_mean, listing
@@ -75,8 +75,8 @@ class DeclaredDataset(Dataset):
 
     digest = ""
 
-    def __init__(self, fields: Mapping[str, FieldType]) -> None:
-        self.fields = fields
+    def __init__(self, survey: Survey) -> None:
+        self.fields, self.annotations = survey.fields, survey.annotations
 
     def __len__(self) -> int:
         return 1
@@ -93,7 +93,7 @@ def check_feeds(compiler: Compiler, split: SplitFields, survey: Survey, purpose:
     ]
     if not survey.fields or any(waiting):
         return
-    pipeline = TransformPipeline(DeclaredDataset(survey.fields), split, seed=0)
+    pipeline = TransformPipeline(DeclaredDataset(survey), split, seed=0)
     inputs = {
         name: kind
         for name, kind in input_fields(compiler, [purpose]).items()

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from netspec.data.base import FieldType, SampleKeys, Source, Transform
+from netspec.data.base import FieldType, SampleKeys, Source, Survey, Transform
 from netspec.data.imaging.base import ImageTransform
 from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import TransformPipeline
@@ -378,8 +378,10 @@ def _transforms() -> list[tuple[str, dict[str, Any]]]:
 def test_held_out_images_are_transformed_to_the_same_shapes_without_chance(name: str, fields: dict[str, Any]) -> None:
     split = split_of(source="npz", path="a.npz", batch_size=4, transforms=[{"type": name, **fields}])
     types = {"image": FieldType((3, 32, 32), "uint8"), "label": FieldType((), "int32")}
-    trained = TransformPipeline(DeclaredDataset(types), split, seed=0)
-    evaluated = TransformPipeline(DeclaredDataset(types), split.held_out("test"), seed=0, learned=trained.learned)
+    trained = TransformPipeline(DeclaredDataset(Survey(types)), split, seed=0)
+    evaluated = TransformPipeline(
+        DeclaredDataset(Survey(types)), split.held_out("test"), seed=0, learned=trained.learned
+    )
     assert {name: kind.shape for name, kind in evaluated.fields.items()} == {
         name: kind.shape for name, kind in trained.fields.items()
     }
@@ -402,6 +404,8 @@ def test_transforms_know_whether_they_are_random(name: str, fields: dict[str, An
 def test_clips_are_cut_at_the_same_position_every_time() -> None:
     padding = {"type": "Padding", "length": 4, "truncating": "random"}
     split = split_of(source="npz", path="a.npz", batch_size=4, transforms=[padding])
-    pipeline = TransformPipeline(DeclaredDataset({"x": FieldType((None,), "float32")}), split.held_out("test"), seed=0)
+    pipeline = TransformPipeline(
+        DeclaredDataset(Survey({"x": FieldType((None,), "float32")})), split.held_out("test"), seed=0
+    )
     [(_, step)] = pipeline.transforms
     assert step.truncating == "post"  # type: ignore[attr-defined]  # of Padding

@@ -95,7 +95,8 @@ class DetectionFolder(ImageFileSource):
         with located_at(self, "path"):
             path = self._annotations_path()
             if self._format(path) != "coco" or total_size([path]) <= QUICK:
-                return Survey(self._samples(None, FIRST).fields, classes=self.known_classes())
+                samples = self._samples(None, FIRST)
+                return Survey(samples.fields, annotations=samples.annotations, classes=self.known_classes())
         return super().survey()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:

@@ -112,9 +112,9 @@ class SegmentationFolder(ImageFileSource):
 
     def survey(self) -> Survey:
         """Find the masks of the first images, and compare their sizes."""
-        fields = self._samples(FIRST).fields
+        samples = self._samples(FIRST)
         read = "" if self.size else f"the headers of the first images of {resolve_path(self, 'path').name}"
-        return Survey(fields, classes=self.known_classes(), read=read)
+        return Survey(samples.fields, annotations=samples.annotations, classes=self.known_classes(), read=read)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Find the mask of each image, and compare their sizes. Images are read batch by batch."""
