@@ -148,7 +148,7 @@ def _described(run: DryRun) -> str:
     if split and run.batch_size % run.workers:
         each += " or one fewer"
     servers = f" and {counted(run.servers, 'server')}" if run.servers else ""
-    data = ", ".join(f"{counted(number, 'sample')} of {data}" for data, number in run.samples.items())
+    data = ", ".join(f"{counted(number, 'sample')} of {split} data" for split, number in run.samples.items())
     return (
         f"{run.name}: {counted(run.workers, 'worker')}{servers}, a batch of {count(run.batch_size)}{each}\n"
         f"{data}; {counted(run.steps, 'step')}\n"

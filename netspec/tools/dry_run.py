@@ -17,7 +17,7 @@ from netspec.tools.check import check as check_spec
 from netspec.tools.curves import steps_of
 from netspec.tools.specs import load_train
 from netspec.tools.worker_plan import worker_memory
-from netspec.training.events import data_name
+from netspec.training.events import SPLITS
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class DryRun:
     largest_share: int
     """Samples of a batch that one worker gets at most; others may get one fewer."""
     samples: dict[str, int]
-    """Number of samples of each split: `training data`, `validation data`, `test data`."""
+    """Number of samples of each split: `training`, `validation`, `test`, or the name of a further set."""
     steps: int
     worker_bytes: int
     """Bytes that a worker allocates for training steps: activations, weights, solver states."""
@@ -57,7 +57,7 @@ def dry_run(
 
     def count_samples() -> None:
         for name, split in spec.data.splits().items():
-            samples[data_name(name)] = _samples(spec, split)
+            samples[SPLITS.get(name, name)] = _samples(spec, split)
 
     checks: list[Callable[[], object]] = [
         lambda: check_workers(spec, workers), lambda: check_spec(source, overrides=overrides, data=False),
