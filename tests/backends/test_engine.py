@@ -59,10 +59,11 @@ def test_loss_curve_equals_the_reference_one(name: str, without: str, monkeypatc
     assert without not in open_device("cpu").kernels
     expected = by_reference(name)[:steps]
     actual = losses(path, batch, steps, rate, device="cpu")
-    # Sums in another order differ by 1e-7 at first. Training amplifies that: by 1.04e-4 after 100 steps of ResNet-20 on
-    # one CPU, less on others. Some kernels round several times as much as sums do.
+    # Sums in another order differ by 1e-7 at first. Training amplifies that: to 1.04e-4 after 100 steps of ResNet-20 on
+    # one CPU, to 2.2e-4 after 96 steps of LeNet on one without AVX-512, less on others. Some kernels round several
+    # times as much as sums do.
     more = any(map(rounds_more, left))
-    np.testing.assert_allclose(actual, expected, rtol=5e-4 if more else 2e-4)
+    np.testing.assert_allclose(actual, expected, rtol=5e-4 if more else 4e-4)
     assert abs(actual[0] - expected[0]) < 1e-6 * expected[0]
     bitwise_the_same(path, batch, rate, DType.FLOAT32)
 

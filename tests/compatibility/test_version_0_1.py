@@ -35,7 +35,7 @@ def test_a_run_resumes(tmp_path: Path) -> None:
     shutil.copytree(FILES / "run", run_dir, ignore=shutil.ignore_patterns("weights.h5"))
     run = netspec.train(str(run_dir / "spec.yaml"), run_dir=run_dir, resume=True, device="reference")
     assert run.steps == 20
-    _compare(run.last_weights, "run", tolerance=1e-5)  # other CPUs round differently
+    _compare(run.last_weights, "run", tolerance=3e-5)  # other CPUs round differently: by 1.02e-5 without AVX-512
 
 
 # Two workers normalize by statistics of half a batch, and local SGD takes other steps: these weights only stay near.
