@@ -57,7 +57,7 @@ def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run:
     x = images.astype(np.float32) * np.float32(0.00390625)
     np.savez(tmp_path / "in.npz", image=x)
     net, weights = run / "spec.yaml", run / "weights.h5"
-    netspec_command("export", net, "--weights", weights, "--output", tmp_path / "net.onnx")
+    netspec_command("export", net, "--weights", weights, "--output", tmp_path / "net.onnx", "--without-preprocessing")
     netspec_command(
         "predict", net, "--weights", weights, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz"
     )
@@ -75,7 +75,15 @@ def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run:
 
 @pytest.mark.slow
 def test_an_imported_export_is_the_same_net(run: Path, tmp_path: Path) -> None:
-    netspec_command("export", run / "spec.yaml", "--weights", run / "weights.h5", "--output", tmp_path / "net.onnx")
+    netspec_command(
+        "export",
+        run / "spec.yaml",
+        "--weights",
+        run / "weights.h5",
+        "--output",
+        tmp_path / "net.onnx",
+        "--without-preprocessing",
+    )
     netspec_command("import", tmp_path / "net.onnx", "--output", tmp_path / "imported")
     x = np.random.default_rng(0).random((7, 1, 28, 28), np.float32)
     first = netspec.load(run / "spec.yaml", run / "weights.h5").predict({"image": x})["logits"]

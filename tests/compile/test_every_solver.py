@@ -88,8 +88,8 @@ OF_EVERY_KIND = ("Adafactor", "Muon", "RAdam", "ScheduleFreeAdamW")
 def test_fast_kernels_agree_with_the_reference(type_, fields, tmp_path):
     fast, plain = (compiler(tmp_path, type_, fields, device, DType.FLOAT32, PLAIN) for device in ("cpu", "reference"))
     for step in range(3):
-        for compiler in (fast, plain):
-            compiler.program(ProgramKind.TRAIN, 5)(batch(compiler, 5, step))
+        for compiled in (fast, plain):
+            compiled.program(ProgramKind.TRAIN, 5)(batch(compiled, 5, step))
     for name in fast.info:
         # Rounding of float32 (6e-8) in three steps forward and back, relative to the largest element.
         assert np.abs(fast.states[name] - plain.states[name]).max() <= 2e-5 * np.abs(plain.states[name]).max(), name

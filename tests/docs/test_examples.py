@@ -78,7 +78,7 @@ def test_every_command_and_option_is_there(page: Path, words: list[str]):
     arguments = words[1:]
     if hasattr(command, "commands"):
         command, arguments = command.commands[arguments[0]], arguments[1:]
-    options = {option for parameter in command.params for option in parameter.opts}
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {word.partition("=")[0] for word in arguments if word.startswith("--")} <= options | {"--help"}
 
 

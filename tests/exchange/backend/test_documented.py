@@ -23,7 +23,7 @@ SHOWN_ELSEWHERE = {
 
 
 @pytest.fixture(scope="module")
-def shown() -> set[str]:
+def exercised() -> set[str]:
     """The operators in ONNX's cases that pass."""
     models = (
         case.model if case.model is not None else onnx.load(Path(case.model_dir or "", "model.onnx"))

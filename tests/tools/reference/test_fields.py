@@ -103,7 +103,7 @@ def test_fields_equal_to_the_base_are_inherited():
 def test_mappings_inside_have_tables_of_their_own():
     lines = list(inner_tables(Outer, link))
     assert lines[0] == "## Each of `several`\n"
-    assert "What is inside.\n" in lines
+    assert "The inner spec.\n" in lines
     assert "| `size` | integer | `3` | How large. |" in lines
 
 
