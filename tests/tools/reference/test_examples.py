@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from netspec.data.base import Survey
 from netspec.data.bundled import zoo_root
 from netspec.data.pipeline import TransformPipeline
 from netspec.schema.specs.data import SOURCES
@@ -34,7 +35,7 @@ def reader_of(text: str) -> Any:
     fields_of_source = split.known_fields()
     if fields_of_source is None or any(step.needs_data for step in split.transforms):
         return LENET
-    fields = TransformPipeline(DeclaredDataset(fields_of_source), split, seed=0).fields
+    fields = TransformPipeline(DeclaredDataset(Survey(fields_of_source)), split, seed=0).fields
     if "image" in fields and fields["image"].shape == (1, 28, 28) and not fields["label"].shape:
         return LENET
     name, (shape, dtype) = next(iter(fields.items()))
