@@ -50,7 +50,7 @@ Subjects = Iterator[tuple[str, Callable[[], float]]]
 POINTS, SHARE = 0.02, 0.05
 """Goal: the largest loss of accuracy, and the largest relative increase of the error, against the best baseline."""
 EVERY = 5
-"""Of a dataset without test data, one of N samples is test data."""
+"""One of N samples becomes test data if a dataset has none."""
 MISSING = ("", "?", "NA")
 
 
@@ -359,7 +359,7 @@ def main() -> int:
     for name in names:
         source = options.folder.resolve() / CASES[name].path
         if not source.exists():
-            report.say(f"{name}: there is no {source}")
+            report.say(f"{name}: skipped, {source} does not exist")
             continue
         measure = "error" if CASES[name].kind in ("numbers", "series") else "accuracy"
         result: dict[str, Any] = {"case": name, "measure": measure, "values": {}, "processor": {}}

@@ -23,7 +23,7 @@ def free_memory(meminfo: Path = MEMINFO, group: Path = GROUP) -> int | None:
     try:
         limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
         files = _numbers(group / "memory.stat")["inactive_file"]
-    except (OSError, KeyError, ValueError):  # there is no such group, or its limit is `max`
+    except (OSError, KeyError, ValueError):  # the group does not exist, or its limit is `max`
         return free
     return max(0, min(free, limit - used + files))
 
@@ -35,7 +35,7 @@ def machine_memory(group: Path = GROUP) -> int | None:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(total, int((group / "memory.max").read_text()))
-    except (OSError, ValueError):  # there is no such group, or its limit is `max`
+    except (OSError, ValueError):  # the group does not exist, or its limit is `max`
         return total
 
 

@@ -79,7 +79,7 @@ def verified_files(dataset: KnownSet, folder: Path, names: Iterable[str]) -> lis
         part = dataset.parts[name]
         path = find_file(dataset, folder, part)
         if path is None:
-            raise InputError(f"there is no {name} in {folder}", expected=f"the files of {dataset.name}")
+            raise InputError(f"{folder} does not contain {name}", expected=f"the files of {dataset.name}")
         mark = path.stat()
         facts = [mark.st_size, mark.st_mtime_ns, part.sha256]
         key = str(path.resolve())

@@ -36,7 +36,7 @@ def max_pool(
             b = (row * out_w + j) * channels
             if e1 - e0 + k1 - k0 + l1 - l0 == kernel_d + kernel_h + kernel_w - 3:
                 for block in range(blocks):
-                    start = min(block * lanes, channels - lanes)  # the last block overlaps: there is no remainder loop
+                    start = min(block * lanes, channels - lanes)  # the last block overlaps: no loop for the rest
                     for lane in range(lanes):
                         c = start + lane
                         best, window_index = x[a + c], number(0)

@@ -253,5 +253,5 @@ def parse_algorithm(name: str, option: str = "--algorithm") -> Algorithm:
     if name not in ALGORITHMS:
         expected = f"one of {listing(list(ALGORITHMS))}"
         hint = did_you_mean(name, ALGORITHMS)
-        raise InputError(f"{option}: there is no such algorithm", expected=expected, got=repr(name), hint=hint)
+        raise InputError(f"{option}: unknown algorithm", expected=expected, got=repr(name), hint=hint)
     return ALGORITHMS[name]

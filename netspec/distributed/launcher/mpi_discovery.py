@@ -102,7 +102,7 @@ def describe_mpi() -> dict[str, Any]:
             timeout=ANSWER_TIMEOUT, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        unavailable["mpi4py"] = f"has not answered for {ANSWER_TIMEOUT} s"
+        unavailable["mpi4py"] = f"did not answer within {ANSWER_TIMEOUT} s"
     else:
         if result.returncode == 0:
             versions["mpi4py"], library = json.loads(result.stdout.splitlines()[-1])

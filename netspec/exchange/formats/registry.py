@@ -301,7 +301,7 @@ def format_to_check(name: str, options: ExportOptions) -> Format:
     by_name = {format_.name: format_ for format_ in FORMATS if format_.write}
     if name not in by_name:
         raise InputError(
-            f"there is no format `{name}` to export to", expected=f"one of {listing(list(by_name), len(by_name))}",
+            f"unknown export format `{name}`", expected=f"one of {listing(list(by_name), len(by_name))}",
             hint=did_you_mean(name, by_name),
         )  # fmt: skip
     check_options(by_name[name], options)

@@ -156,7 +156,7 @@ class DataSpec(Spec):
     """Samples to evaluate on at the end of the training; without `validation`, also during the training."""
     evaluate: dict[SetName, AnySource] = Field(default_factory=dict)
     """Further sets of samples by name, as in `{night: {source: …}}`. They are evaluated whenever `validation` is, or
-    `test` if there is no `validation`, and have no effect unless a `monitor` names one of their values, such as
+    `test` if `validation` is absent, and have no effect unless a `monitor` names one of their values, such as
     `night/accuracy`."""
 
     def splits(self) -> dict[str, SplitFields]:

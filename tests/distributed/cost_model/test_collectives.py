@@ -193,6 +193,6 @@ def test_hierarchical_is_flat_with_one_level():
 
 def test_an_unknown_algorithm_is_reported_with_the_nearest_name():
     assert c.parse_algorithm("ring") is c.ring
-    with pytest.raises(InputError, match="no such algorithm") as caught:
+    with pytest.raises(InputError, match="unknown algorithm") as caught:
         c.parse_algorithm("rings")
     assert caught.value.problems[0].hint == "did you mean `ring`?"
