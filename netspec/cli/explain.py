@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from netspec.cli.output import print_json, table
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
-    from netspec.tools.explain import TextExplanation
+    from netspec.tools.explain import ColumnImportance, TextExplanation
 
 app = command_app()
 MOST_WORDS = 20
@@ -64,17 +65,7 @@ def explain(
     from netspec.tools.explain import explain_columns, explain_image, explain_text, explained_kind
 
     if input_file is None:
-        importances = explain_columns(spec, split=split, weights=weights, device=device)
-        if as_json:
-            print_json([asdict(importance) for importance in importances])
-            return
-        in_units = [f"increase of {name} in the target's unit" for name in importances[0].in_units]
-        columns = ["column", "increase of the loss", "std", *in_units]
-        rows = [
-            [each.column, f"{each.increase:.6f}", f"{each.deviation:.6f}", *map(_six_digits, each.in_units.values())]
-            for each in importances
-        ]
-        table(columns, rows, right=range(1, len(columns)))
+        _print_importances(explain_columns(spec, split=split, weights=weights, device=device), as_json)
         return
     kind = explained_kind(spec, weights)
     if kind == "table":
@@ -96,6 +87,20 @@ def explain(
         print_json(facts)
         return
     print(f"{explanation.label}: {explanation.probability:.1%}; {target} shows what this depends on")
+
+
+def _print_importances(importances: Sequence[ColumnImportance], as_json: bool) -> None:
+    """Print the importance of each column of a table."""
+    if as_json:
+        print_json([asdict(importance) for importance in importances])
+        return
+    in_units = [f"increase of {name} in the target's unit" for name in importances[0].in_units]
+    columns = ["column", "increase of the loss", "std", *in_units]
+    rows = [
+        [each.column, f"{each.increase:.6f}", f"{each.deviation:.6f}", *map(_six_digits, each.in_units.values())]
+        for each in importances
+    ]
+    table(columns, rows, right=range(1, len(columns)))
 
 
 def _print_words(explanation: TextExplanation, as_json: bool) -> None:

@@ -355,19 +355,23 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
         tokens = f"{text.function}(row[{text.column!r}].strip())"
         lines.append(f'columns["{text.name}"] = np.array([{tokens} for row in rows], np.int32)')
     if table.columns is not None and table.columns.length is not None:
-        length = table.columns.length
-        lines.append(f"starts = list(range(len(rows) - {length - 1}))")
-        if table.group is not None:
-            group = f"[{table.group!r}]"
-            same = f"rows[start]{group} == rows[start + {length - 1}]{group}"
-            lines.append(f"starts = [start for start in starts if {same}]")
-        lines += [
-            "if not starts:",
-            f'    raise ValueError(f"{{arguments[0]}} has fewer than {length} consecutive rows")',
-            f"windows = np.array(starts)[:, None] + np.arange({length})",
-            "columns = {name: values[windows] for name, values in columns.items()}",
-        ]
+        lines += _windows(table.columns.length, table.group)
     return [*lines, f"{_run(outputs)}columns)", f"for row in range(len({outputs[0].variables[0]})):"]
+
+
+def _windows(length: int, group: str | None) -> list[str]:
+    """Return the lines that turn columns into windows of consecutive rows, each within one group."""
+    lines = [f"starts = list(range(len(rows) - {length - 1}))"]
+    if group is not None:
+        same = f"rows[start][{group!r}] == rows[start + {length - 1}][{group!r}]"
+        lines.append(f"starts = [start for start in starts if {same}]")
+    return [
+        *lines,
+        "if not starts:",
+        f'    raise ValueError(f"{{arguments[0]}} has fewer than {length} consecutive rows")',
+        f"windows = np.array(starts)[:, None] + np.arange({length})",
+        "columns = {name: values[windows] for name, values in columns.items()}",
+    ]
 
 
 def _plain(format_: NumberFormat) -> str:
