@@ -166,6 +166,14 @@ def require_listable(count: int, noun: str) -> None:
     _require_at_most(count, noun, MAX_LISTED_INDICES)
 
 
+def require_expandable(count: int, noun: str) -> None:
+    """Raise `ShapeMismatch` if a layer cannot expand `count` steps to operations of their own; `noun` names the steps.
+
+    It is raised before the first step: expanding a layer up to the limit takes seconds.
+    """
+    _require_at_most(count, noun, MAX_LAYER_NODES)
+
+
 def _require_at_most(count: int, noun: str, limit: int) -> None:
     if count > limit:
         raise ShapeMismatch(f"there are too many {noun}", f"up to {limit:,}", f"{count:,}")
