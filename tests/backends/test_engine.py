@@ -19,13 +19,13 @@ from tests.synthetic import losses_of
 
 ROOT = Path(__file__).parents[2]
 NETS = {
-    "lenet": (ROOT / "model_zoo/lenet_mnist/net.yaml", 32, 100, 2e-3),
+    "lenet": (ROOT / "model_zoo/lenet_mnist/net.yaml", 32, 50, 2e-3),
     # In a ResNet rounding turns the sign before some ReLU within a few steps, and batch normalization spreads what
     # follows: small steps keep that as small as rounding.
-    "resnet20": (ROOT / "benchmarks/nets/resnet20.yaml", 4, 100, 1e-5),
+    "resnet20": (ROOT / "benchmarks/nets/resnet20.yaml", 4, 50, 1e-5),
 }
-FEW = 20
-"""Steps where the reference's convolutions are part of what is tested: they take a hundred times as long."""
+FEW = 10
+"""Steps where convolutions are slow: those of the reference, and in bfloat16 on a CPU without such instructions."""
 
 
 def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: DType = DType.FLOAT32) -> list[float]:

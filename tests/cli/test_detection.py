@@ -44,7 +44,7 @@ data:
     shuffle: true
     transforms: [STEPS, {type: RandomFlip}, {type: Rescaling, scale: 0.00390625}]
 solver: {type: Adam, learning_rate: 0.5}
-train: {max_steps: 300, seed: 1}
+train: {max_steps: 150, seed: 1}
 """
 LETTERBOX = "{type: Resizing, height: 16, width: 16, pad_to_aspect_ratio: true}"
 COLORS = {"red": (220, 20, 20), "green": (20, 220, 20)}
@@ -97,7 +97,8 @@ def found_boxes(rows: list[dict[str, Any]]) -> list[tuple[str, float, float, flo
 @pytest.mark.parametrize("steps", ["{type: Resizing, height: 16, width: 16}", LETTERBOX], ids=["stretched", "padded"])
 def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: str) -> None:
     Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))
-    assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
+    few = "train.max_steps=60"  # enough to find most boxes
+    assert netspec("train", "train.yaml", few, "--run-dir", "run", "--device", "reference").status == 0
     result = netspec("export", "run", "--output", "deployed")
     assert result.status == 0, result.err
     assert "in the model: Resizing, Rescaling, non-maximum suppression" in result.out
@@ -116,6 +117,7 @@ def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: 
         shift = [0, 0, 0, 0] if steps != LETTERBOX else [0, (WIDTH - HEIGHT) / 2] * 2
         np.testing.assert_allclose(edges[: len(boxes)] * size - shift, expected, atol=0.5)
         lines += [f"{path}: {box['class']} {box['score']:.1%}" for box in boxes]
+    assert len(lines) > 6
     done = subprocess.run(
         [sys.executable, "deployed/run.py", *paths], capture_output=True, text=True, check=False, env={}
     )

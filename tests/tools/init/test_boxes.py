@@ -143,8 +143,8 @@ def test_annotations_without_boxes_or_of_several_trainings(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_detector_learns_shapes(tmp_path: Path) -> None:
-    coco(tmp_path, boxed_images(tmp_path, 200, 64, 16), 64)
+    coco(tmp_path, boxed_images(tmp_path, 120, 32, 10), 32)
     result: InitResult = init(tmp_path)
-    run = netspec.train(str(result.train), run_dir=tmp_path / "run")
+    run = netspec.train(str(result.train), run_dir=tmp_path / "run", train={"max_epochs": 60})
     assert run.test is not None
     assert run.test.metrics["mAP50"] > 0.9

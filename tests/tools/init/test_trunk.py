@@ -165,7 +165,7 @@ def digits(folder: Path, split: Literal["train", "test"], classes: range, count:
 @pytest.mark.slow
 def test_a_trunk_beats_a_training_from_scratch_on_few_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    digits(Path("low"), "train", range(5), 400)
+    digits(Path("low"), "train", range(5), 300)
     digits(Path("high/train"), "train", range(5, 10), 5)
     digits(Path("high/test"), "test", range(5, 10), 100)
     Path("net.yaml").write_text(SMALL_LENET)
@@ -182,7 +182,7 @@ train: {max_epochs: 3}
     accuracies = {}
     for trunk in ("trunk", None):
         result = init("high", trunk=trunk, force=True)
-        run = netspec.train(result.train, run_dir=f"run_{trunk}", train={"max_epochs": 80})
+        run = netspec.train(result.train, run_dir=f"run_{trunk}", train={"max_epochs": 40})
         assert run.test is not None
         assert run.test.samples == 500
         accuracies[trunk] = run.test.metrics["accuracy"]
