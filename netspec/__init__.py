@@ -25,7 +25,8 @@ Train a net and use it:
     test                evaluate weights on the test data
     predict             answers and outputs for arrays, or for files with images, sounds, texts or rows
     predict_stream      the same batch by batch, in constant memory
-    explain_image       parts of an image that its class depends on; `explain_text`, `explain_columns`: words, columns
+    explain_image       parts of an image that a prediction depends on; likewise `explain_text`, `explain_sound`,
+                        `explain_row`; `explain_columns`: importance of the columns of a table
     serve               answer requests over HTTP
     generate            text that continues a prompt; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
     from netspec.tools.dry_run import dry_run as dry_run
     from netspec.tools.explain import explain_columns as explain_columns
     from netspec.tools.explain import explain_image as explain_image
+    from netspec.tools.explain import explain_row as explain_row
+    from netspec.tools.explain import explain_sound as explain_sound
     from netspec.tools.explain import explain_text as explain_text
     from netspec.tools.export import convert as convert
     from netspec.tools.export import export as export
@@ -119,7 +122,7 @@ _NAMES = {
     "netspec.tools.devices": "devices",
     "netspec.tools.diff": "diff",
     "netspec.tools.dry_run": "dry_run",
-    "netspec.tools.explain": "explain_columns explain_image explain_text",
+    "netspec.tools.explain": "explain_columns explain_image explain_row explain_sound explain_text",
     "netspec.tools.export": "convert export",
     "netspec.tools.generate": "generate generate_stream",
     "netspec.tools.import_model": "import_model",

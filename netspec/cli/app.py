@@ -25,7 +25,7 @@ COMMANDS = {
     "predict": "Predict classes, values, texts, masks or boxes for files.",
     "generate": "Continue a text with a net that predicts tokens.",
     "serve": "Answer requests to a trained net over HTTP.",
-    "explain": "Explain predictions for images, texts and tables.",
+    "explain": "Explain what the predictions of a net depend on.",
     "export": "Write a net with its weights as ONNX, Keras or Caffe.",
     "import": "Import a model from ONNX, Keras, Caffe or PyTorch.",
     "convert": "Convert a model to another format, and compare both.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,11 +15,11 @@ from netspec.cli.output import print_json, table
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
-    from netspec.tools.explain import ColumnImportance, TextExplanation
+    from netspec.tools.explain import ColumnImportance, Explanation, ImageExplanation
 
 app = command_app()
-MOST_WORDS = 20
-"""Number of words of a text that are printed; --json has all."""
+MOST_PARTS = 50
+"""Number of parts of a sample that are printed; --json has all."""
 
 
 @app.command(
@@ -28,6 +28,7 @@ MOST_WORDS = 20
         "netspec explain runs/flowers --input rose.jpg --output why.png",
         "netspec explain runs/flowers --input rose.jpg --output why.png --class tulip",
         "netspec explain runs/reviews --input review.txt",
+        "netspec explain runs/adult --input new.csv --row 3",
         "netspec explain runs/adult",
     ),
 )
@@ -36,7 +37,12 @@ def explain(
     *,
     weights: Weights = None,
     input_file: Annotated[
-        str | None, typer.Option("--input", metavar="FILE", help="Explain the class of this image or text file.")
+        str | None,
+        typer.Option("--input", metavar="FILE", help="Explain the prediction for this image, text, sound or table."),
+    ] = None,
+    row: Annotated[
+        int | None,
+        typer.Option("--row", metavar="N", help="Explain this row of a table, counted from 1 [default: last]."),
     ] = None,
     output_file: Annotated[
         str | None, typer.Option("--output", metavar="FILE.png", help="Draw what the class depends on.")
@@ -45,48 +51,73 @@ def explain(
         str | None, typer.Option("--class", metavar="NAME", help="Explain this class [default: most probable].")
     ] = None,
     split: Annotated[
-        str | None, typer.Option("--split", metavar="NAME", help="Use rows of this split [default: test].")
+        str | None, typer.Option("--split", metavar="NAME", help="Take other rows from this split [default: test].")
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Explain predictions for images, texts and tables.
+    """Explain what the predictions of a net depend on.
 
     If --input is an image, covers one patch at a time (occlusion), and marks the patches without which the probability
-    of the class falls (red) or rises (blue). If it is a text, prints how much the probability falls without each word.
+    of the class falls (red) or rises (blue). For masks, that is the mean probability of the pixels of a class; for
+    boxes, the score of the best box. If --input is a text or a sound, prints how much the probability falls without
+    each word, or if a part is silent. If it is a table, prints how much the prediction for a row falls if a column gets
+    values of other rows; for a forecast, also if rows before it do.
+
     Without --input, prints the importance of each column of a table: how much the loss rises if the values of the
     column are shuffled.
     """
     target = None if output_file is None else writable(Path(output_file), "--output", ".png")
-    if input_file is None and (target is not None or label is not None):
-        raise InputError("--output and --class need --input", expected="--input with the path of an image or a text")
+    if input_file is None and (target is not None or label is not None or row is not None):
+        raise InputError("--output, --class and --row need --input", expected="--input with the path of a sample")
     spec, weights = find_weights(spec, weights)
-    from netspec.tools.explain import explain_columns, explain_image, explain_text, explained_kind
+    from netspec.tools import explain as tool
 
     if input_file is None:
-        _print_importances(explain_columns(spec, split=split, weights=weights, device=device), as_json)
+        _print_importances(tool.explain_columns(spec, split=split, weights=weights, device=device), as_json)
         return
-    kind = explained_kind(spec, weights)
-    if kind == "table":
-        raise InputError("--input names an image or a text, but the training reads a table", hint="leave --input out")
-    if kind == "text":
-        from netspec.data.files import read_bytes
-        from netspec.data.text.files import decoded
-
+    kind = tool.explained_kind(spec, weights)
+    if row is not None and kind != "table":
+        raise InputError("--row chooses a row of a table, and the training reads no table", hint="leave --row out")
+    if split is not None and kind != "table":
+        raise InputError("--split chooses rows of a table, and the training reads no table", hint="leave --split out")
+    if kind in ("text", "sound", "table"):
         if target is not None:
-            raise InputError("--output draws images; the words of a text are printed", hint="leave --output out")
-        text = decoded(Path(input_file), read_bytes(Path(input_file)))
-        _print_words(explain_text(spec, text, label=label, weights=weights, device=device), as_json)
+            raise InputError("--output draws images; parts of other samples are printed", hint="leave --output out")
+        if kind == "table":
+            explanation = tool.explain_row(
+                spec, input_file, number=row, label=label, split=split, weights=weights, device=device
+            )
+        elif kind == "sound":
+            explanation = tool.explain_sound(spec, input_file, label=label, weights=weights, device=device)
+        else:
+            from netspec.data.files import read_bytes
+            from netspec.data.text.files import decoded
+
+            text = decoded(Path(input_file), read_bytes(Path(input_file)))
+            explanation = tool.explain_text(spec, text, label=label, weights=weights, device=device)
+        _print_parts(explanation, as_json)
         return
     if target is None:
         raise InputError("--output is missing", expected="the name of a PNG file, such as why.png")
-    explanation = explain_image(spec, input_file, label=label, output=target, weights=weights, device=device)
+    image = tool.explain_image(spec, input_file, label=label, output=target, weights=weights, device=device)
     if as_json:
-        facts = {"class": explanation.label, "probability": explanation.probability, "heat": explanation.heat.tolist()}
-        print_json(facts)
+        print_json({**_facts(image), "heat": image.heat.tolist()})
         return
-    print(f"{explanation.label}: {explanation.probability:.1%}; {target} shows what this depends on")
+    print(f"{_summary(image)}; {target} shows what this depends on")
+
+
+def _facts(explanation: Explanation | ImageExplanation) -> dict[str, Any]:
+    """Return the class and the value of an explanation under the names of `netspec predict`."""
+    label = {} if explanation.label is None else {"class": explanation.label}
+    return {**label, explanation.quantity: explanation.value}
+
+
+def _summary(explanation: Explanation | ImageExplanation) -> str:
+    value = f"{explanation.value:.1%}" if explanation.quantity == "probability" else _six_digits(explanation.value)
+    name = explanation.label or explanation.quantity
+    return f"{name} {'score ' if explanation.quantity == 'score' else ''}{value}"
 
 
 def _print_importances(importances: Sequence[ColumnImportance], as_json: bool) -> None:
@@ -103,15 +134,17 @@ def _print_importances(importances: Sequence[ColumnImportance], as_json: bool) -
     table(columns, rows, right=range(1, len(columns)))
 
 
-def _print_words(explanation: TextExplanation, as_json: bool) -> None:
-    """Print the words of a text, those with the largest contribution first."""
+def _print_parts(explanation: Explanation, as_json: bool) -> None:
+    """Print the parts of a sample, those with the largest contribution first."""
     if as_json:
-        words = [{"word": word, "contribution": contribution} for word, contribution in explanation.words]
-        print_json({"class": explanation.label, "probability": explanation.probability, "words": words})
+        parts = [{"part": part, "contribution": contribution} for part, contribution in explanation.parts]
+        row = {} if explanation.row is None else {"row": explanation.row}
+        print_json({**row, **_facts(explanation), "parts": parts})
         return
-    print(f"{explanation.label}: {explanation.probability:.1%}")
-    ranked = sorted(explanation.words, key=lambda each: -abs(each.contribution))[:MOST_WORDS]
-    table(["word", "contribution"], [[word, f"{fall:+.1%}"] for word, fall in ranked], right=[1])
+    print(("" if explanation.row is None else f"row {explanation.row}: ") + _summary(explanation))
+    ranked = sorted(explanation.parts, key=lambda each: -abs(each.contribution))[:MOST_PARTS]
+    digits = "+.1%" if explanation.quantity == "probability" else "+.6g"
+    table(["part", "contribution"], [[part, format(fall, digits)] for part, fall in ranked], right=[1])
 
 
 def _six_digits(value: float) -> str:

@@ -1,25 +1,28 @@
-"""Explain predictions: the parts of an image or words of a text that a class depends on; the importance of columns."""
+"""Explain predictions: the parts of an image, text, sound or row that they depend on; the importance of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.data.audio.riff import read_sound, with_silence
+from netspec.data.files import existing
+from netspec.errors import InputError
 from netspec.exchange.files import write_atomically
 from netspec.schema.load import Source
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.explained_value import explained_value
 from netspec.tools.model_inputs import load, spec_and_weights
 from netspec.tools.specs import load_spec
-from netspec.training.decoding import decoders_of
 from netspec.training.evaluation import in_target_units, learned_of, open_evaluation_loader
 from netspec.training.model import Model
 from netspec.training.predict_files import FilePreparation, inference_split, input_arrays
-from netspec.training.raw_samples import TEXT, raw_files, sample_kind
+from netspec.training.raw_samples import TEXT, raw_files, sample_kind, temporary_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +31,14 @@ if TYPE_CHECKING:
 
 PATCHES = 12
 """Number of patches along the shorter side of an image."""
+COVERED_AT_A_TIME = 16
+"""Number of images with a covered part that are computed at a time."""
+SOUND_PARTS = 20
+"""Number of parts of a sound, each of which is replaced by silence."""
+ROW_PARTS = 24
+"""Maximum number of groups of rows of a window."""
+OTHER_ROWS = 100
+"""Number of other rows whose values replace those of the explained one."""
 MAX_SAMPLES = 10_000
 """Number of rows that the importance of columns is measured on."""
 REPETITIONS = 3
@@ -36,34 +47,41 @@ REPETITIONS = 3
 
 @dataclass(frozen=True)
 class ImageExplanation:
-    """Changes of a class's probability if parts of an image are covered."""
+    """Changes of a predicted value if parts of an image are covered."""
 
-    label: str
-    """The class."""
-    probability: float
-    """Its probability for the whole image."""
+    label: str | None
+    """The class; None if the net predicts numbers."""
+    quantity: Literal["probability", "score", "prediction"]
+    """What the value is: the probability of a class, the score of a box, or a predicted number."""
+    value: float
+    """The value for the whole image."""
     heat: Array
-    """(H, W): decrease of the probability if the part around a pixel is covered; negative if it increases."""
+    """(H, W): decrease of the value if the part around a pixel is covered; negative if it increases."""
 
 
-class WordContribution(NamedTuple):
-    """A word of a text, and the change of a class's probability without it."""
+class Contribution(NamedTuple):
+    """A part of a sample, and the change of a predicted value without it."""
 
-    word: str
+    part: str
+    """A word of a text, a column of a row, rows before a forecast, or a time in a sound."""
     contribution: float
-    """Decrease of the probability without the word; negative if it increases."""
+    """Decrease of the value without the part; negative if it increases."""
 
 
 @dataclass(frozen=True)
-class TextExplanation:
-    """Changes of a class's probability if words of a text are left out."""
+class Explanation:
+    """Changes of a predicted value if parts of a sample are left out or replaced."""
 
-    label: str
-    """The class."""
-    probability: float
-    """Its probability for the whole text."""
-    words: list[WordContribution]
-    """The words, in the order of the text."""
+    label: str | None
+    """The class; None if the net predicts numbers."""
+    quantity: Literal["probability", "score", "prediction"]
+    """What the value is: the probability of a class, a score, or a predicted number."""
+    value: float
+    """The value for the whole sample."""
+    parts: list[Contribution]
+    """The parts, in the order of the sample."""
+    row: int | None = None
+    """Number of the row of a table, from 1; for a forecast, of the last row that it reads."""
 
 
 @dataclass(frozen=True)
@@ -88,35 +106,32 @@ def explain_image(
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> ImageExplanation:
-    """Explain the class of an image by occlusion (Zeiler and Fergus 2014, arXiv:1311.2901).
+    """Explain what a net predicts for an image by occlusion (Zeiler and Fergus 2014, arXiv:1311.2901).
 
     Parts of the image are covered with the mean color of the image, one after the other; if this reduces the
     probability of the class, the class depends on the part. `source` is a run directory or a training file with
-    `weights`; `label` is a class, by default the most probable one. `output` names a PNG file for the image with the
-    heat drawn over it.
+    `weights`; `label` is a class, by default the most probable one. For a mask, the value is the mean probability over
+    the pixels of the class; for boxes, the score of the best one; for a number, the number. `output` names a PNG file
+    for the image with the heat drawn over it.
 
-    Raises `InputError` if the net does not classify images.
+    Raises `InputError` if the net reads more than an image, or predicts a text.
 
         >>> netspec.explain_image("runs/flowers", "rose.jpg", output="why.png").label
     """
     spec, model = _training_and_model(source, weights, device)
-    arrays = input_arrays(model, spec, Path(image))
+    _check_kind(spec, "image", "images", "image_folder")
+    arrays = input_arrays(model, spec, existing(Path(image)))
     images = [name for name, array in arrays.items() if array.ndim == 4]
     if len(arrays) != 1 or len(images) != 1:
         expected = "a net with one input of images (C, H, W)"
         got = ", ".join(f"`{name}`: {list(array.shape[1:])}" for name, array in arrays.items())
-        raise InputError("only classes of images can be explained by covering parts", expected=expected, got=got)
+        raise InputError("only predictions for images can be explained by covering parts", expected=expected, got=got)
     pixels = arrays[images[0]][:1]
-    unoccluded = _probabilities(spec, model, {images[0]: pixels})[0]
-    chosen = _chosen(label, unoccluded)
-
-    def probability(batch: Array) -> Array:
-        return np.array([by_class[chosen] for by_class in _probabilities(spec, model, {images[0]: batch})])
-
-    heat = _occluded(pixels, probability, unoccluded[chosen])
+    explained, compute = explained_value(spec, model, {images[0]: pixels}, label)
+    heat = _occluded(pixels, lambda batch: compute({images[0]: batch}), explained.value)
     if output is not None:
         _write_heat(Path(image), heat, Path(output))
-    return ImageExplanation(chosen, unoccluded[chosen], heat)
+    return ImageExplanation(explained.label, explained.quantity, explained.value, heat)
 
 
 def explain_text(
@@ -126,33 +141,154 @@ def explain_text(
     label: str | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
-) -> TextExplanation:
-    """Explain the class of a text: how much its probability falls if a word is left out.
+) -> Explanation:
+    """Explain what a net predicts for a text: how much the probability of its class falls if a word is left out.
 
     `source` is a run directory or a training file with `weights`; `label` is a class, by default the most probable one.
     Words are separated by white space.
 
-    Raises `InputError` if the net does not classify texts.
+    Raises `InputError` if the net does not predict a class or numbers for each text.
 
-        >>> netspec.explain_text("runs/reviews", "A wonderful film").words[1]
-        WordContribution(word='wonderful', contribution=0.41)
+        >>> netspec.explain_text("runs/reviews", "A wonderful film").parts[1]
+        Contribution(part='wonderful', contribution=0.41)
     """
     spec, model = _training_and_model(source, weights, device)
-    kind = sample_kind(inference_split(spec))
-    if kind != "text":
-        raise InputError("the training reads no texts", expected="a source of texts, such as `documents`", got=kind)
+    _check_kind(spec, "text", "texts", "documents")
     words = text.split()
     if len(words) < 2:
         raise InputError("the text is too short to leave a word out", expected="two words or more", got=repr(text))
     texts = [text, *(" ".join(words[:index] + words[index + 1 :]) for index in range(len(words)))]
-    by_text: list[dict[str, float]] = []
-    with raw_files([{TEXT: each} for each in texts], inference_split(spec)) as (paths, split):
-        for _, batch in FilePreparation(model, spec).batches(paths, split=split):
-            by_text += _probabilities(spec, model, batch.inputs)
-    chosen = _chosen(label, by_text[0])
-    whole = by_text[0][chosen]
-    contributions = [whole - without[chosen] for without in by_text[1:]]
-    return TextExplanation(chosen, whole, list(map(WordContribution, words, contributions)))
+    with raw_files([{TEXT: each} for each in texts], inference_split(spec)) as (paths, _):
+        return _without_parts(spec, model, paths, words, label, keeps_positions=False)
+
+
+def explain_sound(
+    source: Source,
+    sound: str | Path,
+    *,
+    label: str | None = None,
+    weights: str | Path | None = None,
+    device: str = "auto",
+) -> Explanation:
+    """Explain what a net predicts for a WAV file: how much the probability of its class falls if a part is silent.
+
+    `source` is a run directory or a training file with `weights`; `label` is a class, by default the most probable one.
+    The parts are a twentieth of the sound each, named by the seconds at which they begin and end.
+
+    Raises `InputError` if the net does not predict classes or numbers.
+
+        >>> netspec.explain_sound("runs/commands", "yes.wav").parts[8]
+        Contribution(part='0.40–0.45 s', contribution=0.37)
+    """
+    spec, model = _training_and_model(source, weights, device)
+    _check_kind(spec, "sound", "sounds", "audio")
+    header, _ = read_sound(Path(sound))
+    edges = np.linspace(0, header.frames, min(SOUND_PARTS, header.frames) + 1).astype(int).tolist()
+    names = [f"{start / header.rate:.2f}–{stop / header.rate:.2f} s" for start, stop in pairwise(edges)]
+    content = Path(sound).read_bytes()
+    with temporary_folder() as folder:
+        paths = [Path(sound)]
+        for number, (start, stop) in enumerate(pairwise(edges)):
+            paths.append(folder / f"{number:02d}.wav")
+            paths[-1].write_bytes(with_silence(header, content, start, stop))
+        return _without_parts(spec, model, paths, names, label)
+
+
+def explain_row(
+    source: Source,
+    rows: Any,
+    *,
+    number: int | None = None,
+    label: str | None = None,
+    split: str | None = None,
+    weights: str | Path | None = None,
+    device: str = "auto",
+    seed: int = 1,
+) -> Explanation:
+    """Explain what a net predicts for a row of a table, or forecasts from the rows before.
+
+    Each column gets the values of other rows of a split (test, validation or train; by default the first of these that
+    the training has); its contribution is the mean decrease of the predicted value. For a forecast, the values of all
+    rows of a window are replaced, and then those of all columns in some of the rows.
+
+    `rows` are a file of the kind that the training reads, rows such as `[{"age": 39, "job": "clerk"}]`, or a data
+    frame. `number` is the row to explain, counted from 1; for a forecast, the last row that it reads; by default the
+    last one. `label` is a class, by default the most probable one.
+
+    Raises `InputError` if the training does not read a table.
+
+        >>> netspec.explain_row("runs/adult", {"age": 39, "job": "clerk"}).parts[0]
+        Contribution(part='age', contribution=0.12)
+    """
+    spec, model = _training_and_model(source, weights, device)
+    _check_kind(spec, "table", "table", "csv")
+    row, sample = _row_of(spec, model, rows, number)
+    background, ranges, _ = _table_arrays(spec, model, split)
+    samples = len(next(iter(background.values())))
+    chosen = np.random.default_rng(seed).choice(samples, min(samples, OTHER_ROWS), replace=False)
+    others = {name: background[name][chosen] for name in sample}
+    repeated = {name: np.repeat(array, len(chosen), axis=0) for name, array in sample.items()}
+    explained, compute = explained_value(spec, model, sample, label)
+
+    def contribution(part: str, changed: Mapping[str, Array]) -> Contribution:
+        return Contribution(part, explained.value - float(compute({**repeated, **changed}).mean()))
+
+    parts = [
+        contribution(column, {key: _exchanged(repeated[key], others[key], start, stop)})
+        for column, (key, start, stop) in ranges.items()
+        if key in sample
+    ]
+    windows = getattr(inference_split(spec), "windows", None)
+    if windows is not None:
+        edges = np.linspace(0, windows.length, min(ROW_PARTS, windows.length) + 1).astype(int).tolist()
+        fields = {key for key, _, _ in ranges.values() if key in sample}
+        for start, stop in pairwise(edges):
+            changed = {key: repeated[key].copy() for key in fields}
+            for key, values in changed.items():
+                values[:, start:stop] = others[key][:, start:stop]
+            parts.append(contribution(_rows_before(windows.length - start, windows.length - stop + 1), changed))
+    return Explanation(explained.label, explained.quantity, explained.value, parts, row)
+
+
+def _rows_before(first: int, last: int) -> str:
+    """Return the name of rows of a window, by their distance from the first row of the forecast."""
+    return f"row -{first}" if first == last else f"rows -{first} to -{last}"
+
+
+def _row_of(spec: TrainSpec, model: Model, rows: Any, number: int | None) -> tuple[int, dict[str, Array]]:
+    """Return the number of a row, by default of the last one, and the inputs of a net (1, …) for it."""
+    row, found = 0, dict[str, Any]()
+    with raw_files(rows, inference_split(spec)) as (paths, split):
+        for ids, batch in FilePreparation(model, spec).batches(paths, split=split):
+            origins = ids["row"]
+            if number is None or number in origins:
+                index = len(origins) - 1 if number is None else origins.index(number)
+                row = int(origins[index])
+                found = {name: array[index : index + 1] for name, array in batch.inputs.items()}
+    if not found:
+        raise InputError(f"there is no prediction for row {number}", expected="a row that `netspec predict` prints")
+    return row, found
+
+
+def _without_parts(
+    spec: TrainSpec, model: Model, paths: Sequence[Path], names: Sequence[str], label: str | None,
+    *, keeps_positions: bool = True,
+) -> Explanation:  # fmt: skip
+    """Explain the prediction for the first file by those for the others, each of which lacks one part."""
+    batches = [batch.inputs for _, batch in FilePreparation(model, spec).batches(paths)]
+    arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    whole = {name: array[:1] for name, array in arrays.items()}
+    explained, compute = explained_value(spec, model, whole, label, keeps_positions=keeps_positions)
+    falls = explained.value - compute({name: array[1:] for name, array in arrays.items()})
+    parts = list(map(Contribution, names, falls.tolist()))
+    return Explanation(explained.label, explained.quantity, explained.value, parts)
+
+
+def _check_kind(spec: TrainSpec, kind: str, plural: str, example: str) -> None:
+    """Raise `InputError` if a training reads samples of another kind."""
+    got = sample_kind(inference_split(spec))
+    if got != kind:
+        raise InputError(f"the training reads no {plural}", expected=f"a source such as `{example}`", got=got)
 
 
 def explained_kind(source: Source, weights: str | Path | None = None) -> str:
@@ -161,34 +297,8 @@ def explained_kind(source: Source, weights: str | Path | None = None) -> str:
     return sample_kind(inference_split(spec)) if isinstance(spec, TrainSpec) else "arrays"
 
 
-def _probabilities(spec: TrainSpec, model: Model, inputs: Mapping[str, Array]) -> list[dict[str, float]]:
-    """Return the probability of each class by its name, for each sample. Raises `InputError` if there are none."""
-    output, decoder = next(iter(decoders_of(spec, model.preprocessing).items()))
-    scores = model.predict(dict(inputs))[output]
-    columns = decoder(scores, scores.shape[-1])
-    if "probability" not in columns:
-        raise InputError(
-            "only the class of a whole image or text can be explained",
-            expected="a net that predicts one class for each sample", got=f"predictions with {listing(list(columns))}",
-        )  # fmt: skip
-    ranks = [name for name in columns if name.startswith("class")]
-    return [
-        {str(columns[name][row]): columns[name.replace("class", "probability")][row] for name in ranks}
-        for row in range(len(scores))
-    ]
-
-
-def _chosen(label: str | None, probabilities: Mapping[str, float]) -> str:
-    """Return the class to explain, by default the most probable one. Raises `InputError` if there is no such class."""
-    chosen = max(probabilities, key=probabilities.__getitem__) if label is None else label
-    if chosen not in probabilities:
-        expected = f"one of {listing(list(probabilities), 10)}"
-        raise InputError(f"there is no class {chosen!r}", expected=expected, hint=did_you_mean(chosen, probabilities))
-    return chosen
-
-
-def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:
-    """Return the decrease of a probability (H, W), averaged over the overlapping patches that cover a pixel."""
+def _occluded(image: Array, compute: Callable[[Array], Array], unoccluded: float) -> Array:
+    """Return the decrease of a value (H, W), averaged over the overlapping patches that cover a pixel."""
     height, width = image.shape[2:]
     side = max(1, min(height, width) // PATCHES * 2)
     stride = max(1, side // 2)
@@ -197,14 +307,16 @@ def _occluded(image: Array, probability: Any, unoccluded: float) -> Array:
         for top in range(0, max(1, height - side + stride), stride)
         for left in range(0, max(1, width - side + stride), stride)
     ]
-    covered = np.repeat(image, len(corners), axis=0)
-    for number, (top, left) in enumerate(corners):
-        covered[number, :, top : top + side, left : left + side] = image.mean(axis=(0, 2, 3))[:, None, None]
-    falls = unoccluded - probability(covered)
+    color = image.mean(axis=(0, 2, 3))[:, None, None]
     total, count = np.zeros((height, width)), np.zeros((height, width))
-    for (top, left), fall in zip(corners, falls, strict=True):
-        total[top : top + side, left : left + side] += fall
-        count[top : top + side, left : left + side] += 1
+    for first in range(0, len(corners), COVERED_AT_A_TIME):
+        batch = corners[first : first + COVERED_AT_A_TIME]
+        covered = np.repeat(image, len(batch), axis=0)
+        for number, (top, left) in enumerate(batch):
+            covered[number, :, top : top + side, left : left + side] = color
+        for (top, left), value in zip(batch, compute(covered), strict=True):
+            total[top : top + side, left : left + side] += unoccluded - value
+            count[top : top + side, left : left + side] += 1
     return total / np.maximum(count, 1)
 
 
@@ -241,6 +353,28 @@ def explain_columns(
         >>> netspec.explain_columns("runs/adult")[0].column
     """
     spec, model = _training_and_model(source, weights, device)
+    arrays, ranges, scales = _table_arrays(spec, model, split)
+    samples = len(next(iter(arrays.values())))
+    before, metrics_before = _figures(model, arrays, scales)
+    importances = []
+    for number, (column, (key, start, stop)) in enumerate(ranges.items()):
+        rises, metric_rises = [], dict.fromkeys(metrics_before, 0.0)
+        for repetition in range(REPETITIONS):
+            order = np.random.default_rng([seed, number, repetition]).permutation(samples)
+            loss, metrics = _figures(
+                model, {**arrays, key: _exchanged(arrays[key], arrays[key][order], start, stop)}, scales
+            )
+            rises.append(loss - before)
+            for name in metric_rises:
+                metric_rises[name] += (metrics[name] - metrics_before[name]) / REPETITIONS
+        importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises)), metric_rises))
+    return sorted(importances, key=lambda importance: -importance.increase)
+
+
+def _table_arrays(
+    spec: TrainSpec, model: Model, split: str | None
+) -> tuple[dict[str, Array], dict[str, tuple[str, int, int]], dict[str, float]]:
+    """Return the inputs of a split of a table, the elements of each column, and the factors to the unit of the data."""
     name = split or next(name for name in ("test", "validation", "train") if name in spec.data.splits())
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     batches: list[dict[str, Array]] = []
@@ -254,27 +388,15 @@ def explain_columns(
             samples += len(batch)
             if samples >= MAX_SAMPLES:
                 break
-    arrays = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-    before, metrics_before = _figures(model, arrays, scales)
-    importances = []
-    for number, (column, (key, start, stop)) in enumerate(ranges.items()):
-        rises, metric_rises = [], dict.fromkeys(metrics_before, 0.0)
-        for repetition in range(REPETITIONS):
-            order = np.random.default_rng([seed, number, repetition]).permutation(samples)
-            loss, metrics = _figures(model, {**arrays, key: _exchanged(arrays[key], order, start, stop)}, scales)
-            rises.append(loss - before)
-            for name in metric_rises:
-                metric_rises[name] += (metrics[name] - metrics_before[name]) / REPETITIONS
-        importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises)), metric_rises))
-    return sorted(importances, key=lambda importance: -importance.increase)
+    return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}, ranges, scales
 
 
-def _exchanged(values: Array, order: Array, start: int, stop: int) -> Array:
-    """Return values (N, …) with the elements from `start` to `stop` of the last axis taken from another row."""
-    changed = values.copy()
+def _exchanged(values: Array, others: Array, start: int, stop: int) -> Array:
+    """Return values (N, …) with the elements from `start` to `stop` of the last axis taken from other rows (N, …)."""
     if values.ndim == 1:
-        return values[order]
-    changed[..., start:stop] = values[order][..., start:stop]
+        return others
+    changed = values.copy()
+    changed[..., start:stop] = others[..., start:stop]
     return changed
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -67,7 +66,7 @@ class Decoder:
     category_ids: tuple[int, ...] = ()
     """Ids of the classes in the annotations of the data (COCO), if they have any."""
     probabilities: Callable[[Array], Array] | None = None
-    """Returns the probabilities of the classes (N, C) for an output (N, …); None if the output does not have them."""
+    """Returns the probabilities of the classes (N, C, …) of an output (N, …); None if it does not have them."""
 
     def __call__(self, output: Array, top: int = 1) -> dict[str, Column]:
         """Return the columns of answers for an output (N, …)."""
@@ -298,7 +297,7 @@ def _class_decoder(
         decode,
         classes,
         softmax if scores is _softmax else None,
-        probabilities=None if scores is None else partial(scores, axis=1),
+        probabilities=None if scores is None else lambda output: np.moveaxis(scores(output, axis), axis, 1),
     )
 
 
@@ -321,7 +320,9 @@ def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Arr
         }
 
     def probabilities(output: Array) -> Array:
-        yes = probability(output.astype(np.float64)).reshape(len(output), -1)
+        yes = probability(output.astype(np.float64))
+        if yes.ndim == 1 or (yes.ndim == 3 and yes.shape[1] > 1):
+            yes = yes[:, None]
         return np.concatenate([1 - yes, yes], axis=1) if yes.shape[1] == 1 else yes
 
     sigmoid = Postprocessing("sigmoid", _sigmoid) if probability is _sigmoid else None

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from netspec import predict
+from netspec import explain_image, predict
 from netspec.data.imaging.palette import class_colors
 from netspec.tools.serving.service import PredictionService
 from tests.cli.conftest import Netspec
@@ -157,6 +157,14 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     assert {(result["image_id"], result["category_id"], *map(round, result["bbox"])) for result in results} == {
         (entry["image_id"], entry["category_id"], *entry["bbox"]) for entry in expected
     }
+
+    explanation = explain_image("run", "photos/003.png", device="reference")
+    box = answers[3]["boxes"][0]
+    assert (explanation.label, explanation.quantity) == (box["class"], "score")
+    assert explanation.value == pytest.approx(box["score"], abs=1e-5)
+    row, column = np.unravel_index(int(explanation.heat.argmax()), explanation.heat.shape)
+    assert box["x1"] <= (column + 0.5) * WIDTH / 16 < box["x2"]
+    assert box["y1"] <= (row + 0.5) * HEIGHT / 16 < box["y2"]
 
     with Image.open("photos/003.png") as image:
         answered = predict("run", [image.copy()], device="reference").answers

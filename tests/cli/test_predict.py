@@ -309,6 +309,11 @@ def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspe
     assert (printed.status, len(printed.out.splitlines())) == (1, 5)
 
 
+def test_absolute_and_relative_paths_can_be_mixed(netspec, gray_photos):
+    result = netspec("predict", "run", "--input", "photos/0/0.png", str(gray_photos / "photos/1/1.png"))
+    assert result.status == 0, result.err
+
+
 def test_a_single_image_that_cannot_be_read_is_a_wrong_input(netspec, gray_photos):
     result = netspec("predict", "run", "--input", "photos/0/2.png")
     assert result.status == 2

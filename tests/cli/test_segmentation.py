@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from netspec import explain_image
 from tests.cli.conftest import Netspec
 
 NET = """\
@@ -75,6 +76,12 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
     metrics = json.loads(Path("report/metrics.json").read_text())["metrics"]
     assert float(rows[4]["iou"]) == pytest.approx(metrics["mean_io_u"], rel=1e-6)
     assert metrics["mean_io_u"] > 0.99
+
+    why = netspec("explain", "run", "--input", "fields/images/0.png", "--class", "red", "--output", "why.png").out
+    assert why.startswith("red 9")
+    heat = explain_image("run", "fields/images/0.png", label="red").heat
+    assert heat[:, 5:].mean() > 0.01  # the right half is red
+    np.testing.assert_allclose(heat[:, :3], 0, atol=1e-6)  # convolutions of 1 × 1 pixel see nothing else
 
     printed = netspec("predict", "run", "--input", "fields/images/0.png").out
     assert "array [16, 24]" in printed  # the size of the image, not of the net's output

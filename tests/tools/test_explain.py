@@ -1,15 +1,20 @@
-"""Explanations find the parts of an image, and the columns of a table, that decide."""
+"""Explanations find the parts of an image, text, sound or row, and the columns of a table, that decide."""
 
 from __future__ import annotations
 
+import wave
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
 import netspec
 from netspec.cli import main
+from netspec.layers.vision.boxes import BoxSelection
+from netspec.tools.explained_value import explain_box
+from netspec.training.decoding import Decoder
 
 IMAGES = """\
 netspec: 1
@@ -50,7 +55,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_heat_map_marks_the_square(images: Path) -> None:
     explanation = netspec.explain_image(images, "photos/left/0.png", output="why.png")
     assert explanation.label == "left"
-    assert explanation.probability > 0.9
+    assert explanation.value > 0.9
     heat = explanation.heat
     assert heat.shape == (24, 24)
     top, left = np.unravel_index(int(heat.argmax()), heat.shape)
@@ -68,6 +73,8 @@ def test_mistakes_are_explained(images: Path, capsys: pytest.CaptureFixture[str]
     assert "--output is missing" in capsys.readouterr().err
     assert main(["explain", "run", "--input", "photos/left/0.png", "--output", "x.png", "--class", "rihgt"]) == 2
     assert "did you mean `right`?" in capsys.readouterr().err
+    assert main(["explain", "run", "--input", "photos", "--output", "x.png"]) == 2
+    assert "photos is not a file" in capsys.readouterr().err
     assert main(["explain", "run"]) == 2
     assert "the training reads no table" in capsys.readouterr().err
 
@@ -107,17 +114,17 @@ def test_the_word_that_decides_contributes_most(
     run = netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
     explanation = netspec.explain_text(run, "the film\nis lovely")
     assert explanation.label == "good"
-    assert [word for word, _ in explanation.words] == ["the", "film", "is", "lovely"]
-    assert max(explanation.words, key=lambda each: each.contribution).word == "lovely"
+    assert [word for word, _ in explanation.parts] == ["the", "film", "is", "lovely"]
+    assert max(explanation.parts, key=lambda each: each.contribution).part == "lovely"
     other = netspec.explain_text(run, "the film is lovely", label="bad")
     np.testing.assert_allclose(
-        [each.contribution for each in other.words], [-each.contribution for each in explanation.words], atol=1e-6
+        [each.contribution for each in other.parts], [-each.contribution for each in explanation.parts], atol=1e-6
     )
     Path("new.txt").write_text("the film is lovely")
     capsys.readouterr()
     assert main(["explain", "run", "--input", "new.txt"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("good: ")
+    assert lines[0].startswith("good ")
     assert lines[2].split()[0] == "lovely"
     assert main(["explain", "run", "--input", "new.txt", "--output", "why.png"]) == 2
     assert "--output draws images" in capsys.readouterr().err
@@ -164,3 +171,149 @@ def test_the_column_that_decides_is_the_most_important(tmp_path: Path, monkeypat
     by_column = {each.column: each.increase for each in importances}
     assert by_column["size"] > 10 * abs(by_column["noise"])
     assert importances == netspec.explain_columns(run.run_dir)
+
+
+def test_the_columns_of_a_row_contribute_to_its_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(2)
+    sizes = random.normal(size=200)
+    lines = [f"{size},{random.choice(['red', 'blue'])},0.5,{'yes' if size > 0 else 'no'}" for size in sizes]
+    Path("rows.csv").write_text("\n".join(["size,color,noise,answer", *lines]) + "\n")
+    Path("train.yaml").write_text(TABLE)
+    netspec.train("train.yaml", run_dir="run", device="reference")
+    capsys.readouterr()
+    Path("new.csv").write_text("size,color,noise\n-2,red,0.5\n2,red,0.5\n")
+    assert main(["explain", "run", "--input", "new.csv", "--row", "1"]) == 0
+    summary, _, first = capsys.readouterr().out.splitlines()[:3]
+    assert summary == "row 1: no 100.0%"
+    assert first.split()[0] == "size"
+    frame = pa.table({"size": [0.0, 2.0], "color": ["red", "red"], "noise": [0.5, 0.5]})
+    assert netspec.explain_row("run", frame, split="train").row == 2
+    explanation = netspec.explain_row("run", {"size": 2, "color": "red", "noise": 0.5})
+    assert explanation.label == "yes"
+    contributions = dict(explanation.parts)
+    assert contributions["size"] > 0.3
+    assert contributions["noise"] == pytest.approx(0, abs=1e-6)  # the same in all rows
+    assert main(["explain", "run", "--input", "new.csv", "--row", "3"]) == 2
+    assert "there is no prediction for row 3" in capsys.readouterr().err
+    assert main(["explain", "run", "--row", "3"]) == 2
+    assert "need --input" in capsys.readouterr().err
+
+
+FORECAST = """\
+netspec: 1
+net:
+  netspec: 1
+  inputs: {past: {shape: [4]}, features: {shape: [4, 1]}, label: {shape: []}}
+  layers:
+    - {type: Flatten, from: features}
+    - {type: Concatenate, from: [past, flatten]}
+    - {type: Dense, name: forecast, units: 1}
+    - {type: Flatten}
+    - {type: Reshape, name: value, target_shape: []}
+  losses: [{type: MeanSquaredError, from: [value, label]}]
+data:
+  train:
+    source: csv
+    path: rows.csv
+    header: true
+    columns: {value: {type: numeric, normalization: standard}, noise: numeric}
+    label: value
+    windows: {length: 4}
+    batch_size: 32
+solver: {type: Adam, learning_rate: 0.05}
+train: {max_epochs: 40}
+"""
+
+
+def test_a_forecast_depends_on_the_row_that_it_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(4)
+    values = np.tile([1.0, 5.0, 2.0], 40) + random.normal(0, 0.1, 120)
+    Path("rows.csv").write_text(
+        "value,noise\n" + "".join(f"{value},{noise}\n" for value, noise in zip(values, random.random(120), strict=True))
+    )
+    Path("train.yaml").write_text(FORECAST)
+    netspec.train("train.yaml", run_dir="run", device="reference")
+    explanation = netspec.explain_row("run", "rows.csv", number=121 - 2)
+    assert explanation.label is None
+    assert explanation.quantity == "prediction"
+    assert explanation.value == pytest.approx(2, abs=0.5)  # in the unit of the data
+    contributions = dict(explanation.parts)
+    assert list(contributions) == ["noise", "value", "row -4", "row -3", "row -2", "row -1"]
+    assert abs(contributions["noise"]) < 0.1
+    assert contributions["value"] == pytest.approx(2 - 8 / 3, abs=0.4)  # the mean of the other forecasts is 8/3
+    with pytest.raises(netspec.InputError, match="predicts numbers, not classes"):
+        netspec.explain_row("run", "rows.csv", label="yes")
+
+
+SOUNDS = """\
+netspec: 1
+net:
+  netspec: 1
+  inputs: {audio: {shape: [1, 400]}, label: {shape: [], dtype: int32}}
+  layers:
+    - {type: Activation, activation: relu, from: audio}
+    - {type: AveragePooling1D, pool_size: 100}
+    - {type: Flatten}
+    - {type: Dense, name: logits, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+data:
+  train:
+    source: audio
+    path: sounds
+    sampling_rate: 1000
+    transforms: [{type: Padding, length: 400}]
+    batch_size: 8
+solver: {type: Adam, learning_rate: 0.1}
+train: {max_epochs: 40}
+"""
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_the_loud_part_of_a_sound_contributes_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(5)
+    for index in range(16):
+        name, loud = (("early", slice(20, 40)), ("late", slice(320, 340)))[index % 2]
+        signal = random.normal(0, 0.01, 400)
+        signal[loud] += random.choice([-0.9, 0.9], 20)
+        Path("sounds", name).mkdir(parents=True, exist_ok=True)
+        with wave.open(f"sounds/{name}/{index}.wav", "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(width)
+            file.setframerate(1000)
+            if width == 1:
+                file.writeframes((signal.clip(-0.99, 0.99) * 127 + 128).astype(np.uint8).tobytes())
+            else:
+                file.writeframes((signal.clip(-0.99, 0.99) * 32767).astype("<i2").tobytes())
+    Path("train.yaml").write_text(SOUNDS)
+    netspec.train("train.yaml", run_dir="run", device="reference")
+    explanation = netspec.explain_sound("run", "sounds/late/1.wav")
+    assert explanation.label == "late"
+    assert len(explanation.parts) == 20
+    largest = max(explanation.parts, key=lambda each: each.contribution)
+    assert largest.part == "0.32–0.34 s"
+    assert largest.contribution > 0.1
+    capsys.readouterr()
+    assert main(["explain", "run", "--input", "sounds/late/1.wav"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].startswith("0.32–0.34 s")
+    assert main(["explain", "run", "--input", "sounds/late/1.wav", "--row", "1"]) == 2
+    assert "the training reads no table" in capsys.readouterr().err
+
+
+def test_the_value_of_a_box_is_its_score_and_overlap() -> None:
+    selection = BoxSelection()
+    cells = np.array([[[0, 0, 0.5, 0.5, 0.1, 0.8], [0.5, 0.5, 1, 1, 0.6, 0.0]]])
+    explained = explain_box(Decoder(lambda *_: {}, ("cat", "dog")), selection, cells[0], None)
+    assert (explained.label, explained.quantity, explained.value) == ("dog", "score", 0.8)
+    moved = cells.copy()
+    moved[0, 0, 2] = 0.25  # half of the box
+    np.testing.assert_allclose(explained.of_output(np.concatenate([cells, moved])), [0.8, 0.4])
+    assert explain_box(Decoder(lambda *_: {}, ("cat", "dog")), selection, cells[0], "cat").value == 0.6
+    with pytest.raises(netspec.InputError, match="finds no box"):
+        explain_box(Decoder(lambda *_: {}), selection, cells[0] * 0.1, None)

@@ -57,6 +57,14 @@ def read_sound(path: Path) -> tuple[Sound, Array]:
     return sound, _numbers(sound, raw).reshape(-1, sound.channels).T
 
 
+def with_silence(sound: Sound, content: bytes, start: int, stop: int) -> bytes:
+    """Return the content of a WAV file with silence from frame `start` to `stop`."""
+    frame = sound.channels * sound.bits // 8
+    first, last = sound.start + start * frame, sound.start + stop * frame
+    silent = b"\x80" if sound.bits == 8 else b"\x00"
+    return content[:first] + silent * (last - first) + content[last:]
+
+
 def _header(path: Path, file: BinaryIO) -> Sound:
     size = file.seek(0, SEEK_END)
     file.seek(0)

@@ -71,10 +71,10 @@ class ListedFiles(Dataset, Generic[Item]):
         self.skipped, self.damaged = len(listing.left_out), listing.left_out
         self.learned = {} if listing.labels is None else {CLASSES: list(listing.classes)}
         # Names, sizes and labels, not contents: reading every file would take longer than many a training step.
-        root = Path(os.path.commonpath([file.parent for file in listing.files]))
+        files = [file.absolute() for file in listing.files]
+        root = Path(os.path.commonpath([file.parent for file in files]))
         listed = [
-            f"{file.relative_to(root).as_posix()}:{mark}"
-            for file, mark in zip(listing.files, self._marks[:, 0], strict=True)
+            f"{file.relative_to(root).as_posix()}:{mark}" for file, mark in zip(files, self._marks[:, 0], strict=True)
         ]
         numbers = b"" if self._labels is None else self._labels.astype("<i4").tobytes()
         self.digest = fingerprint(*listing.classes, numbers, *listed)
