@@ -194,7 +194,8 @@ class Classifier(ClassifierMixin, NetEstimator):  # type: ignore[misc]  # scikit
         outputs = self._outputs(X)
         decoder = decoders_of(self.model_.spec, self.model_.preprocessing)[NetParts.of(self.model_.spec).output]
         assert decoder.probabilities is not None  # `check_classes` refuses other nets
-        return decoder.probabilities(outputs).astype(outputs.dtype)
+        probabilities: Array = decoder.probabilities(outputs).reshape(len(outputs), -1)
+        return probabilities.astype(outputs.dtype)
 
     def _targets(self, y: Array, net: NetSpec, parts: NetParts) -> Array:
         check_classes(net, parts.output, len(self.classes_))

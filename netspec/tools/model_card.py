@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec import __version__
 from netspec.compile import ProgramKind
+from netspec.data.sources.csv import Csv
 from netspec.data.tabular.encodings import ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, and_more, counted
@@ -134,10 +135,13 @@ def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> Scri
     header = getattr(split, "header", None)
     if header is False or read != deployed.inputs.keys():
         return None
+    names = header if isinstance(header, (list, tuple)) else None
+    group = None if split.windows is None else split.windows.group
+    if not isinstance(split, Csv):
+        return ScriptTable(columns, ",", names, group=group)
     return ScriptTable(
-        columns, getattr(split, "delimiter", ","), header if isinstance(header, (list, tuple)) else None,
-        getattr(split, "encoding", "utf-8"), None if split.windows is None else split.windows.group,
-    )  # fmt: skip
+        columns, split.delimiter, names, split.encoding, split.quotes, split.comment, split.skip_lines, group
+    )
 
 
 def _introduction(

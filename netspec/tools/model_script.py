@@ -32,7 +32,7 @@ USED = frozenset([
     "csv", "json", "re", "sys", "unicodedata", "np", "session", "metadata", "name", "image", "file", "rows", "columns",
     "missing", "cells", "numbers", "arrays", "row", "best", "second", "chosen", "mask", "shares", "largest", "size",
     "vocabulary", "text", "texts", "starts", "date", "datetime", "main", "arguments", "absent", "edges", "error",
-    "folder",
+    "folder", "line",
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
 
@@ -49,6 +49,11 @@ class ScriptTable:
     header: Sequence[str] | None
     """Names of the columns if the file has no header."""
     encoding: str = "utf-8"
+    quotes: bool = True
+    comment: str | None = None
+    """Text at the beginning of lines to skip."""
+    skip_lines: int = 0
+    """Number of lines at the beginning of the file to skip."""
     group: str | None = None
     """Column that names the series of a row, for samples of several rows."""
 
@@ -319,11 +324,17 @@ def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) 
     needed += [table.group] if table.group is not None else []
     options = [f"delimiter={table.delimiter!r}"] * (table.delimiter != ",")
     options += [f"fieldnames={list(table.header)!r}"] if table.header is not None else []
-    reader = ", ".join(["file", *options, "skipinitialspace=True"])
+    options += ["quoting=csv.QUOTE_NONE"] * (not table.quotes)
+    content = f"list(file)[{table.skip_lines}:]" if table.skip_lines else "file"
+    if table.comment is not None:
+        content = f"[line for line in {content} if not line.startswith({table.comment!r})]"
+    reader = ", ".join([content, *options, "skipinitialspace=True"])
     file_encoding = "utf-8-sig" if table.encoding == "utf-8" else table.encoding
     lines = [
         f'with open(arguments[0], newline="", encoding="{file_encoding}") as file:',
         f"    rows = list(csv.DictReader({reader}))",
+        *["if rows and [*rows[0]] == [*rows[0].values()]:  # a line with the names", "    del rows[0]"]
+        * (table.header is not None),
         f"absent = [name for name in {needed!r} if not rows or rows[0].get(name) is None]",
         "if absent:",
         '    raise ValueError(f"{arguments[0]} has no rows, or no column {absent[0]}")',

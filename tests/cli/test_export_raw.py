@@ -234,6 +234,50 @@ def test_a_table_with_dates_and_texts(netspec, rows):
     assert "the model does not contain the preprocessing: `review`" in file.err
 
 
+NOTES = "sensors of 2024\n// a, b\n"
+"""Two lines before a table, the second of which is a comment."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "before", "changes"),
+    [
+        ('header: true, skip_lines: 1, comment: "//"', NOTES, {}),
+        ("header: [length, color, kind], delimiter: ';'", "length;color;kind\n", {",": ";"}),
+        ("header: [length, color, kind], quotes: false, comment: '#'", "#x\n", {"red": '"red'}),
+    ],
+    ids=["comments", "names", "quotes"],
+)
+def test_the_script_reads_tables_as_the_data_is_read(netspec, tmp_path, monkeypatch, fields, before, changes):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{length},{('red', 'blue')[length % 2]},{('long', 'short')[length < 8]}" for length in range(16)]
+    lines[5:5] = ["// 1,2,3" if "//" in fields else "# 1" if "#" in fields else ""]
+    names = ["length,color,kind"] if "true" in fields else []
+    text = "\n".join([*names, *lines]) + "\n"
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    Path("rows.csv").write_text(before + text)
+    trained(netspec, NOTED.replace("FIELDS", fields))
+    exported(netspec)
+    expected = class_lines("row", "rows.csv")
+    assert len(expected) == 16
+    assert script("rows.csv") == expected
+
+
+NOTED = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [3]}, label: {shape: [], dtype: int32}}
+  layers: [{name: scores, type: Dense, units: 2, from: features}]
+  losses: [{type: SparseCategoricalCrossentropy, from: [scores, label], from_logits: true}]
+solver: {type: Adam, learning_rate: 0.1}
+train: {max_steps: 20}
+data:
+  train:
+    {source: csv, path: rows.csv, label: kind, batch_size: 8, FIELDS, columns: {length: numeric, color: categorical}}
+"""
+
+
 def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
     trained(netspec, TABLE)
     exported(netspec)
