@@ -47,6 +47,7 @@ MEANINGS = {
     "either": "probability of the second class",
     "classes": "independent probability of each class",
     "mask": "{values} of each class for each pixel",
+    "text": "{values} of each token for each step",
     "value": "predicted value, in the unit of the data",
     "array": "{values}",
 }
@@ -157,6 +158,7 @@ def _introduction(
             "classes": f"finds which of {number} classes apply" if number else "finds which classes apply",
             "boxes": f"finds objects of {number} classes" if number else "finds objects",
             "mask": f"finds the class of each pixel, one of {number}" if number else "finds the class of each pixel",
+            "text": "predicts a token for each step",
             "value": "predicts a value",
             "array": "computes an array",
         }[output.answer]

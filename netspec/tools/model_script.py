@@ -68,9 +68,9 @@ class ScriptOutput:
     """Meaning of the values of an exported model's output."""
 
     name: str
-    answer: Literal["class", "either", "classes", "mask", "boxes", "value", "array"]
+    answer: Literal["class", "either", "classes", "mask", "boxes", "text", "value", "array"]
     """Kind of answer: one of several classes; one of two, by a single value (`either`); all classes that apply; the
-    class of each pixel; boxes; numbers; or anything else (`array`)."""
+    class of each pixel; boxes; a token for each step; numbers; or anything else (`array`)."""
     values: str
     """Kind of the values: `probability`, `score`, or `prediction`."""
     has_names: bool = False
@@ -118,6 +118,8 @@ class ScriptOutput:
             return cls(name, "array" if single and values == "score" else answer, values, has_names)
         if "mask" in columns and len(shape) == 3 and columns["mask"][0].shape == shape[1:] and shape[0] > 1:
             return cls(name, "mask", "probability" if postprocessed else "score", has_names)
+        if "text" in columns and (decoder.postprocessing is None or decoder.postprocessing.axis in (-1, len(shape))):
+            return cls(name, "text", values)
         if any(column.startswith("prediction") for column in columns) and len(shape) <= 1:
             return cls(name, "value", "prediction")
         return cls(name, "array", "value", has_names)
@@ -182,6 +184,8 @@ def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> st
         lines += [f"{text.function}_tokenizer.no_{step}()" for step in ("padding", "truncation")]
     for text in data.texts:
         lines += ["", "", *text.lines()]
+        if text.running:
+            lines += ["", "", *text.decoding_lines()]
     if has_dates:
         lines += ["", "", *_of_dates(encodings)]
     lines += ["", "", "def main(arguments):", f"    if {_wrong_count(data)}:"]
@@ -204,6 +208,10 @@ def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> st
         label = f"{{starts[row] + {data.table.columns.length}}}"
     for output in outputs:
         shown = label + (f" {output.name}" if several else "")
+        if output.answer == "text" and data.texts:
+            line = f"text_of_{data.texts[0].identifier}({output.variable}[row].argmax(axis=-1).tolist())"
+            body.append(f'{_INDENT}print(f"{shown}: {{{line}!r}}")')
+            continue
         body += [_INDENT + line for line in _printed(output, row, shown, several=several, whole=whole)]
     lines += [_INDENT + line for line in body]
     lines += ["", "", "try:", "    main(sys.argv[1:])", "except Exception as error:  # one line, no traceback"]
@@ -283,11 +291,17 @@ def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
             '            labels.append(f"{name}:{number}" if len(arguments) > 1 else number)',
             '            texts.append(line.rstrip("\\r"))',
         ]
+    elif text.running:
+        lines += [
+            "    windows = " + f'{text.function}(Path(name).read_bytes().decode("utf-8-sig"))',
+            '    labels += [f"{name}:{number}" for number in range(1, len(windows) + 1)]',
+            "    texts += windows",
+        ]
     else:
         lines += ["    labels.append(name)", '    texts.append(Path(name).read_bytes().decode("utf-8-sig"))']
     return [
         *lines,
-        f"tokens = np.array([{text.function}(text) for text in texts], np.int32)",
+        f"tokens = np.array({'texts' if text.running else f'[{text.function}(text) for text in texts]'}, np.int32)",
         f'{_run(outputs)}{{"{text.name}": tokens}})',
         f"for row in range(len({outputs[0].variables[0]})):",
     ]
@@ -436,7 +450,7 @@ def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole
             yield f'        print(f"{label}: {{{f"{names}[best]" if names else "best"}}} {{score:.1%}}", {corners})'
         case "value":
             yield f'print(f"{label}:", *{values}.ravel())'
-        case "array":
+        case "text" | "array":
             yield f'print(f"{label}: array of shape {{{values}.shape}}")'
 
 

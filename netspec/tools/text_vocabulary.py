@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from netspec.data.loader import Loader
+from netspec.data.sources.text import Text
 from netspec.data.tabular.columns.text import TextColumnSpec
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
@@ -39,6 +40,8 @@ class TextInput:
     """Whether short texts are padded at the start."""
     keeps_end: bool = False
     """Whether the end of long texts is kept, in place of the start."""
+    running: bool = False
+    """Whether a text is cut into windows of `length` tokens, each of which is a sample."""
 
     @property
     def tokenizer_file(self) -> str:
@@ -84,14 +87,36 @@ class TextInput:
             if not self.tokenizer.get("unknown"):
                 yield "    if None in tokens:"
                 yield '        raise ValueError(f"{words[tokens.index(None)]!r} is not in the vocabulary")'
+        if self.running:
+            yield f"    tokens = [*tokens, *[{self.padding}] * (-len(tokens) % {self.length})]"
+            windows = f"range(0, len(tokens), {self.length})"
+            yield f"    return [tokens[start : start + {self.length}] for start in {windows}]"
+            return
         part = f"tokens[-{self.length}:]" if self.keeps_end else f"tokens[:{self.length}]"
         pads = f"[{self.padding}] * ({self.length} - len(tokens))"
         yield f"    return {f'{pads} + {part}' if self.pads_start else f'{part} + {pads}'}"
 
+    def decoding_lines(self) -> Iterator[str]:
+        """Yield the lines of a function of the script that returns the text of tokens, as `Tokenizer.decode` does."""
+        yield f"def text_of_{self.identifier}(tokens):"
+        if self.tokenizer_file:
+            yield f"    return {self.function}_tokenizer.decode(list(tokens))"
+            return
+        yield f'    words = {{index: word for word, index in vocabulary["{self.name}"]["tokens"].items()}}'
+        padding = saved_tokenizer(self.tokenizer).padding
+        kept = "" if padding is None else f" if index != {padding}"
+        separator = "" if self.tokenizer["type"] == "characters" else " "
+        yield f'    return "{separator}".join(words.get(index, "�") for index in tokens{kept})'
+
     @property
     def function(self) -> str:
         """Name of the function of the script."""
-        return "tokens_of_" + "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in self.name)
+        return f"tokens_of_{self.identifier}"
+
+    @property
+    def identifier(self) -> str:
+        """The name of the input, as a part of names in the script."""
+        return "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in self.name)
 
 
 def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: object) -> tuple[TextInput, ...]:
@@ -106,6 +131,11 @@ def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: obje
             for name, spec in columns.items()
             if isinstance(spec, TextColumnSpec) and name in ranges and split.windows is None
         )  # fmt: skip
+    if TOKENIZER in learned and isinstance(split, Text) and len(inputs) == 1:
+        ((name, deployed),) = inputs.items()
+        padding = saved_tokenizer(learned[TOKENIZER]).padding or 0
+        whole = not deployed.before and deployed.raw.shape == (split.length,) and deployed.raw.dtype == "int32"
+        return (TextInput(name, "", learned[TOKENIZER], split.length, padding, running=True),) if whole else ()
     found = [
         (name, deployed.before[0])
         for name, deployed in inputs.items()
