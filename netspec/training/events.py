@@ -59,13 +59,19 @@ class Clock:
 
     def __init__(self, log: Path, began: float | None = None) -> None:
         """`began` is the time of `time.perf_counter` at which this part of the run began; by default now."""
-        self._began = (time.perf_counter() if began is None else began) - elapsed(log)
+        self._before = elapsed(log)
+        self._began = (time.perf_counter() if began is None else began) - self._before
         """Time at which the run would have begun without interruptions."""
+        self._counts = True
+
+    def discard_call(self) -> None:
+        """Leave the duration of the run as it was before this call, which had nothing to do."""
+        self._counts = False
 
     @property
     def elapsed(self) -> float:
         """Duration of the run so far in seconds: from the call on, without the time between a stop and a resume."""
-        return round(time.perf_counter() - self._began, 3)
+        return round(time.perf_counter() - self._began, 3) if self._counts else self._before
 
     def stamp(self, event: Event) -> Event:
         """Add `time` (UTC), and `elapsed`."""

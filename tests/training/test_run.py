@@ -296,6 +296,7 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
     assert run.test is not None
     assert resumed.test == run.test
     assert log_events[2]["test"] == run.test.as_json()
+    assert resumed.seconds == log_events[2]["elapsed"] == run.seconds
     assert run.last_weights.stat().st_mtime_ns == written_at
     # Asked for another evaluation, or without the final weights, there is something to do.
     other = spec(**options)
