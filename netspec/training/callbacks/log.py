@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.compile import LEARNING_RATE, SCALE, SKIPPED, is_rate
 from netspec.training.callbacks.base import Callback
+from netspec.training.evaluation import in_target_units
 
 if TYPE_CHECKING:
     from netspec.training.events import Event, Listener
@@ -45,6 +46,8 @@ class StepLog(Callback):
         metrics = training.mean_metrics() if due or training.session.size == 1 else {}  # all workers reach `due` ones
         norm = training.stepper.gradient_norm()
         facts: dict[str, Any] = {"metrics": metrics} if metrics else {}
+        if metrics and due and (scales := training.loader.unit_scales):
+            facts["in_units"] = in_target_units(training.spec.net, scales, metrics)
         facts |= {} if norm is None else {"gradient_norm": norm}
         speed = (training.samples_read - self._samples) / max(training.step_seconds - self._seconds, 1e-9)
         training.emit(
