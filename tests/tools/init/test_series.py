@@ -71,6 +71,30 @@ def test_few_rows_of_numbers(tmp_path: Path) -> None:
     assert run.test.samples == 4
 
 
+@pytest.mark.parametrize(("days", "reads"), [(300, False), (500, True)])
+def test_few_rows_read_other_columns_if_they_suffice(tmp_path: Path, days: int, reads: bool) -> None:
+    noise = np.random.default_rng(0)
+    price = noise.normal(size=days)
+    sales = np.roll(price, 1) + 0.5 * np.sin(np.arange(days) * 2 * np.pi / 7)  # the price of the day before
+    lines = [f"{datetime(2024, 1, 1) + timedelta(days=day):%Y-%m-%d},{price[day]},{sales[day]}" for day in range(days)]
+    path = tmp_path / "sales.csv"
+    path.write_text("day,price,sales\n" + "\n".join(lines) + "\n")
+    result = init(path, target="sales", task="forecast")
+    left_out = [finding for finding in result.findings if finding.startswith("left out")]
+    if not reads:
+        reason = "237 windows are too few for a net that also reads other columns, which learns noise below 280"
+        assert left_out == [f"left out: `price`: {reason}"]
+        assert "features" not in result.net.read_text()
+        return
+    assert left_out == []
+    assert "features: {shape: [14, 1]}" in result.net.read_text()
+    run = netspec.train(str(result.train), run_dir=tmp_path / "run", device="reference")
+    assert run.test is not None
+    assert 0.6 < run.test.metrics["mae"] < 0.72  # only the first of 7 rows can be forecast exactly
+    importance = {each.column: each.increase for each in netspec.explain_columns(run.run_dir)}
+    assert importance["price"] > 0.2
+
+
 def test_one_row_ahead(tmp_path: Path) -> None:
     path = tmp_path / "sales.csv"
     path.write_text("year,sales\n" + "".join(f"{1900 + row},{row % 4}\n" for row in range(19)))
@@ -157,7 +181,7 @@ def test_rows_in_another_order(tmp_path: Path, rows: list[tuple[str, int]], head
 
 def test_columns_that_small_tables_leave_out_are_named(tmp_path: Path) -> None:
     result = init(hourly(tmp_path, hours=400), target="demand", task="forecast")
-    reason = "400 rows are too few: a net that also reads this column tends to learn noise"
+    reason = "279 windows are too few for a net that also reads other columns, which learns noise below 960"
     assert f"left out: `temperature`: {reason}" in result.findings
     assert f"temperature: {reason}" in result.train.read_text().replace("\n    # ", " ")
 
