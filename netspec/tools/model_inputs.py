@@ -22,6 +22,7 @@ from netspec.tools.specs import load_spec, net_of, precision_of
 from netspec.training.model import Model, assign_arrays
 from netspec.training.model import load as load_model
 from netspec.training.preprocessing import PreprocessingRecord
+from netspec.training.run_directory import RunDir, run_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +74,8 @@ def load(
 
     `source` is one of
 
-    - a run directory, or a folder that `import_model` wrote: with its best weights, else its last;
+    - a run directory, or a folder that `import_model` wrote: with its best weights, else its last ones; of a run that
+      was stopped before an evaluation, those of the newest checkpoint;
     - a net file, or a training file, of which the net is used: with new weights, drawn by `seed`;
     - a mapping with the content of a net file: likewise;
     - an ONNX, Keras, Caffe or netspec model file, or a checkpoint: with its own weights.
@@ -144,12 +146,25 @@ def _from_spec(spec: NetSpec | TrainSpec, weights: str | Path | None) -> LoadedM
 
 
 def find_in_folder(folder: Path) -> tuple[Path, Path | None]:
-    """The spec in a folder, and its weights if there are any. Raises `InputError` if the folder has no spec."""
+    """The spec in a folder, and its weights if there are any: of a run that was stopped, the newest checkpoint.
+
+    Raises `InputError` if the folder has no spec, or is a run directory without weights.
+    """
     spec = next((folder / name for name in SPECS if (folder / name).is_file()), None)
     if spec is None:
         raise InputError(f"{folder} is a folder without a spec", expected=f"one of {', '.join(SPECS)} in it")
     names = WEIGHTS if _restores_best(spec) else WEIGHTS[::-1]
-    return spec, next((folder / name for name in names if (folder / name).is_file()), None)
+    weights = next((folder / name for name in names if (folder / name).is_file()), None)
+    if weights is None and (run := run_of(spec)) is not None:
+        files = RunDir(run)
+        step = files.newest_step()
+        if step is None:
+            raise InputError(
+                f"the run {folder} has no weights", expected="a run with an evaluation, a checkpoint or an end",
+                hint="the run may have just begun, or may have failed: `netspec runs` lists its state",
+            )  # fmt: skip
+        weights = files.checkpoint(step)
+    return spec, weights
 
 
 def _restores_best(spec: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -115,6 +116,18 @@ def test_a_run_has_history_best_weights_and_test(run):
 def test_load_accepts_files_of_a_run(run, name):
     model = netspec.load(run.run_dir.parent / name, device="reference")
     assert model.evaluate(run.run_dir.parent / "train.yaml").loss == pytest.approx(run.test.loss)
+
+
+def test_a_run_that_was_stopped_has_the_weights_of_its_newest_checkpoint(run, tmp_path):
+    stopped = tmp_path / "stopped"
+    shutil.copytree(run.run_dir, stopped)
+    for name in ("best.h5", "weights.h5"):
+        (stopped / name).unlink()
+    assert netspec.load(stopped, device="reference").evaluate(run.run_dir.parent / "train.yaml").loss == run.test.loss
+    assert netspec.test(stopped, device="reference").loss == run.test.loss
+    shutil.rmtree(stopped / "checkpoints")
+    with pytest.raises(netspec.InputError, match="has no weights"):
+        netspec.load(stopped)
 
 
 @pytest.mark.parametrize("name", ["net.yaml", "train.yaml", "run/spec.yaml"])
