@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
-from netspec.errors import RunError, counted
+from netspec.errors import InputError, RunError, counted
 from netspec.schema.plain_json import json_text
 
 Event: TypeAlias = dict[str, Any]
@@ -124,11 +124,17 @@ def _open_to_append(path: Path) -> TextIO:
 
 
 def read_log(path: Path) -> Iterator[Event]:
-    """Yield the events of a log that have a step. Damaged lines (the process was killed) are skipped."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for event in parse_events(lines):
-            if isinstance(event.get("step"), int):
-                yield event
+    """Yield the events of a log that have a step. Damaged lines (the process was killed) are skipped.
+
+    Raises `InputError` if the log cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for event in parse_events(lines):
+                if isinstance(event.get("step"), int):
+                    yield event
+    except OSError as error:
+        raise InputError(f"cannot read the log {path}", got=error.strerror or str(error)) from None
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[Event]:

@@ -92,6 +92,7 @@ class Run:
         """All events `log` and `test` of the run, in the order of steps: losses, learning rates, metrics.
 
         Read from the log. If a resume repeated a step, its last event counts.
+        Raises `InputError` if the log is missing.
         """
         kinds = ("log", "test")
         logged = [event for event in read_log(self.log) if event["event"] in kinds]
@@ -104,7 +105,9 @@ class Run:
 
         best = f", weights {describe_best({'weights_step': self.weights_step, 'best': self.best})}" if self.best else ""
         title = f"{self.run_dir}: {self.steps:,} steps in {duration(self.seconds)}{best}"
-        return run_html(title, self.history, {"validation": self.validation, "test": self.test})
+        missing = "" if self.log.is_file() else " (its log is missing)"
+        history = [] if missing else self.history
+        return run_html(title + missing, history, {"validation": self.validation, "test": self.test})
 
 
 class Interrupted(KeyboardInterrupt):

@@ -74,6 +74,16 @@ def test_run_shows_results_and_curves(tmp_path: Path) -> None:
     assert "best at step" in html
 
 
+def test_run_without_its_log_shows_results(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    run.log.unlink()
+    html = run._repr_html_()
+    assert "its log is missing" in html
+    assert rows(html)[0] == ["data", "loss", "accuracy"]
+    with pytest.raises(netspec.InputError, match="cannot read the log"):
+        _ = run.history
+
+
 class Display:
     """Output of a cell: what it shows now, and how often that changed."""
 
