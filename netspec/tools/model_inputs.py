@@ -208,6 +208,11 @@ def spec_and_weights(
             source = str(spec)
         if weights is not None:
             return source, weights
+        if is_model_file(Path(source)):
+            raise InputError(
+                f"{source} is a model file, without a training", expected="a run directory, or a spec with --weights",
+                hint="`netspec convert` writes it in other formats, and `netspec predict` takes it",
+            )  # fmt: skip
         if not Path(source).exists():
             raise InputError(
                 f"there is no file or folder {source}", expected="a run directory, or a spec",
