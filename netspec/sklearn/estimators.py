@@ -113,10 +113,21 @@ class NetEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         features: Array = check_array(X, dtype=self._dtype, allow_nd=True, input_name="X", estimator=self)
         return features
 
+    def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
+        """Return features, and targets if there are any, as arrays; sparse ones become dense. Raises `ValueError`."""
+        X = X.toarray() if hasattr(X, "toarray") else X
+        return validate_data(self, X, *y, dtype="numeric", allow_nd=True, **checks)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's description of the estimator: it takes sparse features."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _outputs(self, X: Any) -> Array:
         """Return the net's first output for features, (N, …)."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype="numeric", allow_nd=True)
+        X = self._validated(X, reset=False)
         parts = NetParts.of(self.model_.spec)
         return self.model_.predict({parts.features: self._features(X, self.model_.spec, parts)})[parts.output]
 
@@ -165,7 +176,8 @@ class Classifier(ClassifierMixin, NetEstimator):  # type: ignore[misc]  # scikit
     - `verbose`: 1 prints losses during the training.
 
     After `fit`: `classes_`, `n_features_in_`, `model_` (a `netspec.Model`), `history_` (events of the log). Features
-    have the shape (N, features), or that of the net's input, such as (N, 3, 32, 32) for images.
+    have the shape (N, features), or that of the net's input, such as (N, 3, 32, 32) for images. Sparse features
+    become dense.
 
         >>> Classifier(random_state=0).fit(X, y).predict_proba(X)
     """
@@ -174,7 +186,7 @@ class Classifier(ClassifierMixin, NetEstimator):  # type: ignore[misc]  # scikit
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on features (N, …) and labels (N,). Raises `ValueError` or `InputError` if they do not fit the net."""
-        X, y = validate_data(self, X, y, dtype="numeric", allow_nd=True)
+        X, y = self._validated(X, y)
         check_classification_targets(y)
         self.classes_, indices = np.unique(y, return_inverse=True)
         count = len(self.classes_)
@@ -213,7 +225,7 @@ class Regressor(RegressorMixin, NetEstimator):  # type: ignore[misc]  # scikit-l
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on features (N, …) and targets (N,) or (N, K). Raises the errors of `Classifier.fit`."""
-        X, y = validate_data(self, X, y, dtype="numeric", allow_nd=True, multi_output=True, y_numeric=True)
+        X, y = self._validated(X, y, multi_output=True, y_numeric=True)
         self._target_shape = y.shape[1:]
         columns = y.reshape(len(y), -1).astype(np.float64)
         self._train(regressor_net(X.shape[1:], columns) if self.net is None else self.net, X, columns)

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes, load_digits, load_iris
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from netspec.errors import InputError
 from netspec.sklearn import Classifier, Regressor
@@ -44,6 +47,27 @@ def test_pipeline_cross_validates_well() -> None:
     X, y = load_iris(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), Classifier(**FAST, max_epochs=30))
     assert cross_val_score(pipeline, X, y, cv=3).min() > 0.85
+
+
+@pytest.mark.parametrize("estimator", [Classifier(**FAST, max_epochs=60), Regressor(**FAST, max_epochs=60)])
+def test_pipeline_of_columns_with_names_texts_and_missing_values(estimator: Any) -> None:
+    random = np.random.default_rng(0)
+    rows = np.empty((90, 3), object)
+    rows[:, 0] = random.integers(18, 80, 90)
+    rows[:, 1] = random.choice(["clerk", "cook"], 90)
+    rows[:, 2] = random.choice(["very good work", "bad work", "late again"], 90)
+    targets = np.array([int(row[2] == "bad work") for row in rows])
+    rows[::9, 0] = np.nan
+    columns = ColumnTransformer(
+        [("age", SimpleImputer(), [0]), ("job", OneHotEncoder(), [1]), ("note", TfidfVectorizer(), 2)],
+        sparse_threshold=1,
+    )
+    search = GridSearchCV(
+        make_pipeline(columns, estimator), {f"{type(estimator).__name__.lower()}__batch_size": [16]}, cv=2
+    )
+    search.fit(rows, targets)
+    assert search.best_score_ > 0.7
+    assert search.predict(rows[:1]).shape == (1,)
 
 
 def test_regressor_predicts_in_units_of_the_target() -> None:
