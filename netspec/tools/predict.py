@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, Problem, listing, near_path
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
@@ -222,17 +222,24 @@ def spec_and_model(
 
 
 def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
-    """Return the files that paths and patterns name, sorted within a pattern. Raises `InputError` if one names none."""
+    """Return the files that paths and patterns name, sorted within a pattern.
+
+    Raises `InputError` with all paths and patterns that name none.
+    """
     paths: list[Path] = []
+    problems: list[Problem] = []
     for text in [inputs] if isinstance(inputs, (str, Path)) else inputs:
         path = Path(text)
-        if path.exists() or not glob.has_magic(str(text)):
+        if path.exists():
             paths.append(path)
-            continue
-        matches = sorted(glob.glob(str(text), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
-        if not matches:
-            raise InputError(f"no file matches {text}", expected="a pattern such as photos/*.png")
-        paths += map(Path, matches)
+        elif not glob.has_magic(str(text)):
+            problems.append(Problem(f"there is no file or folder {path}", hint=near_path(path)))
+        elif matches := sorted(glob.glob(str(text), recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
+            paths += map(Path, matches)
+        else:
+            problems.append(Problem(f"no file matches {text}", expected="a pattern such as photos/*.png"))
+    if problems:
+        raise InputError(problems)
     if not paths:
         raise InputError("there is no input", expected="one file or more")
     return paths
@@ -266,6 +273,8 @@ def _predict_content(
         path = folder / f"standard_input{suffix}"  # the name in messages
         with path.open("wb") as file:
             copyfileobj(content, file)
+        if not path.stat().st_size:
+            raise InputError("the standard input is empty", expected="the content of a file")
         if isinstance(spec, TrainSpec):
             batches = predict_files(model, spec, [path], batch_size)
         else:

@@ -14,6 +14,7 @@ from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
 from netspec.data.loader import open_loader
+from netspec.data.readers.images import IMAGES
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.source import TableSource
@@ -22,8 +23,10 @@ from netspec.errors import InputError, Problem, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import input_fields, learned_of
+from netspec.training.events import MAX_EXAMPLES
 from netspec.training.image_windows import Window, image_window, moving_transforms
 from netspec.training.model import DEFAULT_BATCH, Model
+from netspec.training.raw_samples import sample_kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,16 +167,37 @@ def input_suffix(spec: TrainSpec) -> str:
 
 def _sources(split: Source, paths: Sequence[Path], inputs: Sequence[str]) -> Iterator[tuple[Path | None, Source]]:
     """Yield the sources that read the files, each with its file if there are several tables."""
+    if isinstance(split, TableSource) and (folders := [path for path in paths if path.is_dir()]):
+        raise InputError([
+            Problem(
+                f"{folder} is a folder, and the training reads tables", expected="files",
+                hint=f"a pattern names several: '{folder}/*{split.file_suffix() or '.csv'}'",
+            )
+            for folder in folders
+        ])  # fmt: skip
     sources = split.with_files(paths, {split.inputs.get(name, name) for name in inputs}) or images_like(split, paths)
     if not sources:
-        raise InputError(
+        raise InputError(list(_of_other_kinds(split, paths)))
+    several = len(sources) > 1
+    yield from zip(paths if several else [None], sources, strict=True)
+
+
+def _of_other_kinds(split: Source, paths: Sequence[Path]) -> Iterator[Problem]:
+    """Yield a problem for each file of another kind than the training reads."""
+    kind = split.file_kind() if isinstance(split, FileSource) else IMAGES if sample_kind(split) == "image" else None
+    if kind is None:
+        yield Problem(
             f"{listing([str(path) for path in paths], 3)} cannot replace the data of the training, whose source is "
             f"`{getattr(split, SOURCES.tag)}`",
             expected="an .npz file with the net's inputs; or files of the kind that the training reads: images, "
             "sounds, texts or a table",
         )
-    several = len(sources) > 1
-    yield from zip(paths if several else [None], sources, strict=True)
+        return
+    for path in [path for path in paths if not path.is_dir() and path.suffix.lower() not in kind.suffixes][
+        :MAX_EXAMPLES
+    ]:
+        expected = f"a file whose name ends in {listing(sorted(kind.suffixes))}"
+        yield Problem(f"{path} cannot be read: the training reads {kind.name}s", expected=expected)
 
 
 @dataclass

@@ -80,8 +80,10 @@ def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, 
     assert (single.status, single.out) == (0, "1 sample: logits [1, 2] in one.npz\n")
     Path("empty").mkdir()
     assert "empty holds no images" in netspec("predict", "run", "--input", "empty", "--output", "no.npz").err
-    assert "there is no file" in netspec("predict", "run", "--input", "no.png", "--output", "no.npz").err
-    assert "cannot replace" in netspec("predict", "run", "--input", "no.txt", "--output", "no.npz").err
+    missing = netspec("predict", "run", "--input", "no.png", "none.png", "--output", "no.npz").err
+    assert missing.count("there is no file or folder no") == 2
+    other = netspec("predict", "run", "--input", "train.yaml", "--output", "no.npz").err
+    assert "train.yaml cannot be read: the training reads images" in other
 
 
 def rescaled(trained: Path, netspec: Any) -> None:
@@ -307,6 +309,24 @@ def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspe
     assert "error: 2 of 7 files could not be read, and are not among the predictions" in result.err
     printed = netspec("predict", "run", "--input", *inputs, "--json")
     assert (printed.status, len(printed.out.splitlines())) == (1, 5)
+
+
+def test_files_of_another_kind_are_named(netspec, gray_photos):
+    for name in ("rows.csv", "notes.txt"):
+        Path(name).write_text("1,2")
+    result = netspec("predict", "run", "--input", "photos", "rows.csv", "notes.txt")
+    assert result.status == 2
+    assert "error: rows.csv cannot be read: the training reads images" in result.err
+    assert "error: notes.txt cannot be read" in result.err
+    assert "photos cannot" not in result.err
+
+
+def test_empty_standard_input(netspec, gray_photos, monkeypatch):
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO()))
+    result = netspec("predict", "run", "--input", "-")
+    assert (result.status, result.err.splitlines()[-2:]) == (
+        2, ["error: the standard input is empty", "  expected: the content of a file"]
+    )  # fmt: skip
 
 
 def test_absolute_and_relative_paths_can_be_mixed(netspec, gray_photos):

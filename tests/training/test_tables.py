@@ -155,11 +155,19 @@ def test_rows_of_another_table_are_prepared_as_in_the_training(work: Path, capsy
     assert "rows.csv:3:1: error: column `age` has text here" in printed
 
 
+def test_a_folder_among_tables_is_an_error(work: Path) -> None:
+    netspec.train("train.yaml", train={"max_steps": 1}, run_dir=work / "run")
+    (work / "more").mkdir()
+    with pytest.raises(InputError, match="more is a folder, and the training reads tables"):
+        netspec.predict(work / "run", [work / "train.csv", work / "more"])
+
+
 def test_a_net_without_a_table_predicts_from_arrays_only(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     netspec.train("train.yaml", train={"max_steps": 1}, run_dir=work / "run")
     spec = yaml.safe_load(TRAIN)
     spec["data"] = {"train": {"source": "npz", "path": "some.npz", "batch_size": 4}}
     (work / "train.yaml").write_text(json.dumps(spec))
+    (work / "rows.csv").write_text("1,2\n")
     assert predict("rows.csv") == 2
     assert "rows.csv cannot replace the data of the training, whose source is `npz`" in capsys.readouterr().err
 
