@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -18,7 +19,7 @@ from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import images_like
 from netspec.data.tabular.row_errors import MOST_PROBLEMS
 from netspec.data.tabular.source import TableSource
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, RunError
 
 Row: TypeAlias = Mapping[str, Any] | Sequence[Any]
 TEXT = "text"
@@ -95,12 +96,19 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Yield a temporary folder, whose path is removed from error messages."""
+    """Yield a temporary folder, whose path is removed from error messages. Raises `RunError` if its disk is full."""
     with TemporaryDirectory(prefix="netspec-") as name:
         try:
             yield Path(name)
         except InputError as error:
             raise InputError([_without_folder(problem, f"{name}/") for problem in error.problems]) from None
+        except OSError as error:
+            if error.errno not in (ENOSPC, EDQUOT):
+                raise
+            raise RunError(
+                f"cannot write temporary files to {Path(name).parent}", got=error.strerror,
+                hint="the environment variable TMPDIR names another folder",
+            ) from None  # fmt: skip
 
 
 def _without_folder(problem: Problem, folder: str) -> Problem:
@@ -132,6 +140,8 @@ def _write_images(images: Sequence[Any], folder: Path) -> Iterator[Path]:
         try:
             image.save(path)
         except OSError as error:
+            if error.errno is not None:  # Pillow's own errors, about the mode of the image, have none
+                raise
             message = f"image {number + 1} cannot be written as PNG: {error}"
             raise InputError(message, hint='`image.convert("RGB")`') from None
         yield path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,22 @@ def test_images_equal_their_files(image_run: Path, tmp_path: Path) -> None:
     )  # another batch size rounds differently
     answers = netspec.predict(image_run, images, device="reference").answers
     assert answers == {"row": [1, 2], **{name: expected.answers[name] for name in ("class", "probability")}}
+
+
+def test_a_full_disk_for_temporary_files(image_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    image = Image.new("RGB", (6, 6))
+    monkeypatch.setattr(Image.Image, "save", save)
+    with pytest.raises(netspec.RunError, match=r"cannot write temporary files to .*\n  got: No space left") as error:
+        netspec.predict(image_run, image, device="reference")
+    assert "TMPDIR" in str(error.value)
+
+
+def test_an_image_in_a_mode_that_png_does_not_have(image_run: Path) -> None:
+    with pytest.raises(InputError, match="image 1 cannot be written as PNG: cannot write mode CMYK"):
+        netspec.predict(image_run, Image.new("CMYK", (6, 6)), device="reference")
 
 
 def test_texts_equal_their_files(text_run: Path, tmp_path: Path) -> None:
