@@ -193,9 +193,8 @@ def _of_other_kinds(split: Source, paths: Sequence[Path]) -> Iterator[Problem]:
             "sounds, texts or a table",
         )
         return
-    for path in [path for path in paths if not path.is_dir() and path.suffix.lower() not in kind.suffixes][
-        :MAX_EXAMPLES
-    ]:
+    others = [path for path in paths if not path.is_dir() and path.suffix.lower() not in kind.suffixes]
+    for path in others[:MAX_EXAMPLES]:
         expected = f"a file whose name ends in {listing(sorted(kind.suffixes))}"
         yield Problem(f"{path} cannot be read: the training reads {kind.name}s", expected=expected)
 

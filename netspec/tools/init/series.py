@@ -25,7 +25,7 @@ SMALL = 3_000
 """With fewer rows than this, the net is linear."""
 WINDOWS_PER_VALUE = 20
 """Windows for each value of other columns in a window from which a linear net reads them. If these columns do not help,
-ridge regression on so many windows has errors that are about 2 % larger; with 5, 15 % larger (synthetic series)."""
+the errors of ridge regression are about 2 % larger than without them; with 5 windows, 15 % (synthetic series)."""
 LINEAR_STEPS = 4_000
 """Number of steps in which a linear net is trained."""
 MOST_DUPLICATES = 0.1
