@@ -38,11 +38,11 @@ def explain(
     weights: Weights = None,
     input_file: Annotated[
         str | None,
-        typer.Option("--input", metavar="FILE", help="Explain the prediction for this image, text, sound or table."),
+        typer.Option("--input", metavar="FILE", help="Explain the prediction for this file."),
     ] = None,
     row: Annotated[
         int | None,
-        typer.Option("--row", metavar="N", help="Explain this row of a table, counted from 1 [default: last]."),
+        typer.Option("--row", metavar="N", help="Explain this row of a table [default: last]."),
     ] = None,
     output_file: Annotated[
         str | None, typer.Option("--output", metavar="FILE.png", help="Draw what the class depends on.")

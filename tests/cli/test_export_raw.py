@@ -390,8 +390,9 @@ def test_the_script_cuts_running_text_into_windows(netspec, tmp_path, monkeypatc
     trained(netspec, RUNNING.replace("TOKENIZER", tokenizer).replace("SIZE", str(size)))
     exported(netspec)
     Path("new.txt").write_text("ab\nab" * 3 if tokenizer == "characters" else "cd ab ef " * 9)
-    model = netspec_load("run")
-    tokens = model.tokenizer.encode(Path("new.txt").read_text())
+    tokenizer = netspec_load("run").tokenizer
+    assert tokenizer is not None
+    tokens = tokenizer.encode(Path("new.txt").read_text())
     windows = np.zeros((-(-len(tokens) // 8), 8), np.int32)
     windows.reshape(-1)[: len(tokens)] = tokens
     answers = predict("run", {"text": windows}).answers["text"]

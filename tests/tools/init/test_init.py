@@ -262,7 +262,7 @@ def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, norm
     in_unit = "mae in the target's unit"
     (listed,) = netspec.runs(run.run_dir)
     assert listed.metrics[f"test/{in_unit}"] == run.test.in_units["mae"]
-    assert listed.metrics[f"train/{in_unit}"] == pytest.approx(listed.metrics["train/mae"] * scale)
+    assert listed.metrics[f"train/{in_unit}"] == pytest.approx(scale * (listed.metrics["train/mae"] or 0))
     assert f">{escape(in_unit)}</th>" in run._repr_html_()
     assert in_unit in [chart.title for chart in netspec.plot(run.run_dir)]
     result_names = [figure.name for figure in netspec.diff(run.run_dir, run.run_dir).results]
