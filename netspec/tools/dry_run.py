@@ -12,6 +12,7 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
 from netspec.errors import InputError, Problem, near_path
 from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.stages import stage_specs
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.check import check as check_spec
 from netspec.tools.curves import steps_of
@@ -73,9 +74,9 @@ def dry_run(
     batch = spec.data.train.batch_size
     worker = worker_memory(spec, workers, batch)  # which tells what a strategy can't do with the net
     servers = spec.parallel.servers_among(workers) if isinstance(spec.parallel, Strategy) else 0
-    name = spec.name or spec.net.name
+    name, steps = spec.name or spec.net.name, sum(map(steps_of, stage_specs(spec) or [spec]))
     return DryRun(
-        name, workers - servers, servers, batch, worker.samples, samples, steps_of(spec), worker.nbytes
+        name, workers - servers, servers, batch, worker.samples, samples, steps, worker.nbytes
     )  # fmt: skip
 
 

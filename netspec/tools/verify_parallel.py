@@ -114,21 +114,24 @@ def verified_strategy(spec: TrainSpec, workers: int) -> AllReduce:
 
 
 def unverified_settings(spec: TrainSpec, verified: AllReduce) -> str | None:
-    """The settings of the file's `parallel` that the verified strategy replaces, as text."""
-    if not isinstance(spec.parallel, Strategy):
-        return None
-    if not isinstance(spec.parallel, AllReduce):
-        return f"the file trains with {spec.parallel.strategy}, which computes different weights and was not verified"
-    fields, used = spec.parallel.model_dump(mode="json"), verified.model_dump(mode="json")
-    replaced = [f"{name}: {json.dumps(fields[name])}" for name in fields if fields[name] != used[name]]
-    return f"the file has {', '.join(replaced)} instead, which was not verified" if replaced else None
+    """The settings of the file that the verified training replaces, as text."""
+    notes = ["the file has stages, which were not verified: all layers were trained"] if spec.stages else []
+    if isinstance(spec.parallel, AllReduce):
+        fields, used = spec.parallel.model_dump(mode="json"), verified.model_dump(mode="json")
+        replaced = [f"{name}: {json.dumps(fields[name])}" for name in fields if fields[name] != used[name]]
+        notes += [f"the file has {', '.join(replaced)} instead, which was not verified"] if replaced else []
+    elif isinstance(spec.parallel, Strategy):
+        strategy = spec.parallel.strategy
+        notes.append(f"the file trains with {strategy}, which computes different weights and was not verified")
+    return "; ".join(notes) or None
 
 
 def short_training(spec: TrainSpec, strategy: AllReduce, steps: int) -> list[str]:
-    """Overrides for a training of a few steps with `strategy`, without evaluation."""
+    """Overrides for a training of a few steps with `strategy`, without stages and evaluation."""
     block = json.dumps(strategy.model_dump(mode="json"))
     evaluation = [f"~data.{split}" for split in ("evaluate", "validation", "test") if getattr(spec.data, split)]
-    return [*evaluation, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
+    stages = ["~stages"] if spec.stages else []
+    return [*evaluation, *stages, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
 
 
 def _train(

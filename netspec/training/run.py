@@ -35,7 +35,7 @@ from netspec.training.run_directory import RunDir, find_run, open_run_dir, run_o
 from netspec.training.samples import with_samples
 from netspec.training.session import Session, open_session
 from netspec.training.signals import Signals
-from netspec.training.stages import StoppedBetweenStages, check_one_worker, steps_before, train_stages
+from netspec.training.stages import StoppedBetweenStages, steps_before, train_stages
 from netspec.training.transfer import init_from
 
 AUTO = "auto"
@@ -186,19 +186,19 @@ def _run_stages(
     weights: str | Path | None, listeners: Sequence[Listener], callbacks: Sequence[Callback | CallbackSpec],
 ) -> Run:  # fmt: skip
     """Run or continue a training with stages in a run directory. Raises the errors of `run`."""
-    check_one_worker(spec)
     if resume not in (True, False, AUTO):
         raise InputError(
             "a training with stages cannot start from a checkpoint", expected="--resume, or --weights FILE",
             got=f"--resume {resume}", location=spec.where("stages", key=True),
         )  # fmt: skip
-    name = spec.name or spec.net.name
-    resumes = find_run(name, path) is not None if resume == AUTO else bool(resume)
-    with open_run_dir(name, path, resume=resumes) as folder:
+    with open_session(spec) as session, ExitStack() as stack:
+        resumes = find_run(spec.name or spec.net.name, path) is not None if resume == AUTO else bool(resume)
+        folder = _open_folder(stack, spec, session, path, resume=resumes)
         try:
-            return train_stages(spec, folder, train, weights=weights, listeners=listeners, callbacks=callbacks)
+            return train_stages(spec, session, folder, train, weights=weights, listeners=listeners, callbacks=callbacks)
         except StoppedBetweenStages as stop:
-            raise Interrupted(folder.folder, steps_before(stop.folder) + stop.step) from None
+            step = steps_before(stop.folder) + stop.step
+            raise Interrupted(folder.folder, step, options=stop.options) from None
         except Interrupted as stop:
             step = steps_before(stop.run_dir) + (stop.step or 0)
             raise Interrupted(folder.folder, step or None, at_once=stop.at_once, options=stop.options) from None
@@ -254,13 +254,18 @@ def _prepare(
         if split != "train"
     }
     compiler.program(compiler.batch_program, loader.batch_sizes[0])  # raise its errors before creating a folder
+    folder = _open_folder(stack, spec, session, run_dir, resume=resume)
+    session.report_run_dir(folder.folder)
+    return PreparedTraining(spec, session, compiler, loader, evaluation_loaders, folder)
+
+
+def _open_folder(stack: ExitStack, spec: TrainSpec, session: Session, run_dir: Path | None, *, resume: bool) -> RunDir:
+    """Open the run directory on the root, and return it on all workers. Collective."""
     folder = None
     if session.is_root:
         folder = stack.enter_context(open_run_dir(spec.name or spec.net.name, run_dir, resume=resume))
     path = Path(session.broadcast(None if folder is None else str(folder.folder)))
-    folder = folder or RunDir(path)
-    session.report_run_dir(folder.folder)
-    return PreparedTraining(spec, session, compiler, loader, evaluation_loaders, folder)
+    return folder or RunDir(path)
 
 
 def _restore(training: PreparedTraining, resume: bool | str | Path) -> StartingPoint:

@@ -8,13 +8,11 @@ stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.backends.launcher_env import is_launched_job
-from netspec.backends.process_group import world
 from netspec.errors import InputError, NetspecError, Problem, counted, listing
 from netspec.exchange.files import write_atomically
 from netspec.exchange.formats.native.hdf5 import read_weights, write_weights
@@ -27,6 +25,7 @@ from netspec.training.class_weights import with_class_weights
 from netspec.training.events import Event, Listener, LogFiles, done_event, elapsed, format_event
 from netspec.training.resume import check_unchanged
 from netspec.training.run_directory import BEST, WEIGHTS, RunDir
+from netspec.training.session import Session
 
 if TYPE_CHECKING:
     from netspec.training.loop import TrainingLoop
@@ -48,20 +47,9 @@ def steps_before(folder: Path) -> int:
     return sum(int(done["steps"]) for done in ends if done is not None)
 
 
-def check_one_worker(spec: TrainSpec) -> None:
-    """Raise `InputError` if several workers train a spec with stages."""
-    if is_launched_job() or world().size > 1:
-        raise InputError(
-            Problem(
-                "several workers do not support stages", spec.where("stages", key=True), "stages",
-                expected="one worker, or no `stages`",
-                hint="train each stage as a run of its own, and start the next one with `init_from`",
-            )
-        )  # fmt: skip
-
-
 def train_stages(
     spec: TrainSpec,
+    session: Session,
     folder: RunDir,
     train: Callable[..., Run],
     *,
@@ -71,21 +59,27 @@ def train_stages(
 ) -> Run:
     """Train all stages of a spec in an open run directory, and return the run; finished stages are not repeated.
 
-    `train(spec, run_dir=…, weights=…, listeners=…, callbacks=…)` runs or continues a stage. Raises its errors,
+    `train(spec, run_dir=…, weights=…, listeners=…, callbacks=…)` runs or continues a stage. Of several workers, the
+    root writes the files of the run and decides which stages have ended. Raises the errors of `train`,
     `StoppedBetweenStages`, and `InputError` if the settings of a finished stage have changed.
     """
     spec, notes = with_class_weights(spec)
-    folder.write_spec(resolved_yaml(spec))
-    with LogFiles(folder.folder) as log:
+    session.report_run_dir(folder.folder)
+    with ExitStack() as stack:
+        log: list[Listener] = []
+        if session.is_root:
+            folder.write_spec(resolved_yaml(spec))
+            log.append(stack.enter_context(LogFiles(folder.folder)))
         run, steps, seconds = None, 0, 0.0
         for number, stage in enumerate(stage_specs(spec), 1):
             stage_run = RunDir(stage_folder(folder.folder, number))
             is_last = number == len(spec.stages)
-            if not is_last and (ended := _ended(stage_run, stage, spec, number)) is not None:
+            ended = _ended(stage_run, stage, spec, number) if session.is_root and not is_last else None
+            if (ended := session.broadcast(ended)) is not None:
                 steps, weights = steps + ended, stage_run.final_weights(restore_best=stage.train.restore_best)
                 seconds += elapsed(stage_run.log)
                 continue
-            events = _StageEvents(number, spec, steps, seconds, (log, *listeners))
+            events = _StageEvents(number, spec, steps, seconds, (*log, *listeners) if session.is_root else ())
             events.announce(stage, notes)
             notes = []
             with _recorded(folder, stage_run, number, log):
@@ -93,21 +87,24 @@ def train_stages(
                 run = train(
                     stage, run_dir=stage_run.folder, weights=weights, listeners=[events], callbacks=[*callbacks, stop]
                 )
-                if stop.requested and not is_last:
-                    raise StoppedBetweenStages(stage_run.folder, run.steps)
+                if not is_last and session.broadcast(any(session.gather(stop.requested))):
+                    raise StoppedBetweenStages(stage_run.folder, run.steps, session.resume_options())
             steps, weights = steps + run.steps, run.weights
             seconds += elapsed(stage_run.log)
         assert run is not None
         before = steps - run.steps
-        _copy_weights(stage_run, folder, before)
-        with suppress(OSError):
-            folder.checkpoints.rmdir()
+        if session.is_root:
+            _copy_weights(stage_run, folder, before)
+            with suppress(OSError):
+                folder.checkpoints.rmdir()
+        session.leave()
         result = replace(
             run, run_dir=folder.folder, steps=steps, seconds=seconds, log=folder.log,
             weights=folder.folder / run.weights.name,
             weights_step=None if run.weights_step is None else run.weights_step + before,
         )  # fmt: skip
-        events.finish(result)
+        if session.is_root:
+            events.finish(result)
     return result
 
 
@@ -137,9 +134,9 @@ def _ended(stage_run: RunDir, stage: TrainSpec, spec: TrainSpec, number: int) ->
 class StoppedBetweenStages(Exception):
     """The training was asked to stop during the last step of a stage that is not the last one."""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, options: Sequence[str] = ()) -> None:
         super().__init__(f"stopped after step {step}")
-        self.folder, self.step = folder, step
+        self.folder, self.step, self.options = folder, step, options
 
 
 class _StopRequest(Callback):
@@ -152,7 +149,7 @@ class _StopRequest(Callback):
 
 
 @contextmanager
-def _recorded(folder: RunDir, stage_run: RunDir, number: int, log: Listener) -> Iterator[None]:
+def _recorded(folder: RunDir, stage_run: RunDir, number: int, log: Sequence[Listener]) -> Iterator[None]:
     """Record in the log why a stage fails; discard a run whose first stage fails before its first step."""
     try:
         yield
@@ -160,8 +157,9 @@ def _recorded(folder: RunDir, stage_run: RunDir, number: int, log: Listener) -> 
         folder.discarded = number == 1 and not stage_run.folder.is_dir()
         problems = [problem.as_json() for problem in error.problems] if isinstance(error, NetspecError) else []
         status = error.exit_status if isinstance(error, NetspecError) else 1
-        with suppress(NetspecError, OSError):  # the error to report is the one that ended the stage
-            log({"event": "error", "stage": number, "problems": problems, "exit_status": status})
+        for listener in log:
+            with suppress(NetspecError, OSError):  # the error to report is the one that ended the stage
+                listener({"event": "error", "stage": number, "problems": problems, "exit_status": status})
         raise
 
 

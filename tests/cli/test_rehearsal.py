@@ -61,6 +61,8 @@ def test_steps_of_epochs_and_limits_of_data(netspec, work):
     assert out[0] == "blobs: 1 worker, a batch of 8"
     assert out[1] == "20 samples of training data; 6 steps"
     assert out[-1] == "nothing was written: this was a dry run"
+    stages = "stages=[{max_epochs: 3, freeze: hidden}, {}]"
+    assert netspec("train", *words, stages, "--dry-run", "--json").json["steps"] == 9 + 6
     out = netspec("train", *words, "--dry-run", "--workers", "5").out
     assert out.startswith("blobs: 5 workers, a batch of 8: 2 samples each or one fewer\n")
 

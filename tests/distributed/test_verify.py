@@ -69,6 +69,11 @@ def test_verification_keeps_exact_options_and_lists_the_others(folder: Path) -> 
     other = load_train(training(folder, parallel={"strategy": "top_k", "stall": 30}))
     assert verified_strategy(other, 2).stall == 30
     assert str(unverified_settings(other, verified_strategy(other, 2))).startswith("the file trains with top_k, which")
+    stages = [{"max_steps": 3, "freeze": "fc1"}, {"max_steps": 4}]
+    staged = load_train(training(folder, stages=stages))
+    assert "the file has stages, which" in str(unverified_settings(staged, verified_strategy(staged, 2)))
+    short = load_train(training(folder, stages=stages), short_training(staged, verified_strategy(staged, 2), 2))
+    assert (short.stages, short.train.max_steps) == ([], 2)
     plain = load_train(training(folder))
     assert unverified_settings(plain, verified_strategy(plain, 2)) is None
 

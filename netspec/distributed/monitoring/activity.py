@@ -23,12 +23,15 @@ class Activity:
     step: int = 0
     doing: str = STARTING
     run_dir: str | None = None
+    """Run directory of the outermost training: the one to resume, even if a stage of it fails."""
     waiting_since: float | None = None
     """Time of `time.monotonic`; None if it does not wait."""
     gives_up_at: float = inf
     """Time after which this worker stops waiting because another one has failed."""
     trainings: int = 0
     """Number of trainings begun and ended so far, so that a late failure message does not reach the next one."""
+    depth: int = 0
+    """Number of trainings that enclose the current activity: a stage is a training within a training."""
 
     def waited(self) -> float:
         """Return the seconds that this worker has waited in the current call."""
@@ -49,15 +52,19 @@ def report_activity(step: int, doing: str = "training") -> None:
 def training() -> Iterator[None]:
     """Enclose a training: if a worker fails in it, the others give up this training, but none after it."""
     ACTIVITY.trainings += 1
+    ACTIVITY.depth += 1
     try:
         yield
     finally:
         ACTIVITY.trainings += 1
+        ACTIVITY.depth -= 1
         ACTIVITY.gives_up_at = inf
 
 
 def report_run_dir(run_dir: str | os.PathLike[str]) -> None:
-    """Record the run directory, so that a failure message can show how to resume."""
+    """Record the run directory, so that a failure message can show how to resume; ignored in a stage of a training."""
+    if ACTIVITY.depth > 1:
+        return
     ACTIVITY.run_dir = os.fspath(run_dir)
     control_socket.send_facts(run_dir=ACTIVITY.run_dir)
 

@@ -293,12 +293,6 @@ class TrainSpec(Spec):
 
     def _stage_problems(self) -> Iterator[Problem]:
         """Yield what excludes stages, and the conflicts of the training of each."""
-        if self.stages and self.parallel is not None:
-            yield Problem(
-                "several workers do not support stages", self.where("stages", key=True), "stages",
-                expected="no `parallel`, or no `stages`",
-                hint="train each stage as a run of its own, and start the next one with `init_from`",
-            )  # fmt: skip
         if self.stages and self.init_from is not None and self.init_from.freeze:
             yield Problem(
                 "`init_from.freeze` would hold for all stages", self.init_from.where("freeze"), "init_from.freeze",
