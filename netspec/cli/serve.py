@@ -34,6 +34,9 @@ def serve(
     max_size: Annotated[float, typer.Option(metavar="MB", help="Refuse larger requests.")] = 16.0,
     max_requests: Annotated[int, typer.Option(metavar="N", help="Refuse more than N at a time.")] = 256,
     timeout: Annotated[float, typer.Option(metavar="S", help="Cancel a request after S seconds.")] = 30.0,
+    max_tokens: Annotated[
+        int, typer.Option(metavar="N", help="Continue texts of up to N tokens, with the prompt.")
+    ] = 4096,
     weights: Weights = None,
     device: Device = "auto",
     autotune: Autotune = None,
@@ -41,8 +44,9 @@ def serve(
 ) -> None:
     """Answer requests to a trained net over HTTP.
 
-    POST an image, a JSON row or a text to /predict, or tensors to /v2/models/NAME/infer (Open Inference Protocol). The
-    page at / has a form for browsers, /metrics is for Prometheus. Ctrl-C or SIGTERM finishes open requests, and stops.
+    POST an image, a JSON row, a text or a prompt to /predict, or tensors to /v2/models/NAME/infer (Open Inference
+    Protocol). The page at / has a form for browsers, /metrics is for Prometheus. Ctrl-C or SIGTERM finishes open
+    requests, and stops.
     """
     from pathlib import Path
 
@@ -56,7 +60,7 @@ def serve(
     serve_model(
         spec, weights=weights, overrides=overrides or (), name=name, host=host, port=port, max_batch=max_batch,
         max_delay=max_delay / 1000, max_body=int(max_size * MEGABYTE), max_requests=max_requests, timeout=timeout,
-        device=device, autotune=autotune, ready=_announce,
+        max_tokens=max_tokens, device=device, autotune=autotune, ready=_announce,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from netspec.schema.load import Source
 from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
 from netspec.tools.specs import load_spec, net_of
 from netspec.training.generation import Sampling, TextGenerator
+from netspec.training.model import Model
 
 UNDECODED = "�"
 """Replacement character, to which a tokenizer decodes an incomplete character."""
@@ -64,26 +65,43 @@ def generate_stream(
     >>> for text in netspec.generate_stream("runs/char_shakespeare", "ROMEO:"):
     ...     print(text, end="", flush=True)
     """
-    if tokens < 1:
-        raise InputError("the number of tokens must be 1 or more", got=str(tokens))
     sampling = Sampling(temperature, top_k, top_p)
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         model = load(source, weights, device=device)
     else:
         spec, weights_file = spec_and_weights(source, weights)
         model = load(net_of(load_spec(spec)), weights_file, device=device)
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise InputError(
-            "the weights have no tokenizer", expected="weights of a training on text, which has a `tokenizer`",
-            got=str(source),
-        )  # fmt: skip
-    try:
-        start = tokenizer.encode(prompt).tolist()
-    except UnknownText as error:
-        raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)) from None
-    generator = TextGenerator(model)
-    return _texts(tokenizer, islice(generator.tokens(start, sampling, seed), tokens), start)
+    language_model = LanguageModel(model)
+    return language_model.continuation(language_model.encode(prompt), tokens, sampling, seed)
+
+
+class LanguageModel:
+    """A net that predicts the next token of a text, with the tokenizer of its training. Raises `InputError`."""
+
+    def __init__(self, model: Model) -> None:
+        tokenizer = model.tokenizer
+        if tokenizer is None:
+            raise InputError(
+                "the weights have no tokenizer", expected="weights of a training on text, which has a `tokenizer`"
+            )
+        self._tokenizer = tokenizer
+        self.generator = TextGenerator(model)
+
+    def encode(self, prompt: str) -> list[int]:
+        """Return the tokens of a prompt. Raises `InputError` if it has unknown characters or words."""
+        try:
+            tokens: list[int] = self._tokenizer.encode(prompt).tolist()
+        except UnknownText as error:
+            raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)) from None
+        return tokens
+
+    def continuation(self, start: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
+        """Return an iterator over the text of `tokens` tokens after those of the prompt. Raises `InputError`."""
+        if tokens < 1:
+            raise InputError("the number of tokens must be 1 or more", got=str(tokens))
+        if seed < 0:
+            raise InputError("the seed must be 0 or more", got=str(seed))
+        return _texts(self._tokenizer, islice(self.generator.tokens(start, sampling, seed), tokens), start)
 
 
 def _texts(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]) -> Iterator[str]:

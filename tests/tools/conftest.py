@@ -1,4 +1,4 @@
-"""Trained nets for tables, images and texts."""
+"""Trained nets for tables, images, texts and prompts."""
 
 from __future__ import annotations
 
@@ -68,6 +68,30 @@ data:
 solver: {type: SGD, learning_rate: 0.5}
 train: {max_steps: 30, seed: 1}
 """
+LETTERS = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {text: {shape: [8], dtype: int32}, target: {shape: [8], dtype: int32}}
+  layers:
+    - {type: Embedding, input_dim: 4, output_dim: 4}
+    - {type: LSTM, units: 4, return_sequences: true}
+    - {name: logits, type: Dense, units: 4}
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, target], from_logits: true}]
+data: {train: {source: text, path: text.txt, tokenizer: characters, length: 8, batch_size: 4}}
+solver: {type: Adam, learning_rate: 0.05}
+train: {max_steps: 20, seed: 1}
+"""
+
+
+@pytest.fixture(scope="session")
+def language_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run named `letters` that predicts the next of four letters."""
+    folder = tmp_path_factory.mktemp("language")
+    (folder / "train.yaml").write_text(LETTERS)
+    (folder / "text.txt").write_text("abcd" * 100)
+    netspec.train(folder / "train.yaml", run_dir=folder / "letters", device="reference")
+    return folder / "letters"
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ from starlette.routing import Route
 from netspec.schema.plain_json import json_text
 from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError
+from netspec.tools.serving.generation import Generation, PromptRequest, parse_prompt
 from netspec.tools.serving.metrics import CONTENT_TYPE
 from netspec.tools.serving.open_inference import HEADER_LENGTH, infer_response, parse_infer
 from netspec.tools.serving.service import VERSION, PredictionService
@@ -161,12 +163,23 @@ class _Endpoints:
         if not body:
             raise RequestError(400, "the body is empty")
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._service.generation is not None:
+            text = await self._continue(self._service.generation, parse_prompt(body, content_type))
+            return _json({"model": self._service.name, "answers": [{"text": text}]})
         loop = asyncio.get_running_loop()
         samples = await loop.run_in_executor(self._threads, self._service.read, body, content_type)
         outputs = await self._compute(samples.inputs)
         size = sum(array.nbytes for array in outputs.values())
         answers = await self._run(size, self._service.answers, samples, outputs, top)
         return _json({"model": self._service.name, "answers": answers})
+
+    async def _continue(self, generation: Generation, prompt: PromptRequest) -> str:
+        """Return the text after a prompt; if the request is canceled, the generation ends too."""
+        ended = threading.Event()
+        try:
+            return await asyncio.wrap_future(generation.submit(prompt, ended.is_set))
+        finally:
+            ended.set()
 
     def _check_model(self, request: Request) -> None:
         name, version = request.path_params["model"], request.path_params.get("version", VERSION)

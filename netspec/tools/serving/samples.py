@@ -125,7 +125,7 @@ class BodyReader:
                 return write_rows(rows, split, folder)
             path, split = folder / f"rows{split.file_suffix()}", split.of_rows_in_memory()
         elif self.kind == "text":
-            texts = _texts(parse_json(body)) if _is_json_text(body, content_type) else [_decoded(body)]
+            texts = _texts(parse_json(body)) if _is_json_text(body, content_type) else [decoded(body)]
             return list(write_texts(texts, folder)), split
         elif self.kind == "image":
             path = folder / f"image{_image_suffix(body)}"
@@ -165,7 +165,8 @@ def _texts(data: Any) -> list[str]:
     return texts
 
 
-def _decoded(body: bytes) -> str:
+def decoded(body: bytes) -> str:
+    """Return the text of a body. Raises `RequestError` 400 if it is not UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError:

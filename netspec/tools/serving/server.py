@@ -31,6 +31,7 @@ def serve(
     max_body: int = 16 * 2**20,
     max_requests: int = 256,
     timeout: float = 30.0,
+    max_tokens: int = 4096,
     device: str = "auto",
     autotune: str | None = None,
     ready: Callable[[str, str], object] = lambda name, url: None,
@@ -40,14 +41,18 @@ def serve(
     `source`, `weights`, `overrides`, `device` and `autotune` are those of `predict`. `name` is the model's name, by
     default that of the run directory. The service listens on `host` and `port`; port 0 is a free one. `max_batch`
     samples are computed at a time, and wait at most `max_delay` seconds for each other. A request may have `max_body`
-    bytes and take `timeout` seconds; `max_requests` are accepted at a time. `ready` is called with the model's name and
+    bytes and take `timeout` seconds; `max_requests` are accepted at a time. A language model continues texts of up to
+    `max_tokens` tokens, the prompt included. `ready` is called with the model's name and
     the address once requests are accepted.
 
     Raises `InputError` if the model or a setting is wrong, `RunError` if the address is in use.
 
         >>> netspec.serve("runs/lenet_mnist", port=8080)
     """
-    _check(max_batch, max_delay, max_body, max_requests, timeout)
+    _check(
+        max_batch=(max_batch, 1, 4096), max_delay=(max_delay, 0, 10), max_body=(max_body, 1, 2**40),
+        max_requests=(max_requests, 1, 100_000), timeout=(timeout, 0.001, 86_400), max_tokens=(max_tokens, 2, 2**30),
+    )  # fmt: skip
     uvicorn = _uvicorn()
     from netspec import __version__
     from netspec.tools.serving.application import ServingLimits, application
@@ -56,7 +61,7 @@ def serve(
     with _listening(host, port) as listener:
         service = PredictionService(
             source, weights=weights, overrides=overrides, name=name, max_batch=max_batch, max_delay=max_delay,
-            device=device, autotune=autotune,
+            max_tokens=max_tokens, device=device, autotune=autotune,
         )  # fmt: skip
         try:
             app = application(service, ServingLimits(max_body, max_requests, timeout), __version__)
@@ -85,12 +90,8 @@ def _uvicorn() -> Any:
     return uvicorn
 
 
-def _check(max_batch: int, max_delay: float, max_body: int, max_requests: int, timeout: float) -> None:
-    """Raise `InputError` if a setting is out of its range."""
-    ranges = {
-        "max_batch": (max_batch, 1, 4096), "max_delay": (max_delay, 0, 10), "max_body": (max_body, 1, 2**40),
-        "max_requests": (max_requests, 1, 100_000), "timeout": (timeout, 0.001, 86_400),
-    }  # fmt: skip
+def _check(**ranges: tuple[float, float, float]) -> None:
+    """Raise `InputError` if a setting is out of its range; `ranges` has its value, the least and the most."""
     for name, (value, least, most) in ranges.items():
         if not least <= value <= most:
             raise InputError(f"{name} must be between {least} and {most:,}", got=str(value))

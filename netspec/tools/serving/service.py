@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.predict import answers_of, spec_and_model
 from netspec.tools.serving.batching import Arrays, Batcher, batch_sizes
 from netspec.tools.serving.errors import RequestError, as_request_error
+from netspec.tools.serving.generation import SETTINGS, Generation
 from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
@@ -35,7 +38,8 @@ class PredictionService:
     """A trained net with its data preparation and answers; computes concurrent requests in common batches.
 
     `source` and the other arguments are those of `netspec.predict`. Programs for all batch sizes up to `max_batch` are
-    compiled and run once. A batch waits at most `max_delay` seconds for more samples. `close` ends the service.
+    compiled and run once. A batch waits at most `max_delay` seconds for more samples. A language model also continues
+    texts, of up to `max_tokens` tokens with their prompt. `close` ends the service.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class PredictionService:
         name: str | None = None,
         max_batch: int = 32,
         max_delay: float = 0.002,
+        max_tokens: int = 4096,
         device: str = "auto",
         autotune: str | None = None,
     ) -> None:
@@ -59,9 +64,16 @@ class PredictionService:
         self.remark = self._model.compiler.device.remark
         self.metrics = ServiceMetrics()
         self._outputs: Arrays = {}
+        self._lock = threading.Lock()
+        """Held while the net computes."""
+        self.generation: Generation | None = None
+        """What continues texts; None if the model is not a language model."""
         self._batcher = Batcher(self._compute, batch_sizes(max_batch), 0.0, self._observe)
         try:
             self._warm_up(batch_sizes(max_batch))
+            if self._kind == "arrays" and self._model.tokenizer is not None:
+                with suppress(InputError):  # a net of tokens that predicts something else
+                    self.generation = Generation(self._model, self._lock, max_tokens)
         except BaseException:
             self.close()
             raise
@@ -71,11 +83,13 @@ class PredictionService:
     @property
     def waiting(self) -> int:
         """Number of requests that wait to be computed."""
-        return self._batcher.waiting
+        return self._batcher.waiting + (0 if self.generation is None else self.generation.waiting)
 
     def close(self) -> None:
         """Compute the requests that wait, and end the service."""
         self._batcher.close()
+        if self.generation is not None:
+            self.generation.close()
 
     def _warm_up(self, sizes: Sequence[int]) -> None:
         """Compile and run the program of each batch size, in the thread that runs them later."""
@@ -90,7 +104,8 @@ class PredictionService:
 
     def _compute(self, arrays: Arrays) -> Arrays:
         samples = len(next(iter(arrays.values())))
-        return self._model.compiler.program(ProgramKind.PREDICT, samples)(arrays)
+        with self._lock:
+            return self._model.compiler.program(ProgramKind.PREDICT, samples)(arrays)
 
     def submit(self, arrays: Mapping[str, NDArray[Any]]) -> Future[Arrays]:
         """Queue arrays (N, …) by the names of the net's inputs. Raises `RequestError` 400 if they do not fit."""
@@ -120,14 +135,24 @@ class PredictionService:
             for row in zip(*columns.values(), strict=True)
         ]
 
+    @property
+    def _kind(self) -> str:
+        """Kind of the samples that the training reads."""
+        return "arrays" if self._reader is None else self._reader.kind
+
     def description(self) -> dict[str, Any]:
-        """Return what `/predict` takes: the kind of the samples, and columns and number of rows of a table."""
-        kind = "arrays" if self._reader is None else self._reader.kind
+        """Return what `/predict` takes: the kind of the samples, and columns and number of rows of a table.
+
+        For a language model, the kind is `prompt`, with the default settings and the largest number of tokens.
+        """
+        kind = self._kind if self.generation is None else "prompt"
         columns = [] if self._reader is None else self._reader.columns()
         classes = {name: list(decoder.classes) for name, decoder in self._decoders.items() if decoder.classes}
         description: dict[str, Any] = {"model": self.name, "kind": kind, "columns": columns, "classes": classes}
         if self._reader is not None and self._reader.min_rows is not None:
             description["min_rows"] = self._reader.min_rows
+        if self.generation is not None:
+            description |= {"settings": SETTINGS, "max_tokens": self.generation.max_tokens}
         return description
 
     def metadata(self) -> dict[str, Any]:

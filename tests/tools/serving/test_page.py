@@ -1,4 +1,4 @@
-"""The page of a service in a browser: images, rows, texts and errors."""
+"""The page of a service in a browser: images, rows, texts, prompts and errors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import netspec
 from tests.chromium import PROGRAM, Page, chromium
 from tests.tools.serving.conftest import Client, Serve, sales_run
 
@@ -110,6 +111,19 @@ def test_text(page: Page, serve: Serve, text_run: Path) -> None:
     fill_in(page, "#text", "nice great")
     submit(page)
     assert answer(page)["class"] == "good"
+    assert not page.errors
+
+
+def test_prompt(page: Page, serve: Serve, language_run: Path) -> None:
+    open_page(page, serve(language_run, max_batch=1))
+    assert page.evaluate("document.querySelector('#field-tokens').placeholder") == "200"
+    fill_in(page, "#text", "ab")
+    fill_in(page, "#field-tokens", "20")
+    fill_in(page, "#field-temperature", "0.5")
+    submit(page)
+    assert answer(page) == {
+        "text": netspec.generate(language_run, "ab", tokens=20, temperature=0.5, device="reference")
+    }
     assert not page.errors
 
 
