@@ -9,12 +9,12 @@ from pathlib import Path
 
 from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
 from netspec.exchange.files import write_atomically
-from netspec.tools.init.files import Files, files_below
+from netspec.tools.init.class_folders import files_below, has_class_files, training_folder
+from netspec.tools.init.files import Files
 
 TASKS = ("classification", "regression", "text", "forecast")
 KINDS = "a folder of images, sounds or texts, or a table (CSV, Parquet)"
 TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
-CLASSIFIED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".wav", ".txt"})
 
 
 @dataclass(frozen=True)
@@ -105,15 +105,14 @@ def _existing(files: Sequence[Path]) -> list[Problem]:
 
 def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None) -> Files:
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
+    from netspec.tools.init import images, sounds, texts
     from netspec.tools.init.boxes import box_files, box_parts
-    from netspec.tools.init.images import has_images, image_files
     from netspec.tools.init.masks import mask_files, mask_folders
-    from netspec.tools.init.sounds import has_sounds, sound_files
     from netspec.tools.init.tables import table_files
-    from netspec.tools.init.texts import has_texts, text_files
     from netspec.tools.init.trunk import trunk_in
 
-    if trunk is not None and (path.is_file() or task == "text" or not has_images(path)):
+    has_images = task != "text" and path.is_dir() and has_class_files(training_folder(path), images.SUFFIXES)
+    if trunk is not None and not has_images:
         raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
     if path.is_file():
         return table_files(path, folder, net, target, task)
@@ -123,17 +122,19 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         return mask_files(path, folder, net, folders)
     if task != "text" and trunk is None and (parts := box_parts(path)) is not None:
         return box_files(path, folder, net, parts)
-    if task != "text" and has_images(path):
-        return image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
-    if task != "text" and has_sounds(path):
-        return sound_files(path, folder, net)
-    if has_texts(path):
-        return text_files(path, folder, net)
+    if has_images:
+        return images.image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
+    if task != "text" and has_class_files(path, sounds.SUFFIXES):
+        return sounds.sound_files(path, folder, net)
+    if has_class_files(path, texts.SUFFIXES):
+        return texts.text_files(path, folder, net)
     raise _unknown_data(path)
 
 
 def _unknown_data(folder: Path) -> InputError:
     """Return the error for a folder without data that is recognized."""
+    from netspec.tools.init import images, sounds, texts
+
     expected = (
         "a folder for each class, with images (JPEG, PNG, WebP, BMP), sounds (.wav) or texts (.txt); "
         "the folders `images` and `masks`; images with boxes; or a table (CSV, Parquet)"
@@ -145,7 +146,7 @@ def _unknown_data(folder: Path) -> InputError:
     hint = None
     if table is not None:
         hint = f"for a table in this folder, name the file: `{command('init', table)}`"
-    elif any(Path(name).suffix.lower() in CLASSIFIED for name in names):
+    elif any(Path(name).suffix.lower() in images.SUFFIXES | sounds.SUFFIXES | texts.SUFFIXES for name in names):
         hint = "move the files of each class into a folder of their own, with the name of the class"
     return InputError(f"{folder} has no data that is recognized", expected=expected, got=listing(names, 5), hint=hint)
 

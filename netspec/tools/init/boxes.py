@@ -12,6 +12,7 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.data.sources.detection_folder import DetectionFolder
 from netspec.errors import InputError, counted, listing
+from netspec.tools.init.class_folders import PARTS, class_listing, files_below, rare_class_warnings
 from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
@@ -19,18 +20,17 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
-    files_below,
     hold_out,
     items,
     name_of,
+    net_head,
     relative,
+    train_head,
 )
-from netspec.tools.init.images import SUFFIXES, ImageSurvey, open_sample
+from netspec.tools.init.images import SUFFIXES, ImageSample, open_sample
 
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
-PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
-"""Names of parts that are held out, in files and folders of annotations."""
 MOST_BOXES = 10_000
 """Maximum number of boxes that are read from an image; `max_boxes` accepts no more."""
 SIDES = (96, 128, 192, 256, 320)
@@ -53,8 +53,7 @@ class BoxSurvey:
 
     parts: dict[str, dict[str, Any]]
     """The fields of the source of each part: `train`, and `validation` and `test` if they are stored."""
-    classes: list[str]
-    counts: Array
+    counts: dict[str, int]
     """Number of boxes of each class."""
     sides: Array
     """Longer side of each box in fractions of the image."""
@@ -64,12 +63,13 @@ class BoxSurvey:
     crowds: bool
     """Whether some boxes enclose several objects, or are difficult."""
     damaged: list[str]
-    image_survey: ImageSurvey
+    sample: ImageSample
+    """Findings about the images that were opened."""
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the input of the net."""
-        sizes = self.image_survey.sizes
+        sizes = self.sample.sizes
         if len(set(sizes)) == 1 and max(sizes[0]) <= SIDES[0] and not any(side % STRIDES[0] for side in sizes[0]):
             return sizes[0]
         longest = float(np.median([max(size) for size in sizes])) if sizes else SIDES[-1]
@@ -169,29 +169,25 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     most = max(int((np.asarray(data.read_field("labels", np.arange(len(data)))) >= 0).sum(1).max())
                for data in opened.values())  # fmt: skip
     crowds = bool(np.asarray(train.read_field("crowd", indices)).any())
-    counts = np.bincount(labels[known], minlength=len(classes))
+    counts = dict(zip(classes, np.bincount(labels[known], minlength=len(classes)).tolist(), strict=True))
     damaged = [text for data in opened.values() for text in data.damaged]
-    image_survey = ImageSurvey({})
-    open_sample(list(files_below(path, SUFFIXES)), image_survey)
-    return BoxSurvey(parts, classes, counts, sides, len(train), max(most, 1), crowds, damaged, image_survey)
+    sample = open_sample(list(files_below(path, SUFFIXES)))
+    return BoxSurvey(parts, counts, sides, len(train), max(most, 1), crowds, damaged, sample)
 
 
 def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any]]) -> Files:
     """Return the files for a folder of images with boxes."""
     boxes = survey(path, parts)
     files = Files("object detection", "", "")
-    named = listing([f"{name} {count:,}" for name, count in zip(boxes.classes, boxes.counts.tolist(), strict=True)], 10)
     low, middle, high = (np.quantile(boxes.sides, share) for share in (0.1, 0.5, 0.9))
     rows, columns = (side // boxes.stride for side in boxes.size)
     shape = f"{boxes.size[0]} × {boxes.size[1]}"
     files.findings = [
-        f"{boxes.images:,} images, boxes of {len(boxes.classes)} classes: {named}",
+        f"{boxes.images:,} images, boxes of {class_listing(boxes.counts)}",
         f"longer side of a box: {middle:.0%} of the image (median), {low:.0%} to {high:.0%} for eight of ten boxes",
         f"a grid of {rows} × {columns} cells, for images of {shape} pixels",
     ]
-    rare = [name for name, count in zip(boxes.classes, boxes.counts.tolist(), strict=True) if count < RARE]
-    if rare:
-        files.warnings.append(f"classes of fewer than {RARE} boxes: {listing(rare, 5)}")
+    files.warnings += rare_class_warnings(boxes.counts, RARE, "boxes")
     if boxes.damaged:
         files.warnings.append(
             f"{counted(len(boxes.damaged), 'image')} with damaged annotations are left out: {listing(boxes.damaged, 3)}"
@@ -203,12 +199,9 @@ def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any
 
 def _net(name: str, boxes: BoxSurvey) -> str:
     inputs = ["boxes", "labels", *(["crowd"] if boxes.crowds else [])]
-    channels = 1 if boxes.image_survey.gray else 3
+    channels = 1 if boxes.sample.gray else 3
     lines = [
-        *comment(f"A small anchor-free detector of {len(boxes.classes)} kinds of objects."),
-        "netspec: 1",
-        f"name: {name}",
-        "inputs:",
+        *net_head(f"A small anchor-free detector of {len(boxes.counts)} kinds of objects.", name),
         *entry("image", {"shape": [channels, *boxes.size]}, "channels, height, width", 2),
         *entry("boxes", {"shape": [boxes.most, 4]}, "the largest number of boxes in an image; others are padded", 2),
         *entry("labels", {"shape": [boxes.most], "dtype": "int32"}, "", 2),
@@ -228,7 +221,7 @@ def _net(name: str, boxes: BoxSurvey) -> str:
     if boxes.largest > 5:
         dilated = [layer for rate in (2, 4) for layer in _convolution(width, dilation_rate=rate)]
         lines += [*comment(f"dilated, since boxes are up to {boxes.largest:.0f} cells wide", 2), *items(dilated, 2)]
-    head = {"name": "head", "type": "Conv2D", "filters": 4 + len(boxes.classes), "kernel_size": 1}
+    head = {"name": "head", "type": "Conv2D", "filters": 4 + len(boxes.counts), "kernel_size": 1}
     size = boxes.size[0] // boxes.stride, boxes.size[1] // boxes.stride
     lines += items([
         (head, f"a box and a score of each class for each of {size[0]} × {size[1]} cells of {boxes.stride} pixels"),
@@ -253,7 +246,7 @@ def _convolution(filters: int, source: str | None = None, **fields: int) -> list
 def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
     root = relative(path, folder)
     height, width = boxes.size
-    same = set(boxes.image_survey.sizes) == {boxes.size}
+    same = set(boxes.sample.sizes) == {boxes.size}
     resize = {"type": "Resizing", "height": height, "width": width, "pad_to_aspect_ratio": True}
     why = "larger is slower, and better for small boxes; the aspect ratio is kept"
     prepare: list[tuple[dict[str, Any], str]] = [] if same else [(resize, why)]
@@ -270,16 +263,13 @@ def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
         described = {"source": "detection_folder", "path": root, **fields}
         if "annotations" in fields:
             described["annotations"] = relative(path / fields["annotations"], folder)
-        described |= {"classes": boxes.classes, "max_boxes": boxes.most}
-        described |= {"channels": 1} if boxes.image_survey.gray else {}
+        described |= {"classes": list(boxes.counts), "max_boxes": boxes.most}
+        described |= {"channels": 1} if boxes.sample.gray else {}
         return described | ({"on_error": "skip"} if boxes.damaged else {})
 
     reasons = {"classes": "labels 0, 1, … in this order", "max_boxes": "as in the net"}
     batch = 32 if boxes.images > 1_000 else 16
-    lines = [
-        *comment(f"Trains the net in {net} on the images with boxes in {data_location(path, folder)}."),
-        "netspec: 1", f"net: {net}", "data:", "  train:",
-    ]  # fmt: skip
+    lines = train_head(net, f"on the images with boxes in {data_location(path, folder)}")
     missing = [part for part in PARTS if part not in boxes.parts]
     train, share = boxes.parts["train"], dict[str, Any]()
     if missing:

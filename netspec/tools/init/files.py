@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from netspec.errors import InputError, command, counted, listing
 from netspec.schema.yaml.flow_style import flow
+
+Number = TypeVar("Number", int, float)
 
 WIDTH = 110
 NORMALIZATION = {"type": "BatchNormalization", "momentum": 0.9}
@@ -64,6 +65,16 @@ def document(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def net_head(description: str, name: str) -> list[str]:
+    """Return the lines of a net file up to its inputs."""
+    return [*comment(description), "netspec: 1", f"name: {name}", "inputs:"]
+
+
+def train_head(net: str, purpose: str) -> list[str]:
+    """Return the lines of a training file up to the training data; `purpose` completes a comment."""
+    return [*comment(f"Trains the net in {net} {purpose}."), "netspec: 1", f"net: {net}", "data:", "  train:"]
+
+
 def data_location(path: Path, folder: Path) -> str:
     """Return the path of the data for a comment in a file in `folder`."""
     written = relative(path, folder)
@@ -82,6 +93,12 @@ def name_of(path: Path) -> str:
     return cleaned if cleaned and cleaned[0].isalpha() else f"net_{cleaned}".rstrip("_")
 
 
+def nine_of_ten(values: Iterable[Number]) -> Number:
+    """Return the value that nine of ten values do not exceed."""
+    ordered = sorted(values)
+    return ordered[int(0.9 * (len(ordered) - 1))]
+
+
 def hold_out(
     samples: int, *, stratify: str | None = None, parts: Sequence[str] = ("validation", "test")
 ) -> tuple[dict[str, Any], str]:
@@ -93,70 +110,6 @@ def hold_out(
     if stratify is None:
         return split, why
     return {**split, "stratify": stratify}, f"{why}; `{stratify}` has the same distribution in all parts"
-
-
-def class_folders(root: Path) -> list[Path]:
-    """Return the folders in a folder that may each hold a class, sorted; hidden ones are not listed."""
-    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
-
-
-def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """Yield the files below a folder with these suffixes (in lower case), sorted by path. Raises `OSError`."""
-    for path, folders, names in os.walk(folder, onerror=_raise):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if Path(name).suffix.lower() in suffixes and not name.startswith("."):
-                yield Path(path, name)
-
-
-def has_files(folder: Path, suffixes: Collection[str]) -> bool:
-    """Return whether a folder has such files below it."""
-    return next(files_below(folder, suffixes), None) is not None
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def files_of_classes(root: Path, kind: str, suffixes: Collection[str]) -> dict[str, list[Path]]:
-    """Return the files of each class folder. Raises `InputError` if there are fewer than two classes.
-
-    `kind` is the name of such files in messages: `images`.
-    """
-    files = {child.name: list(files_below(child, suffixes)) for child in class_folders(root)}
-    files = {name: class_files for name, class_files in files.items() if class_files}
-    if len(files) < 2:
-        raise InputError(
-            f"{root} has {counted(len(files), 'class folder')} with {kind}",
-            expected="two folders or more, one for each class", got=listing(list(files)) or "none",
-            hint=_hint_at_classes(root, list(files), suffixes),
-        )  # fmt: skip
-    return files
-
-
-def _hint_at_classes(root: Path, names: Sequence[str], suffixes: Collection[str]) -> str | None:
-    """Return a hint if a single class folder contains several folders with files, which may be the classes."""
-    while len(names) == 1:
-        root /= names[0]
-        names = [child.name for child in class_folders(root) if has_files(child, suffixes)]
-    if not names:
-        return None
-    return f"if the classes are the folders {listing(names, 5)} in {root}: `{command('init', root)}`"
-
-
-def nested_classes(root: Path, files: Mapping[str, Sequence[Path]]) -> list[str]:
-    """Return a warning if all class folders hold the same folders, which may be the classes instead."""
-    inner = [{file.relative_to(root / name).parts[0] for file in class_files if file.parent != root / name}
-             for name, class_files in files.items()]  # fmt: skip
-    direct = any(file.parent == root / name for name, class_files in files.items() for file in class_files)
-    if direct or len(inner[0]) < 2 or any(names != inner[0] for names in inner):
-        return []
-    outer = command("init", root / next(iter(files)))
-    text = (
-        f"each of the class folders {listing(list(files), 3)} contains the folders {listing(sorted(inner[0]), 5)}; if "
-        f"those are the classes, name one of the outer folders: `{outer}`"
-    )
-    return [text]
 
 
 def patient_epochs(samples: int, batch: int, least: int) -> int:

@@ -13,22 +13,23 @@ from typing import Any, NamedTuple
 
 from netspec.data.readers.mask_pairs import listed_names
 from netspec.errors import InputError, counted, listing
+from netspec.tools.init.class_folders import files_below, has_files, stored_parts, training_folder
 from netspec.tools.init.files import (
+    NORMALIZATION,
     Files,
-    comment,
     data_location,
     document,
     entry,
-    files_below,
-    has_files,
     hold_out,
     items,
     name_of,
+    net_head,
     patient_epochs,
     relative,
+    train_head,
     training,
 )
-from netspec.tools.init.images import MAX_SECONDS, PARTS, SUFFIXES
+from netspec.tools.init.images import MAX_SECONDS, SUFFIXES, ImageSample
 
 IMAGES, MASKS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
 """Names of the folders."""
@@ -63,13 +64,10 @@ class MaskSurvey:
     """Text in the name of a mask after the name of its image, such as `_mask`."""
     unpaired: int
     """Number of images without a mask."""
-    sizes: list[tuple[int, int]] = field(default_factory=list)
-    """Height and width of each image of the sample."""
-    gray: bool = True
+    sample: ImageSample = field(default_factory=ImageSample)
+    """Findings about the images that were opened."""
     pixels: Counter[int] = field(default_factory=Counter)
     """Number of pixels of each value in the masks of the sample."""
-    unreadable: list[str] = field(default_factory=list)
-    opened: int = 0
     names: tuple[str, ...] = ()
     """The lines of `classes.txt`, if there is one."""
 
@@ -101,7 +99,7 @@ class MaskSurvey:
 
 def mask_folders(path: Path) -> MaskFolders | None:
     """Return the folders of images and masks in `path`, or in `train` in it; None if there are none."""
-    root = path / "train" if (path / "train").is_dir() else path
+    root = training_folder(path)
     images, masks = (next((name for name in names if (root / name).is_dir()), None) for names in (IMAGES, MASKS))
     if images is None or masks is None or not has_files(root / masks, MASK_SUFFIXES):
         return None
@@ -126,7 +124,7 @@ def survey(folders: MaskFolders) -> MaskSurvey:
     result = MaskSurvey(pairs, suffix, len(files) - len(pairs), names=names)
     _open_sample(pairs, result)
     if not result.pixels:
-        raise InputError(f"no mask in {root / masks} can be read", got=listing(result.unreadable, 3))
+        raise InputError(f"no mask in {root / masks} can be read", got=listing(result.sample.unreadable, 3))
     if len(result.values) > MAX_CLASSES:
         raise InputError(
             f"the pixels of masks in {root / masks} are not class indices",
@@ -154,18 +152,17 @@ def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
     from netspec.data.readers.decode import read_mask
 
     deadline = time.monotonic() + MAX_SECONDS
-    sample = sorted(pairs, key=lambda pair: sha256(pair[0].name.encode()).digest())[:MAX_OPENED]
-    for image, mask in sample:
-        if result.opened > 1 and time.monotonic() > deadline:
+    sample = result.sample
+    for image, mask in sorted(pairs, key=lambda pair: sha256(pair[0].name.encode()).digest())[:MAX_OPENED]:
+        if sample.opened > 1 and time.monotonic() > deadline:
             break
-        result.opened += 1
+        sample.opened += 1
         try:
             with Image.open(image) as opened:
-                result.sizes.append((opened.height, opened.width))
-                result.gray &= opened.mode in ("L", "1", "I;16", "LA")
+                sample.add(opened)
             values, counts = np.unique(read_mask(mask, str(mask)), return_counts=True)
         except Exception as error:  # Pillow raises any class for a damaged file
-            result.unreadable.append(str(error).split("\n")[0].removeprefix("error: "))
+            sample.unreadable.append(str(error).split("\n")[0].removeprefix("error: "))
             continue
         result.pixels.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
@@ -173,10 +170,11 @@ def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
 def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders) -> Files:
     """Return the files for a folder of images and masks."""
     mask_survey = survey(folders)
-    same = len(set(mask_survey.sizes)) == 1
-    side = min(SIDES, key=lambda side: abs(side - median(min(size) for size in mask_survey.sizes)))
-    fits = same and max(mask_survey.sizes[0]) <= max(SIDES) and not any(length % 8 for length in mask_survey.sizes[0])
-    size = mask_survey.sizes[0] if fits else (side, side)
+    sizes = mask_survey.sample.sizes
+    side = min(SIDES, key=lambda side: abs(side - median(min(size) for size in sizes)))
+    same = len(set(sizes)) == 1
+    fits = same and max(sizes[0]) <= max(SIDES) and not any(length % 8 for length in sizes[0])
+    size = sizes[0] if fits else (side, side)
     files = Files("semantic segmentation", "", "", *_findings(mask_survey))
     files.net = _net(name_of(path), size, mask_survey)
     files.train = _train(path, folder, net, folders, size, mask_survey)
@@ -190,22 +188,20 @@ def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
         for value in mask_survey.values
     }
     named = ", ".join(f"{mask_survey.classes[index]} {share:.1%}" for index, share in list(shares.items())[:10])
-    heights, widths = ([size[axis] for size in mask_survey.sizes] for axis in (0, 1))
-    kind = "gray" if mask_survey.gray else "color"
-    spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}"
+    sample = mask_survey.sample
     findings = [
         f"{len(mask_survey.pairs):,} images with masks of {mask_survey.count} classes; pixels: {named}",
-        f"{kind} images, {spans} pixels (height × width), in a sample of {mask_survey.opened:,}",
+        sample.summary,
     ]
     warnings = []
     if not mask_survey.names:
         warnings.append("the names of the classes are unknown: write them into `classes` in train.yaml")
     if mask_survey.unpaired:
         warnings.append(f"left out: {counted(mask_survey.unpaired, 'image')} without a mask")
-    if mask_survey.unreadable:
+    if sample.unreadable:
         warnings.append(
-            f"{len(mask_survey.unreadable):,} of {mask_survey.opened:,} pairs cannot be read and are left out: "
-            f"{listing(mask_survey.unreadable, 3)}"
+            f"{len(sample.unreadable):,} of {sample.opened:,} pairs cannot be read and are left out: "
+            f"{listing(sample.unreadable, 3)}"
         )
     rare = [mask_survey.classes[index] for index, share in shares.items() if share < 0.01]
     if rare:
@@ -219,14 +215,12 @@ def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey) -> str:
     depth = next(depth for depth in (4, 3) if not any(length % 2**depth for length in size) or depth == 3)
     depth = min(depth, 3 if min(size) < 64 else 4)
     lines = [
-        *comment(
+        *net_head(
             f"A small U-Net for {mask_survey.count} classes of pixels: it halves the resolution {depth} times, "
-            "then doubles it as often, and joins features of the same resolution."
+            "then doubles it as often, and joins features of the same resolution.",
+            name,
         ),
-        "netspec: 1",
-        f"name: {name}",
-        "inputs:",
-        *entry("image", {"shape": [1 if mask_survey.gray else 3, *size]}, "channels, height, width", 2),
+        *entry("image", {"shape": [1 if mask_survey.sample.gray else 3, *size]}, "channels, height, width", 2),
         *entry("mask", {"shape": list(size), "dtype": "int32"}, f"the class of each pixel; {IGNORED}: none", 2),
         "blocks:",
         "  convolutions:   # two convolutions, each with normalization",
@@ -272,7 +266,7 @@ def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey) -> str:
 
 _CONVOLUTION: list[dict[str, Any]] = [
     {"type": "Conv2D", "filters": "${filters}", "kernel_size": 3, "padding": "same", "use_bias": False},
-    {"type": "BatchNormalization", "momentum": 0.9},
+    NORMALIZATION,
     {"type": "ReLU"},
 ]
 
@@ -280,21 +274,16 @@ _CONVOLUTION: list[dict[str, Any]] = [
 def _train(
     path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey
 ) -> str:
-    root = folders.root
     fields = _fields(folders, size, mask_survey)
-    declared = {
-        part: next((root.parent / name for name in names if root != path and (path / name).is_dir()), None)
-        for part, names in PARTS.items()
-    }
+    stored = stored_parts(path)
     lines = [
-        *comment(f"Trains the net in {net} on the images and masks in {data_location(path, folder)}."),
-        "netspec: 1", f"net: {net}", "data:", "  train:",
+        *train_head(net, f"on the images and masks in {data_location(path, folder)}"),
         *entry("source", "segmentation_folder", "", 4),
-        *entry("path", relative(root, folder), f"with the folders {folders.images} and {folders.masks}", 4),
-    ]  # fmt: skip
+        *entry("path", relative(folders.root, folder), f"with the folders {folders.images} and {folders.masks}", 4),
+    ]
     for key, value, why in fields:
         lines += entry(key, value, why, 4)
-    missing = [part for part, file in declared.items() if file is None]
+    missing = [part for part, part_folder in stored.items() if part_folder is None]
     if missing:
         lines += entry("split", *hold_out(len(mask_survey.pairs), parts=missing), 4)
     transforms: Sequence[tuple[dict[str, Any], str]] = [
@@ -312,10 +301,10 @@ def _train(
         "    transforms:",
         *items(transforms, 6),
     ]
-    for part, file in declared.items():
-        if file is not None:
+    for part, part_folder in stored.items():
+        if part_folder is not None:
             lines += [f"  {part}:", *entry("source", "segmentation_folder", "", 4)]
-            lines += entry("path", relative(file, folder), "", 4)
+            lines += entry("path", relative(part_folder, folder), "", 4)
             lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
             lines += [*entry("batch_size", batch, "", 4), "    transforms:", *items([(transforms[-1][0], "")], 6)]
     epochs = 30 if len(mask_survey.pairs) > 5_000 else 60 if len(mask_survey.pairs) > 500 else 120
@@ -335,12 +324,12 @@ def _fields(folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey
     if mask_survey.needs_mapping:
         fields.append(("mask_values", mask_survey.values, "the pixel values of the classes"))
     fields.append(("classes", mask_survey.classes, "in the order of their indices"))
-    same = set(mask_survey.sizes) == {size}
+    same = set(mask_survey.sample.sizes) == {size}
     fields.append(
         ("size", list(size), "the size of all images" if same else "larger is slower, and finds finer shapes")
     )
-    if mask_survey.gray:
+    if mask_survey.sample.gray:
         fields.append(("channels", 1, "all images of the sample are gray"))
-    if mask_survey.unpaired or mask_survey.unreadable:
+    if mask_survey.unpaired or mask_survey.sample.unreadable:
         fields.append(("on_error", "skip", "some pairs are incomplete: they are left out, and counted in the log"))
     return fields

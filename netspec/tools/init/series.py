@@ -11,7 +11,18 @@ from typing import Any
 
 from netspec.errors import InputError, counted
 from netspec.tools.init.column_survey import ColumnSurvey
-from netspec.tools.init.files import Files, comment, document, entry, items, name_of, relative, training
+from netspec.tools.init.files import (
+    Files,
+    comment,
+    document,
+    entry,
+    items,
+    name_of,
+    net_head,
+    relative,
+    train_head,
+    training,
+)
 from netspec.tools.init.tables import MAX_ROWS, TableColumns, TableSurvey, column_key, rows_of
 
 SEASONS = (
@@ -217,12 +228,7 @@ def _net(
     name: str, label: ColumnSurvey, length: int, horizon: int, width: int, windows: int, *, is_linear: bool
 ) -> str:
     outputs: dict[str, Any] = {"type": "Dense", "units": horizon}
-    lines = [
-        *comment(f"A net for a time series: it forecasts `{label.name}`."),
-        "netspec: 1",
-        f"name: {name}",
-        "inputs:",
-    ]
+    lines = net_head(f"A net for a time series: it forecasts `{label.name}`.", name)
     lines += entry("past", {"shape": [length]}, f"`{label.name}` in the last {length} rows", 2)
     if width:
         lines += entry("features", {"shape": [length, width]}, "the other columns of these rows", 2)
@@ -265,10 +271,7 @@ def _train(
     used: Sequence[tuple[str, dict[str, Any], str]], left_out: Sequence[tuple[str, str]], order: RowOrder, length: int,
     horizon: int, *, is_linear: bool,
 ) -> str:  # fmt: skip
-    lines = [
-        *comment(f"Trains the net in {net} to forecast `{label.name}` of {relative(path, folder)}."),
-        "netspec: 1", f"net: {net}", "data:", "  train:",
-    ]  # fmt: skip
+    lines = train_head(net, f"to forecast `{label.name}` of {relative(path, folder)}")
     source = {"source": survey.source["source"], "path": relative(path, folder), **survey.source, "label": label.name}
     lines += [line for key, value in source.items() for line in entry(key, value, survey.reasons.get(key, ""), 4)]
     lines.append("    columns:")

@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from netspec.errors import InputError, listing
+from netspec.tools.init.class_folders import ClassFiles, class_files, rare_class_warnings
 from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
-    class_folders,
     class_losses,
-    comment,
     data_location,
     document,
     entry,
-    files_of_classes,
-    has_files,
     hold_out,
     items,
     name_of,
-    nested_classes,
+    net_head,
+    nine_of_ten,
     patient_epochs,
     relative,
+    train_head,
     training,
 )
 
@@ -46,8 +45,7 @@ RARE = 10
 class SoundSurvey:
     """Findings about a folder of sounds."""
 
-    counts: dict[str, int]
-    """Number of sounds of each class."""
+    files: ClassFiles
     rates: Counter[int] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
     """Lengths of the sounds of the sample."""
@@ -62,38 +60,28 @@ class SoundSurvey:
     @property
     def length(self) -> int:
         """Number of samples that nine of ten sounds do not exceed, up to four seconds."""
-        longest = sorted(self.seconds)[int(0.9 * (len(self.seconds) - 1))]
-        return max(self.rate // 10, round(min(longest, LONGEST) * self.rate))
-
-
-def has_sounds(folder: Path) -> bool:
-    """Return whether a folder has class folders with sounds."""
-    return any(has_files(child, SUFFIXES) for child in class_folders(folder))
+        return max(self.rate // 10, round(min(nine_of_ten(self.seconds), LONGEST) * self.rate))
 
 
 def sound_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of sounds. Raises `InputError` for a single class, or if no sound can be read."""
-    class_files = files_of_classes(path, "sounds", SUFFIXES)
-    survey = _open_sample(class_files)
+    survey = _open_sample(class_files(path, "sounds", SUFFIXES))
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
-    files.warnings += nested_classes(path, class_files)
     files.net = _net(name_of(path), survey)
-    files.train = _train(path, folder, net, survey)
+    files.train = _train(folder, net, survey)
     return files
 
 
-def _open_sample(class_files: dict[str, list[Path]]) -> SoundSurvey:
+def _open_sample(files: ClassFiles) -> SoundSurvey:
     """Read a sample of the sounds of each class."""
     from netspec.data.audio.riff import read_sound
 
-    survey = SoundSurvey({name: len(files) for name, files in class_files.items()})
-    per_class = max(1, MAX_FILES // len(class_files))
-    sample = [file for files in class_files.values() for file in files[:: max(1, len(files) // per_class)][:per_class]]
+    survey = SoundSurvey(files)
     seen: set[int] = set()
     deadline = time.monotonic() + MAX_SECONDS
-    for file in sample:
+    for file in files.sample(MAX_FILES):
         if time.monotonic() > deadline:
             break
         try:
@@ -110,11 +98,10 @@ def _open_sample(class_files: dict[str, list[Path]]) -> SoundSurvey:
 
 
 def _findings(survey: SoundSurvey) -> tuple[list[str], list[str]]:
-    counts = [f"{name} {count:,}" for name, count in survey.counts.items()]
     rates = ", ".join(f"{rate:,}" for rate in sorted(survey.rates)[:5])
     shortest, longest = min(survey.seconds), max(survey.seconds)
     findings = [
-        f"{sum(survey.counts.values()):,} sounds of {len(survey.counts)} classes: {listing(counts, 10)}",
+        survey.files.summary,
         f"{shortest:.2g} to {longest:.2g} s at {rates} Hz, in a sample of {len(survey.seconds):,}",
     ]
     warnings = []
@@ -122,9 +109,8 @@ def _findings(survey: SoundSurvey) -> tuple[list[str], list[str]]:
         warnings.append(f"sounds that cannot be read, and are left out: {listing(survey.unreadable, 3)}")
     if survey.duplicates:
         warnings.append(f"copies of other sounds: {survey.duplicates:,} of {len(survey.seconds):,}")
-    if rare := [name for name, count in survey.counts.items() if count < RARE]:
-        warnings.append(f"classes of fewer than {RARE} sounds: {listing(rare, 5)}")
-    return findings, warnings
+    warnings += rare_class_warnings(survey.files.counts, RARE, "sounds")
+    return findings, [*warnings, *survey.files.nested_warnings()]
 
 
 def _spectrogram(survey: SoundSurvey) -> tuple[dict[str, Any], int]:
@@ -148,13 +134,10 @@ def _net(name: str, survey: SoundSurvey) -> str:
     layers += [
         ({"type": "GlobalAveragePooling2D"}, "when a sound occurs matters little"),
         ({"type": "Dropout", "rate": 0.3}, "against overfitting"),
-        ({"name": "logits", "type": "Dense", "units": len(survey.counts)}, "one output for each class"),
+        ({"name": "logits", "type": "Dense", "units": len(survey.files.by_class)}, "one output for each class"),
     ]
     return document([
-        *comment(f"A small convolutional net for {len(survey.counts)} classes of sounds."),
-        "netspec: 1",
-        f"name: {name}",
-        "inputs:",
+        *net_head(f"A small convolutional net for {len(survey.files.by_class)} classes of sounds.", name),
         *entry("audio", {"shape": [1, BANDS, frames]}, "mel bands and frames of 10 ms", 2),
         *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
         "layers:",
@@ -163,17 +146,17 @@ def _net(name: str, survey: SoundSurvey) -> str:
     ])  # fmt: skip
 
 
-def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
-    total = sum(survey.counts.values())
-    split, why = hold_out(total, stratify="label")
+def _train(folder: Path, net: str, survey: SoundSurvey) -> str:
+    root = survey.files.root
+    split, why = hold_out(survey.files.total, stratify="label")
     lines = [
-        *comment(f"Trains the net in {net} on the sounds in {data_location(path, folder)}."),
-        "netspec: 1", f"net: {net}", "data:", "  train:", "    source: audio",
-        *entry("path", relative(path, folder), "a folder for each class", 4),
-        *entry("classes", list(survey.counts), "labels 0, 1, … in this order", 4),
+        *train_head(net, f"on the sounds in {data_location(root, folder)}"),
+        "    source: audio",
+        *entry("path", relative(root, folder), "a folder for each class", 4),
+        *entry("classes", list(survey.files.by_class), "labels 0, 1, … in this order", 4),
         *entry("sampling_rate", survey.rate, "samples per second", 4),
         *entry("resample", True, "sounds at other rates are converted", 4),
-    ]  # fmt: skip
+    ]
     if survey.unreadable:
         lines += entry("on_error", "skip", "some sounds cannot be read: they are left out, and counted in the log", 4)
     padding = {"type": "Padding", "length": survey.length, "truncating": "random"}
@@ -186,5 +169,5 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
             ({"type": "Normalization", "adapt": True}, "mean and variance of the training part"),
         ], 6),
     ]  # fmt: skip
-    patience = patient_epochs(total, BATCH, 8)
+    patience = patient_epochs(survey.files.total, BATCH, 8)
     return document([*lines, *training(monitor="loss", epochs=max(40, 6 * patience), patience=patience)])

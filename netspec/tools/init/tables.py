@@ -17,7 +17,20 @@ from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, kind_of_file, listing
 from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, ColumnSurvey, notation_of
-from netspec.tools.init.files import Files, comment, document, entry, hold_out, items, name_of, relative, training
+from netspec.tools.init.files import (
+    Files,
+    class_losses,
+    comment,
+    document,
+    entry,
+    hold_out,
+    items,
+    name_of,
+    net_head,
+    relative,
+    train_head,
+    training,
+)
 
 if TYPE_CHECKING:
     from netspec.tools.init.texts import Vocabulary
@@ -485,7 +498,7 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
         first = "A multilayer perceptron for a table"
     if regression:
         layers.append(({"name": "value", "type": "Reshape", "target_shape": []}, ""))
-    lines = [*comment(f"{first}: it predicts `{label.name}`."), "netspec: 1", f"name: {name}", "inputs:"]
+    lines = net_head(f"{first}: it predicts `{label.name}`.", name)
     for key, value in inputs.items():
         why = (
             "one value per number, one per category, as in `columns` of the training file" if key == "features" else ""
@@ -501,9 +514,7 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
             ({"type": "R2Score", "name": "r2", **pair}, "1: perfect, 0: no better than the mean"),
         ], 2)]  # fmt: skip
     else:
-        pair = {"from": ["logits", "label"]}
-        lines += entry("losses", [{"type": "SparseCategoricalCrossentropy", **pair, "from_logits": True}])
-        lines += entry("metrics", [{"type": "SparseCategoricalAccuracy", "name": "accuracy", **pair}])
+        lines += class_losses()
     return document(lines)
 
 
@@ -514,9 +525,10 @@ def _vocabulary(column: ColumnSurvey, table_survey: TableSurvey) -> Vocabulary:
 
 
 def _length(column: ColumnSurvey) -> int:
-    """Return a number of words that holds nine of ten texts."""
-    lengths = sorted(chain.from_iterable([len(text.split())] * count for text, count in column.counts.items()))
-    return max(8, min(400, round(lengths[int(0.9 * (len(lengths) - 1))] * 1.2)))
+    """Return the number of words of a text that the net reads."""
+    from netspec.tools.init.texts import text_length
+
+    return text_length(chain.from_iterable([len(text.split())] * count for text, count in column.counts.items()))
 
 
 def _train(
@@ -534,10 +546,7 @@ def _train(
         vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
         text = {"type": "text", "tokenizer": vocabulary.tokenizer, "length": length, "missing": "empty"}
         used.insert(0, (columns.text.name, text, f"nine of ten texts are not longer; {vocabulary.why}"))
-    lines = [
-        *comment(f"Trains the net in {net} to predict `{label.name}` of {relative(path, folder)}."),
-        "netspec: 1", f"net: {net}", "data:", "  train:",
-    ]  # fmt: skip
+    lines = train_head(net, f"to predict `{label.name}` of {relative(path, folder)}")
     lines += entry("source", table_survey.source["source"], "", 4) + entry("path", relative(path, folder), "", 4)
     lines += [
         line

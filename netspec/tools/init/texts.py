@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from netspec.errors import listing
+from netspec.tools.init.class_folders import ClassFiles, class_files
 from netspec.tools.init.files import (
     Files,
-    class_folders,
     class_losses,
-    comment,
     data_location,
     document,
     entry,
-    files_of_classes,
-    has_files,
     hold_out,
     items,
     name_of,
-    nested_classes,
+    net_head,
+    nine_of_ten,
     patient_epochs,
     relative,
+    train_head,
     training,
 )
 
@@ -46,11 +45,6 @@ MAX_FILES, MAX_SECONDS, MAX_BYTES = 5_000, 5.0, 2**25
 """Limits of the texts that are read."""
 
 Layers = list[tuple[dict[str, Any], str]]
-
-
-def has_texts(folder: Path) -> bool:
-    """Return whether a folder has class folders with texts."""
-    return any(has_files(child, SUFFIXES) for child in class_folders(folder))
 
 
 @dataclass(frozen=True)
@@ -91,6 +85,11 @@ def count_words(texts: Iterable[tuple[str, int]]) -> Counter[str]:
         for word in WORD.findall(text.lower()):
             counts[word] += copies
     return counts
+
+
+def text_length(lengths: Iterable[int]) -> int:
+    """Return the number of words of a text that a net reads, from the lengths of texts: enough for nine of ten."""
+    return max(8, min(400, round(nine_of_ten(lengths) * 1.2)))
 
 
 def tiny_warning(texts: int) -> list[str]:
@@ -135,37 +134,30 @@ def text_layers(
 
 def text_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
-    class_files = files_of_classes(path, "texts", SUFFIXES)
-    sample = _open_sample(class_files)
-    lengths, unreadable = sorted(sample.lengths), sample.unreadable
-    total = sum(map(len, class_files.values()))
-    most = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 100
-    length = max(8, min(400, round(most * 1.2)))
-    counts = [f"{name} {len(files):,}" for name, files in class_files.items()]
+    texts = class_files(path, "texts", SUFFIXES)
+    sample = _open_sample(texts)
+    lengths = sample.lengths or [100]  # a guess if no text can be read
+    unreadable = sample.unreadable
+    length = text_length(lengths)
     files = Files("text classification", "", "", [
-        f"{total:,} texts of {len(class_files)} classes: {listing(counts, 10)}",
-        f"nine of ten texts have at most {most:,} words, in a sample of {len(lengths):,}",
+        texts.summary,
+        f"nine of ten texts have at most {nine_of_ten(lengths):,} words, in a sample of {len(sample.lengths):,}",
     ])  # fmt: skip
-    files.warnings += nested_classes(path, class_files)
+    files.warnings += texts.nested_warnings()
     if unreadable:
         files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}")
     if sample.duplicates:
-        files.warnings.append(f"copies of other texts: {sample.duplicates:,} of {len(lengths):,}")
-    files.warnings += tiny_warning(total)
-    vocabulary = vocabulary_of(sample.words, total, complete=len(lengths) + len(unreadable) == total)
-    last = {"name": "logits", "type": "Dense", "units": len(class_files)}
+        files.warnings.append(f"copies of other texts: {sample.duplicates:,} of {len(sample.lengths):,}")
+    files.warnings += tiny_warning(texts.total)
+    vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
+    last = {"name": "logits", "type": "Dense", "units": len(texts.by_class)}
     inputs, layers = text_layers("text", length, vocabulary, last, "one output for each class")
-    lines = [
-        *comment(f"A small net for {len(class_files)} classes of texts."),
-        "netspec: 1",
-        f"name: {name_of(path)}",
-        "inputs:",
-    ]
+    lines = net_head(f"A small net for {len(texts.by_class)} classes of texts.", name_of(path))
     lines += [line for key, value in inputs.items() for line in entry(key, value, "token numbers", 2)]
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
     lines += class_losses()
     files.net = document(lines)
-    files.train = _train(path, folder, net, list(class_files), total, length, vocabulary, skip=bool(unreadable))
+    files.train = _train(texts, folder, net, length, vocabulary, skip=bool(unreadable))
     return files
 
 
@@ -181,14 +173,12 @@ class TextSample:
     duplicates: int = 0
 
 
-def _open_sample(class_files: dict[str, list[Path]]) -> TextSample:
+def _open_sample(texts: ClassFiles) -> TextSample:
     """Read a sample of the texts of each class."""
-    per_class = max(1, MAX_FILES // len(class_files))
-    sample = [file for files in class_files.values() for file in files[:: max(1, len(files) // per_class)][:per_class]]
     result = TextSample()
     seen: set[int] = set()
     deadline, read = time.monotonic() + MAX_SECONDS, 0
-    for file in sample:
+    for file in texts.sample(MAX_FILES):
         if time.monotonic() > deadline or read > MAX_BYTES:
             break
         try:
@@ -204,27 +194,24 @@ def _open_sample(class_files: dict[str, list[Path]]) -> TextSample:
     return result
 
 
-def _train(
-    path: Path, folder: Path, net: str, classes: list[str], total: int, length: int, vocabulary: Vocabulary, *,
-    skip: bool,
-) -> str:  # fmt: skip
+def _train(texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: Vocabulary, *, skip: bool) -> str:
     lines = [
-        *comment(f"Trains the net in {net} on the texts in {data_location(path, folder)}."),
-        "netspec: 1", f"net: {net}", "data:", "  train:", "    source: documents",
-        *entry("path", relative(path, folder), "a folder for each class", 4),
-        *entry("classes", classes, "labels 0, 1, … in this order", 4),
+        *train_head(net, f"on the texts in {data_location(texts.root, folder)}"),
+        "    source: documents",
+        *entry("path", relative(texts.root, folder), "a folder for each class", 4),
+        *entry("classes", list(texts.by_class), "labels 0, 1, … in this order", 4),
         *entry("tokenizer", vocabulary.tokenizer, vocabulary.why, 4),
-    ]  # fmt: skip
+    ]
     if skip:
         lines += entry("on_error", "skip", "some files are not text: they are left out, and counted in the log", 4)
-    split, why = hold_out(total, stratify="label")
+    split, why = hold_out(texts.total, stratify="label")
     padding = {"type": "Padding", "length": length}
     lines += [
         *entry("split", split, why, 4), *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
     ]  # fmt: skip
-    few = total < FEW_TEXTS
-    patience = patient_epochs(total, BATCH, 5) if few else 5
+    few = texts.total < FEW_TEXTS
+    patience = patient_epochs(texts.total, BATCH, 5) if few else 5
     monitor = "loss" if few else "accuracy"
     return document([*lines, *training(monitor=monitor, epochs=max(30, 6 * patience), patience=patience)])

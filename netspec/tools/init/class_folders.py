@@ -1,0 +1,139 @@
+"""Folders with a folder for each class: their files, a sample of them, and findings about the classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from netspec.errors import InputError, command, counted, listing
+
+PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
+"""Names of folders and files that hold a split of their own, next to `train`."""
+
+
+@dataclass(frozen=True)
+class ClassFiles:
+    """The files of each class folder."""
+
+    root: Path
+    """The folder of the class folders."""
+    kind: str
+    """Name of the files in messages, such as `images`."""
+    by_class: dict[str, list[Path]]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of files of each class."""
+        return {name: len(files) for name, files in self.by_class.items()}
+
+    @property
+    def total(self) -> int:
+        """Number of files in all classes."""
+        return sum(map(len, self.by_class.values()))
+
+    @property
+    def summary(self) -> str:
+        """The number of files and classes, as a finding."""
+        return f"{self.total:,} {self.kind} of {class_listing(self.counts)}"
+
+    def sample(self, most: int) -> list[Path]:
+        """Return about `most` files, spread over all classes and over the files of each."""
+        per_class = max(1, most // len(self.by_class))
+        return [
+            file
+            for files in self.by_class.values()
+            for file in files[:: max(1, len(files) // per_class)][:per_class]
+        ]  # fmt: skip
+
+    def nested_warnings(self) -> list[str]:
+        """Return a warning if all class folders hold the same folders, which may be the classes instead."""
+        root, files = self.root, self.by_class
+        inner = [{file.relative_to(root / name).parts[0] for file in class_files if file.parent != root / name}
+                 for name, class_files in files.items()]  # fmt: skip
+        direct = any(file.parent == root / name for name, class_files in files.items() for file in class_files)
+        if direct or len(inner[0]) < 2 or any(names != inner[0] for names in inner):
+            return []
+        outer = command("init", root / next(iter(files)))
+        text = (
+            f"each of the class folders {listing(list(files), 3)} contains the folders {listing(sorted(inner[0]), 5)}; "
+            f"if those are the classes, name one of the outer folders: `{outer}`"
+        )
+        return [text]
+
+
+def class_files(root: Path, kind: str, suffixes: Collection[str]) -> ClassFiles:
+    """Return the files of each class folder. Raises `InputError` if there are fewer than two classes."""
+    by_class = {child.name: list(files_below(child, suffixes)) for child in _subfolders(root)}
+    by_class = {name: files for name, files in by_class.items() if files}
+    if len(by_class) < 2:
+        raise InputError(
+            f"{root} has {counted(len(by_class), 'class folder')} with {kind}",
+            expected="two folders or more, one for each class", got=listing(list(by_class)) or "none",
+            hint=_hint_at_classes(root, list(by_class), suffixes),
+        )  # fmt: skip
+    return ClassFiles(root, kind, by_class)
+
+
+def has_class_files(root: Path, suffixes: Collection[str]) -> bool:
+    """Return whether a folder has class folders with such files."""
+    return any(has_files(child, suffixes) for child in _subfolders(root))
+
+
+def has_files(folder: Path, suffixes: Collection[str]) -> bool:
+    """Return whether a folder has such files below it."""
+    return next(files_below(folder, suffixes), None) is not None
+
+
+def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
+    """Yield the files below a folder with these suffixes (in lower case), sorted by path. Raises `OSError`."""
+    for path, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if Path(name).suffix.lower() in suffixes and not name.startswith("."):
+                yield Path(path, name)
+
+
+def training_folder(path: Path) -> Path:
+    """Return the folder `train` in a folder of data, or the folder itself if it is not divided."""
+    return path / "train" if (path / "train").is_dir() else path
+
+
+def stored_parts(path: Path) -> dict[str, Path | None]:
+    """Return the folders of the validation and test data next to `train`; None for those that do not exist."""
+    is_divided = training_folder(path) != path
+    return {
+        part: next((path / name for name in names if is_divided and (path / name).is_dir()), None)
+        for part, names in PARTS.items()
+    }
+
+
+def class_listing(counts: Mapping[str, int]) -> str:
+    """Return the number of classes, and the names and counts of some."""
+    return f"{len(counts)} classes: {listing([f'{name} {count:,}' for name, count in counts.items()], 10)}"
+
+
+def rare_class_warnings(counts: Mapping[str, int], least: int, kind: str) -> list[str]:
+    """Return a warning about classes with fewer than `least` samples; `kind` is their name, such as `images`."""
+    rare = [name for name, count in counts.items() if count < least]
+    return [f"classes of fewer than {least} {kind}: {listing(rare, 5)}"] if rare else []
+
+
+def _subfolders(root: Path) -> list[Path]:
+    """Return the folders in a folder, sorted; hidden ones are not listed."""
+    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _hint_at_classes(root: Path, names: Sequence[str], suffixes: Collection[str]) -> str | None:
+    """Return a hint if a single class folder contains several folders with files, which may be the classes."""
+    while len(names) == 1:
+        root /= names[0]
+        names = [child.name for child in _subfolders(root) if has_files(child, suffixes)]
+    if not names:
+        return None
+    return f"if the classes are the folders {listing(names, 5)} in {root}: `{command('init', root)}`"
