@@ -77,8 +77,7 @@ def check(
 
         >>> netspec.check("train.yaml").parameters
     """
-    if form not in ("inference", TRAINING):
-        raise InputError("--form is unknown", expected="inference or training", got=repr(form))
+    check_form(form)
     if export is None and (batch_size is not None or opset is not None or form == TRAINING):
         raise InputError("--batch-size, --opset and --form need --export", hint="add a format: `--export onnx`")
     settings = (
@@ -180,6 +179,12 @@ def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[st
         note(message)
     if lost.problems:
         raise InputError(lost.problems)
+
+
+def check_form(form: str) -> None:
+    """Raise `InputError` unless an export has such a form."""
+    if form not in ("inference", TRAINING):
+        raise InputError("--form is unknown", expected="inference or training", got=repr(form))
 
 
 def check_net(net: NetSpec, dtype: DType) -> None:

@@ -38,7 +38,7 @@ from netspec.schema.plain_json import json_text
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.tools.check import TRAINING
+from netspec.tools.check import TRAINING, check_form
 from netspec.tools.deployed_model import DeployedModel, deployed_model
 from netspec.tools.diff import compare_models
 from netspec.tools.model_card import MODEL, check_folder, is_folder, write_card
@@ -122,8 +122,7 @@ def export(
     spec_file, weights_file = spec_and_weights(source, weights)
     if tolerance is not None and not 0 < tolerance < inf:
         raise InputError("--tolerance must be a finite number above 0", got=str(tolerance))
-    if form not in ("inference", TRAINING):
-        raise InputError("--form is unknown", expected="inference or training", got=repr(form))
+    check_form(form)
     folder = Path(path) if is_folder(Path(path)) else None
     target = Path(path) if folder is None else folder / MODEL
     if folder is not None:
