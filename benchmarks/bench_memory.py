@@ -36,7 +36,7 @@ def measured(window: int, windows: int) -> dict[str, Any]:
         for index in range(windows * window):
             yield {"image": np.full(SHAPE, index % 251, np.uint8), "label": index % 10}
 
-    split = Python.model_validate({"batch_size": BATCH, "shuffle": {"window": window}}).given(stream)
+    split = Python.model_validate({"batch_size": BATCH, "shuffle": {"window": window}}).with_samples(stream)
     with Loader(split.open(), split, seed=1) as loader:
         before, samples_read = resident_bytes(), 0
         for batch in loader:

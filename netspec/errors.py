@@ -32,12 +32,12 @@ MAX_SHOWN = 50
 class Call:
     """A call of a block or a turn of a repetition that led to a location."""
 
-    what: str
+    description: str
     """The call as described in a message: "in `res1`, a call of the block `residual`"."""
     location: Location
 
     def __str__(self) -> str:
-        return f"{self.what}, at {self.location}"
+        return f"{self.description}, at {self.location}"
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class CallSequence:
         steps = zip(self._nodes, self._thunks, strict=True)
         return [thunk for node, thunk in steps if node is not None and is_wanted(node)]
 
-    def each(self, ahead: Callable[[Node | None], None] | None = None) -> Iterator[tuple[Node | None, float]]:
+    def timed_calls(self, ahead: Callable[[Node | None], None] | None = None) -> Iterator[tuple[Node | None, float]]:
         """Call one at a time; yield its node and the seconds that it took. Reading the clock adds about 50 ns.
 
         `ahead` is called with each node before its call.

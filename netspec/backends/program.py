@@ -143,12 +143,12 @@ class Program:
         self._writing()
         with self._around():
             self._steps.take()
-            return [*self._before.each(), *self._after.each()]
+            return [*self._before.timed_calls(), *self._after.timed_calls()]
 
     def timed_invariant(self) -> list[tuple[Node | None, float]]:
         """Run the invariant nodes and return the seconds of each. Inputs must be written again."""
         with self._around():
-            seconds = list(self._first.each())
+            seconds = list(self._first.timed_calls())
         self._prepared = self.states.version
         return seconds
 
@@ -203,7 +203,7 @@ class Program:
             if origin is None and isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
                 origin = (None, node.op.label) if isinstance(node.op, State) else (node, None)
         with world().silence():
-            for finished, _ in chain(self._first.each(keep), self._before.each(keep)):
+            for finished, _ in chain(self._first.timed_calls(keep), self._before.timed_calls(keep)):
                 if origin is not None or finished is None or isinstance(finished.op, StartReceive):
                     continue
                 if not all(map(finite, finished.outputs)):

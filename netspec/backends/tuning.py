@@ -58,7 +58,7 @@ class Tuner:
         return f"{sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
 
     @cached_property
-    def _found(self) -> dict[str, dict[str, float]]:
+    def _measured(self) -> dict[str, dict[str, float]]:
         """Seconds of each option, by node."""
         content = self._store.read(self._file)
         return json.loads(content) if content is not None else {}
@@ -66,11 +66,11 @@ class Tuner:
     def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
         """Measured seconds of each option, now or earlier; None if there is no measurement and no time left for one."""
         key, names = _key(node), [_name(offer) for offer in offers]
-        times = self._found.get(key, {})
+        times = self._measured.get(key, {})
         if not times.keys() >= set(names):
             if not self.device.runs or self._left <= 0:
                 return None
-            times = self._found[key] = {**times, **dict(zip(names, self._race(node, offers), strict=True))}
+            times = self._measured[key] = {**times, **dict(zip(names, self._race(node, offers), strict=True))}
             self._keep()
         return [times[name] for name in names]
 
@@ -92,7 +92,7 @@ class Tuner:
         """Save the measurements, merged with those that other processes have saved meanwhile."""
         content = self._store.read(self._file)
         others = json.loads(content) if content is not None else {}
-        self._store.write(self._file, json.dumps({**others, **self._found}, sort_keys=True).encode())
+        self._store.write(self._file, json.dumps({**others, **self._measured}, sort_keys=True).encode())
 
 
 class _Arrays:

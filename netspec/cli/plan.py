@@ -275,7 +275,7 @@ def _print_messages(sent: WorkerTraffic) -> None:
     rows = [
         [
             message.name, _listed(message.contents), *([_often(message)] if _repeats(sent) else []),
-            size(round(message.nbytes)), *(size(round(nbytes)) for nbytes in sent.each(message).values()),
+            size(round(message.nbytes)), *(size(round(nbytes)) for nbytes in sent.sent_bytes(message).values()),
             size(round(message.left() / message.every)), _begin(message),
         ]
         for message in sent.messages
@@ -283,7 +283,7 @@ def _print_messages(sent: WorkerTraffic) -> None:
     times = ["times"] * _repeats(sent)
     total = sum(message.times * message.nbytes / message.every for message in sent.messages)
     last = ["total", "", *([""] * len(times)), size(round(total))]
-    last += [*(size(round(nbytes)) for nbytes in sent.each().values()), size(round(sent.between_hosts)), ""]
+    last += [*(size(round(nbytes)) for nbytes in sent.sent_bytes().values()), size(round(sent.between_hosts)), ""]
     columns = ["message", "contents", *times, "bytes", *titles, "between hosts", "starts"]
     table(columns, [*rows, last], right=range(2, len(columns) - 1))
     print(f"\nin total {size(round(sent.total))} per step, {size(round(sent.between_hosts))} of it between hosts")

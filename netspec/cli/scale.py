@@ -146,7 +146,7 @@ def _percent(text: str, option: str) -> float:
 def _print(report: ScalingReport) -> None:
     job, cluster = report.job, report.cluster
     per = " for each worker" if job.per_worker else " in total"
-    print(f"{report.name}: a batch of {count(job.samples)}{per}, {size(job.compute.known[0].nbytes)} of gradients")
+    print(f"{report.name}: a batch of {count(job.samples)}{per}, {size(job.compute.steps[0].nbytes)} of gradients")
     print(f"one worker  {report.origin}")
     hosts = f", {count(cluster.per_host)} workers a host" if cluster.per_host > 1 else ""
     print(f"network     {cluster.between.describe()}{hosts}")

@@ -123,7 +123,7 @@ def _train(
         if as_json and world().rank == 0:
             print_json_line({"event": "interrupted", "run_dir": str(stopped.run_dir), "step": stopped.step})
         if world().rank == 0:
-            print(_told(stopped), file=sys.stderr)
+            print(_stop_message(stopped), file=sys.stderr)
         return INTERRUPTED
     if not as_json and world().rank == 0:
         _print_end(run)
@@ -163,7 +163,7 @@ def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
     return (files[0] if files else None), [argument for argument in arguments if argument not in files[:1]]
 
 
-def _told(stopped: Interrupted) -> str:
+def _stop_message(stopped: Interrupted) -> str:
     """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
     again = command("train", stopped.run_dir / "spec.yaml", "--resume", *stopped.options)
     if not (stopped.run_dir / "spec.yaml").is_file():

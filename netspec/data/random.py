@@ -71,11 +71,11 @@ class WindowedOrder:
     def take(self, start: int, stop: int) -> Array:
         """Return a slice of the order, from the windows that contain it."""
         first, last = start // self._window, -(-stop // self._window)
-        pieces = [self._of(number) for number in range(first, last)] or [np.zeros(0, np.int64)]
+        pieces = [self._window_order(number) for number in range(first, last)] or [np.zeros(0, np.int64)]
         offset = first * self._window
         return np.concatenate(pieces)[start - offset : stop - offset]
 
-    def _of(self, number: int) -> Array:
+    def _window_order(self, number: int) -> Array:
         """Return the order of one window. The last one is cached, since the next slice is usually of the same one."""
         if self._last[0] != number:
             positions = np.arange(number * self._window, min((number + 1) * self._window, self._samples))

@@ -443,7 +443,7 @@ class WorkerSession:
         if not self.joint_steps:  # the other workers do not make this call
             return origin
         at = origin.location
-        fields = [origin.description, origin.known, at and [at.file, at.line, at.column, at.text]]
+        fields = [origin.description, origin.is_known, at and [at.file, at.line, at.column, at.text]]
         by_rank = self.workers.all_gather_objects(fields)
         rank = next((rank for rank, (_, is_known, _) in enumerate(by_rank) if is_known), 0)
         description, is_known, where = by_rank[rank]

@@ -23,7 +23,7 @@ def import_model(path: str | Path, options: ImportOptions | None = None) -> Impo
         raise without_net(Path(path))
     options = options or ImportOptions()
     if format_.read:
-        check_import_options(options, format_.import_options, Path(path), format_.what)
+        check_import_options(options, format_.import_options, Path(path), format_.kind)
     return _cut(format_, Path(path), options)
 
 

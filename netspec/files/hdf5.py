@@ -98,7 +98,7 @@ class Hdf5File:
 
         A `trusted` file, which this process wrote, is read without another process.
         """
-        self.name, self.source, self.what, self.trusted = name, source, expected, trusted
+        self.name, self.source, self.expected, self.trusted = name, source, expected, trusted
         self.number = next(self._numbers)
         status = source.stat() if isinstance(source, Path) else None
         self.size = len(source) if isinstance(source, memoryview) else source.stat().st_size
@@ -161,7 +161,7 @@ class Hdf5File:
                 while view and (count := file.readinto(view)):
                     view = view[count:]
         except OSError as error:
-            raise InputError(f"cannot read {self.name}", expected=self.what, got=error.strerror) from error
+            raise InputError(f"cannot read {self.name}", expected=self.expected, got=error.strerror) from error
         return data[: size - len(view)]
 
     def _open(self) -> None:
@@ -206,7 +206,7 @@ class Hdf5File:
         return f"the HDF5 library crashed on it ({cause})"
 
     def _refused(self, got: str) -> InputError:
-        return InputError(f"{self.name} is damaged", expected=self.what, got=got, hint=COPY_AGAIN)
+        return InputError(f"{self.name} is damaged", expected=self.expected, got=got, hint=COPY_AGAIN)
 
 
 def has_signature(path: Path) -> bool:

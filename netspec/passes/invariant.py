@@ -17,16 +17,16 @@ class InvariantAnalysis:
 
     def __init__(self, graph: Graph) -> None:
         self._written = graph.updates.keys()
-        self._known: dict[Node, bool] = {}
+        self._is_invariant: dict[Node, bool] = {}
 
     def __call__(self, node: Node) -> bool:
         """Whether a node is loop-invariant. Nodes must be queried in execution order."""
-        if node not in self._known:
+        if node not in self._is_invariant:
             is_constant_state = isinstance(node.op, State) and node.op.label not in self._written
-            self._known[node] = is_constant_state or (
+            self._is_invariant[node] = is_constant_state or (
                 node.op.traits.pure and all(self(value.node) for value in node.inputs)
             )
-        return self._known[node]
+        return self._is_invariant[node]
 
 
 def invariant_nodes(graph: Graph) -> set[Node]:

@@ -272,7 +272,7 @@ class _Loading:
         if isinstance(train_vars, Map) and isinstance(net_vars, Map):
             for name in train_vars.keys() & net_vars.keys():
                 value, location = train_vars[name], train_vars.value_at[name]
-                is_evaluated = not isinstance(self.evaluator.known(value, location), Unknown)
+                is_evaluated = not isinstance(self.evaluator.evaluated(value, location), Unknown)
                 net_vars.put(name, escaped(value) if is_evaluated else value, net_vars.key_at[name], location)
 
     def _report_undeclared(self, changes: Sequence[Override], declared: set[str]) -> None:
@@ -310,7 +310,7 @@ class _Loading:
         if name not in tree:
             return None
         try:
-            return cls.model_validate(self.evaluator.known(tree[name], tree.value_at[name]))
+            return cls.model_validate(self.evaluator.evaluated(tree[name], tree.value_at[name]))
         except ValidationError:
             return None
 

@@ -90,8 +90,8 @@ def check(
             loaded = load_data(source, overrides) if data else (None, None)
         except InputError:  # a file that is not YAML
             raise error from None
-        found = survey_data(*loaded).problems
-        raise SpecError(sorted((*error.problems, *found), key=by_location)) from None
+        in_data = survey_data(*loaded).problems
+        raise SpecError(sorted((*error.problems, *in_data), key=by_location)) from None
     survey = DataSurvey()
     if isinstance(spec, TrainSpec):
         survey = survey_data(spec.data, spec.init_from) if data else known_data(spec)

@@ -60,14 +60,14 @@ def survey_data(data: DataSpec | None, init_from: InitFromSpec | None) -> DataSu
 
 def _unknown_division(split: Source, path: str, survey: Survey) -> Iterator[Problem]:
     """Yield a problem if `split` names a field or column that the source does not have."""
-    known = sorted(survey.columns or survey.fields)
+    names = sorted(survey.columns or survey.fields)
     hold_out = split.hold_out
-    for way in ("stratify", "group", "time") if hold_out is not None and known else ():
+    for way in ("stratify", "group", "time") if hold_out is not None and names else ():
         name = getattr(hold_out, way)
-        if name is not None and name not in known:
+        if name is not None and name not in names:
             from netspec.data.hold_out import unknown_field  # a check without `split` needs no NumPy
 
-            (problem,) = unknown_field(name, known).problems
+            (problem,) = unknown_field(name, names).problems
             yield problem.at(split.where("split", way), f"{path}.split.{way}")
 
 

@@ -388,10 +388,10 @@ def _raw_columns(loader: Loader, inputs: Mapping[str, DeployedInput], split: obj
     encodings = loader.column_encodings
     columns: dict[str, list[ColumnEncoding]] = {}
     for name, deployed in inputs.items():
-        known = [encoding for encoding in encodings.get(name, ()) if encoding is not None]
-        if known and len(known) == len(encodings[name]) and not deployed.before:
-            columns[name] = known
-    names = [encoding.column for known in columns.values() for encoding in known]
+        present = [encoding for encoding in encodings.get(name, ()) if encoding is not None]
+        if present and len(present) == len(encodings[name]) and not deployed.before:
+            columns[name] = present
+    names = [encoding.column for present in columns.values() for encoding in present]
     if not names or len(set(names)) < len(names) or "" in names:
         return None
     missing = frozenset(map(str.lower, split.missing_values))

@@ -258,7 +258,7 @@ def write_model(
         report = export_deployed(
             deployed, spec, target, preparation, batch=batch, opset=opset, tolerance=tolerance
         ) if deployed is not None else export_model(
-            model, spec, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=inputs,
+            model, spec, target, preparation, batch=batch, opset=opset, training=form == TRAINING, inputs=inputs,
             tolerance=tolerance,
         )  # fmt: skip
         files: tuple[Path, ...] = (target,) if report.data is None else (target, report.data)
@@ -364,7 +364,7 @@ def export_model(
     batch: int | None,
     opset: int | None,
     training: bool = False,
-    given: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     tolerance: float | None = None,
 ) -> ExportReport:
     """Export a model, compared in onnxruntime with what the model itself computes: on random inputs and on those given.
@@ -379,10 +379,10 @@ def export_model(
     def undrawn(samples: int) -> Graph:
         return compiler.graph(purpose, samples).deterministic_form()
 
-    if given is not None:
+    if inputs is not None:
         types = undrawn(1).inputs()
-        arrays, _ = check_inputs(compiler, given, list(types))
-        given = {name: array.astype(str(types[name].dtype)) for name, array in arrays.items()}
+        arrays, _ = check_inputs(compiler, inputs, list(types))
+        inputs = {name: array.astype(str(types[name].dtype)) for name, array in arrays.items()}
 
     def computed(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         return Program(make_plan(graph, compiler.device), compiler.device, compiler.states)(inputs)
@@ -403,7 +403,7 @@ def export_model(
         path,
         in_training if training else model.predict,
         domains=compiler.domains,
-        user_inputs=given,
+        user_inputs=inputs,
         all_values=all_values,
         undrawn_for=undrawn if training else None,
         tolerance=TOLERANCE if tolerance is None else tolerance,

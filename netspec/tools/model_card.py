@@ -108,7 +108,7 @@ def write_card(
     lines_of_files = isinstance(spec, TrainSpec) and getattr(spec.data.deployed, "documents", "") == "lines"
     data = ScriptData(inputs, _table_of(deployed, spec), texts, lines_of_files)
     classes = {output.named: decoders[name].classes for name, output in zip(graph.outputs, outputs, strict=True)}
-    classes = {name: known for name, known in classes.items() if known}
+    classes = {name: class_names for name, class_names in classes.items() if class_names}
     lines = [
         *_introduction(spec, outputs, classes),
         *_inputs_and_outputs(report, types, data, outputs, classes),
@@ -268,8 +268,8 @@ def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
         yield from ("## Results", "", f"| data | samples | loss |{''.join(f' {name} |' for name in names)}")
         yield "| --- | --- | --- |" + " --- |" * len(names)
         for split, result in results.items():
-            known = {**result.get("metrics", {}), **result.get("in_units", {})}
-            values = [_number(known.get(name)) for name in names]
+            metrics = {**result.get("metrics", {}), **result.get("in_units", {})}
+            values = [_number(metrics.get(name)) for name in names]
             cells = [f"{result.get('samples', 0):,}", _number(result.get("loss")), *values]
             yield f"| {SPLITS.get(split, split)} | {' | '.join(cells)} |"
         yield ""

@@ -86,11 +86,11 @@ class ScalingReport:
             "name": self.name,
             "samples": job.samples,
             "per_worker": job.per_worker,
-            "gradient_bytes": job.compute.known[0].nbytes,
+            "gradient_bytes": job.compute.steps[0].nbytes,
             "one_worker": {
                 "from": self.origin,
                 "samples_per_second": job.alone,
-                "steps": [{"samples": step.batch, "seconds": step.seconds} for step in job.compute.known],
+                "steps": [{"samples": step.batch, "seconds": step.seconds} for step in job.compute.steps],
                 "adding_seconds_per_byte": job.adding,
             },
             "network": _network(self.cluster.between),

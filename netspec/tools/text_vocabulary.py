@@ -136,14 +136,14 @@ def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: obje
         padding = saved_tokenizer(learned[TOKENIZER]).padding or 0
         whole = not deployed.before and deployed.raw.shape == (split.length,) and deployed.raw.dtype == "int32"
         return (TextInput(name, "", learned[TOKENIZER], split.length, padding, running=True),) if whole else ()
-    found = [
+    padded = [
         (name, deployed.before[0])
         for name, deployed in inputs.items()
         if len(deployed.before) == 1 and deployed.raw.dtype == "int32"
     ]
-    if TOKENIZER not in learned or len(found) != 1 or len(inputs) != 1:
+    if TOKENIZER not in learned or len(padded) != 1 or len(inputs) != 1:
         return ()
-    ((name, step),) = found
+    ((name, step),) = padded
     if not isinstance(step, Padding):
         return ()
     return (

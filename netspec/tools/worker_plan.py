@@ -59,7 +59,7 @@ class WorkerTraffic:
     remark: str | None = None
     """Remark of the strategy."""
 
-    def each(self, message: CollectiveMessage | None = None) -> dict[str, float]:
+    def sent_bytes(self, message: CollectiveMessage | None = None) -> dict[str, float]:
         """Bytes that a worker sends in a step, by role; the mean if workers differ."""
         messages = self.messages if message is None else [message]
         return {
@@ -84,7 +84,7 @@ class WorkerTraffic:
             "workers": self.cluster.ranks,
             "workers_per_host": self.cluster.on_host,
             "roles": self.roles,
-            "sent_bytes": self.each(),
+            "sent_bytes": self.sent_bytes(),
             "total_bytes": self.total,
             "between_hosts_bytes": self.between_hosts,
             "shared_bytes": self.shared,
@@ -93,7 +93,7 @@ class WorkerTraffic:
                 {
                     "name": message.name, "holds": list(message.contents), "bytes": message.nbytes,
                     "times": message.times, "every": message.every, "starts": message.starts,
-                    "sent_bytes": self.each(message), "between_hosts_bytes": message.left() / message.every,
+                    "sent_bytes": self.sent_bytes(message), "between_hosts_bytes": message.left() / message.every,
                 }
                 for message in self.messages
             ],

@@ -49,7 +49,7 @@ def open_data(
         data = _split({"batch_size": batch_size or DEFAULT_BATCH, **data})
     if not isinstance(data, SplitFields):
         fields = {"batch_size": batch_size or DEFAULT_BATCH, "fields": list(compiler.spec.inputs)}
-        data = Python.model_validate(fields).given(data)
+        data = Python.model_validate(fields).with_samples(data)
     seed = LoopSpec.model_fields["seed"].default  # for sources of synthetic data
     with open_loader(
         data,

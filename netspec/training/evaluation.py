@@ -296,10 +296,10 @@ def split_of(spec: TrainSpec, name: str) -> SplitFields:
     if name in splits:
         return splits[name]
     if name not in SPLITS:
-        known = [*SPLITS, *spec.data.evaluate]
+        allowed = [*SPLITS, *spec.data.evaluate]
         raise InputError(
-            "--split: there is no such split", expected=f"one of {listing(known)}", got=name,
-            hint=did_you_mean(name, known),
+            "--split: there is no such split", expected=f"one of {listing(allowed)}", got=name,
+            hint=did_you_mean(name, allowed),
         )  # fmt: skip
     expected = f"`{name}:` next to `train:`"
     raise InputError(Problem(f"there is no {SPLITS[name]} data", spec.where("data"), "data", expected=expected))

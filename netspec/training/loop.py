@@ -344,8 +344,8 @@ class TrainingLoop:
         if self.loader.between_epochs:
             self.settle()
         if batch.skipped:
-            known = {*progress.skipped_samples, *progress.newly_skipped}
-            new = [sample for sample in batch.skipped if sample.index not in known]
+            counted = {*progress.skipped_samples, *progress.newly_skipped}
+            new = [sample for sample in batch.skipped if sample.index not in counted]
             progress.newly_skipped = [*progress.newly_skipped, *dict.fromkeys(sample.index for sample in new)]
             self._damaged += [str(sample) for sample in new[: MAX_EXAMPLES - len(self._damaged)]]
         if not (self.loader.between_epochs and self.loader.skips):
@@ -403,9 +403,9 @@ class TrainingLoop:
         began = time.perf_counter()
         evaluation = evaluate(self.compiler, self.evaluation_loaders[split], self.session)
         seconds = round(time.perf_counter() - began, 3)
-        known = (self.progress.evaluation(split) or {}).get("skipped", 0)
+        reported = (self.progress.evaluation(split) or {}).get("skipped", 0)
         self.emit("test", step=step, split=split, **evaluation.scalars(), seconds=seconds)
-        if evaluation.skipped != known:
+        if evaluation.skipped != reported:
             self.emit_skipped(split, evaluation.skipped, evaluation.damaged)
         if evaluation.non_finite:
             message = f"not finite (nan or infinite) on the {data_name(split)}: {', '.join(evaluation.non_finite)}"

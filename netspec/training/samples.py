@@ -21,14 +21,19 @@ def with_samples(spec: TrainSpec, samples: Mapping[str, Any] | None) -> TrainSpe
         raise InputError(
             "samples are not given by split", expected="a mapping {'train': …, 'test': …}", got=type(samples).__name__
         )
-    known = {"train": spec.data.train, "validation": spec.data.validation, "test": spec.data.test, **spec.data.evaluate}
+    sources = {
+        "train": spec.data.train,
+        "validation": spec.data.validation,
+        "test": spec.data.test,
+        **spec.data.evaluate,
+    }
     splits, sets, problems = dict[str, Any](), dict(spec.data.evaluate), []
     for name, data in samples.items():
-        split = known.get(name)
+        split = sources.get(name)
         if isinstance(split, Python):
-            (sets if name in sets else splits)[name] = split.given(data)
+            (sets if name in sets else splits)[name] = split.with_samples(data)
         elif split is None:
-            hint = did_you_mean(str(name), known)
+            hint = did_you_mean(str(name), sources)
             problems.append(
                 Problem(
                     f"samples are given for `{name}`, but the spec has no such split", spec.where("data"), hint=hint

@@ -101,7 +101,7 @@ class NonFiniteOrigin:
     description: str
     """The layer or state, as text."""
     location: Location | None
-    known: bool
+    is_known: bool
     """True if it is a certain node or state; False if this worker's part of the loss was finite."""
 
 

@@ -55,10 +55,10 @@ def test_no_remark_without_effect() -> None:
 def test_serial_runs_agree() -> None:
     pool = Pool()
     result = pool.calls(1, 4, None)
-    timed = list(result.each())
+    timed = list(result.timed_calls())
     assert pool.seen == [1, 4, 4]
     assert [node.op.name for node, seconds in timed if node and seconds > 0] == ["Relu"] * 3
-    for _ in result.each():
+    for _ in result.timed_calls():
         break
     assert (pool.seen, pool.count) == ([1, 4, 4, 1], 4)
 

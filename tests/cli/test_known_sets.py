@@ -29,7 +29,7 @@ def tiny(tmp_path, monkeypatch):
     known_set = KnownSet("cifar10", CIFAR10.about, CIFAR10.page, (download,), CIFAR10.splits, CIFAR10.classes)
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "sets"))
     monkeypatch.setitem(KNOWN_SETS, "cifar10", known_set)
-    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", known_set)
+    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known_set", known_set)
     return folder
 
 

@@ -68,7 +68,7 @@ def test_a_folder_contains_files_with_the_published_names(tmp_path, monkeypatch,
         content = (tmp_path / inside / name).read_bytes()
         parts[f"cifar-10-batches-bin/{name}"] = PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
     one_download = replace(CIFAR10, downloads=(Download("cifar-10-binary.tar.gz", 1, "", (), parts),))
-    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", one_download)
+    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known_set", one_download)
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "home"))
     file = str(tmp_path / "train.yaml")
     train = split_of(file, source=source, path=".", split="train").open()

@@ -127,7 +127,7 @@ def opened(folder: Path, fields: dict[str, Any], **hold_out: Any) -> dict[str, L
     """The loaders of the parts, the later ones with what the training split has learned."""
     split = split_of(str(folder / "train.yaml"), **{"batch_size": 7, **fields}, split=hold_out)
     if fields["source"] == "python":
-        split = split.given({"x": np.arange(COUNT, dtype=np.float32), "label": LABELS.astype(np.int32)})  # type: ignore[attr-defined]  # a Python source
+        split = split.with_samples({"x": np.arange(COUNT, dtype=np.float32), "label": LABELS.astype(np.int32)})  # type: ignore[attr-defined]  # a Python source
     loaders: dict[str, Loader] = {}
     for name, part in parts_of(split).items():
         loaders[name] = open_loader(part, seed=5, learned=loaders["train"].learned if loaders else None)
@@ -349,7 +349,7 @@ def test_samples_without_a_time_are_not_the_last_ones(tmp_path: Path, times: lis
 
 
 def test_streams_cannot_be_divided() -> None:
-    split = split_of(source="python", batch_size=4, split={"test": 0.5}).given(lambda: iter([{"x": 1.0}] * 4))  # type: ignore[attr-defined]  # a Python source
+    split = split_of(source="python", batch_size=4, split={"test": 0.5}).with_samples(lambda: iter([{"x": 1.0}] * 4))  # type: ignore[attr-defined]  # a Python source
     with pytest.raises(InputError, match="no samples of it can be held out"):
         split.open()
 

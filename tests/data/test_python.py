@@ -30,7 +30,7 @@ def stream() -> Iterator[dict[str, Any]]:
 def loader_of(samples: object, *, prefetch: int = 0, **fields: Any) -> Loader:
     split = split_of(source="python", **{"batch_size": 8, "shuffle": True, **fields})
     assert isinstance(split, Python)
-    return Loader(split.given(samples).open(seed=1), split, seed=1, prefetch=prefetch)
+    return Loader(split.with_samples(samples).open(seed=1), split, seed=1, prefetch=prefetch)
 
 
 def epochs(loader: Loader, number: int) -> list[tuple[int, list[Any], list[Any]]]:
@@ -278,7 +278,7 @@ def streamed() -> Iterator[dict[str, float]]:
 def open_given(samples: object, **fields: Any) -> Dataset:
     split = split_of("train.yaml", source="python", **fields)
     assert isinstance(split, Python)
-    return split.given(samples).open()
+    return split.with_samples(samples).open()
 
 
 @pytest.mark.parametrize("samples", [Raising(), streamed], ids=["indexed", "stream"])

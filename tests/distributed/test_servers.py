@@ -134,7 +134,7 @@ def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
         sent, messages=[message for message in sent.messages if message.contents]
     )  # beside them there are small letters
     nbytes = sent.messages[0].nbytes
-    assert sent.each() == {"worker": nbytes, "server": 4 * nbytes / 2}
+    assert sent.sent_bytes() == {"worker": nbytes, "server": 4 * nbytes / 2}
     network = NETWORKS["ib-hdr"]
     layers = tuple(layer for layer, _ in layers_of(load_train(train_spec)))
     job = as_trained(
@@ -143,7 +143,7 @@ def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
     assert job.servers == 2
     plan = STRATEGIES["parameter_server"].plan(job, Cluster(6, network, network, 3))
     predicted = traffic(plan, {"worker": 4, "server": 2})
-    assert predicted.by_role == pytest.approx(sent.each())
+    assert predicted.by_role == pytest.approx(sent.sent_bytes())
     assert predicted.between_hosts == pytest.approx(sent.between_hosts)
 
 

@@ -18,7 +18,7 @@ LAYERS["Flatten"]
 few = [module for module in sys.modules if module.startswith("netspec.layers.")]
 classes = {kind: {cls.model_fields[registry.tag].default: cls.__module__ for cls in registry}
            for kind, registry in REGISTRIES.items()}
-known = {kind: {cls.model_fields[registry.tag].default: cls.__module__ for cls in registry.known()}
+known = {kind: {cls.model_fields[registry.tag].default: cls.__module__ for cls in registry.registered()}
          for kind, registry in REGISTRIES.items()}
 print(json.dumps([few, classes, known]))
 """

@@ -49,7 +49,7 @@ def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime(path: Path, tmp_p
         if name in model.compiler.graph(ProgramKind.PREDICT, 1).inputs()
     }
     report = export_model(
-        model, model.spec, tmp_path / "m.onnx", PreprocessingRecord(), batch=None, opset=None, given=inputs
+        model, model.spec, tmp_path / "m.onnx", PreprocessingRecord(), batch=None, opset=None, inputs=inputs
     )
     for comparison in (report.comparison, report.on_user_inputs):
         assert comparison is not None

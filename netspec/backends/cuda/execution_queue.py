@@ -101,7 +101,7 @@ class ExecutionQueue:
         graph, stream = self.stream.end_capture(), self.stream
         return lambda: graph.launch(stream)
 
-    def begun(self, pending: PendingRun) -> None:
+    def register(self, pending: PendingRun) -> None:
         """Register a run and settle those before it. Raises `NonFiniteLoss` for the first whose guard is not finite.
 
         The GPU works on the new run while the CPU waits for the previous ones.

@@ -146,7 +146,7 @@ class GraphExecutor(Executor):
             slot.done.record(flow.stream)
             outcome = self._pending(slot, slot.done)
             if recording.writes and recording.guarded:
-                flow.begun(outcome)
+                flow.register(outcome)
             elif recording.guarded:
                 outcome()
         self._warm = True

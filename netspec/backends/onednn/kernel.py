@@ -147,7 +147,7 @@ class OneDnnKernel(Kernel):
     """The library uses 32-bit sizes and offsets, and aborts the process if they overflow."""
 
     def __init__(self) -> None:
-        self._made: dict[Any, tuple[Computation, LayoutSignature]] = {}
+        self._computations: dict[Any, tuple[Computation, LayoutSignature]] = {}
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
         wrong = next((kind.dtype for kind in types if kind.dtype not in self.dtypes), None)
@@ -166,11 +166,11 @@ class OneDnnKernel(Kernel):
         return LayoutSignature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        return self.found(node, self.requested_layouts(node, offered))
+        return self.described_layouts(node, self.requested_layouts(node, offered))
 
-    def found(self, node: Node, requested: LayoutSignature) -> LayoutSignature:
+    def described_layouts(self, node: Node, requested: LayoutSignature) -> LayoutSignature:
         """The layouts of the computation described with these."""
-        return self._known(node, requested)[1]
+        return self._cached(node, requested)[1]
 
     def threads(self, node: Node) -> int:
         """One thread for a call that is done before a second thread has started."""
@@ -195,7 +195,7 @@ class OneDnnKernel(Kernel):
         if layouts is None:
             return None
         try:
-            computation, signature = self._known(node, layouts)
+            computation, signature = self._cached(node, layouts)
         except OneDnnError:
             return None
         return None if computation.primitive.implementation.endswith(":any") else signature
@@ -206,17 +206,17 @@ class OneDnnKernel(Kernel):
 
     def computation(self, node: Node, layouts: LayoutSignature) -> Computation:
         """Like `describe`, cached for equal nodes."""
-        return self._known(node, layouts)[0]
+        return self._cached(node, layouts)[0]
 
-    def _known(self, node: Node, layouts: LayoutSignature) -> tuple[Computation, LayoutSignature]:
+    def _cached(self, node: Node, layouts: LayoutSignature) -> tuple[Computation, LayoutSignature]:
         """The computation, and the layouts of its operands and results."""
         requested, threads = _requested_layouts(layouts), self.threads(node)
         key = node.op, tuple(value.type for value in node.inputs), requested, threads
-        if key not in self._made:
+        if key not in self._computations:
             with using_threads(threads):
                 primitive_desc = self.describe(node, requested)
-            self._made[key] = primitive_desc, primitive_desc.signature(requested)
-        return self._made[key]
+            self._computations[key] = primitive_desc, primitive_desc.signature(requested)
+        return self._computations[key]
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         return self.computation(node, signature).primitive.scratchpad_bytes

@@ -163,7 +163,9 @@ def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind, mos
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        class_files = files_below(root / name, kind) if most is None else list(islice(_found(root / name, kind), most))
+        class_files = (
+            files_below(root / name, kind) if most is None else list(islice(_unsorted(root / name, kind), most))
+        )
         files += class_files
         labels += [label] * len(class_files)
     _check_not_empty(root, names, labels, kind, declared=classes is not None)
@@ -208,7 +210,7 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
             hint=did_you_mean(name, declared),
         )
         for name in names
-        if name not in declared and any(_found(root / name, kind))
+        if name not in declared and any(_unsorted(root / name, kind))
     ]
     if unknown:
         raise InputError(unknown)
@@ -217,10 +219,10 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
 
 def files_below(folder: Path, kind: FileKind) -> list[Path]:
     """All files of a kind below a folder, sorted by path."""
-    return sorted(_found(folder, kind), key=lambda file: file.relative_to(folder).as_posix())
+    return sorted(_unsorted(folder, kind), key=lambda file: file.relative_to(folder).as_posix())
 
 
-def _found(folder: Path, kind: FileKind) -> Iterator[Path]:
+def _unsorted(folder: Path, kind: FileKind) -> Iterator[Path]:
     """Yield the files of a kind below a class folder, as the file system lists them."""
     try:
         with os.scandir(folder) as entries:
@@ -237,7 +239,7 @@ def _found(folder: Path, kind: FileKind) -> Iterator[Path]:
         return
     for entry in inner:
         if not entry.is_symlink():
-            yield from _found(Path(entry.path), kind)
+            yield from _unsorted(Path(entry.path), kind)
 
 
 def _unlisted(error: OSError) -> None:

@@ -66,13 +66,13 @@ class Records:
     def _fill(self, file: BinaryIO, into: memoryview, row: int) -> None:
         file.seek(self._offset + row * self._size)
         while len(into):
-            got = file.readinto(into)  # type: ignore[attr-defined]  # of a raw file, as without a buffer
-            if not got:
+            count = file.readinto(into)  # type: ignore[attr-defined]  # of a raw file, as without a buffer
+            if not count:
                 self._watched.check()
                 raise InputError(
                     f"{self.path} is cut short", expected=f"{self._count:,} records", got=f"fewer at {row:,}"
                 )
-            into = into[got:]
+            into = into[count:]
 
 
 def _runs(rows: Array) -> Iterator[tuple[int, int]]:

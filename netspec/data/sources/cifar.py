@@ -27,7 +27,7 @@ class Cifar10(KnownSource):
     """
 
     source: Literal["cifar10"] = "cifar10"
-    known: ClassVar[KnownSet] = CIFAR10
+    known_set: ClassVar[KnownSet] = CIFAR10
     samples: ClassVar = ({"split": "train"},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
@@ -48,7 +48,7 @@ class Cifar100(KnownSource):
     """
 
     source: Literal["cifar100"] = "cifar100"
-    known: ClassVar[KnownSet] = CIFAR100
+    known_set: ClassVar[KnownSet] = CIFAR100
     samples: ClassVar = ({"split": "train"}, {"split": "train", "inputs": {"label": "coarse_label"}})
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
@@ -87,7 +87,7 @@ class CifarBinary(Source):
         from netspec.data.readers.cifar import open_cifar
 
         with located_at(self, "path"):
-            return open_cifar(self._files(), _known(self.kind).classes)
+            return open_cifar(self._files(), _known_set(self.kind).classes)
 
     def _files(self) -> list[Path]:
         if isinstance(self.path, list):
@@ -100,7 +100,7 @@ class CifarBinary(Source):
         part = self.stored_part("train" if self.hold_out is not None else None)
         if part is None:
             raise InputError(f"{path} is a folder", expected="files, or also `split: train` or `split: test`")
-        return _files_in(path, _known(self.kind), part)
+        return _files_in(path, _known_set(self.kind), part)
 
     def survey(self) -> Survey:
         """Open the files, whose samples are not read."""
@@ -110,10 +110,10 @@ class CifarBinary(Source):
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of the kind."""
-        return _fields(_known(self.kind))
+        return _fields(_known_set(self.kind))
 
 
-def _known(kind: str) -> KnownSet:
+def _known_set(kind: str) -> KnownSet:
     return CIFAR100 if kind == "cifar100" else CIFAR10
 
 
@@ -125,7 +125,7 @@ def _open_known(source: KnownSource) -> Dataset:
     from netspec.data.readers.cifar import open_cifar
 
     with located_at(source, source.blamed):
-        return open_cifar(source.files(), source.known.classes)
+        return open_cifar(source.files(), source.known_set.classes)
 
 
 def _files_in(folder: Path, dataset: KnownSet, split: str) -> list[Path]:

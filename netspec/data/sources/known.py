@@ -15,7 +15,7 @@ from netspec.schema.specs.paths import FilePath, resolve_path
 class KnownSource(Source):
     """A dataset that is downloaded by its name."""
 
-    known: ClassVar[KnownSet]
+    known_set: ClassVar[KnownSet]
     foreign_fields: ClassVar[dict[str, str]] = {"root": "use `path`", "train": "use `split: train`"}
 
     split: Annotated[Literal["train", "test"] | HoldOut, StoredPart(Literal["train", "test"])]
@@ -30,26 +30,26 @@ class KnownSource(Source):
         """Return the folder of the files, which may not exist yet."""
         from netspec.data.known_datasets import home
 
-        return home() / self.known.name if self.path is None else resolve_path(self, "path")
+        return home() / self.known_set.name if self.path is None else resolve_path(self, "path")
 
     def files(self) -> list[Path]:
         """Return the files of the split; download missing ones. Raises `InputError` if one is not as published."""
         from netspec.data.dataset_files import find_file, verified_files
         from netspec.data.downloads import ensure
 
-        folder, names = self.data_folder(), self.known.splits[str(self.stored_part("train"))]
-        if any(find_file(self.known, folder, self.known.parts[name]) is None for name in names):
-            folder = ensure(self.known, folder, offline=not self.download)
-        return verified_files(self.known, folder, names)
+        folder, names = self.data_folder(), self.known_set.splits[str(self.stored_part("train"))]
+        if any(find_file(self.known_set, folder, self.known_set.parts[name]) is None for name in names):
+            folder = ensure(self.known_set, folder, offline=not self.download)
+        return verified_files(self.known_set, folder, names)
 
     def known_samples(self) -> int | None:
         """Return the number of samples of the set; None for a folder of the user."""
-        count = self.known.samples.get(str(self.stored_part("train")))
+        count = self.known_set.samples.get(str(self.stored_part("train")))
         return None if count is None or self.path is not None else min(count, self.limit or count)
 
     def known_classes(self) -> Mapping[str, int]:
         """Return the numbers of classes of the set."""
-        return {name: len(names) for name, names in self.known.classes.items()}
+        return {name: len(names) for name, names in self.known_set.classes.items()}
 
     def optional_paths(self) -> Collection[str]:
         """Return `path` if missing files are downloaded."""
@@ -60,7 +60,7 @@ class KnownSource(Source):
         from netspec.data.downloads import check_folder
 
         with located_at(self, self.blamed):
-            check_folder(self.known, self.data_folder(), offline=not self.download)
+            check_folder(self.known_set, self.data_folder(), offline=not self.download)
         return super().survey()
 
     @property

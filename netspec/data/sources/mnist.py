@@ -73,7 +73,7 @@ class FashionMnist(KnownSource):
     """
 
     source: Literal["fashion_mnist"] = "fashion_mnist"
-    known: ClassVar[KnownSet] = FASHION_MNIST
+    known_set: ClassVar[KnownSet] = FASHION_MNIST
     samples: ClassVar = ({"split": "train"},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
@@ -82,7 +82,7 @@ class FashionMnist(KnownSource):
 
         with located_at(self, self.blamed):
             images, labels = self.files()
-            return labelled_images(images, labels, self.known.classes)
+            return labelled_images(images, labels, self.known_set.classes)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of the set."""

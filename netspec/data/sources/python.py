@@ -39,19 +39,19 @@ class Python(Source):
 
     samples: ClassVar = ({"fields": ["image", "label"]},)
 
-    _given: Any = PrivateAttr(default=None)
+    _samples: Any = PrivateAttr(default=None)
 
-    def given(self, samples: object) -> Self:
+    def with_samples(self, samples: object) -> Self:
         """Return this split with its samples."""
         split = self.model_copy()
-        split._given = samples
+        split._samples = samples
         return split
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the samples. Those of a stream are counted. Raises `InputError` for anything else."""
         from netspec.data.readers.python import open_samples
 
-        if self._given is None:
+        if self._samples is None:
             raise InputError(
                 "the samples of this split are missing", location=self.where("source"), path="source",
                 expected="a Python program that passes them: `netspec.train(spec, samples={'train': …})`",
@@ -59,4 +59,6 @@ class Python(Source):
         shuffle = self.shuffle
         window = shuffle.window if isinstance(shuffle, ShuffleWindow) else WINDOW if shuffle else 1
         with located_at(self, "source"):
-            return open_samples(self._given, self.fields, window=window, limit=self.limit, skip=self.on_error == "skip")
+            return open_samples(
+                self._samples, self.fields, window=window, limit=self.limit, skip=self.on_error == "skip"
+            )

@@ -39,7 +39,7 @@ class CategoricalColumn(Column):
         fixed = spec.vocabulary is not None
         if setting.learned is not None:
             names = ["vocabulary"] * (not fixed) + ["fill"] * (spec.missing == "most_frequent")
-            learned = self.known(*names) or {}
+            learned = self.learned_values(*names) or {}
             self._vocabulary = self._vocabulary if fixed else tuple(learned["vocabulary"])
             self._fill = learned.get("fill")
         self._finished_learning = fixed or setting.learned is not None
@@ -104,7 +104,7 @@ class CategoricalColumn(Column):
         counted.sort(key=lambda entry: (-entry[1], entry[0]))
         if self._spec.missing == "most_frequent":
             if not counted:
-                raise InputError(f"{self.what} has no value at all, so there is no most frequent one")
+                raise InputError(f"{self.title} has no value at all, so there is no most frequent one")
             self._fill = counted[0][0]
         if self._spec.vocabulary is None:
             most = None if self._spec.max_tokens is None else self._spec.max_tokens - 1
@@ -167,9 +167,9 @@ class PlainLabelColumn(Column):
         super().__init__(setting)
         self._inner: Column | None = None
         if setting.learned is not None:
-            self._inner = self._of(numeric="vocabulary" not in setting.learned)
+            self._inner = self._reader(numeric="vocabulary" not in setting.learned)
 
-    def _of(self, *, numeric: bool) -> Column:
+    def _reader(self, *, numeric: bool) -> Column:
         from netspec.data.tabular.columns.categorical import Categorical
         from netspec.data.tabular.columns.numeric import Numeric
 
@@ -181,12 +181,12 @@ class PlainLabelColumn(Column):
     def inner(self) -> Column:
         """The reader that was chosen."""
         if self._inner is None:  # a table without rows, which is reported elsewhere
-            self._inner = self._of(numeric=True)
+            self._inner = self._reader(numeric=True)
         return self._inner
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         if self._inner is None and len(cells):
-            self._inner = self._of(numeric=bool(np.isfinite(cells.numbers(self.setting.number_format)).any()))
+            self._inner = self._reader(numeric=bool(np.isfinite(cells.numbers(self.setting.number_format)).any()))
         self.inner.index = self.index
         return self.inner.parse(cells, faults)
 

@@ -34,7 +34,7 @@ class Column:
         """Index of the column in the table."""
 
     @property
-    def what(self) -> str:
+    def title(self) -> str:
         """Name of the column in messages."""
         return f"the label `{self.name}`" if self.setting.is_label else f"column `{self.name}`"
 
@@ -109,15 +109,17 @@ class Column:
         """Record rows that need a value and have none."""
         if not len(rows):
             return
-        message = f"there is no label `{self.name}` here" if self.setting.is_label else f"{self.what} has no value here"
+        message = (
+            f"there is no label `{self.name}` here" if self.setting.is_label else f"{self.title} has no value here"
+        )
         faults.add(rows, self.index, message, expected=expected, got=lambda row: quoted(cells.text(row)), hint=hint)
 
-    def known(self, *names: str) -> Mapping[str, Any] | None:
+    def learned_values(self, *names: str) -> Mapping[str, Any] | None:
         """Return the values learned by the training split; None in that split itself. Raises `InputError` for gaps."""
         learned = self.setting.learned
         if learned is not None and not all(name in learned for name in names):
             raise InputError(
-                f"the training split has not learned what {self.what} needs",
+                f"the training split has not learned what {self.title} needs",
                 expected=f"{listing(list(names))}: the same declaration of the column in both splits",
                 got=listing(list(learned)) if learned else "nothing",
             )

@@ -74,8 +74,8 @@ def open_table(
     }
     sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
     page = int(np.diff(file.pages()).max())
-    if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
-        values = [np.concatenate(parts) for parts in scanned.kept]
+    if scanned.blocks is not None and scanned.samples * sample_bytes <= cache:
+        values = [np.concatenate(parts) for parts in scanned.blocks]
         dataset = ArrayDataset(
             table.encoded(values), digest=digest, describe=table.describe, identify=table.identify, **facts
         )
@@ -104,7 +104,7 @@ class _Scan:
         self._file = file
         self._columns = columns
         self._limit = limit
-        self.kept: list[list[Array]] | None = [[] for _ in columns]
+        self.blocks: list[list[Array]] | None = [[] for _ in columns]
         """The values of each column, block by block; None once they are too many."""
         self.samples = 0
         self.skipped = 0
@@ -117,8 +117,8 @@ class _Scan:
                 first += len(block)
                 kept_bytes += sum(column.bytes_of(cells) for column, cells in zip(columns, values, strict=True))
                 if kept_bytes > cache:
-                    self.kept = None
-                for column_blocks, cells in zip(self.kept or [], values, strict=False):
+                    self.blocks = None
+                for column_blocks, cells in zip(self.blocks or [], values, strict=False):
                     column_blocks.append(cells)
                 if faults.full or self.samples == limit:
                     break
@@ -140,8 +140,8 @@ class _Scan:
 
     def _reread(self, at: int) -> Iterator[Array]:
         """Yield the values of a column in the used rows, from memory or from the file."""
-        if self.kept is not None:
-            yield from self.kept[at]
+        if self.blocks is not None:
+            yield from self.blocks[at]
             return
         column, pages = self._columns[at], self._file.pages()
         for start, stop in pairwise(pages.tolist()):

@@ -47,7 +47,7 @@ class DateColumn(Column):
                 self.add_absent(faults, absent, cells, expected="a date", hint=hint)
             if len(bad):
                 written = f"`{self._spec.format}`" if self._spec.format else "ISO 8601, such as 2026-11-20"
-                message = f"{self.what} has no date here that can be read"
+                message = f"{self.title} has no date here that can be read"
                 likely = self._hint(cells.text(int(bad[0])))
                 faults.add(
                     bad, self.index, message, expected=written, got=lambda row: repr(cells.text(row)), hint=likely
@@ -76,13 +76,13 @@ class DateColumn(Column):
     def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if not self._learns:
             return
-        known = self.known(*self._learns)
-        if known is None:
+        learned = self.learned_values(*self._learns)
+        if learned is None:
             if not np.all(self._figures.count):
                 reason = "`missing: mean`" if self._spec.missing == "mean" else "`normalization`"
-                raise InputError(f"{self.what} has no value at all to learn {reason} from")
-            known = {"fill": self._figures.mean.tolist(), **self._figures.normalization(self._spec.normalization)}
-        self._learned = {name: list(known[name]) for name in self._learns}
+                raise InputError(f"{self.title} has no value at all to learn {reason} from")
+            learned = {"fill": self._figures.mean.tolist(), **self._figures.normalization(self._spec.normalization)}
+        self._learned = {name: list(learned[name]) for name in self._learns}
 
     @property
     def learned(self) -> dict[str, Any]:

@@ -38,13 +38,13 @@ class NumericColumn(Column):
         self._figures = ColumnStatistics()
         self._median = Median()
         self._may_be_integer = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
-        self._known = self._fractions = self._great = 0
+        self._labels = self._fractions = self._great = 0
         """Number of labels, of labels that are not integers, and of labels too large for 32 bits."""
         self._exact = True
         """Whether float32 represents all labels exactly."""
         self._non_integers: list[Problem] = []
         self._holds_text = False
-        self._seen = self._finished_learning = False
+        self._has_rows = self._finished_learning = False
         self._fill: float | None = float(self._missing) if isinstance(self._missing, (int, float)) else None
         self._normalization: dict[str, list[float]] = {}
 
@@ -55,16 +55,16 @@ class NumericColumn(Column):
             absent, bad = self.absent(cells, lost)
             if self._missing == "error":
                 self.add_absent(faults, absent, cells, expected=self._expected, hint=self._absent_hint)
-            if not self._seen and not self.setting.is_label and len(bad) and bad[0] == 0:
+            if not self._has_rows and not self.setting.is_label and len(bad) and bad[0] == 0:
                 self._report_text(cells, faults)
                 bad = bad[1:]
             if len(bad) and not self._holds_text:
                 self._report_unparsable(cells, bad, faults)
             faults.bad[bad] = True
-        self._seen = True
+        self._has_rows = True
         great = np.flatnonzero(np.abs(values) > _FLOAT32_MAX)
         if len(great):
-            message = f"{self.what} has a number that float32 cannot hold"
+            message = f"{self.title} has a number that float32 cannot hold"
             faults.add(great, self.index, message, got=cells.text)
             values[great] = np.nan
         if self._may_be_integer and not self._finished_learning:
@@ -76,14 +76,14 @@ class NumericColumn(Column):
         present = ~np.isnan(values)
         is_integer = present & (values == np.trunc(values))
         within = is_integer & (values >= _INT32.min) & (values <= _INT32.max)
-        self._known += int(present.sum())
+        self._labels += int(present.sum())
         self._fractions += int((present & ~is_integer).sum())
         self._great += int((is_integer & ~within).sum())
         self._exact &= bool((np.abs(values[within]) <= _EXACT).all())
         for row in np.flatnonzero(present & ~within)[: MOST_ALIKE - len(self._non_integers)].tolist():
             great = bool(is_integer[row])
             problem = faults.problem(
-                row, self.index, f"{self.what} is {'out of range' if great else 'not an integer'} here",
+                row, self.index, f"{self.title} is {'out of range' if great else 'not an integer'} here",
                 expected=f"an integer from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
                 got=repr(cells.text(row)),
                 hint="number the classes from 0 on" if great else "labels that are not classes need an input with "
@@ -99,12 +99,12 @@ class NumericColumn(Column):
     @property
     def non_integer_labels(self) -> Sequence[Problem]:
         odd = self._fractions + self._great
-        if not self._exact or (self._fractions and 2 * odd > self._known):
+        if not self._exact or (self._fractions and 2 * odd > self._labels):
             return ()
         more = odd - len(self._non_integers)
         return [
             *self._non_integers,
-            *([Problem(f"{counted(more, 'more row')}: {self.what} has the same problem")] if more else []),
+            *([Problem(f"{counted(more, 'more row')}: {self.title} has the same problem")] if more else []),
         ]
 
     @property
@@ -117,8 +117,8 @@ class NumericColumn(Column):
             return None
         return "`missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median"
 
-    def _expected_number(self, what: str) -> str:
-        return what if self._spec.unit is None else f"{what} with the unit `{self._spec.unit}`"
+    def _expected_number(self, expected: str) -> str:
+        return expected if self._spec.unit is None else f"{expected} with the unit `{self._spec.unit}`"
 
     def _report_text(self, cells: Cells, faults: BlockFaults) -> None:
         """Report a column that begins with text once, not for every row."""
@@ -132,7 +132,7 @@ class NumericColumn(Column):
         faults.add(
             [0],
             self.index,
-            f"{self.what} holds text",
+            f"{self.title} holds text",
             expected=self._expected_number("numbers"),
             got=quoted(text),
             hint=(single_column_hint(text) if single_column_hint else None)
@@ -145,14 +145,14 @@ class NumericColumn(Column):
             return repr(cells.text(row))
 
         if self.setting.is_label:
-            message = f"{self.what} is not a number here, as it is in other rows"
+            message = f"{self.title} is not a number here, as it is in other rows"
             notation = self._format.hint(cells.text(int(rows[0])))
             hint = notation or "if the labels are names of classes, declare them in `classes`"
             faults.add(
                 rows, self.index, message, expected="a finite number", got=lambda r: repr(cells.text(r)), hint=hint
             )
         else:
-            message = f"{self.what} has text here"
+            message = f"{self.title} has text here"
             expected, notation = self._expected_number("a number"), self._format.hint(cells.text(int(rows[0])))
             faults.add(rows, self.index, message, expected=expected, got=cell_text, hint=notation)
 
@@ -171,7 +171,7 @@ class NumericColumn(Column):
         self._finished_learning = True
         fills = self._missing in ("mean", "median")
         keys = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
-        learned = self.known(*keys)
+        learned = self.learned_values(*keys)
         if learned is not None:
             self._fill = float(learned["fill"]) if fills else self._fill
             self._normalization = {name: list(learned[name]) for name in keys if name != "fill"}
@@ -181,11 +181,11 @@ class NumericColumn(Column):
             self._fill = self._median.value() if self._missing == "median" else self._mean()
         if fills and self._fill is None:
             raise InputError(
-                f"{self.what} has no value at all, so there is no {self._missing} to use for missing ones",
+                f"{self.title} has no value at all, so there is no {self._missing} to use for missing ones",
                 expected="`missing` to be a number, or a column with values",
             )
         if self._spec.normalization != "none" and not self._normalization:
-            raise InputError(f"{self.what} has no value at all to learn `normalization` from")
+            raise InputError(f"{self.title} has no value at all to learn `normalization` from")
 
     def _mean(self) -> float | None:
         return float(self._figures.mean[0]) if np.all(self._figures.count) else None

@@ -31,7 +31,7 @@ class TextColumn(Column):
         self._spec = spec
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_data: dict[str, Any] = {}
-        learned = self.known(TOKENIZER)
+        learned = self.learned_values(TOKENIZER)
         if learned is not None:
             self._tokenizer_data = dict(learned[TOKENIZER])
             self._tokenizer = opened_tokenizer(spec.tokenizer, self._tokenizer_data)
@@ -71,7 +71,7 @@ class TextColumn(Column):
             self._tokenizer, self._tokenizer_data = learned_tokenizer(self._spec.tokenizer, texts)
         if self._tokenizer.padding is None:
             raise InputError(
-                f"texts of {self.what} differ in length, and the tokenizer has no index for padding",
+                f"texts of {self.title} differ in length, and the tokenizer has no index for padding",
                 expected="a tokenizer with padding",
             )
 

@@ -55,7 +55,9 @@ class WindowedTable(Dataset):
         self.fields = windowed_fields(table.fields, windows, targets=targets)
         self.classes = {name: names for name, names in table.classes.items() if name in self.fields}
         self.column_ranges = {column: self._range_of(*values) for column, values in table.column_ranges.items()}
-        self.column_encodings = {PAST if name == LABEL else name: kept for name, kept in table.column_encodings.items()}
+        self.column_encodings = {
+            PAST if name == LABEL else name: encodings for name, encodings in table.column_encodings.items()
+        }
         self.learned, self.skipped, self.damaged = table.learned, table.skipped, table.damaged
         self.non_integer_labels = table.non_integer_labels
         self.block = max(1, table.block // windows.stride)

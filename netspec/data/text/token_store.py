@@ -65,7 +65,7 @@ def token_store(texts: Sequence[Iterator[Array]], size: int, key: str) -> TokenS
         if file is None:
             return TokenStore(np.concatenate([np.zeros(0, dtype), *parts]), np.array(bounds))
         _put(file, [*parts, np.array(bounds, np.int64).view(np.uint8)])
-        return _kept(file, name, dtype, len(texts))
+        return _store(file, name, dtype, len(texts))
 
 
 def _create_file(stack: contextlib.ExitStack) -> _File:
@@ -87,7 +87,7 @@ def _put(file: _File, parts: Sequence[Array]) -> None:
         ) from None
 
 
-def _kept(file: _File, name: str, dtype: np.dtype[np.generic], texts: int) -> TokenStore:
+def _store(file: _File, name: str, dtype: np.dtype[np.generic], texts: int) -> TokenStore:
     """Move the finished file to its name and map it."""
     os.fsync(file.stream.fileno())
     target = file.path.replace(file.path.with_name(name))

@@ -428,7 +428,7 @@ def _ranks_of_both_kinds(job: TrainingJob, cluster: Cluster) -> str | None:
 
 
 def _layers_for_all(job: TrainingJob, cluster: Cluster) -> str | None:
-    layers, parts = len(job.compute.known[0].layers), micro_batches(job, cluster.ranks)
+    layers, parts = len(job.compute.steps[0].layers), micro_batches(job, cluster.ranks)
     if layers < cluster.ranks:
         return f"{layers:,} layers cannot form {cluster.ranks:,} stages"
     if job.total(cluster.ranks) < parts:

@@ -97,7 +97,7 @@ class StepCost:
 class ComputeModel:
     """Costs of steps of some batch sizes, measured or given; other batch sizes are interpolated linearly."""
 
-    known: tuple[StepCost, ...]
+    steps: tuple[StepCost, ...]
     """Costs of the same layers by rising batch size. If there is one, time is proportional to the batch."""
 
     def at(self, batch: float) -> StepCost:
@@ -126,19 +126,19 @@ class ComputeModel:
         return replace(first, batch=batch, layers=layers, overhead=line(first.overhead, second.overhead))
 
     def _around(self, batch: float) -> tuple[StepCost, StepCost]:
-        if len(self.known) == 1:
-            return self.known[0], self.known[0]
-        index = bisect_left([work.batch for work in self.known], batch)
-        after = min(max(index, 1), len(self.known) - 1)
-        return self.known[after - 1], self.known[after]
+        if len(self.steps) == 1:
+            return self.steps[0], self.steps[0]
+        index = bisect_left([work.batch for work in self.steps], batch)
+        after = min(max(index, 1), len(self.steps) - 1)
+        return self.steps[after - 1], self.steps[after]
 
     def faster(self, factor: float) -> ComputeModel:
         """Return the model of a machine that is `factor` times as fast."""
-        return ComputeModel(tuple(work.faster(factor) for work in self.known))
+        return ComputeModel(tuple(work.faster(factor) for work in self.steps))
 
     def covers(self, batch: float) -> bool:
         """Return whether a batch size is within the known range."""
-        return self.known[0].batch <= batch <= self.known[-1].batch
+        return self.steps[0].batch <= batch <= self.steps[-1].batch
 
 
 def cut(costs: Sequence[float], parts: int) -> list[int]:

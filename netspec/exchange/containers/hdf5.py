@@ -32,7 +32,7 @@ class Hdf5Reader:
 
     def __init__(self, file: Hdf5File) -> None:
         self.name, self._file = file.name, file
-        self._taken = 0
+        self._nbytes = 0
         self._datasets: dict[str, Entry] | None = None
         self._groups = {""}
 
@@ -99,8 +99,8 @@ class Hdf5Reader:
         if stored.shape is None or not (kind in "fiub" or stored.bfloat16):
             self.refuse(f"{path!r} is not numeric, but {stored.type[:60]}")
         limit = stored.stored if stored.layout in ("contiguous", "compact") else stored.stored * PACKED
-        self._taken += stored.nbytes
-        if stored.nbytes > limit or self._taken > self._file.size * WIDEST + SPARE:
+        self._nbytes += stored.nbytes
+        if stored.nbytes > limit or self._nbytes > self._file.size * WIDEST + SPARE:
             self.refuse(f"{path!r} declares {stored.nbytes} bytes, but {stored.stored} are stored")
         array = self._file.values(stored)
         if stored.bfloat16 and array.dtype.itemsize == 2:

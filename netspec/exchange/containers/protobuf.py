@@ -74,7 +74,7 @@ class _Skimmer:
     """Reads the tags of a file, and skips the values."""
 
     def __init__(self, file: BufferedReader, types: Mapping[str, MessageType]) -> None:
-        self.file, self.known = file, types
+        self.file, self.types = file, types
 
     def message(self, kind: MessageType, end: int, depth: int) -> Counter[int]:
         """Count the occurrences of each field up to the byte `end`. Raises `_Mismatch`."""
@@ -106,7 +106,7 @@ class _Skimmer:
             raise _Mismatch
         size = self.varint() if wire == BYTES else _WIDTHS[wire]
         start = self.file.tell()
-        inner = self.known.get(field.type) if field is not None and wire == BYTES else None
+        inner = self.types.get(field.type) if field is not None and wire == BYTES else None
         if field is not None and field.type == "string":
             text = self.file.read(min(size, MAX_TEXT))
             if len(text.translate(None, _CONTROLS)) < len(text):

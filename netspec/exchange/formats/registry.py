@@ -84,7 +84,7 @@ class Format:
     """A format. Functions are given as `module:function`; an empty one says that the format does not do that."""
 
     name: str
-    what: str
+    kind: str
     """The kind of file, for messages."""
     suffixes: tuple[str, ...]
     """Ends of names, for writing: the longest that fits decides."""
@@ -113,14 +113,14 @@ class Format:
 
     def reads(self, path: Path, options: ImportOptions) -> Imported:
         """The net and the weights in a file."""
-        with refuse_damage(path, self.what):
+        with refuse_damage(path, self.kind):
             imported: Imported = load_function(self.read or self.refuse)(path, options)
-            check_names(path, [*imported.arrays, *imported.slots], self.what)
+            check_names(path, [*imported.arrays, *imported.slots], self.kind)
         return imported
 
     def weights_for(self, path: Path, target: Target) -> dict[str, NDArray[Any]]:
         """The weights in a file, by the names of a net's states."""
-        with refuse_damage(path, self.what):
+        with refuse_damage(path, self.kind):
             arrays: dict[str, NDArray[Any]] = load_function(self.weights or self.refuse)(path, target)
         return arrays
 
@@ -257,9 +257,9 @@ def format_of(path: str | Path) -> Format:
         with open_zip(path, "a model, or weights"):
             pass
     description, hint = sniff(head)
-    whats = [format_.what for format_ in readable if not format_.refuse]
+    kinds = [format_.kind for format_ in readable if not format_.refuse]
     raise InputError(
-        f"{path}: unrecognized file format", expected=listing(whats, len(whats)), got=description, hint=hint
+        f"{path}: unrecognized file format", expected=listing(kinds, len(kinds)), got=description, hint=hint
     )
 
 

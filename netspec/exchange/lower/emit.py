@@ -45,7 +45,7 @@ class _GraphLowering:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.made = LoweredGraph()
+        self.lowered = LoweredGraph()
         self.problems: dict[Problem, None] = {}
         self._tensor_names, self._node_names = UniqueNames(), UniqueNames()
         self._tensors: dict[Value, str] = {}
@@ -58,17 +58,17 @@ class _GraphLowering:
     def write(self) -> tuple[LoweredGraph, list[Problem]]:
         """Write all nodes."""
         inputs = self.graph.inputs().items()
-        self.made.inputs = {name: value.type for name, value in inputs if name != RNG_INPUT}  # who runs a model draws
-        self.made.outputs = {name: value.type for name, value in self.graph.outputs.items()}
-        for name in dict.fromkeys([*self.made.inputs, *self.made.outputs]):
+        self.lowered.inputs = {name: value.type for name, value in inputs if name != RNG_INPUT}  # the caller draws
+        self.lowered.outputs = {name: value.type for name, value in self.graph.outputs.items()}
+        for name in dict.fromkeys([*self.lowered.inputs, *self.lowered.outputs]):
             self._tensor_names(name)
         for name, value in self.graph.states().items():
-            self.made.states[name] = self._tensor_names(name), value.type
+            self.lowered.states[name] = self._tensor_names(name), value.type
         final = self._final_names()
         for node in self._nodes:
             self._write(node, final)
         self._finish_outputs()
-        return self.made, list(self.problems)
+        return self.lowered, list(self.problems)
 
     def _final_names(self) -> dict[Value, str]:
         """Names that values must get: those of the graph's outputs and of the layers' outputs in the spec."""
@@ -87,20 +87,20 @@ class _GraphLowering:
         self._scope = node.scope
         if isinstance(node.op, (Input, State)):
             label = node.op.label
-            name = label if isinstance(node.op, Input) else self.made.states[label][0]
-            self._tensors[node.outputs[0]], self.made.types[name] = name, node.outputs[0].type
+            name = label if isinstance(node.op, Input) else self.lowered.states[label][0]
+            self._tensors[node.outputs[0]], self.lowered.types[name] = name, node.outputs[0].type
             return
         operands = [self._tensors[value] for value in node.inputs]
-        start = len(self.made.nodes)
+        start = len(self.lowered.nodes)
         results = self._results(node, operands)
         for value, name in zip(node.outputs, results, strict=False):
             final_name = final.get(value)
             if final_name is not None and self._rename(name, final_name, start):
                 name = final_name
             self._tensors[value] = name
-            self.made.types[name] = value.type
+            self.lowered.types[name] = value.type
             if value in self._called:
-                self.made.tensors[self._called[value]] = name
+                self.lowered.tensors[self._called[value]] = name
 
     def _results(self, node: Node, operands: list[str]) -> tuple[str, ...]:
         form = node.op.onnx
@@ -124,14 +124,14 @@ class _GraphLowering:
 
     def _rename(self, old: str, new: str, start: int) -> bool:
         """Rename a tensor computed by the nodes from `start` on; False if another node computes it."""
-        if not any(old in node.outputs for node in self.made.nodes[start:]):
+        if not any(old in node.outputs for node in self.lowered.nodes[start:]):
             return False
-        for index in range(start, len(self.made.nodes)):
-            node = self.made.nodes[index]
+        for index in range(start, len(self.lowered.nodes)):
+            node = self.lowered.nodes[index]
             inputs, outputs = (
                 tuple(new if name == old else name for name in names) for names in (node.inputs, node.outputs)
             )
-            self.made.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
+            self.lowered.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
         return True
 
     def _finish_outputs(self) -> None:
@@ -139,7 +139,7 @@ class _GraphLowering:
         for name, value in self.graph.outputs.items():
             tensor = self._tensors.get(value)
             if tensor is not None and tensor != name:
-                self.made.nodes.append(
+                self.lowered.nodes.append(
                     OperatorNode("Identity", self._node_names(f"{name}/Identity"), (tensor,), (name,), {})
                 )
 
@@ -148,7 +148,7 @@ class _GraphLowering:
         name = f"{self._scope.layer}/{op_type}" if self._scope.layer else op_type
         first = self._tensor_names(name)
         names = (first, *(self._tensor_names(f"{first}:{index}") for index in range(1, outputs)))
-        self.made.nodes.append(
+        self.lowered.nodes.append(
             OperatorNode(op_type, self._node_names(name), inputs, names, attributes, scope=self._scope)
         )
         return first
@@ -160,7 +160,7 @@ class _GraphLowering:
         if key not in self._shared:
             name = self._tensor_names(f"{self._scope.layer}/constant" if self._scope.layer else "constant")
             self._shared[key] = name
-            self.made.constants[name] = array
+            self.lowered.constants[name] = array
         return self._shared[key]
 
     def is_read(self, value: Value) -> bool:

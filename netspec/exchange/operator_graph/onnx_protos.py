@@ -35,7 +35,7 @@ class Nodes:
 
     arrays: Arrays = field(default_factory=Arrays)
     functions: Mapping[tuple[str, str], onnx.FunctionProto] = field(default_factory=dict)
-    made: int = 0
+    node_count: int = 0
 
     def graph(
         self, graph: onnx.GraphProto, opsets: Mapping[str, int], caller_attributes: Mapping[str, Any] | None
@@ -72,8 +72,8 @@ class Nodes:
                 raise ValueError(f"the function {node.op_type} calls itself")
             else:
                 inlined += self.inline_call(node, function, within)
-            self.made += 1
-            if self.made > MAX_NODES:
+            self.node_count += 1
+            if self.node_count > MAX_NODES:
                 raise ValueError(f"it has more than {MAX_NODES:,} nodes with those of its functions")
         return inlined
 

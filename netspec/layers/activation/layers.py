@@ -31,7 +31,10 @@ ACTIVATION_MODULES = (piecewise, smooth, over_axis)
 def _samples() -> Iterator[Sample]:
     """One sample for each function and each of its sample configurations."""
     for cls in (
-        member for family in ACTIVATION_MODULES for member in vars(family).values() if member in ACTIVATIONS.known()
+        member
+        for family in ACTIVATION_MODULES
+        for member in vars(family).values()
+        if member in ACTIVATIONS.registered()
     ):
         assert issubclass(cls, ActivationSpec)
         name = cls.model_fields["type"].default

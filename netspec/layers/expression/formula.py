@@ -64,7 +64,7 @@ def _activations() -> dict[str, Function]:
     families = piecewise.__name__, smooth.__name__
 
     functions = {}
-    for cls in ACTIVATIONS.known():
+    for cls in ACTIVATIONS.registered():
         if cls.__module__ in families:
             activation = cls()
             assert isinstance(activation, ActivationSpec)

@@ -182,13 +182,13 @@ class Circle(PairLoss):
         x = builder.floating(prediction)
         distance = call_elementwise(Maximum(), 1.0 - MatMul(transpose_b=True)(x, x), 0.0)
         same = cast(Equal()(reshape_to(label, (count, 1)), reshape_to(label, (1, count))), x.dtype)
-        positives = same * self._others(builder, count) if self.remove_diagonal else same
+        positives = same * self._other_samples(builder, count) if self.remove_diagonal else same
         near = _exponents(distance + self.margin, distance - self.margin, self.gamma, positives)
         far = _exponents(1 + self.margin - distance, 1 - self.margin - distance, self.gamma, 1.0 - same)
         losses = Softplus()(near + far)
         return ElementLosses(losses, mask=call_elementwise(Greater(), losses, 0.0))
 
-    def _others(self, builder: Builder, count: int) -> Value:
+    def _other_samples(self, builder: Builder, count: int) -> Value:
         import numpy as np
 
         require_precomputable(count * count, "pairs of samples")

@@ -78,7 +78,7 @@ class Arguments:
             if name not in holder:
                 holder = copied(params, calls)
                 self.evaluator.evaluate(holder, scope, defaults, tuple(set(holder) - {name}))
-            scope[name] = self.evaluator.known(holder[name], holder.value_at[name])
+            scope[name] = self.evaluator.evaluated(holder[name], holder.value_at[name])
         return scope
 
     def _argument_names(self) -> list[str]:

@@ -61,7 +61,7 @@ class Evaluator:
         for name in self._ordered(variables, uses):
             if name in containers:
                 self.evaluate(variables[name], scope, f"vars.{name}", ())
-                scope[name] = self.known(variables[name], variables.value_at[name])
+                scope[name] = self.evaluated(variables[name], variables.value_at[name])
                 continue
             value = self._join(variables[name], parts[name], scope, variables.value_at[name], f"vars.{name}")
             scope[name] = value
@@ -69,7 +69,7 @@ class Evaluator:
                 variables[name] = value
         return scope
 
-    def known(self, value: Any, location: Location) -> Any:
+    def evaluated(self, value: Any, location: Location) -> Any:
         """Return the value at `location`; `Unknown` if it, or anything in it, could not be evaluated."""
         if location in self.failed:
             return Unknown()
@@ -78,7 +78,7 @@ class Evaluator:
             value.value_at.values() if isinstance(value, Map) else value.value_at if isinstance(value, Seq) else ()
         )
         items = zip(inner, locations, strict=True)
-        return Unknown() if any(isinstance(self.known(*item), Unknown) for item in items) else value
+        return Unknown() if any(isinstance(self.evaluated(*item), Unknown) for item in items) else value
 
     def evaluate(self, tree: Map | Seq, scope: Scope, path: str = "", skip: tuple[str, ...] = ("vars",)) -> None:
         """Replace every text below `tree` by its value, in place; `skip` names keys of `tree` itself left alone."""

@@ -130,7 +130,7 @@ class Registry(Generic[SpecT]):
 
     def __init__(self, kind: str, tag: str = "type") -> None:
         self.kind = kind
-        self.one = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+        self.with_article = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
         """The kind with its article, for messages."""
         self.tag = tag
         """The key that names the class."""
@@ -178,7 +178,7 @@ class Registry(Generic[SpecT]):
     def __contains__(self, name: object) -> bool:
         return name in self._own() or name in self._found_plugins()
 
-    def known(self) -> tuple[type[SpecT], ...]:
+    def registered(self) -> tuple[type[SpecT], ...]:
         """Return the classes that are registered so far, without importing others."""
         return tuple(self._classes.values())
 
@@ -211,7 +211,7 @@ class Registry(Generic[SpecT]):
         is_member = isinstance(cls, type) and issubclass(cls, base)
         if not is_member or tag is None or tag.default != plugin.name:
             raise InputError(
-                f"`{plugin.name}` of the package {plugin.package} is not {self.one} of that name",
+                f"`{plugin.name}` of the package {plugin.package} is not {self.with_article} of that name",
                 expected=f'a class on `{base.__name__}` with `{self.tag}: Literal["{plugin.name}"] = "{plugin.name}"`',
                 got=f"{cls!r}"[:80],
             )
@@ -237,8 +237,8 @@ class Registry(Generic[SpecT]):
                 "netspec_type",
                 "{text}",
                 {
-                    "text": f"this is not {self.one}",
-                    "expected": f"{self.one} (its name, or a mapping with `{self.tag}`)",
+                    "text": f"this is not {self.with_article}",
+                    "expected": f"{self.with_article} (its name, or a mapping with `{self.tag}`)",
                     "got": describe(value),
                     "hint": number_replacement(self.kind, value),
                 },
@@ -280,7 +280,9 @@ class Registry(Generic[SpecT]):
         suggestion = suggest(self.kind, str(name), self.names())
         hint = suggestion.hint if suggestion else None
         error = problem(
-            f"unknown {self.kind} {name!r}" if isinstance(name, str) else f"`{self.tag}` of {self.one} must be a name",
+            f"unknown {self.kind} {name!r}"
+            if isinstance(name, str)
+            else f"`{self.tag}` of {self.with_article} must be a name",
             field=None if data is None else self.tag,
             expected=f"one of {listing(self.names(), hint=hint)}",
             got=describe(name),

@@ -123,7 +123,7 @@ def _yolo_parts(data_file: Path) -> dict[str, dict[str, Any]]:
     parts = {"train": {"annotations": data_file.name, "split": "train"}}
     for part, choices in PARTS.items():
         name = next((name for name in choices if isinstance(data.get(name), str)), None)
-        if name is not None and data[name] not in [data.get(known["split"]) for known in parts.values()]:
+        if name is not None and data[name] not in [data.get(fields["split"]) for fields in parts.values()]:
             parts[part] = {"annotations": data_file.name, "split": name}
     return parts
 
@@ -161,15 +161,15 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     train = opened["train"]
     indices = np.arange(len(train))
     boxes, labels = (np.asarray(train.read_field(name, indices)) for name in ("boxes", "labels"))
-    known = labels >= 0
-    if not known.any():
+    is_box = labels >= 0
+    if not is_box.any():
         raise InputError(f"{path} has no boxes", expected="annotations of boxes")
-    sides = np.maximum(boxes[..., 2] - boxes[..., 0], boxes[..., 3] - boxes[..., 1])[known]
+    sides = np.maximum(boxes[..., 2] - boxes[..., 0], boxes[..., 3] - boxes[..., 1])[is_box]
     classes = list(train.classes["labels"])
     most = max(int((np.asarray(data.read_field("labels", np.arange(len(data)))) >= 0).sum(1).max())
                for data in opened.values())  # fmt: skip
     crowds = bool(np.asarray(train.read_field("crowd", indices)).any())
-    counts = dict(zip(classes, np.bincount(labels[known], minlength=len(classes)).tolist(), strict=True))
+    counts = dict(zip(classes, np.bincount(labels[is_box], minlength=len(classes)).tolist(), strict=True))
     damaged = [text for data in opened.values() for text in data.damaged]
     sample = open_sample(list(files_below(path, SUFFIXES)))
     return BoxSurvey(parts, counts, sides, len(train), max(most, 1), crowds, damaged, sample)

@@ -92,15 +92,15 @@ class ColumnSurvey:
             self._set_aside([cell for cell in self.counts if cell not in values])
         if len(tokens) < len(self.counts):
             self.date_formats = ()
-        known = {cell: value for cell, value in values.items() if not isnan(value)}
-        self.numbers = sum(self.counts[cell] for cell in known)
-        self.whole = sum(self.counts[cell] for cell, value in known.items() if value.is_integer())
+        numbers = {cell: value for cell, value in values.items() if not isnan(value)}
+        self.numbers = sum(self.counts[cell] for cell in numbers)
+        self.whole = sum(self.counts[cell] for cell, value in numbers.items() if value.is_integer())
 
     def _set_aside(self, texts: Sequence[str]) -> None:
         """Count a few texts among numbers or dates as missing."""
         count = sum(self.counts[text] for text in texts)
         many_values = len(self.counts) - len(texts) > MAX_CLASSES
-        if not 0 < len(texts) <= 3 or count > 0.1 * self.known:
+        if not 0 < len(texts) <= 3 or count > 0.1 * self.filled:
             return
         if not many_values and any(text.lower() not in MARKERS for text in texts):
             return
@@ -119,19 +119,19 @@ class ColumnSurvey:
         return float("nan") if np.isnat(moment) else float(moment.astype(np.int64)) / 1e6
 
     @property
-    def known(self) -> int:
+    def filled(self) -> int:
         """Number of cells that are not missing."""
         return self.rows - self.missing
 
     @property
     def is_numeric(self) -> bool:
         """Whether all known cells are numbers."""
-        return self.known > 0 and self.numbers == self.known
+        return self.filled > 0 and self.numbers == self.filled
 
     @property
     def is_date(self) -> bool:
         """Whether all known cells are dates in one format."""
-        return self.known > 0 and bool(self.date_formats)
+        return self.filled > 0 and bool(self.date_formats)
 
     @property
     def date_format(self) -> str:
@@ -148,16 +148,16 @@ class ColumnSurvey:
         """Whether the cells are sentences."""
         if self.is_numeric or self.is_date:
             return False
-        return self.words > 3 * self.known and len(self.counts) > self.known / 2
+        return self.words > 3 * self.filled and len(self.counts) > self.filled / 2
 
     @property
     def is_identifier(self) -> bool:
         """Whether the column identifies rows: nearly each row has a different name, or the rows are numbered."""
-        if self.known < 50 or len(self.counts) < 0.95 * self.known or self.is_date:
+        if self.filled < 50 or len(self.counts) < 0.95 * self.filled or self.is_date:
             return False
         if not self.is_numeric:
             return True
-        if self.whole < self.known or len(self.counts) < self.known:
+        if self.whole < self.filled or len(self.counts) < self.filled:
             return False
         if self.name.lower() in ("id", "uuid") or self.name.endswith(("_id", "_ID", "Id", "ID", " id")):
             return True

@@ -163,10 +163,9 @@ def _sorting(path: Path, time: str, moments: Sequence[float], groups: Mapping[st
     else:
         if len(set(moments)) < len(moments):
             return f"rows have the same `{time}`: if the table has several series, it needs a column that names them"
-    what = f"`{by[0]}` names the series: sort" if len(by) > 1 else "sort"
-    return (
-        f"{what} the rows by {' and '.join(f'`{name}`' for name in by)}, for example with `DataFrame.sort_values({by})`"
-    )
+    sorting = f"`{by[0]}` names the series: sort" if len(by) > 1 else "sort"
+    columns = " and ".join(f"`{name}`" for name in by)
+    return f"{sorting} the rows by {columns}, for example with `DataFrame.sort_values({by})`"
 
 
 def _duplicates(moments: Sequence[float]) -> float:

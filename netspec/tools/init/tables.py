@@ -106,8 +106,8 @@ def _settle(result: TableSurvey) -> None:
     markers = {marker: column.name for column in result.columns for marker in column.markers}
     if markers:
         result.source["missing_values"] = [*MISSING_VALUES, *markers]
-        places = listing([f"{marker!r} in `{name}`" for marker, name in markers.items()], 5)
-        result.reasons["missing_values"] = f"the usual ones, and {places}"
+        marked = listing([f"{marker!r} in `{name}`" for marker, name in markers.items()], 5)
+        result.reasons["missing_values"] = f"the usual ones, and {marked}"
 
 
 def rows_of(path: Path) -> Iterator[list[str]]:
@@ -255,7 +255,7 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
         from netspec.tools.init.series import series_files
 
         return series_files(path, folder, net, table_survey, label)
-    quantity = label.is_numeric and (len(label.counts) > MAX_CLASSES or label.whole < label.known)
+    quantity = label.is_numeric and (len(label.counts) > MAX_CLASSES or label.whole < label.filled)
     regression = task == "regression" or (task != "classification" and quantity)
     _check_target(label, path, regression=regression)
     columns = TableColumns(table_survey, label, regression=regression, text=task == "text")
@@ -266,8 +266,8 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
             f"no column of {path} is left to predict {label.name!r} from", expected="numbers, categories or dates",
             got=reasons or "no other column", hint="--task text classifies texts" if has_texts else None,
         )  # fmt: skip
-    what = "text" if task == "text" else "table"
-    files = Files(f"{what} {'regression' if regression else 'classification'}", "", "")
+    kind = "text" if task == "text" else "table"
+    files = Files(f"{kind} {'regression' if regression else 'classification'}", "", "")
     files.findings, files.warnings = _findings(table_survey, label, columns, regression=regression)
     files.net = _net(name_of(path), table_survey, label, columns, regression=regression)
     files.train = _train(path, folder, net, table_survey, label, columns, regression=regression)
@@ -276,13 +276,13 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
 
 def _check_target(label: ColumnSurvey, path: Path, *, regression: bool) -> None:
     """Raise `InputError` if a column cannot be predicted."""
-    if not label.known:
+    if not label.filled:
         raise InputError(f"column {label.name!r} of {path} is empty", expected="a target in some rows")
     if len(label.counts) < 2:
         (value,) = label.counts
         raise InputError(
             f"column {label.name!r} has one value only", expected="two classes or more, or numbers",
-            got=f"{value!r} in {counted(label.known, 'row')}"
+            got=f"{value!r} in {counted(label.filled, 'row')}"
             + (f", and {counted(label.missing, 'row')} without a value" if label.missing else ""),
         )  # fmt: skip
     if regression and not label.is_numeric:
@@ -291,12 +291,12 @@ def _check_target(label: ColumnSurvey, path: Path, *, regression: bool) -> None:
             f"column {label.name!r} cannot be predicted as a number", expected="numbers",
             got=f"{text!r} in {counted(label.counts[text], 'row')}", hint=label.number_format.hint(text),
         )  # fmt: skip
-    if not regression and len(label.counts) > max(MAX_CLASSES, label.known // 2):
+    if not regression and len(label.counts) > max(MAX_CLASSES, label.filled // 2):
         kind = "dates" if label.is_date else "texts" if label.is_text else "numbers" if label.is_numeric else "names"
         raise InputError(
             f"column {label.name!r} has a different value in nearly every row, so the values cannot be classes",
             expected="a column whose values recur, or numbers",
-            got=f"{len(label.counts):,} different {kind} in {counted(label.known, 'row')}",
+            got=f"{len(label.counts):,} different {kind} in {counted(label.filled, 'row')}",
             hint="--task regression predicts numbers" if label.is_numeric else None,
         )  # fmt: skip
 
@@ -332,7 +332,7 @@ class TableColumns:
     def _add(self, column: ColumnSurvey) -> None:
         reason = (
             "it has no name" if not column.name
-            else "it is empty" if not column.known
+            else "it is empty" if not column.filled
             else "all rows have the same value" if len(column.counts) == 1 and not column.missing
             else "free text; `netspec init --task text` reads one such column" if column.is_text
             else "nearly every row has another value" if column.is_identifier
@@ -428,7 +428,7 @@ def _findings(
         values = sorted(map(label.number, label.counts))
         findings.append(f"target `{label.name}`: numbers from {values[0]:g} to {values[-1]:g}")
     else:
-        shares = [f"{name} {count / label.known:.1%}" for name, count in label.counts.most_common()]
+        shares = [f"{name} {count / label.filled:.1%}" for name, count in label.counts.most_common()]
         findings.append(f"target `{label.name}`: {len(label.counts)} classes: {listing(shares, 10)}")
     findings += [f"left out: `{name}`: {reason}" for name, reason in columns.left_out]
     warnings = [*table_survey.warnings, *columns.warnings]
@@ -447,7 +447,7 @@ def _findings(
     if columns.text is not None:
         from netspec.tools.init.texts import tiny_warning
 
-        warnings += tiny_warning(columns.text.known)
+        warnings += tiny_warning(columns.text.filled)
     rare = [name for name, count in label.counts.items() if count < 20]
     if not regression and rare:
         warnings.append(f"classes of fewer than 20 rows: {listing(rare, 5)}")
@@ -521,7 +521,7 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
 def _vocabulary(column: ColumnSurvey, table_survey: TableSurvey) -> Vocabulary:
     from netspec.tools.init.texts import count_words, vocabulary_of
 
-    return vocabulary_of(count_words(column.counts.items()), column.known, complete=table_survey.complete)
+    return vocabulary_of(count_words(column.counts.items()), column.filled, complete=table_survey.complete)
 
 
 def _length(column: ColumnSurvey) -> int:

@@ -17,7 +17,7 @@ Step = dict[str, Any]
 
 CHANNELS = (1, 3)
 LARGE = 160
-"""A trunk for color images of at least this side was probably trained on ImageNet, if nothing else is known."""
+"""A trunk for color images of at least this side was probably trained on ImageNet, if nothing else is recorded."""
 SCALING: tuple[Step, ...] = ({"type": "Rescaling", "scale": 1 / 255},)
 IMAGENET: tuple[Step, ...] = (
     {"type": "Normalization", "mean": [123.675, 116.28, 103.53], "variance": [3409.976, 3262.694, 3291.891]},
@@ -101,13 +101,13 @@ def _described(folder: Path) -> Trunk:
             hint="cut the model at one of them: `netspec import MODEL --output DIR --until NAME`",
         )  # fmt: skip
     (output,) = outputs.values()
-    known = model.preprocessing.transforms
-    steps = tuple(_plain(step) for step in known or () if step.get("input") in (name, "", None))
+    recorded = model.preprocessing.transforms
+    steps = tuple(_plain(step) for step in recorded or () if step.get("input") in (name, "", None))
     pointwise = tuple(step for step in steps if step["type"] in POINTWISE)
     guessed = IMAGENET if channels == 3 and min(height, width) >= LARGE else SCALING
     return Trunk(
         folder, (height, width), channels, channels_last, output.shape[1:], len(model.spec.layers),
-        guessed if known is None else pointwise, known is not None,
+        guessed if recorded is None else pointwise, recorded is not None,
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ class OneBitColumns:
         rows = prod(shape) // columns
         return cls(columns, rows, rows, 1)
 
-    def found(self, x: Any, others: Sequence[KernelParameter], replacements: dict[str, str], finish: str) -> Thunk:
+    def reduction(self, x: Any, others: Sequence[KernelParameter], replacements: dict[str, str], finish: str) -> Thunk:
         """A call that computes two means for each column, as defined by `replacements`, and runs the code `then`."""
         wide = WARP if self.across == 1 else 1
         blocks = -(-self.columns // wide)
@@ -105,4 +105,4 @@ class OneBitKernel(Kernel):
         read = {name: array for name, array in written.items() if array[0] is not None}
         others = [pointer(name, array, written=True) for name, (array, _) in read.items()]
         write = " ".join(f"{name}[c * across + r * along] = {code};" for name, (_, code) in read.items())
-        return OneBitColumns.of(x.shape).found(x, others, SUMS, SPLIT.replace("WRITE", write))
+        return OneBitColumns.of(x.shape).reduction(x, others, SUMS, SPLIT.replace("WRITE", write))

@@ -18,7 +18,7 @@ MODULES = tuple(f"netspec.backends.numba.{name}" for name in ("winograd.transfor
 TRANSFORM = """
 from netspec.backends.numba.winograd.transforms import transform
 
-tile = transform({outputs}, {taps}, {what!r})
+tile = transform({outputs}, {taps}, {operand!r})
 
 
 def body(

@@ -130,7 +130,7 @@ class TileTransform:
     """The transform of an operand's tiles, `block` at a time: to (points, tiles, channels)."""
 
     tiling: Tiling
-    what: str
+    operand: str
     channels: int
     pads: tuple[int, int]
     block: int
@@ -139,7 +139,7 @@ class TileTransform:
     def side(self) -> int:
         """Size of a tile before the transform."""
         filtering = self.tiling.filtering
-        return filtering.size if self.what == "data" else filtering.outputs
+        return filtering.size if self.operand == "data" else filtering.outputs
 
     @property
     def step(self) -> int:
@@ -154,7 +154,7 @@ class TileTransform:
     def bind(self, x: Any, v: Any, edge: Any, begin: int, count: int) -> Thunk:
         """A call for `count` tiles from `begin` on."""
         tiling, (xn, _, xh, xw) = self.tiling, steps_of(x)
-        compiled = code(TRANSFORM, 4, 14, tiling.filtering, what=self.what, side=self.side)
+        compiled = code(TRANSFORM, 4, 14, tiling.filtering, operand=self.operand, side=self.side)
         return compiled.bind(
             tiling.workers, count * self.channels * tiling.filtering.points, x, v, edge, _zero(), begin, count,
             tiling.workers, tiling.down, tiling.across, *self.pads, *x.shape[2:], self.channels, xn, xh, xw, self.step,

@@ -84,7 +84,7 @@ class MatMulKernel(OneDnnKernel):
         if _packing(node, plain) < WORTH * self.estimated_seconds(node, plain):
             return ()
         requested = [CHOSEN if index == 1 else PLAIN for index in range(len(node.inputs))]
-        return (self.found(node, LayoutSignature(tuple(requested), (PLAIN,))),)
+        return (self.described_layouts(node, LayoutSignature(tuple(requested), (PLAIN,))),)
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return CALL + super().estimated_seconds(node, signature) + _packing(node, signature)

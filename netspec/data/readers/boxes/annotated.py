@@ -31,7 +31,7 @@ class AnnotatedBox(NamedTuple):
     """Name of the class."""
     corners: tuple[float, float, float, float]
     """Left, top, right and bottom edge."""
-    place: str
+    location: str
     """Location in the annotation file."""
     crowd: bool = False
     """Whether it encloses several objects, or one too difficult to count."""
@@ -42,7 +42,7 @@ class AnnotatedImage:
     """An image and its boxes."""
 
     file: Path
-    place: str
+    location: str
     """Location of the image in the annotation file."""
     boxes: list[AnnotatedBox] = field(default_factory=list)
 
@@ -136,7 +136,7 @@ def box_arrays(annotations: AnnotationSet, classes: Sequence[str], max_boxes: in
         if len(image.boxes) > max_boxes:
             findings.add(
                 "an image has more than `max_boxes` boxes", f"at most {max_boxes}",
-                f"{len(image.boxes)} boxes in {image.place}", image=index, hint="raise `max_boxes`",
+                f"{len(image.boxes)} boxes in {image.location}", image=index, hint="raise `max_boxes`",
             )  # fmt: skip
             continue
         for row, box in enumerate(image.boxes):
@@ -151,7 +151,7 @@ def box_arrays(annotations: AnnotationSet, classes: Sequence[str], max_boxes: in
 def _size(image: AnnotatedImage, index: int, annotations: AnnotationSet, findings: Findings) -> tuple[int, int] | None:
     """Return width and height of an image in the unit of its boxes; None if it cannot be read."""
     if not image.file.is_file():
-        example = f"{image.file}, of {image.place}"
+        example = f"{image.file}, of {image.location}"
         findings.add("an image is missing", "all images that annotations name", example, image=index)
         return None
     if annotations.relative:
@@ -176,22 +176,22 @@ def _checked(
     text = f"[{left:g}, {top:g}, {right:g}, {bottom:g}]"
     if box.name not in numbers:
         findings.add(
-            "a box has an unknown class", f"one of {listing(list(numbers), EXAMPLES)}", f"`{box.name}` at {box.place}",
-            image=index, hint=did_you_mean(box.name, numbers),
+            "a box has an unknown class", f"one of {listing(list(numbers), EXAMPLES)}",
+            f"`{box.name}` at {box.location}", image=index, hint=did_you_mean(box.name, numbers),
         )  # fmt: skip
         return None
     if not all(map(isfinite, box.corners)) or right <= left or bottom <= top:
-        findings.add("a box has no area", "left < right and top < bottom", f"{text} at {box.place}", image=index)
+        findings.add("a box has no area", "left < right and top < bottom", f"{text} at {box.location}", image=index)
         return None
     slack = RELATIVE_TOLERANCE if annotations.relative else TOLERANCE
     if left < -slack or top < -slack or right > width + slack or bottom > height + slack:
         expected = "0 to 1" if annotations.relative else "left and top ≥ 0, right ≤ width, bottom ≤ height"
         inside = "" if annotations.relative else f" in {unit}"
-        findings.add("a box extends beyond its image", expected, f"{text}{inside} at {box.place}", image=index)
+        findings.add("a box extends beyond its image", expected, f"{text}{inside} at {box.location}", image=index)
         return None
     x1, y1, x2, y2 = max(left, 0) / width, max(top, 0) / height, min(right / width, 1), min(bottom / height, 1)
     if x2 <= x1 or y2 <= y1:
-        findings.add("a box has no area", "an area inside the image", f"{text} at {box.place}", image=index)
+        findings.add("a box has no area", "an area inside the image", f"{text} at {box.location}", image=index)
         return None
     return x1, y1, x2, y2
 

@@ -76,7 +76,7 @@ def boxed_images(
             f"{next(iter(findings.images.values()))}" if findings.images else "none",
         )  # fmt: skip
     listing = Listing(
-        IMAGES, [image.file for image in images], None, classes, [image.place for image in images],
+        IMAGES, [image.file for image in images], None, classes, [image.location for image in images],
         list(findings.images.values()),
     )  # fmt: skip
     rows = np.array(intact)

@@ -87,7 +87,7 @@ class OneBitAllReduce:
     def _packing(self, x: Any, signature: OneBitColumns, start: int, begin: int) -> Thunk:
         largest = max(x.size + 8, self._size)
         message = pointer("message", self._mine, written=True)
-        find_extremes = signature.found(x, [message, *sizes(largest, start=start)], EXTREMES, TELL)
+        find_extremes = signature.reduction(x, [message, *sizes(largest, start=start)], EXTREMES, TELL)
         count = -(-x.size // 8)
         numbers = sizes(
             largest,

@@ -40,9 +40,9 @@ class StageGraph:
         """`weight` is the weight of the micro-batch in the loss, `scale` the loss scale for gradients."""
         self.arriving = [crossing for crossing in cut.crossings if crossing.target == stage]
         self.leaving = [crossing for crossing in cut.crossings if crossing.source == stage]
-        self.given = {crossing: _placeholder("value", crossing) for crossing in self.arriving}
+        self.received = {crossing: _placeholder("value", crossing) for crossing in self.arriving}
         self.back = {crossing: _placeholder("gradient", crossing) for crossing in self.leaving if crossing.returns}
-        new: dict[Value, Value] = {crossing.value: placeholder for crossing, placeholder in self.given.items()}
+        new: dict[Value, Value] = {crossing.value: placeholder for crossing, placeholder in self.received.items()}
         for node in cut.nodes(stage):
             inputs = tuple(new[value] for value in node.inputs)
             outputs = node.outputs if inputs == node.inputs else rebuild(node, inputs)
@@ -80,11 +80,11 @@ class StageGraph:
         ys += [self.sent[crossing] for crossing in self.back]
         dys += self.back.values()
         returned = [crossing for crossing in self.arriving if crossing.returns]
-        gradients = pullback(ys, dys, [*self.trained.values(), *(self.given[crossing] for crossing in returned)])
+        gradients = pullback(ys, dys, [*self.trained.values(), *(self.received[crossing] for crossing in returned)])
         nonzero = [
             Fill(0.0, value.type)() if gradient is None else gradient
             for gradient, value in zip(
-                gradients, [*self.trained.values(), *(self.given[o] for o in returned)], strict=True
+                gradients, [*self.trained.values(), *(self.received[o] for o in returned)], strict=True
             )
         ]
         self.gradients = dict(zip(self.trained, nonzero, strict=False))
@@ -163,7 +163,7 @@ class _StepBuilder:
         if task.forward:
             return [
                 _Message(crossing.source, 2 * crossing.number, crossing.value, holder)
-                for crossing, holder in stage.given.items()
+                for crossing, holder in stage.received.items()
             ]
         return [
             _Message(crossing.target, 2 * crossing.number + 1, crossing.value, holder)

@@ -260,7 +260,7 @@ class _Reader:
 
     def __init__(self, file: Hdf5File) -> None:
         self.file = file
-        self.taken = 0
+        self.nbytes = 0
         self.entries: dict[str, Entry] = {}
 
     def content(self) -> Content:
@@ -314,8 +314,8 @@ class _Reader:
         stored = self._stored(path, self.entries.get(path))
         if str(np.dtype(stored.dtype)) != dtype or stored.shape is None or list(stored.shape) != shape:
             self._refuse(f"{name!r} is {stored.type}{stored.shape}, its manifest says {dtype}{shape}")
-        self.taken += stored.nbytes
-        if stored.stored != stored.nbytes or self.taken > self.file.size:
+        self.nbytes += stored.nbytes
+        if stored.stored != stored.nbytes or self.nbytes > self.file.size:
             self._refuse(f"{name!r} declares {stored.nbytes} bytes, more than are stored")
         array = self.file.values(stored)
         if checksum(array) != entry.get("crc32"):

@@ -100,7 +100,7 @@ class PreparedModel(BackendRep):
         self._model = model_of(proto, ORIGIN)
         self._compiled = compiled
         self._fixed: set[str] = set()
-        self._kept: OrderedDict[object, _Special] = OrderedDict()
+        self._specialized: OrderedDict[object, _Special] = OrderedDict()
         self._types = {output.name: _element_type(output) for output in proto.graph.output}
         outputs = self._model.outputs
         self._tuple = namedtupledict("Outputs", outputs)
@@ -142,14 +142,14 @@ class PreparedModel(BackendRep):
     def _special(self, arrays: Arrays) -> _Special:
         """The model for these shapes and values, compiled if it is not yet."""
         key = self._key(arrays)
-        if key not in self._kept:
+        if key not in self._specialized:
             special = self._specialised(arrays)
             key = self._key(arrays)  # more inputs may have turned out to be needed as constants
-            self._kept[key] = special
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+            self._specialized[key] = special
+            if len(self._specialized) > KEPT:
+                self._specialized.popitem(last=False)
+        self._specialized.move_to_end(key)
+        return self._specialized[key]
 
     def _key(self, arrays: Arrays) -> object:
         shapes = tuple((name, array.shape) for name, array in arrays.items())

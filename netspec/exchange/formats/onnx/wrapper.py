@@ -102,7 +102,7 @@ class Wrapper:
             value.name = self.renamed(value.name)
         inside = {self.renamed(name) for name in (*self.computed, *self.consumed)}
         graph.value_info.extend(info for info in (*graph.input, *graph.output) if info.name in inside)
-        kept = [[info for info in infos if info.name not in inside] for infos in (graph.input, graph.output)]
+        outer = [[info for info in infos if info.name not in inside] for infos in (graph.input, graph.output)]
         added = [[_info(name, raw, batch) for name, raw in raws.items()] for raws in (self.inputs, self.outputs)]
         nodes = [
             *(_node(node, node.inputs, map(self.renamed, node.outputs)) for node in self.before),
@@ -110,8 +110,8 @@ class Wrapper:
             *(_node(node, map(self.renamed, node.inputs), node.outputs) for node in self.after),
         ]
         del graph.input[:], graph.output[:], graph.node[:]
-        graph.input.extend([*added[0], *kept[0]])
-        graph.output.extend([*added[1], *kept[1]])
+        graph.input.extend([*added[0], *outer[0]])
+        graph.output.extend([*added[1], *outer[1]])
         graph.node.extend(nodes)
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in self.constants.items())
         if any(node.domain == ML for node in self.before):
@@ -125,13 +125,13 @@ class Wrapper:
 
     def input_dims(self, dims: Mapping[str, Dims], batch: int | str) -> dict[str, Dims]:
         """Return the sizes of the inputs with the operators, from those of the inputs of the model."""
-        kept = {name: sizes for name, sizes in dims.items() if name not in self.computed}
-        return {**{name: (batch, *raw.shape) for name, raw in self.inputs.items()}, **kept}
+        others = {name: sizes for name, sizes in dims.items() if name not in self.computed}
+        return {**{name: (batch, *raw.shape) for name, raw in self.inputs.items()}, **others}
 
     def output_dims(self, dims: Mapping[str, Dims], batch: int | str) -> dict[str, Dims]:
         """Return the sizes of the outputs with the operators, from those of the outputs of the model."""
-        kept = {name: sizes for name, sizes in dims.items() if name not in self.consumed}
-        return {**{name: (batch, *raw.shape) for name, raw in self.outputs.items()}, **kept}
+        others = {name: sizes for name, sizes in dims.items() if name not in self.consumed}
+        return {**{name: (batch, *raw.shape) for name, raw in self.outputs.items()}, **others}
 
 
 class NodeWriter:
@@ -180,11 +180,11 @@ class InnerNet:
         from onnx import helper
 
         types = {**self.inputs, **self.outputs}
-        known = {info.name for info in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
+        listed = {info.name for info in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
         infos = {
             tensors[name]: RawTensor(str(kind.dtype), kind.shape[1:])
             for name, kind in types.items()
-            if tensors[name] not in known
+            if tensors[name] not in listed
         }
         model.graph.value_info.extend(_info(tensor, raw, batch) for tensor, raw in infos.items())
         sides = {
@@ -215,23 +215,23 @@ def reduce_to_net(model: onnx.ModelProto) -> bool:
         return False
     makers = {name: node for node in graph.node for name in node.output}
     needed, waiting = {info.name for info in inputs}, [info.name for info in ends]
-    made: set[str] = set()
+    computed: set[str] = set()
     while waiting:
         name = waiting.pop()
         if name not in needed:
             needed.add(name)
             if name in makers:
-                made.update(makers[name].output)
+                computed.update(makers[name].output)
                 waiting += makers[name].input
-    nodes = [node for node in graph.node if made.intersection(node.output)]
+    nodes = [node for node in graph.node if computed.intersection(node.output)]
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
-    for part, kept in (
+    for part, remaining in (
         (graph.input, inputs),
         (graph.output, ends),
         (graph.node, nodes),
         (graph.initializer, constants),
     ):
-        copies = [type(message).FromString(message.SerializeToString()) for message in kept]
+        copies = [type(message).FromString(message.SerializeToString()) for message in remaining]
         del part[:]
         part.extend(copies)
     del graph.value_info[:]

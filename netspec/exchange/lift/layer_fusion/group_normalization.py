@@ -26,7 +26,7 @@ def grouped(chains: Chains, layer: DraftLayer) -> Joint | None:
     groups = split.fields["target_shape"][0]
     if shape[0] % groups:
         return None
-    fields: dict[str, Any] = {"groups": groups, "epsilon": _of(norm, "epsilon")}
+    fields: dict[str, Any] = {"groups": groups, "epsilon": _field(norm, "epsilon")}
     fields = {name: value for name, value in fields.items() if value != _default("GroupNormalization", name)}
     return DraftLayer(layer.name, "GroupNormalization", fields | PLAIN, split.sources), [split, norm]
 
@@ -65,7 +65,7 @@ def _several(axes: int | list[int]) -> list[int]:
     return [axes] if isinstance(axes, int) else axes
 
 
-def _of(layer: DraftLayer, field: str) -> Any:
+def _field(layer: DraftLayer, field: str) -> Any:
     return layer.fields.get(field, _default(layer.type, field))
 
 

@@ -221,7 +221,7 @@ def lstm(ctx: LiftContext, node: OperatorNode) -> None:
 class QuantizedWay(Way):
     """One direction of an LSTM with quantized kernels."""
 
-    known: dict[str, str] = field(default_factory=dict)
+    products: dict[str, str] = field(default_factory=dict)
     """Products of all gates by the name of the left operand, and the parts of each gate."""
 
     def element(self, at: int) -> str:
@@ -234,22 +234,22 @@ class QuantizedWay(Way):
             return ""
         integers = x if name == "kernel" else self._multiplied(x, name, 10)
         key = f"{gate} of {integers}"
-        if key not in self.known:
+        if key not in self.products:
             parts = self.steps.node_with_results(self.gates, "Split", integers, axis=-1)
-            self.known |= {f"{index} of {integers}": part for index, part in enumerate(parts)}
-        return self.known[key]
+            self.products |= {f"{index} of {integers}": part for index, part in enumerate(parts)}
+        return self.products[key]
 
     def _multiplied(self, x: str, name: str, index: int) -> str:
         """x, quantized dynamically, times an integer kernel whose scales are operand `index`."""
-        if x not in self.known:
+        if x not in self.products:
             constant = self.steps.constant
             scale, zero = (
                 constant(self.ctx.tensors.constant(self.node.operand(at), "scale or zero point")[self.way])
                 for at in (index, index + 1)
             )
             quantized = self.steps.node_with_results(3, "DynamicQuantizeLinear", x)
-            self.known[x] = _multiplied(self.steps, quantized, (constant(self.weights[name]), scale, zero), "")
-        return self.known[x]
+            self.products[x] = _multiplied(self.steps, quantized, (constant(self.weights[name]), scale, zero), "")
+        return self.products[x]
 
 
 def _few_bits(ctx: LiftContext, node: OperatorNode, bits: int, block: int, shape: tuple[int, int]) -> NDArray[Any]:

@@ -89,7 +89,7 @@ class NormalizationKernel(ChannelNormKernel):
             return reason
         if normalization_op(op).axis != 1:
             return f"the channels are axis {normalization_op(op).axis}, not 1"
-        return _uneven(x, DType.FLOAT32) or _unplanned(self._asked(op, Tensor.of(x, _last(x)), past_relu=False))
+        return _uneven(x, DType.FLOAT32) or _unplanned(self._candidate(op, Tensor.of(x, _last(x)), past_relu=False))
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         x = node.inputs[0].type
@@ -135,7 +135,7 @@ class NormalizationKernel(ChannelNormKernel):
     def _operation(self, node: Node, signature: LayoutSignature) -> NormalizationGraph:
         return self.described(node, Tensor.of(node.inputs[0].type, signature.inputs[0]))
 
-    def _asked(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
+    def _candidate(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
         raise NotImplementedError  # abstract
 
 
@@ -179,9 +179,9 @@ class BatchNormalizationTrainingKernel(NormalizationKernel):
         return (op, types), (EpilogueFused(op, 3, (FusedStep(Add(), (0, 1)), FusedStep(Relu(), (2,)))), (*types, _X))
 
     def described(self, node: Node, x: Tensor) -> NormalizationGraph:
-        return self._asked(node.op, x, past_relu=False)
+        return self._candidate(node.op, x, past_relu=False)
 
-    def _asked(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
+    def _candidate(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
         return NormalizationTrainingGraph(
             x, normalization_op(op).epsilon, deterministic=self.deterministic, pick=self.pick
         )
@@ -217,9 +217,9 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
         return (op, types), (PrologueFused(op, 4, 5, (FusedStep(Mul(), (0, 1)),)), (*types, _X))
 
     def described(self, node: Node, x: Tensor) -> NormalizationGraph:
-        return self._asked(node.op, x, past_relu=self._past(node, x) is not None)
+        return self._candidate(node.op, x, past_relu=self._past(node, x) is not None)
 
-    def _asked(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
+    def _candidate(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
         return NormalizationGradientGraph(x, past_relu, deterministic=self.deterministic, pick=self.pick)
 
     def _alike(self, node: Node, signature: LayoutSignature) -> bool:
@@ -229,7 +229,7 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
     def _past(self, node: Node, x: Tensor) -> ReluBackwardMatch | None:
         """The ReLU backward that the library fuses; None if there is none."""
         match = ReluBackwardMatch.of(node)
-        return None if match is None or _unplanned(self._asked(node.op, x, past_relu=True)) else match
+        return None if match is None or _unplanned(self._candidate(node.op, x, past_relu=True)) else match
 
     def _dy(self, node: Node, signature: LayoutSignature) -> int | None:
         """Index of the operand that the library reads as dy; None if a prologue computes dy first."""
@@ -284,7 +284,7 @@ class ReluBackwardMatch:
             return None
         x, gamma, mean, variance, *extras = node.inputs
         large = {x, *(extra for extra in extras if extra.shape == x.shape)}
-        actual = _made(node.op.prologue(len(extras)), 0, [_expression_key(extra, large) for extra in extras])
+        actual = _structure(node.op.prologue(len(extras)), 0, [_expression_key(extra, large) for extra in extras])
         for dy in (index for index, extra in enumerate(extras) if extra in large - {x}):
             for beta in (index for index, extra in enumerate(extras) if extra.base.shape == gamma.shape):
                 expected = _expected(node.op.op, x, gamma, extras[beta].base, mean, variance, extras[dy])
@@ -309,11 +309,11 @@ def _expression_key(value: Value, leaves: AbstractSet[Value]) -> Any:
         return value
     read = [_expression_key(operand, leaves) for operand in value.inputs] if value.op.traits.elementwise else []
     if isinstance(value.op, Fused):
-        return _made(value.op, value.index, read)
+        return _structure(value.op, value.index, read)
     return (value.op, *read) if read or isinstance(value.op, Fill) else value
 
 
-def _made(op: Fused, result: int, operands: Sequence[Any]) -> Any:
+def _structure(op: Fused, result: int, operands: Sequence[Any]) -> Any:
     """Structure of a result of a fused body with these operands."""
     values = list(operands)
     for step in op.body:
