@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.base import Strategy
 from netspec.errors import InputError, Problem
@@ -19,23 +21,7 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
     if isinstance(strategy, Strategy):
         problems += strategy.rank_problems(spec, workers)
         workers -= 0 if problems else strategy.servers_among(workers)
-    splits = not isinstance(strategy, Strategy) or strategy.splits_batches
-    if splits and spec.data.train.batch_size < workers:
-        problems.append(
-            Problem(
-                "a batch has fewer samples than there are workers", spec.data.train.where("batch_size"),
-                "data.train.batch_size", expected=f"{workers} or more: it is split over all workers",
-                got=str(spec.data.train.batch_size),
-            )
-        )  # fmt: skip
-    elif isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
-        problems.append(
-            Problem(
-                "there are more workers than `shards`",
-                strategy.where("shards") or strategy.where("deterministic"), "parallel.shards",
-                expected=f"{workers} or more", got=str(strategy.shards),
-            )
-        )  # fmt: skip
+    problems += _batch_problems(spec, workers)
     if isinstance(strategy, Strategy) and strategy.one_host and not one_host:
         problems.append(
             Problem(
@@ -43,25 +29,8 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
                 "parallel", expected="all workers on one host, or a different strategy",
             )
         )  # fmt: skip
-    together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients and splits)
-    in_parts = isinstance(strategy, AllReduce) and strategy.deterministic
-    if workers > 1 and (in_parts or not together):
-        reason, instead = (
-            ("`deterministic` steps compute a batch in parts", "`deterministic: false`")
-            if in_parts
-            else (
-                "the workers do not compute a batch at the same time",
-                "a strategy that sums the gradients of every step",
-            )
-        )
-        problems += [
-            Problem(
-                f"layer `{layer.name}` cannot be synchronized: {reason}", layer.where("synchronized"),
-                f"layers.{layer.name}.synchronized", expected=f"`synchronized: false`, or {instead}",
-            )
-            for layer in spec.net.layers
-            if getattr(layer, "synchronized", False)
-        ]  # fmt: skip
+    if workers > 1:
+        problems += _synchronization_problems(spec)
     if workers > 1 and isinstance(spec.solver, LBFGS):
         problems.append(
             Problem(
@@ -73,3 +42,41 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
         )  # fmt: skip
     if problems:
         raise InputError(problems)
+
+
+def _splits_batches(spec: TrainSpec) -> bool:
+    return not isinstance(spec.parallel, Strategy) or spec.parallel.splits_batches
+
+
+def _batch_problems(spec: TrainSpec, workers: int) -> Iterator[Problem]:
+    """Yield a problem if a batch cannot be divided among the workers."""
+    strategy = spec.parallel
+    if _splits_batches(spec) and spec.data.train.batch_size < workers:
+        yield Problem(
+            "a batch has fewer samples than there are workers", spec.data.train.where("batch_size"),
+            "data.train.batch_size", expected=f"{workers} or more: it is split over all workers",
+            got=str(spec.data.train.batch_size),
+        )  # fmt: skip
+    elif isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
+        yield Problem(
+            "there are more workers than `shards`", strategy.where("shards") or strategy.where("deterministic"),
+            "parallel.shards", expected=f"{workers} or more", got=str(strategy.shards),
+        )  # fmt: skip
+
+
+def _synchronization_problems(spec: TrainSpec) -> Iterator[Problem]:
+    """Yield a problem for each synchronized layer if several workers do not compute whole batches together."""
+    strategy = spec.parallel
+    if isinstance(strategy, AllReduce) and strategy.deterministic:
+        reason, instead = "`deterministic` steps compute a batch in parts", "`deterministic: false`"
+    elif strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients and _splits_batches(spec)):
+        return
+    else:
+        reason = "the workers do not compute a batch at the same time"
+        instead = "a strategy that sums the gradients of every step"
+    for layer in spec.net.layers:
+        if getattr(layer, "synchronized", False):
+            yield Problem(
+                f"layer `{layer.name}` cannot be synchronized: {reason}", layer.where("synchronized"),
+                f"layers.{layer.name}.synchronized", expected=f"`synchronized: false`, or {instead}",
+            )  # fmt: skip

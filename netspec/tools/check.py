@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -83,15 +83,7 @@ def check(
     settings = (
         _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
     )
-    try:
-        spec = load_spec(source, overrides)
-    except SpecError as error:
-        try:
-            loaded = load_data(source, overrides) if data else (None, None)
-        except InputError:  # a file that is not YAML
-            raise error from None
-        in_data = survey_data(*loaded).problems
-        raise SpecError(sorted((*error.problems, *in_data), key=by_location)) from None
+    spec = _load(source, overrides, with_data=data)
     survey = DataSurvey()
     if isinstance(spec, TrainSpec):
         survey = survey_data(spec.data, spec.init_from) if data else known_data(spec)
@@ -102,16 +94,8 @@ def check(
         if note is not None:
             note(text)
 
-    # A problem of several forms of the net is reported once, whatever its notes.
-    problems = {replace(problem, notes=()): problem for problem in survey.problems}
-    for run in _checks(spec, survey, settings, keep):
-        try:
-            run()
-        except InputError as error:
-            for problem in error.problems:
-                problems.setdefault(replace(problem, notes=()), problem)
-    if problems:
-        raise InputError(sorted(problems.values(), key=by_location))
+    if problems := _collected(survey, _checks(spec, survey, settings, keep)):
+        raise InputError(sorted(problems, key=by_location))
     net = net_of(spec)
     states = build(net, 1, training=False, dtype=precision_of(spec), with_losses=False).builder.states.values()
     name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name
@@ -120,6 +104,34 @@ def check(
     return CheckReport(
         kind, name, len(net.layers), parameters, tuple(notes), survey.read, tuple(spec_warnings(spec, survey))
     )
+
+
+def _load(source: Source, overrides: Overrides, *, with_data: bool) -> NetSpec | TrainSpec:
+    """Return the spec in a file. Raises `SpecError` with its problems and, with `with_data`, those of the data."""
+    try:
+        return load_spec(source, overrides)
+    except SpecError as error:
+        try:
+            loaded = load_data(source, overrides) if with_data else (None, None)
+        except InputError:  # a file that is not YAML
+            raise error from None
+        in_data = survey_data(*loaded).problems
+        raise SpecError(sorted((*error.problems, *in_data), key=by_location)) from None
+
+
+def _collected(survey: DataSurvey, checks: Iterable[Callable[[], object]]) -> list[Problem]:
+    """Return the problems of the data, and those that checks raise.
+
+    A problem of several forms of the net is listed once, whatever its notes.
+    """
+    problems = {replace(problem, notes=()): problem for problem in survey.problems}
+    for run in checks:
+        try:
+            run()
+        except InputError as error:
+            for problem in error.problems:
+                problems.setdefault(replace(problem, notes=()), problem)
+    return list(problems.values())
 
 
 def check_expectations(

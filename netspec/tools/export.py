@@ -120,19 +120,10 @@ def export(
         >>> netspec.export("runs/lenet_mnist", "lenet.onnx").files
     """
     spec_file, weights_file = spec_and_weights(source, weights)
-    if tolerance is not None and not 0 < tolerance < inf:
-        raise InputError("--tolerance must be a finite number above 0", got=str(tolerance))
-    check_form(form)
     folder = Path(path) if is_folder(Path(path)) else None
     target = Path(path) if folder is None else folder / MODEL
-    if folder is not None:
-        check_folder(folder)
-        if form == TRAINING:
-            raise InputError("the training form is written as a file", expected="an output file that ends in .onnx")
-    format_to_write(target)  # before anything is compiled
+    _check_arguments(folder, target, form, inputs, tolerance, with_preprocessing=bool(with_preprocessing))
     spec = load_spec(spec_file, overrides)
-    if with_preprocessing:
-        _check_with_preprocessing(target, form, inputs)
     precision = precision_of(spec).compute_dtype  # a file stores the type of the computation
     model = load(net_of(spec), weights_file, device="cpu", precision=str(precision))
     samples = read_npz(Path(inputs)) if isinstance(inputs, (str, Path)) else inputs
@@ -181,9 +172,21 @@ def _deployed_by_default(
     ]
 
 
-def _check_with_preprocessing(target: Path, form: str, inputs: object) -> None:
-    """Raise `InputError` for options that preprocessing in the model excludes."""
-    if format_to_write(target).name != ONNX:
+def _check_arguments(
+    folder: Path | None, target: Path, form: str, inputs: object, tolerance: float | None, *, with_preprocessing: bool
+) -> None:
+    """Raise `InputError` for wrong arguments of `export`, before anything is compiled."""
+    if tolerance is not None and not 0 < tolerance < inf:
+        raise InputError("--tolerance must be a finite number above 0", got=str(tolerance))
+    check_form(form)
+    if folder is not None:
+        check_folder(folder)
+        if form == TRAINING:
+            raise InputError("the training form is written as a file", expected="an output file that ends in .onnx")
+    format_name = format_to_write(target).name
+    if not with_preprocessing:
+        return
+    if format_name != ONNX:
         raise InputError("only ONNX models can contain preprocessing", expected="an output file that ends in .onnx")
     if form == TRAINING:
         raise InputError("the training form of a model does not contain preprocessing", expected="--form inference")

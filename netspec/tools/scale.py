@@ -203,19 +203,14 @@ def scale(
         >>> report = netspec.scale("train.yaml", workers=[8, 64, 512], network="ethernet-25g")
         >>> report.predictions["all_reduce"][0].speedup
     """
-    for option, number in (
-        ("--workers-per-host", workers_per_host), ("--servers", servers), ("--every", every),
-        ("--micro-batches", micro_batches), ("--batch-size", batch_size),
-    ):  # fmt: skip
-        if number is not None and number < 1:
-            raise InputError(f"{option} must be 1 or more", got=str(number))
-    for option, factor in (("--compute-scale", compute_scale), ("--step-time", step_time)):
-        if factor is not None and not 0 < factor < float("inf"):
-            raise InputError(f"{option} must be above 0", got=str(factor))
-    for option, share, least in (("--jitter", jitter, 0.0), ("--density", density, 1e-9)):
-        if not least <= share <= 1:
-            expected = f"from {'0' if not least else 'above 0'} to 1 (100 %)"
-            raise InputError(f"{option} is out of range", expected=expected, got=str(share))
+    _check_ranges(
+        {
+            "--workers-per-host": workers_per_host, "--servers": servers, "--every": every,
+            "--micro-batches": micro_batches, "--batch-size": batch_size,
+        },
+        {"--compute-scale": compute_scale, "--step-time": step_time},
+        {"--jitter": (jitter, 0.0), "--density": (density, 1e-9)},
+    )  # fmt: skip
     cluster = Cluster(1, parse_network(network), parse_network(within, "--within"), workers_per_host)
     chosen, reduction = _strategies(strategies), parse_algorithm(algorithm)
     counts = _worker_counts(DEFAULT_WORKERS if workers is None else workers)
@@ -236,6 +231,22 @@ def scale(
     job = as_trained(job, spec, every)
     predictions = {name: [predict(name, job, cluster.of(count)) for count in counts] for name in chosen}
     return ScalingReport(net_of(spec).name, base.origin, job, cluster, counts, predictions)
+
+
+def _check_ranges(
+    counts: Mapping[str, int | None], factors: Mapping[str, float | None], shares: Mapping[str, tuple[float, float]]
+) -> None:
+    """Raise `InputError` for an option that is out of range; `shares` have a lower bound, and end at 1."""
+    for option, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"{option} must be 1 or more", got=str(count))
+    for option, factor in factors.items():
+        if factor is not None and not 0 < factor < float("inf"):
+            raise InputError(f"{option} must be above 0", got=str(factor))
+    for option, (share, least) in shares.items():
+        if not least <= share <= 1:
+            expected = f"from {'0' if not least else 'above 0'} to 1 (100 %)"
+            raise InputError(f"{option} is out of range", expected=expected, got=str(share))
 
 
 def _worker_counts(workers: Iterable[int]) -> list[int]:

@@ -32,13 +32,13 @@ class CellGradient:
 
     saved: tuple[int, ...]
     """The values that the cell returns in addition to its states: indices as in `Fused.results`."""
-    kept: tuple[int, ...]
+    results_read: tuple[int, ...]
     """Indices of the recurrence's results that the body reads."""
     carried: tuple[int, ...]
     """The states through which a gradient reaches the previous step without the matrix product."""
     body: Fused
-    """kept…, mask of valid steps (if masked), dy, gradient of h through the next product, carried… → gradients of
-    gates…, products…, carried…"""
+    """results read…, mask of valid steps (if masked), dy, gradient of h through the next product, carried… →
+    gradients of gates…, products…, carried…"""
     shared: bool
     """Whether the gradients of the products equal those of the gates, and are not returned separately."""
     masked: bool
@@ -49,7 +49,7 @@ class CellGradient:
 
     def operand_dtypes(self, dtype: DType) -> tuple[DType, ...]:
         """Element types of the body's operands."""
-        return (dtype,) * len(self.kept) + (DType.BOOL,) * self.masked + (dtype,) * (2 + len(self.carried))
+        return (dtype,) * len(self.results_read) + (DType.BOOL,) * self.masked + (dtype,) * (2 + len(self.carried))
 
 
 @cache
@@ -108,30 +108,28 @@ def cell_gradient(
     nodes = topological_order(results, stop=frozenset([*index_of, *gradient_operands]))
     read = [value for node in nodes for value in node.inputs if value in index_of]
     read = list(dict.fromkeys([*read, *(value for value in results if value in index_of)]))
-    saved: list[int] = []
-    saved_indices: list[int] = []
-    for value in read:
-        index = index_of[value]
-        if index == cell.results[0]:
-            saved_indices.append(0)
-        elif preceding <= index < len(operands):
-            saved_indices.append(1 + index - preceding)
-        else:
-            saved_indices.append(1 + len(new_states) + len(saved))
-            saved.append(index)
+    saved, results_read = _results_to_read([index_of[value] for value in read], cell, range(preceding, len(operands)))
     flow_indices = tuple(
         (*((1 + carried.index(state),) if state in carried else ()), *((0,) if state == product_state else ()))
         for state in range(len(new_states))
     )
-    return CellGradient(
-        tuple(saved),
-        tuple(saved_indices),
-        carried,
-        fuse_between([*read, *gradient_operands], results),
-        shared,
-        masked,
-        flow_indices,
-    )
+    body = fuse_between([*read, *gradient_operands], results)
+    return CellGradient(saved, results_read, carried, body, shared, masked, flow_indices)
+
+
+def _results_to_read(read: Sequence[int], cell: Fused, states: range) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return `saved` and `results_read` of a `CellGradient` that reads these values; `states` are operands."""
+    saved: list[int] = []
+    results: list[int] = []
+    for index in read:
+        if index == cell.results[0]:
+            results.append(0)
+        elif index in states:
+            results.append(1 + index - states.start)
+        else:
+            results.append(1 + len(cell.results) + len(saved))
+            saved.append(index)
+    return tuple(saved), tuple(results)
 
 
 @dataclass(frozen=True)
@@ -273,7 +271,7 @@ class Recurrence(Op):
             return super().vjp_outputs(ys, dys)  # second-order gradients differentiate the unrolled steps
         if dy is None and not last:
             return [None] * len(ys[0].inputs)
-        saved = [ys[index] for index in derivative.kept]
+        saved = [ys[index] for index in derivative.results_read]
         grad = RecurrenceGrad(self, tuple(last))
         dz, *others = grad.call_multi(dy or Fill(0.0, ys[0].type)(), u, *saved, *mask, *last.values())
         dr = dz if derivative.shared else others.pop(0)
@@ -308,7 +306,7 @@ class RecurrenceGrad(Op):
     onnx = GRADIENT
 
     def split_operands(self, optional: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """The operands after u: kept results, mask (0 or 1), gradients of final states."""
+        """The operands after u: results read, mask (0 or 1), gradients of final states."""
         last = len(optional) - len(self.final_states)
         first = last - self.recurrence.masked
         return optional[:first], optional[first:last], optional[last:]
@@ -316,13 +314,13 @@ class RecurrenceGrad(Op):
     def infer(self, dy: TensorType, u: TensorType, *optional: TensorType) -> tuple[TensorType, ...]:
         """dy: (N, T, H), u: (H, products · H), … → gradients of z, of r, and of initial states (N, H).
 
-        The further operands are the kept results (N, T, H), a mask (N, T), and gradients of final states (N, H). The
+        The further operands are the results read (N, T, H), a mask (N, T), and gradients of final states (N, H). The
         gradients of z and r are (N, T, gates · H) and (N, T, products · H).
         """
         recurrence, derivative = self.recurrence, self.recurrence.gradient(dy.dtype)
         saved, mask, last = self.split_operands(optional)
         state = dy.with_shape(dy.shape[0], u.shape[0])
-        fits = len(saved) == len(derivative.kept) and all(operand == dy for operand in saved)
+        fits = len(saved) == len(derivative.results_read) and all(operand == dy for operand in saved)
         fits = fits and all(operand == state for operand in last)
         fits = fits and all(operand.shape == dy.shape[:2] for operand in mask)
         self.check(fits, "the operands are not those of the recurrence's gradient")
