@@ -157,17 +157,17 @@ def images(view: View) -> Subjects:
     from PIL import Image
     from sklearn.neural_network import MLPClassifier
 
-    pictures = view.folder / "images"
-    view.netspec("data", "unpack", view.name, pictures, "--path", view.source)
+    folder = view.folder / "images"
+    view.netspec("data", "unpack", view.name, folder, "--path", view.source)
 
     def ours() -> float:
-        view.train(pictures, *["train.max_epochs=3"] * view.quick)
+        view.train(folder, *["train.max_epochs=3"] * view.quick)
         return float(json.loads(view.netspec("test", view.run, "--json"))["metrics"]["accuracy"])
 
     def perceptron() -> float:
         parts = []
         for part in ("train", "test"):
-            files = sorted((pictures / part).glob("*/*.png"))
+            files = sorted((folder / part).glob("*/*.png"))
             pixels = np.stack([np.asarray(Image.open(file), np.float32).ravel() / 255 for file in files])
             parts.append((pixels, [file.parent.name for file in files]))
         (train, labels), (test, truth) = parts

@@ -57,7 +57,9 @@ def plot(
     sources, overrides = files_and_overrides(words)
     axis = next((name for name in AXES if name == x), None)
     if axis is None:
-        raise InputError("--x: not an axis", expected=f"one of {', '.join(AXES)}", got=x, hint=did_you_mean(x, AXES))
+        raise InputError(
+            "--x: there is no such axis", expected=f"one of {', '.join(AXES)}", got=x, hint=did_you_mean(x, AXES)
+        )
     charts = plot_charts(
         *sources, overrides=overrides, schedule=schedule, logarithmic=log, x=axis, metrics=metric, out=out
     )

@@ -238,6 +238,8 @@ def unknown_field(name: str, names: list[str]) -> InputError:
     """Return the error for a field or column by which a source cannot be divided, since it does not have it."""
     return InputError(
         f"the source has no field or column `{name}` to divide it by",
-        expected=f"one of {listing(names)}" if names else "shares only: its samples have no such values",
+        expected=f"one of {listing(names)}"
+        if names
+        else "only `validation` and `test`: this source has no fields or columns to divide it by",
         hint=did_you_mean(name, names),
     )

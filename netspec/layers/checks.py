@@ -15,7 +15,11 @@ PositiveInt = Annotated[int, Field(gt=0)]
 def _axes(value: Any) -> Any:
     axes = value if isinstance(value, (list, tuple)) else [value]
     if not axes or any(isinstance(axis, bool) or not isinstance(axis, int) for axis in axes):
-        raise problem("not an axis", expected="an integer, or a list of them", got=describe(value))
+        raise problem(
+            "not the index of an axis, or a list of indices",
+            expected="an integer, or a list of them",
+            got=describe(value),
+        )
     return tuple(axes)
 
 

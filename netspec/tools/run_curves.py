@@ -11,7 +11,7 @@ from netspec.errors import InputError, and_more, did_you_mean, listing
 from netspec.schema.specs.monitor import LOSS
 from netspec.tools.runs import differing_settings, read_resolved
 from netspec.training.charts import AxisScale, Chart, Curve
-from netspec.training.events import SPLITS, Event, figures_of, parse_events
+from netspec.training.events import SPLITS, Event, parse_events, values_of
 from netspec.training.run_directory import RunDir
 
 Axis = Literal["step", "epoch", "time"]
@@ -39,7 +39,7 @@ class RunLog:
 
     def figures(self) -> list[str]:
         """Return the names of losses and metrics, the loss first."""
-        names = (name for by_step in self.events.values() for event in by_step.values() for name in figures_of(event))
+        names = (name for by_step in self.events.values() for event in by_step.values() for name in values_of(event))
         return list(dict.fromkeys([LOSS, *names]))
 
     def others(self) -> list[str]:
@@ -50,7 +50,7 @@ class RunLog:
         """Return the values of a figure, and their positions on an axis. Raises `InputError` without such positions."""
         steps, values = [], []
         for step, event in sorted(self.events[split].items()):
-            value = figures_of(event).get(figure, event.get(figure))
+            value = values_of(event).get(figure, event.get(figure))
             if isinstance(value, (int, float)):
                 steps.append(step)
                 values.append(float(value))

@@ -17,7 +17,7 @@ from netspec.errors import InputError, did_you_mean, listing, near_path
 from netspec.schema.specs.monitor import LOSS, Monitor
 from netspec.schema.yaml.flow_style import flow
 from netspec.schema.yaml.reader import read_yaml
-from netspec.training.events import Event, figures_of, read_ends
+from netspec.training.events import Event, read_ends, values_of
 from netspec.training.lock import is_locked
 from netspec.training.run_directory import RunDir
 
@@ -233,13 +233,13 @@ def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]
     stepped = [event["step"] for event in events if event["event"] != "start" and isinstance(event.get("step"), int)]
     done = next((event for event in reversed(events) if event["event"] == "done"), {})
     evaluations = [event for event in events if event["event"] == "test" and isinstance(event.get("metrics"), dict)]
-    results = {event.get("split", "test"): figures_of(event) for event in evaluations}
+    results = {event.get("split", "test"): values_of(event) for event in evaluations}
     if (logged := next((event for event in reversed(events) if event["event"] == "log"), None)) is not None:
-        results["train"] = figures_of(logged)
+        results["train"] = values_of(logged)
     for name in ("validation", "test"):
         if isinstance(evaluation := done.get(name), dict):
-            results |= {name: figures_of(evaluation)}
-            results |= {other: figures_of(figures) for other, figures in evaluation.get("others", {}).items()}
+            results |= {name: values_of(evaluation)}
+            results |= {other: values_of(figures) for other, figures in evaluation.get("others", {}).items()}
     elapsed = [event["elapsed"] for event in events if isinstance(event.get("elapsed"), (int, float))]
     return {
         "started": starts[0].get("time") if starts else None,
@@ -261,19 +261,19 @@ def _monitored(events: Sequence[Event], evaluations: Sequence[Event], tree: Mapp
     if not isinstance(key, str):  # a run of version 0.2 or earlier
         key, mode = recorded["best"].get("monitor", LOSS), recorded["best"].get("mode")
     name, _, value = key.partition("/")
-    if name in splits and not any(key in figures_of(event) for event in evaluations):
+    if name in splits and not any(key in values_of(event) for event in evaluations):
         split, key = name, value  # of a further set
     evaluations = [event for event in evaluations if event.get("split", "test") == split]
     monitor = Monitor(monitor=key, mode=mode if mode in ("min", "max") else "min")
     best, best_step = None, None
     for event in evaluations:
-        value = figures_of(event).get(key)
+        value = values_of(event).get(key)
         if isinstance(value, (int, float)) and monitor.improves(value, best):
             best, best_step = value, event.get("step")
     value = recorded["best"].get("value") if recorded["best"].get("monitor") == key else None
     if isinstance(value, (int, float)) and (best is None or monitor.improves(value, best)):
         best, best_step = value, recorded.get("weights_step")  # in the part of the log that was not read
-    last = figures_of(evaluations[-1]).get(key) if evaluations else None
+    last = values_of(evaluations[-1]).get(key) if evaluations else None
     return {"monitor": f"{split}/{key}", "last": last, "best": best, "best_step": best_step}
 
 

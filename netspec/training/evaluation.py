@@ -65,18 +65,18 @@ class Evaluation:
     @property
     def non_finite(self) -> list[str]:
         """Names of values that are nan or infinite: `loss`, or metrics."""
-        return [name for name, value in self.figures().items() if not isfinite(value)]
+        return [name for name, value in self.values().items() if not isfinite(value)]
 
-    def figures(self) -> dict[str, float]:
+    def values(self) -> dict[str, float]:
         """Return the loss, if there is one, and the scalar metrics by name."""
         return {**({} if self.loss is None else {"loss": self.loss}), **self.metrics}
 
-    def all_figures(self) -> dict[str, float]:
-        """Return `figures`, and those of other sets under names such as `night/loss`."""
+    def all_values(self) -> dict[str, float]:
+        """Return `values`, and those of other sets under names such as `night/loss`."""
         others = {
-            f"{name}/{key}": value for name, other in self.others.items() for key, value in other.figures().items()
+            f"{name}/{key}": value for name, other in self.others.items() for key, value in other.values().items()
         }
-        return {**others, **self.figures()}
+        return {**others, **self.values()}
 
     def scalars(self) -> dict[str, Any]:
         """Return loss and scalar metrics as plain data. `non_finite` has the names of values that are null in JSON."""

@@ -286,7 +286,7 @@ def _format_split(parts: Sequence[int]) -> str:
     return " + ".join(f"{parts.count(size)} × {size}" for size in dict.fromkeys(parts))
 
 
-def figures_of(event: Event) -> dict[str, Any]:
+def values_of(event: Event) -> dict[str, Any]:
     """Return the loss and the metrics of an event, including those in the target's unit; None for values not finite."""
     metrics = event["metrics"] if isinstance(event.get("metrics"), dict) else {}
     in_units = event["in_units"] if isinstance(event.get("in_units"), dict) else {}

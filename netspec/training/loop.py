@@ -434,9 +434,9 @@ class TrainingLoop:
     def _update_schedules(self, evaluation: Evaluation) -> None:
         """Pass the evaluation to the schedules if it was due: a resumed run must not count an additional last one."""
         if self.is_due(self.spec.train.test_every):
-            figures, states = evaluation.all_figures(), self.progress.seen
+            values, states = evaluation.all_values(), self.progress.seen
             self.progress.seen = {
-                name: schedule.observed(states[name], figures) for name, schedule in self.schedules.items()
+                name: schedule.observed(states[name], values) for name, schedule in self.schedules.items()
             }
 
     def mend_folder(self) -> None:

@@ -14,7 +14,7 @@ from netspec.compile.layer_costs import layer_costs
 from netspec.training.chart_drawing import as_svg
 from netspec.training.charts import Chart, Curve
 from netspec.training.evaluation import Evaluation
-from netspec.training.events import SPLITS, Event, figures_of, format_event
+from netspec.training.events import SPLITS, Event, format_event, values_of
 
 REDRAW_EVERY = 0.3
 """Seconds between two updates of the progress, so that it does not slow down the training."""
@@ -49,7 +49,7 @@ def run_html(title: str, history: Iterable[Event], results: Mapping[str, Evaluat
     curves: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for event in history:
         split = event.get("split", "test") if event["event"] == "test" else "train"
-        for name, value in figures_of(event).items():
+        for name, value in values_of(event).items():
             if value is not None:
                 steps, values = curves.setdefault(name, {}).setdefault(SPLITS.get(split, split), ([], []))
                 steps.append(event["step"])
@@ -58,7 +58,7 @@ def run_html(title: str, history: Iterable[Event], results: Mapping[str, Evaluat
         Chart(name, "step", [Curve(split, *points) for split, points in by_split.items()])
         for name, by_split in curves.items()
     ]
-    final = {split: figures_of(evaluation.as_json()) for split, evaluation in results.items() if evaluation is not None}
+    final = {split: values_of(evaluation.as_json()) for split, evaluation in results.items() if evaluation is not None}
     names = list(dict.fromkeys(name for figures in final.values() for name in figures))
     rows = [[split, *(_rounded(figures.get(name)) for name in names)] for split, figures in final.items()]
     return f"<p>{escape(title)}</p>" + html_table(["data", *names], rows) * bool(rows) + as_svg(charts) * bool(charts)
@@ -107,9 +107,9 @@ class NotebookProgress:
         if (step := self._step) and not self._done:
             yield f'<progress value="{step["step"]}" max="{step["steps"]}"></progress> {escape(format_event(step))}'
         if self._evaluations:
-            names = list(dict.fromkeys(name for event in self._evaluations.values() for name in figures_of(event)))
+            names = list(dict.fromkeys(name for event in self._evaluations.values() for name in values_of(event)))
             rows = [
-                [step, split, *(_rounded(figures_of(event).get(name)) for name in names)]
+                [step, split, *(_rounded(values_of(event).get(name)) for name in names)]
                 for (step, split), event in self._evaluations.items()
             ]
             yield html_table(["step", "data", *names], rows)

@@ -18,7 +18,7 @@ from tests.bad_specs.case import CORPUS, FACTS, Case, Report, read_cases, read_t
 
 LONGEST_TEXT = 40
 LONGEST_LIST = 10
-GROWING = re.compile("^unknown|has no field|has no `|must be a name")
+GROWING = re.compile("^unknown|has no field|has no `|must be a name$")
 WORDS = {"name", "from"}
 """Names of fields that are words of a sentence too."""
 

@@ -110,7 +110,7 @@ def test_the_figures_of_a_run(netspec, trained):
         ((".",), "is not a run directory"),
         (("train.yaml", "--schedule", "--out", "rate.pdf"), "--out: images are written as SVG or PNG"),
         (("train.yaml", "nosuch", "--schedule"), "several arguments must all be run directories"),
-        (("train.yaml", "--schedule", "--x", "hours"), "--x: not an axis"),
+        (("train.yaml", "--schedule", "--x", "hours"), "--x: there is no such axis"),
         (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
     ],
 )

@@ -141,7 +141,7 @@ LINES = [
     (
         CONV + "kernel_initializer: 3}",
         "11:77",
-        "this is not an initializer",
+        "an initializer must be a name or a mapping",
         None,
         "3 (a number)",
         "write `{type: Constant, value: 3}`",
@@ -214,7 +214,14 @@ LINES = [
     ("- {name: c, type: 5}", "11:21", "`type` of a layer must be a name", None, "5 (a number)", None),
     ("- {name: c, units: 3}", "11:5", "this layer has no `type`", None, "a mapping with keys name, units", None),
     ("- Dense: {units: 3}", "11:5", "this layer has no `type`", None, None, "write `{type: Dense, …}`"),
-    ("- 5", "11:5", "this is not a layer", "a layer (its name, or a mapping with `type`)", "5 (a number)", None),
+    (
+        "- 5",
+        "11:5",
+        "a layer must be a name or a mapping",
+        "the name of a type, or a mapping with `type`",
+        "5 (a number)",
+        None,
+    ),
     ("- {name: 5, type: Flatten}", "11:12", "`name` is not text", "text", "5 (a number)", 'write it in quotes: "5"'),
     (
         "- {name: a b, type: Flatten}",

@@ -61,7 +61,7 @@ def test_further_sets_are_evaluated_with_the_validation_data_and_decide_nothing(
     assert run.validation is not None
     assert {name: other.samples for name, other in run.validation.others.items()} == {"night": 20, "day": 30}
     evaluated = netspec.test(run.run_dir / "spec.yaml", weights=run.weights, split="night")
-    assert evaluated.figures() == run.validation.others["night"].figures()
+    assert evaluated.values() == run.validation.others["night"].values()
     text = (run.run_dir / "log.txt").read_text()
     assert "step 16 night loss " in text
     assert ", night loss " in text.splitlines()[-1]

@@ -22,7 +22,7 @@ def _as_part(value: Any) -> Any:
     numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends)
     if len(ends) != 2 or not numbers or not 0 <= ends[0] < ends[1] <= 1:
         raise problem(
-            "not a part of a file",
+            "not a range within a file",
             expected="[from, to] with 0 ≤ from < to ≤ 1",
             got=str(ends) if numbers and ends else describe(value),
         )

@@ -29,7 +29,7 @@ def _axis_pair(value: Any) -> Any:
     axes = value if isinstance(value, (list, tuple)) else [value, value]
     if len(axes) != 2 or any(isinstance(axis, bool) or not isinstance(axis, int) for axis in axes):
         expected = "an integer, or one for each input, such as [1, 2]"
-        raise problem("not an axis, or a pair of axes", expected=expected, got=describe(value))
+        raise problem("not the index of an axis, or a pair of indices", expected=expected, got=describe(value))
     return tuple(axes)
 
 

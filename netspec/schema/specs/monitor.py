@@ -43,11 +43,11 @@ class Monitor(Spec):
             return not isnan(value)
         return value > best + margin if self.mode == "max" else value < best - margin
 
-    def value_in(self, figures: Mapping[str, float]) -> float:
+    def value_in(self, values: Mapping[str, float]) -> float:
         """Return the monitored value of an evaluation. Raises `InputError` if it is not a single number."""
-        if self.monitor not in figures:
+        if self.monitor not in values:
             raise InputError(f"`{self.monitor}` is not a single number", location=self.where("monitor"))
-        return figures[self.monitor]
+        return values[self.monitor]
 
     def unknown_values(self, training: Any) -> Iterator[Problem]:
         """Yield a problem if a training has no such value, or the metric does not say whether lower is better."""

@@ -237,8 +237,8 @@ class Registry(Generic[SpecT]):
                 "netspec_type",
                 "{text}",
                 {
-                    "text": f"this is not {self.with_article}",
-                    "expected": f"{self.with_article} (its name, or a mapping with `{self.tag}`)",
+                    "text": f"{self.with_article} must be a name or a mapping",
+                    "expected": f"the name of a {self.tag}, or a mapping with `{self.tag}`",
                     "got": describe(value),
                     "hint": number_replacement(self.kind, value),
                 },

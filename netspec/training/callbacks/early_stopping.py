@@ -41,7 +41,7 @@ class _EarlyStopping(Callback):
         self.waited = self.skipped = 0
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
-        spec, value = self._spec, self._spec.value_in(evaluation.all_figures())
+        spec, value = self._spec, self._spec.value_in(evaluation.all_values())
         if self.skipped < spec.start_after:
             self.skipped += 1
             return

@@ -46,11 +46,11 @@ class BestWeights(Callback):
     """Writes the weights of the evaluation with the best monitored value to `best.h5`."""
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
-        progress, loop, figures = training.progress, training.spec.train, evaluation.all_figures()
-        if loop.monitor not in figures and monitored_value(loop.monitor, training.spec)[1] == LOSS:
+        progress, loop, values = training.progress, training.spec.train, evaluation.all_values()
+        if loop.monitor not in values and monitored_value(loop.monitor, training.spec)[1] == LOSS:
             # a net without losses
             return
-        value = loop.value_in(figures)
+        value = loop.value_in(values)
         if not isfinite(value) or not loop.improves(value, progress.best_value):
             return
         progress.best_value, progress.best_step, progress.best_evaluation = value, progress.step, evaluation.scalars()

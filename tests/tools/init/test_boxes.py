@@ -20,7 +20,7 @@ Boxes = list[tuple[int, int, int, int, int]]
 
 
 def boxed_images(folder: Path, count: int, side: int, box: int) -> dict[str, Boxes]:
-    """Write gray noise with a bright or dark square in each picture; return class, left, top, right, bottom of each."""
+    """Write gray noise with a bright or dark square in each image; return class, left, top, right, bottom of each."""
     noise = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
     boxes: dict[str, Boxes] = {}

@@ -248,8 +248,8 @@ def export_verified(
             on_raw = [complete.check(raw, results, "raw samples of the data") for raw, results in raw_samples]
             on_user_inputs = on_raw or on_user_inputs
         if inner is not None:
-            graph, renamed = exported.graph, wrapper.renamed if wrapper is not None else str
-            tensors = {name: renamed(graph.tensors.get(name, name)) for name in (*inner.inputs, *inner.outputs)}
+            graph, unique_name = exported.graph, wrapper.unique_name if wrapper is not None else str
+            tensors = {name: unique_name(graph.tensors.get(name, name)) for name in (*inner.inputs, *inner.outputs)}
             inner.record(exported.model, tensors, batch or BATCH_AXIS)
         worst = Gap.largest(comparison.whole for comparison in comparisons + on_user_inputs)
         if worst.finite:  # else there is nothing that was verified

@@ -97,17 +97,17 @@ class Wrapper:
             raise InputError(f"an input and an output of the model are both called `{clashes[0]}`",
                              hint="rename the layer, or export with --without-preprocessing")  # fmt: skip
         for node in graph.node:
-            node.input[:], node.output[:] = map(self.renamed, node.input), map(self.renamed, node.output)
+            node.input[:], node.output[:] = map(self.unique_name, node.input), map(self.unique_name, node.output)
         for value in (*graph.initializer, *graph.input, *graph.output):
-            value.name = self.renamed(value.name)
-        inside = {self.renamed(name) for name in (*self.computed, *self.consumed)}
+            value.name = self.unique_name(value.name)
+        inside = {self.unique_name(name) for name in (*self.computed, *self.consumed)}
         graph.value_info.extend(info for info in (*graph.input, *graph.output) if info.name in inside)
         outer = [[info for info in infos if info.name not in inside] for infos in (graph.input, graph.output)]
         added = [[_info(name, raw, batch) for name, raw in raws.items()] for raws in (self.inputs, self.outputs)]
         nodes = [
-            *(_node(node, node.inputs, map(self.renamed, node.outputs)) for node in self.before),
+            *(_node(node, node.inputs, map(self.unique_name, node.outputs)) for node in self.before),
             *graph.node,
-            *(_node(node, map(self.renamed, node.inputs), node.outputs) for node in self.after),
+            *(_node(node, map(self.unique_name, node.inputs), node.outputs) for node in self.after),
         ]
         del graph.input[:], graph.output[:], graph.node[:]
         graph.input.extend([*added[0], *outer[0]])
@@ -118,7 +118,7 @@ class Wrapper:
             model.opset_import.append(onnx.OperatorSetIdProto(domain=ML, version=ML_OPSET))
         check_model(model)
 
-    def renamed(self, tensor: str) -> str:
+    def unique_name(self, tensor: str) -> str:
         """Return the new name of a tensor of the model, which no tensor of the operators has."""
         clashes = tensor in self.inputs or tensor in self.computed or tensor in self.outputs or tensor in self.consumed
         return f"net/{tensor}" if clashes else tensor
