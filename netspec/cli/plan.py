@@ -274,7 +274,7 @@ def _print_messages(sent: WorkerTraffic) -> None:
     titles = [f"a {role} sends" for role in sent.roles]
     rows = [
         [
-            message.name, _listed(message.contents), *([_often(message)] if _repeats(sent) else []),
+            message.name, listing(message.contents, 3), *([_often(message)] if _repeats(sent) else []),
             size(round(message.nbytes)), *(size(round(nbytes)) for nbytes in sent.sent_bytes(message).values()),
             size(round(message.left() / message.every)), _begin(message),
         ]
@@ -291,10 +291,6 @@ def _print_messages(sent: WorkerTraffic) -> None:
 
 def _repeats(sent: WorkerTraffic) -> bool:
     return any((message.times, message.every) != (1, 1) for message in sent.messages)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listing(names, 3) if names else ""
 
 
 def _often(message: CollectiveMessage) -> str:

@@ -175,6 +175,11 @@ class Op:
         if not valid:
             raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
+    def check_types(self, **operands: tuple[TensorType, TensorType]) -> None:
+        """Raise `ShapeMismatch` unless operands have the types that they must have: pairs, by name."""
+        for name, (actual, required) in operands.items():
+            self.check(actual == required, f"`{name}` has the wrong type", expected=str(required), got=actual)
+
 
 class NoGradientError(Exception):
     """A gradient was requested through an op that has none: a defect of a layer, or an integer used as a weight."""

@@ -18,6 +18,7 @@ from netspec.exchange.files import write_atomically
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.plain_json import json_text
 from netspec.training.decoding import BOX_EDGES, Column
+from netspec.training.model import concatenated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +66,7 @@ def write_answers(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     if is_folder(path):
         _write_images(path, batches)
     elif path.suffix.lower() == ".npz":
-        write_npz(path, _joined(batches))
+        write_npz(path, concatenated([batch.outputs for batch in batches]))
     else:
         write_atomically(path, lambda temporary: WRITERS[path.suffix.lower()](temporary, batches))
 
@@ -83,11 +84,6 @@ def check_output(path: Path) -> None:
             expected=f"a file name that ends in {listing([*WRITERS, '.npz'])}, or a folder for masks and boxes",
             got=str(path),
         )
-
-
-def _joined(batches: Iterable[AnsweredBatch]) -> dict[str, NDArray[Any]]:
-    outputs = [batch.outputs for batch in batches]
-    return {name: np.concatenate([part[name] for part in outputs]) for name in outputs[0]}
 
 
 def _write_csv(path: Path, batches: Iterable[AnsweredBatch]) -> None:

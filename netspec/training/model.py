@@ -140,7 +140,7 @@ class Model:
 
             >>> model.predict("digit.png")["logits"].argmax()
         """
-        return _joined([*self.predict_batches(inputs, batch_size)])
+        return concatenated([*self.predict_batches(inputs, batch_size)])
 
     def predict_batches(self, inputs: object, batch_size: int | None = None) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield the outputs that `predict` returns batch by batch."""
@@ -244,7 +244,7 @@ class Model:
         self.preprocessing = PreprocessingRecord.from_meta(load_weights(self.compiler, path, partial=partial).meta)
 
 
-def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def concatenated(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Concatenate the outputs of batches."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

@@ -24,8 +24,8 @@ def concatenate(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
         for attribute in ("fields", "classes"):
             expected, got = dict(getattr(first, attribute)), dict(getattr(part, attribute))
             if expected != got:
-                text = f"those of {names[0]}: {_listed(expected)}"
-                problems.append(Problem(f"{name} has different {attribute}", expected=text, got=_listed(got)))
+                text = f"those of {names[0]}: {_described(expected)}"
+                problems.append(Problem(f"{name} has different {attribute}", expected=text, got=_described(got)))
     if problems:
         raise InputError(problems)
     return first if len(parts) == 1 else _Concatenated(parts)
@@ -51,8 +51,8 @@ def open_each(paths: Sequence[Path], open_one: Callable[[Path], Dataset]) -> Dat
     return concatenate(parts, [str(path) for path in paths])
 
 
-def _listed(kinds: Mapping[str, object]) -> str:
-    return ", ".join(f"`{name}`: {kind}" for name, kind in kinds.items()) or "none"
+def _described(kinds: Mapping[str, object]) -> str:
+    return listing([f"`{name}`: {kind}" for name, kind in kinds.items()]) or "none"
 
 
 class _Concatenated(Dataset):

@@ -146,13 +146,7 @@ class GroupNormalizationGrad(GroupwiseOp):
     ) -> tuple[TensorType, TensorType, TensorType]:
         """x, dy: (N, C, …), gamma: (C), the others: (N, groups) → (N, C, …), twice (C)."""
         statistic = self.statistic_type(x, gamma)
-        for operand, expected in ((mean, statistic), (variance, statistic), (dy, x)):
-            self.check(
-                operand == expected,
-                "an operand must have the type that the forward op has",
-                expected=str(expected),
-                got=operand,
-            )
+        self.check_types(mean=(mean, statistic), variance=(variance, statistic), dy=(dy, x))
         return x, gamma, gamma
 
     def forward(

@@ -108,13 +108,7 @@ class LayerNormalizationGrad(RowwiseOp):
     ) -> tuple[TensorType, TensorType, TensorType]:
         """x, dy: (…, row…), gamma: (row…), the others: (…, 1…) → (…, row…), twice (row…)."""
         statistic = self.statistic_type(x, gamma)
-        for operand, expected in ((mean, statistic), (variance, statistic), (dy, x)):
-            self.check(
-                operand == expected,
-                "an operand must have the type that the forward op has",
-                expected=str(expected),
-                got=operand,
-            )
+        self.check_types(mean=(mean, statistic), variance=(variance, statistic), dy=(dy, x))
         return x, gamma, gamma
 
     def forward(
@@ -189,13 +183,7 @@ class RMSNormalizationGrad(RowwiseOp):
         self, x: TensorType, gamma: TensorType, square: TensorType, dy: TensorType
     ) -> tuple[TensorType, TensorType]:
         """x, dy: (…, row…), gamma: (row…), square: (…, 1…) → (…, row…), (row…)."""
-        for operand, expected in ((square, self.statistic_type(x, gamma)), (dy, x)):
-            self.check(
-                operand == expected,
-                "an operand must have the type that the forward op has",
-                expected=str(expected),
-                got=operand,
-            )
+        self.check_types(square=(square, self.statistic_type(x, gamma)), dy=(dy, x))
         return x, gamma
 
     def forward(self, xp: Xp, x: Array, gamma: Array, square: Array, dy: Array) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netspec.errors import listing
 from netspec.exchange.formats.keras.exporting.model import KerasLayer
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.formats.keras.optimizers import (
@@ -190,15 +191,12 @@ def _adafactor_slots(slots: Mapping[str, Mapping[str, NDArray[Any]]], writer: Ke
         ordered += [row[..., 0], column[..., 0, :], moment]
         unlike += [] if is_exact else [name]
     if unlike:
+        named = listing([f"`{name}`" for name in unlike])
         writer.note(
-            f"Keras's Adafactor averages along the last two axes, which differ for {_listing(unlike)}: "
+            f"Keras's Adafactor averages along the last two axes, which differ for {named}: "
             f"they continue from their second moments, and steps differ from those here"
         )
     return ordered
-
-
-def _listing(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _muon_slots(
