@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -294,3 +295,17 @@ def test_bytes_are_no_spec(tmp_path):
 @example({"Köln": ["٣", "²", "ª", "日本", "a:b", "é:", "-", "\x85", "\u2028", "\ufeff", "😀", "\U000e0001"]})
 def test_texts_in_flow_style_are_read_unchanged(data):
     assert parse_yaml(flow(data), "t") == data
+
+
+@given(st.text("0123456789_.:/-exbotzTZ", min_size=1, max_size=12))
+@example("2024-01-01")
+@example("2024-1-1T10:30:00Z")
+@example("12:30")
+@example("1_000")
+@example("1e3")
+@example("0x1F")
+@example("0b11")
+@example(".5_0")
+@example("yes")
+def test_pyyaml_reads_texts_as_texts(text: str) -> None:
+    assert yaml.safe_load(f"[{flow(text)}]") == [text]  # its YAML 1.1 has more numbers, and dates

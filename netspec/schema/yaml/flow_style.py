@@ -10,7 +10,13 @@ from typing import Any
 from netspec.schema.yaml.scalars import looks_quoted, number
 
 _PLAIN = re.compile(r"(?:[^\W\d]|[0-9./-])+(?::(?:[^\W\d]|[0-9./-])+)*\Z")
-_OTHER_PARSERS = {"yes", "no", "on", "off"}  # booleans in YAML 1.1
+_YAML_1_1 = re.compile(
+    r"yes|no|on|off"  # booleans
+    r"|0b[01_]+|0x[0-9a-f_]+|[0-9][0-9_]*(:[0-9_]+)*(\.[0-9_]*)?(e-?[0-9]+)?|\.[0-9][0-9_]*"  # numbers, 12:30 is 750
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(t.*)?",  # dates
+    re.IGNORECASE,
+)
+"""Plain texts that parsers of YAML 1.1, such as PyYAML, read as other types; YAML 1.2 reads most of them as texts."""
 
 
 def flow(value: Any) -> str:
@@ -37,7 +43,7 @@ def _key(key: str | int) -> str:
 
 def plain(text: str) -> str:
     """Format a text, without quotes if every YAML parser then reads the same text."""
-    is_plain = _PLAIN.match(text) and text[0] != "-" and not looks_quoted(text) and text.lower() not in _OTHER_PARSERS
+    is_plain = _PLAIN.match(text) and text[0] != "-" and not looks_quoted(text) and not _YAML_1_1.fullmatch(text)
     return text if is_plain else double_quoted(text)
 
 
