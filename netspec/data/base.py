@@ -385,7 +385,10 @@ class Transform(Spec):
         return False
 
     def learn(self, field: FieldType, chunks: Iterable[Samples]) -> dict[str, Any]:
-        """Return the missing field values, learned from all samples `(N, *shape)` in order, as plain JSON data."""
+        """Return the missing field values, learned from all samples `(N, *shape)` in order, as plain JSON data.
+
+        `infer` has accepted the field before.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no `learn`")
 
     @property

@@ -108,6 +108,8 @@ class TransformPipeline:
                     with _paths_below("transforms", number):
                         transform = declared.with_classes(self._classes(learned))
                         name = self._field_of(transform)
+                        if transform.needs_data:
+                            transform.infer(self.fields[name])  # fails before all data is read
                     if transform.needs_data:
                         kind = f"{type(transform).__name__} {name}"
                         key = f"{kind} {occurrences[kind]}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec.data.base import FieldType, SampleKeys, Transform
+from netspec.data.base import FieldType, SampleKeys
 from netspec.data.imaging.base import Draw, ImageTransform
 from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned
@@ -347,10 +347,12 @@ def test_files_without_a_mean_image_are_refused(tmp_path: Path):
 
 
 def test_samples_of_several_sizes_have_no_mean_image():
-    transform = TRANSFORMS.parse({"type": "MeanImage", "adapt": True})
-    assert isinstance(transform, Transform)
-    with pytest.raises(InputError, match="differ in size have no mean"):
-        transform.learn(FieldType((3, None, None), "uint8"), [])
+    data = ArrayDataset({"image": IMAGES}, digest="", describe=str)
+    data.fields = {"image": FieldType((3, None, 5), "uint8")}
+    split = split_of(source="npz", path="unused", transforms=[located({"type": "MeanImage", "adapt": True}, "t.yaml")])
+    with pytest.raises(InputError, match="differ in size have no mean") as error:
+        Loader(data, split, seed=1)
+    assert error.value.problems[0].path == "transforms.0.type"
 
 
 def test_a_missing_mean_is_not_reported_twice():

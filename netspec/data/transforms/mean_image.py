@@ -65,7 +65,6 @@ class MeanImage(Transform):
 
         if self.file is not None:
             return {"mean": self._read().tolist()}
-        self._check_size(field)
         total: Any = 0.0
         count = 0
         for chunk in chunks:
@@ -77,7 +76,7 @@ class MeanImage(Transform):
     def infer(self, field: FieldType) -> FieldType:
         """Any shape and type → the same shape of float32. Raises `InputError` if the mean has the wrong shape."""
         self._check_size(field)
-        if self.mean is None:  # not learned, since something else is wrong
+        if self.mean is None:  # not learned yet
             return FieldType(field.shape, "float32")
         shape = self._array().shape
         if shape != field.shape:
