@@ -45,13 +45,14 @@ def explain(
         typer.Option("--row", metavar="N", help="Explain this row of a table [default: last]."),
     ] = None,
     output_file: Annotated[
-        str | None, typer.Option("--output", metavar="FILE.png", help="Draw what the class depends on.")
+        str | None, typer.Option("--output", metavar="FILE.png", help="Write the heat map of an image to this file.")
     ] = None,
     label: Annotated[
         str | None, typer.Option("--class", metavar="NAME", help="Explain this class [default: most probable].")
     ] = None,
     split: Annotated[
-        str | None, typer.Option("--split", metavar="NAME", help="Take other rows from this split [default: test].")
+        str | None,
+        typer.Option("--split", metavar="NAME", help="Use rows of this split [default: test, validation or train]."),
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -59,11 +60,13 @@ def explain(
 ) -> None:
     """Explain what the predictions of a net depend on.
 
-    If --input is an image, covers one patch at a time (occlusion), and marks the patches without which the probability
-    of the class falls (red) or rises (blue). For masks, that is the mean probability of the pixels of a class; for
-    boxes, the score of the best box. If --input is a text or a sound, prints how much the probability falls without
-    each word, or if a part is silent. If it is a table, prints how much the prediction for a row falls if a column gets
-    values of other rows; for a forecast, also if rows before it do.
+    If --input is an image, covers one patch at a time (occlusion), and draws where this reduces (red) or increases
+    (blue) the probability of the class. For masks, the probability is the mean over the pixels of the class; for boxes,
+    the value is the score of the best box.
+
+    If --input is a text, leaves out words; if it is a sound, silences parts; if it is a table, replaces columns of a
+    row by those of other rows, and for a forecast groups of earlier rows (lags). Prints by how much each reduces the
+    probability or the predicted number.
 
     Without --input, prints the importance of each column of a table: how much the loss rises if the values of the
     column are shuffled.
@@ -87,7 +90,7 @@ def explain(
             raise InputError("--output draws images; parts of other samples are printed", hint="leave --output out")
         if kind == "table":
             explanation = tool.explain_row(
-                spec, input_file, number=row, label=label, split=split, weights=weights, device=device
+                spec, input_file, row=row, label=label, split=split, weights=weights, device=device
             )
         elif kind == "sound":
             explanation = tool.explain_sound(spec, input_file, label=label, weights=weights, device=device)
@@ -103,9 +106,9 @@ def explain(
         raise InputError("--output is missing", expected="the name of a PNG file, such as why.png")
     image = tool.explain_image(spec, input_file, label=label, output=target, weights=weights, device=device)
     if as_json:
-        print_json({**_facts(image), "heat": image.heat.tolist()})
+        print_json({**_facts(image), "heat_map": image.heat_map.tolist()})
         return
-    print(f"{_summary(image)}; {target} shows what this depends on")
+    print(f"{_summary(image)}; see {target}")
 
 
 def _facts(explanation: Explanation | ImageExplanation) -> dict[str, Any]:
@@ -116,8 +119,8 @@ def _facts(explanation: Explanation | ImageExplanation) -> dict[str, Any]:
 
 def _summary(explanation: Explanation | ImageExplanation) -> str:
     value = f"{explanation.value:.1%}" if explanation.quantity == "probability" else _six_digits(explanation.value)
-    name = explanation.label or explanation.quantity
-    return f"{name} {'score ' if explanation.quantity == 'score' else ''}{value}"
+    name = explanation.quantity if explanation.label is None else f"class {explanation.label}"
+    return f"{name}: {'score ' if explanation.quantity == 'score' else ''}{value}"
 
 
 def _print_importances(importances: Sequence[ColumnImportance], as_json: bool) -> None:
@@ -141,7 +144,7 @@ def _print_parts(explanation: Explanation, as_json: bool) -> None:
         row = {} if explanation.row is None else {"row": explanation.row}
         print_json({**row, **_facts(explanation), "parts": parts})
         return
-    print(("" if explanation.row is None else f"row {explanation.row}: ") + _summary(explanation))
+    print(("" if explanation.row is None else f"row {explanation.row}, ") + _summary(explanation))
     ranked = sorted(explanation.parts, key=lambda each: -abs(each.contribution))[:MOST_PARTS]
     digits = "+.1%" if explanation.quantity == "probability" else "+.6g"
     table(["part", "contribution"], [[part, format(fall, digits)] for part, fall in ranked], right=[1])

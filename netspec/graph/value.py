@@ -166,10 +166,10 @@ def require_listable(count: int, noun: str) -> None:
     _require_at_most(count, noun, MAX_LISTED_INDICES)
 
 
-def require_expandable(count: int, noun: str) -> None:
-    """Raise `ShapeMismatch` if a layer cannot expand `count` steps to operations of their own; `noun` names the steps.
+def require_unrollable(count: int, noun: str) -> None:
+    """Raise `ShapeMismatch` if a layer cannot unroll `count` steps into operations; `noun` names the steps.
 
-    It is raised before the first step: expanding a layer up to the limit takes seconds.
+    It is raised before the first step: unrolling up to the limit takes seconds.
     """
     _require_at_most(count, noun, MAX_LAYER_NODES)
 

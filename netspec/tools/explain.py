@@ -33,6 +33,8 @@ PATCHES = 12
 """Number of patches along the shorter side of an image."""
 COVERED_AT_A_TIME = 16
 """Number of images with a covered part that are computed at a time."""
+TEXT_PARTS = 200
+"""Maximum number of parts of a text: a longer one is divided into groups of words."""
 SOUND_PARTS = 20
 """Number of parts of a sound, each of which is replaced by silence."""
 ROW_PARTS = 24
@@ -55,7 +57,7 @@ class ImageExplanation:
     """What the value is: the probability of a class, the score of a box, or a predicted number."""
     value: float
     """The value for the whole image."""
-    heat: Array
+    heat_map: Array
     """(H, W): decrease of the value if the part around a pixel is covered; negative if it increases."""
 
 
@@ -63,7 +65,7 @@ class Contribution(NamedTuple):
     """A part of a sample, and the change of a predicted value without it."""
 
     part: str
-    """A word of a text, a column of a row, rows before a forecast, or a time in a sound."""
+    """Words of a text, a column of a row, rows before a forecast (lags), or an interval of a sound."""
     contribution: float
     """Decrease of the value without the part; negative if it increases."""
 
@@ -112,7 +114,7 @@ def explain_image(
     probability of the class, the class depends on the part. `source` is a run directory or a training file with
     `weights`; `label` is a class, by default the most probable one. For a mask, the value is the mean probability over
     the pixels of the class; for boxes, the score of the best one; for a number, the number. `output` names a PNG file
-    for the image with the heat drawn over it.
+    for the image with the heat map drawn over it.
 
     Raises `InputError` if the net reads more than an image, or predicts a text.
 
@@ -128,10 +130,10 @@ def explain_image(
         raise InputError("only predictions for images can be explained by covering parts", expected=expected, got=got)
     pixels = arrays[images[0]][:1]
     explained, compute = explained_value(spec, model, {images[0]: pixels}, label)
-    heat = _occluded(pixels, lambda batch: compute({images[0]: batch}), explained.value)
+    heat_map = _occluded(pixels, lambda batch: compute({images[0]: batch}), explained.value)
     if output is not None:
-        _write_heat(Path(image), heat, Path(output))
-    return ImageExplanation(explained.label, explained.quantity, explained.value, heat)
+        _draw_heat_map(Path(image), heat_map, Path(output))
+    return ImageExplanation(explained.label, explained.quantity, explained.value, heat_map)
 
 
 def explain_text(
@@ -145,7 +147,7 @@ def explain_text(
     """Explain what a net predicts for a text: how much the probability of its class falls if a word is left out.
 
     `source` is a run directory or a training file with `weights`; `label` is a class, by default the most probable one.
-    Words are separated by white space.
+    Words are separated by white space. In texts of more than 200 words, groups of words are left out.
 
     Raises `InputError` if the net does not predict a class or numbers for each text.
 
@@ -157,9 +159,11 @@ def explain_text(
     words = text.split()
     if len(words) < 2:
         raise InputError("the text is too short to leave a word out", expected="two words or more", got=repr(text))
-    texts = [text, *(" ".join(words[:index] + words[index + 1 :]) for index in range(len(words)))]
+    edges = _edges(len(words), TEXT_PARTS)
+    parts = [" ".join(words[start:stop]) for start, stop in pairwise(edges)]
+    texts = [text, *(" ".join(words[:start] + words[stop:]) for start, stop in pairwise(edges))]
     with raw_files([{TEXT: each} for each in texts], inference_split(spec)) as (paths, _):
-        return _without_parts(spec, model, paths, words, label, keeps_positions=False)
+        return _without_parts(spec, model, paths, parts, label, keeps_positions=False)
 
 
 def explain_sound(
@@ -183,8 +187,9 @@ def explain_sound(
     spec, model = _training_and_model(source, weights, device)
     _check_kind(spec, "sound", "sounds", "audio")
     header, _ = read_sound(Path(sound))
-    edges = np.linspace(0, header.frames, min(SOUND_PARTS, header.frames) + 1).astype(int).tolist()
-    names = [f"{start / header.rate:.2f}–{stop / header.rate:.2f} s" for start, stop in pairwise(edges)]
+    edges = _edges(header.frames, SOUND_PARTS)
+    digits = 2 if header.frames / header.rate >= SOUND_PARTS / 100 else 4
+    names = [f"{start / header.rate:.{digits}f}–{stop / header.rate:.{digits}f} s" for start, stop in pairwise(edges)]
     content = Path(sound).read_bytes()
     with temporary_folder() as folder:
         paths = [Path(sound)]
@@ -198,22 +203,22 @@ def explain_row(
     source: Source,
     rows: Any,
     *,
-    number: int | None = None,
+    row: int | None = None,
     label: str | None = None,
     split: str | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
     seed: int = 1,
 ) -> Explanation:
-    """Explain what a net predicts for a row of a table, or forecasts from the rows before.
+    """Explain what a net predicts for a row of a table, or a forecast.
 
     Each column gets the values of other rows of a split (test, validation or train; by default the first of these that
     the training has); its contribution is the mean decrease of the predicted value. For a forecast, the values of all
     rows of a window are replaced, and then those of all columns in some of the rows.
 
-    `rows` are a file of the kind that the training reads, rows such as `[{"age": 39, "job": "clerk"}]`, or a data
-    frame. `number` is the row to explain, counted from 1; for a forecast, the last row that it reads; by default the
-    last one. `label` is a class, by default the most probable one.
+    `rows` are a file of the kind that the training reads, a row such as `{"age": 39, "job": "clerk"}`, a list of rows,
+    or a data frame. `row` is the row to explain, counted from 1; for a forecast, the last row that it reads; by default
+    the last one. `label` is a class, by default the most probable one.
 
     Raises `InputError` if the training does not read a table.
 
@@ -222,7 +227,7 @@ def explain_row(
     """
     spec, model = _training_and_model(source, weights, device)
     _check_kind(spec, "table", "table", "csv")
-    row, sample = _row_of(spec, model, rows, number)
+    number, sample = _row_of(spec, model, rows, row)
     background, ranges, _ = _table_arrays(spec, model, split)
     samples = len(next(iter(background.values())))
     chosen = np.random.default_rng(seed).choice(samples, min(samples, OTHER_ROWS), replace=False)
@@ -234,40 +239,47 @@ def explain_row(
         return Contribution(part, explained.value - float(compute({**repeated, **changed}).mean()))
 
     parts = [
-        contribution(column, {key: _exchanged(repeated[key], others[key], start, stop)})
+        contribution(column, {key: _with_elements_of(repeated[key], others[key], start, stop)})
         for column, (key, start, stop) in ranges.items()
         if key in sample
     ]
     windows = getattr(inference_split(spec), "windows", None)
     if windows is not None:
-        edges = np.linspace(0, windows.length, min(ROW_PARTS, windows.length) + 1).astype(int).tolist()
+        edges = _edges(windows.length, ROW_PARTS)
         fields = {key for key, _, _ in ranges.values() if key in sample}
         for start, stop in pairwise(edges):
             changed = {key: repeated[key].copy() for key in fields}
             for key, values in changed.items():
                 values[:, start:stop] = others[key][:, start:stop]
-            parts.append(contribution(_rows_before(windows.length - start, windows.length - stop + 1), changed))
-    return Explanation(explained.label, explained.quantity, explained.value, parts, row)
+            parts.append(contribution(_lags(windows.length - start, windows.length - stop + 1), changed))
+    return Explanation(explained.label, explained.quantity, explained.value, parts, number)
 
 
-def _rows_before(first: int, last: int) -> str:
-    """Return the name of rows of a window, by their distance from the first row of the forecast."""
-    return f"row -{first}" if first == last else f"rows -{first} to -{last}"
+def _edges(length: int, parts: int) -> list[int]:
+    """Return the limits of at most `parts` parts of about the same size."""
+    edges: list[int] = np.linspace(0, length, min(parts, length) + 1).astype(int).tolist()
+    return edges
 
 
-def _row_of(spec: TrainSpec, model: Model, rows: Any, number: int | None) -> tuple[int, dict[str, Array]]:
+def _lags(first: int, last: int) -> str:
+    """Return the name of rows of a window; the lag is the distance from the first row of the forecast."""
+    return f"lag {first}" if first == last else f"lags {first}–{last}"
+
+
+def _row_of(spec: TrainSpec, model: Model, rows: Any, row: int | None) -> tuple[int, dict[str, Array]]:
     """Return the number of a row, by default of the last one, and the inputs of a net (1, …) for it."""
-    row, found = 0, dict[str, Any]()
+    number, found = 0, dict[str, Any]()
     with raw_files(rows, inference_split(spec)) as (paths, split):
         for ids, batch in FilePreparation(model, spec).batches(paths, split=split):
             origins = ids["row"]
-            if number is None or number in origins:
-                index = len(origins) - 1 if number is None else origins.index(number)
-                row = int(origins[index])
+            if row is None or row in origins:
+                index = len(origins) - 1 if row is None else origins.index(row)
+                number = int(origins[index])
                 found = {name: array[index : index + 1] for name, array in batch.inputs.items()}
     if not found:
-        raise InputError(f"there is no prediction for row {number}", expected="a row that `netspec predict` prints")
-    return row, found
+        which = "any row" if row is None else f"row {row}"
+        raise InputError(f"there is no prediction for {which}", expected="a row that `netspec predict` prints")
+    return number, found
 
 
 def _without_parts(
@@ -320,15 +332,15 @@ def _occluded(image: Array, compute: Callable[[Array], Array], unoccluded: float
     return total / np.maximum(count, 1)
 
 
-def _write_heat(image: Path, heat: Array, output: Path) -> None:
-    """Draw the heat over an image: red where the class depends on it, blue where other classes do."""
+def _draw_heat_map(image: Path, heat_map: Array, output: Path) -> None:
+    """Draw a heat map over an image: red where covering reduces the explained value, blue where it increases it."""
     from PIL import Image
 
     with Image.open(image) as opened:
         drawing = opened.convert("RGB")
     drawing = drawing.resize((max(256, drawing.width), round(max(256, drawing.width) * drawing.height / drawing.width)))
-    strength = np.abs(heat) / max(float(np.abs(heat).max()), 1e-12)
-    colors = np.where(heat[..., None] >= 0, [220, 20, 20], [30, 60, 220]).astype(np.uint8)
+    strength = np.abs(heat_map) / max(float(np.abs(heat_map).max()), 1e-12)
+    colors = np.where(heat_map[..., None] >= 0, [220, 20, 20], [30, 60, 220]).astype(np.uint8)
     mask = Image.fromarray((160 * strength).astype(np.uint8)).resize(drawing.size, Image.Resampling.BICUBIC)
     drawing.paste(Image.fromarray(colors).resize(drawing.size), mask=mask)
     write_atomically(output, lambda path: drawing.save(path, format="PNG"))
@@ -362,7 +374,7 @@ def explain_columns(
         for repetition in range(REPETITIONS):
             order = np.random.default_rng([seed, number, repetition]).permutation(samples)
             loss, metrics = _figures(
-                model, {**arrays, key: _exchanged(arrays[key], arrays[key][order], start, stop)}, scales
+                model, {**arrays, key: _with_elements_of(arrays[key], arrays[key][order], start, stop)}, scales
             )
             rises.append(loss - before)
             for name in metric_rises:
@@ -391,7 +403,7 @@ def _table_arrays(
     return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}, ranges, scales
 
 
-def _exchanged(values: Array, others: Array, start: int, stop: int) -> Array:
+def _with_elements_of(values: Array, others: Array, start: int, stop: int) -> Array:
     """Return values (N, …) with the elements from `start` to `stop` of the last axis taken from other rows (N, …)."""
     if values.ndim == 1:
         return others

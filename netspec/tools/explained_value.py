@@ -1,4 +1,4 @@
-"""The value that an explanation traces back to a sample: of a class, a mask, a box or a predicted number."""
+"""The scalar that an explanation attributes to the input: of a class, a mask, a box or a predicted number."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ def explained_value(
     """Return the value to explain for a sample (1, …), and a function that computes it for samples (N, …).
 
     - The probability of a class: of `label`, by default of the most probable class. If each pixel or step has a class,
-      the mean probability over the pixels that have the class in the whole sample.
+      the mean probability over the pixels that have the class in the whole sample; the default is the class of most
+      pixels.
     - The score of a box: of the one with the highest score, or with the highest of the class `label`. For changed
       samples, it is the largest product of score and overlap with this box (D-RISE, Petsiuk et al. 2021,
       arXiv:2006.03204).
     - A predicted number in the unit of the data, or the mean of several.
 
-    Raises `InputError` if there is no such class, or if predictions are of another kind. `keeps_positions`:
-    changed samples have the same pixels or steps as the whole one.
+    `keeps_positions`: changed samples have the same pixels or steps as the whole one. Raises `InputError` if there is
+    no such class, if no pixel has it, or if predictions are of another kind.
     """
     output, decoder = next(iter(decoders_of(spec, model.preprocessing).items()))
 
@@ -56,7 +57,7 @@ def explained_value(
     scores = outputs(sample)
     answers = decoder(scores)
     if decoder.selection is not None:
-        explained = explain_box(decoder, decoder.selection, scores[0], label)
+        explained = explained_box(decoder, decoder.selection, scores[0], label)
     elif answers.keys() & {"class", "classes", "mask", "tags"} and (keeps_positions or scores.ndim <= 2):
         explained = _class(decoder, scores, label)
     elif any(name.startswith("prediction") for name in answers):
@@ -77,8 +78,11 @@ def _class(decoder: Decoder, output: Array, label: str | None) -> ExplainedValue
     names = _names(decoder.classes, by_class.shape[1])
     index = int(np.bincount(classes.ravel()).argmax()) if label is None else _index(label, names)
     chosen = classes[0] == index
-    if not chosen.any():
+    if classes.ndim == 1:
         chosen = np.ones_like(chosen)
+    elif not chosen.any():
+        present = listing([names[each] for each in np.unique(classes).tolist()], 10)
+        raise InputError(f"no pixel or step has the class {names[index]!r}", expected=f"one of {present}")
 
     def compute(scores: Array) -> Array:
         probabilities: Array = values(scores)[:, index][:, chosen].reshape(len(scores), -1).mean(axis=1)
@@ -88,7 +92,7 @@ def _class(decoder: Decoder, output: Array, label: str | None) -> ExplainedValue
     return ExplainedValue(names[index], quantity, float(compute(output)[0]), compute)
 
 
-def explain_box(decoder: Decoder, selection: BoxSelection, cells: Array, label: str | None) -> ExplainedValue:
+def explained_box(decoder: Decoder, selection: BoxSelection, cells: Array, label: str | None) -> ExplainedValue:
     """Return the score of the best box, or of the best one of a class."""
     boxes = selection.select(cells)
     names = _names(decoder.classes, cells.shape[1] - 4)

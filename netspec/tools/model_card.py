@@ -47,7 +47,7 @@ MEANINGS = {
     "either": "probability of the second class",
     "classes": "independent probability of each class",
     "mask": "{values} of each class for each pixel",
-    "text": "{values} of each token for each step",
+    "text": "{values} of each token at each position",
     "value": "predicted value, in the unit of the data",
     "array": "{values}",
 }

@@ -146,7 +146,7 @@ def _from_spec(spec: NetSpec | TrainSpec, weights: str | Path | None) -> LoadedM
 
 
 def find_in_folder(folder: Path) -> tuple[Path, Path | None]:
-    """The spec in a folder, and its weights if there are any: of a run that was stopped, the newest checkpoint.
+    """The spec in a folder, and its weights if there are any; those of a stopped run are in its newest checkpoint.
 
     Raises `InputError` if the folder has no spec, or is a run directory without weights.
     """
@@ -160,7 +160,7 @@ def find_in_folder(folder: Path) -> tuple[Path, Path | None]:
         step = files.newest_step()
         if step is None:
             raise InputError(
-                f"the run {folder} has no weights", expected="a run with an evaluation, a checkpoint or an end",
+                f"the run {folder} has no weights", expected="a run that has written weights or a checkpoint",
                 hint="the run may have just begun, or may have failed: `netspec runs` lists its state",
             )  # fmt: skip
         weights = files.checkpoint(step)

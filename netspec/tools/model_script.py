@@ -184,7 +184,7 @@ def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> st
         lines += [f"{text.function}_tokenizer.no_{step}()" for step in ("padding", "truncation")]
     for text in data.texts:
         lines += ["", "", *text.lines()]
-        if text.running:
+        if text.is_windowed:
             lines += ["", "", *text.decoding_lines()]
     if has_dates:
         lines += ["", "", *_of_dates(encodings)]
@@ -291,7 +291,7 @@ def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
             '            labels.append(f"{name}:{number}" if len(arguments) > 1 else number)',
             '            texts.append(line.rstrip("\\r"))',
         ]
-    elif text.running:
+    elif text.is_windowed:
         lines += [
             "    windows = " + f'{text.function}(Path(name).read_bytes().decode("utf-8-sig"))',
             '    labels += [f"{name}:{number}" for number in range(1, len(windows) + 1)]',
@@ -301,7 +301,7 @@ def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
         lines += ["    labels.append(name)", '    texts.append(Path(name).read_bytes().decode("utf-8-sig"))']
     return [
         *lines,
-        f"tokens = np.array({'texts' if text.running else f'[{text.function}(text) for text in texts]'}, np.int32)",
+        f"tokens = np.array({'texts' if text.is_windowed else f'[{text.function}(text) for text in texts]'}, np.int32)",
         f'{_run(outputs)}{{"{text.name}": tokens}})',
         f"for row in range(len({outputs[0].variables[0]})):",
     ]

@@ -40,7 +40,7 @@ class TextInput:
     """Whether short texts are padded at the start."""
     keeps_end: bool = False
     """Whether the end of long texts is kept, in place of the start."""
-    running: bool = False
+    is_windowed: bool = False
     """Whether a text is cut into windows of `length` tokens, each of which is a sample."""
 
     @property
@@ -87,7 +87,7 @@ class TextInput:
             if not self.tokenizer.get("unknown"):
                 yield "    if None in tokens:"
                 yield '        raise ValueError(f"{words[tokens.index(None)]!r} is not in the vocabulary")'
-        if self.running:
+        if self.is_windowed:
             yield f"    tokens = [*tokens, *[{self.padding}] * (-len(tokens) % {self.length})]"
             windows = f"range(0, len(tokens), {self.length})"
             yield f"    return [tokens[start : start + {self.length}] for start in {windows}]"
@@ -135,7 +135,7 @@ def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: obje
         ((name, deployed),) = inputs.items()
         padding = saved_tokenizer(learned[TOKENIZER]).padding or 0
         whole = not deployed.before and deployed.raw.shape == (split.length,) and deployed.raw.dtype == "int32"
-        return (TextInput(name, "", learned[TOKENIZER], split.length, padding, running=True),) if whole else ()
+        return (TextInput(name, "", learned[TOKENIZER], split.length, padding, is_windowed=True),) if whole else ()
     padded = [
         (name, deployed.before[0])
         for name, deployed in inputs.items()

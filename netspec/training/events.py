@@ -59,19 +59,19 @@ class Clock:
 
     def __init__(self, log: Path, began: float | None = None) -> None:
         """`began` is the time of `time.perf_counter` at which this part of the run began; by default now."""
-        self._before = elapsed(log)
-        self._began = (time.perf_counter() if began is None else began) - self._before
+        self._earlier_seconds = elapsed(log)
+        self._began = (time.perf_counter() if began is None else began) - self._earlier_seconds
         """Time at which the run would have begun without interruptions."""
-        self._counts = True
+        self._includes_call = True
 
-    def discard_call(self) -> None:
+    def exclude_call(self) -> None:
         """Leave the duration of the run as it was before this call, which had nothing to do."""
-        self._counts = False
+        self._includes_call = False
 
     @property
     def elapsed(self) -> float:
         """Duration of the run so far in seconds: from the call on, without the time between a stop and a resume."""
-        return round(time.perf_counter() - self._began, 3) if self._counts else self._before
+        return round(time.perf_counter() - self._began, 3) if self._includes_call else self._earlier_seconds
 
     def stamp(self, event: Event) -> Event:
         """Add `time` (UTC), and `elapsed`."""

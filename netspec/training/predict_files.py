@@ -177,12 +177,12 @@ def _sources(split: Source, paths: Sequence[Path], inputs: Sequence[str]) -> Ite
         ])  # fmt: skip
     sources = split.with_files(paths, {split.inputs.get(name, name) for name in inputs}) or images_like(split, paths)
     if not sources:
-        raise InputError(list(_of_other_kinds(split, paths)))
+        raise InputError(list(_wrong_kind_problems(split, paths)))
     several = len(sources) > 1
     yield from zip(paths if several else [None], sources, strict=True)
 
 
-def _of_other_kinds(split: Source, paths: Sequence[Path]) -> Iterator[Problem]:
+def _wrong_kind_problems(split: Source, paths: Sequence[Path]) -> Iterator[Problem]:
     """Yield a problem for each file of another kind than the training reads."""
     kind = split.file_kind() if isinstance(split, FileSource) else IMAGES if sample_kind(split) == "image" else None
     if kind is None:

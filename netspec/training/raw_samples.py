@@ -103,11 +103,11 @@ def temporary_folder() -> Iterator[Path]:
         except InputError as error:
             raise InputError([_without_folder(problem, f"{name}/") for problem in error.problems]) from None
         except OSError as error:
-            if error.errno not in (ENOSPC, EDQUOT):
+            if error.errno not in (ENOSPC, EDQUOT) or not str(error.filename or name).startswith(name):
                 raise
             raise RunError(
                 f"cannot write temporary files to {Path(name).parent}", got=error.strerror,
-                hint="the environment variable TMPDIR names another folder",
+                hint="set the environment variable TMPDIR to a folder on another disk",
             ) from None  # fmt: skip
 
 

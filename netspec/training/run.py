@@ -388,7 +388,7 @@ def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:
     try:
         # Gather, which involves only workers: parameter servers are serving already and take part in no broadcast.
         if resumed and loop.session.gather(not start.other_test and loop.nothing_left())[0]:
-            loop.clock.discard_call()
+            loop.clock.exclude_call()
             loop.emit("note", message=f"nothing to do: the run is complete after {loop.progress.step:,} steps")
         else:
             loop.run()

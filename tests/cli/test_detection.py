@@ -162,7 +162,7 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     box = answers[3]["boxes"][0]
     assert (explanation.label, explanation.quantity) == (box["class"], "score")
     assert explanation.value == pytest.approx(box["score"], abs=1e-5)
-    row, column = np.unravel_index(int(explanation.heat.argmax()), explanation.heat.shape)
+    row, column = np.unravel_index(int(explanation.heat_map.argmax()), explanation.heat_map.shape)
     assert box["x1"] <= (column + 0.5) * WIDTH / 16 < box["x2"]
     assert box["y1"] <= (row + 0.5) * HEIGHT / 16 < box["y2"]
 

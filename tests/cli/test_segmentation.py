@@ -78,8 +78,8 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
     assert metrics["mean_io_u"] > 0.99
 
     why = netspec("explain", "run", "--input", "fields/images/0.png", "--class", "red", "--output", "why.png").out
-    assert why.startswith("red 9")
-    heat = explain_image("run", "fields/images/0.png", label="red").heat
+    assert why.startswith("class red: 9")
+    heat = explain_image("run", "fields/images/0.png", label="red").heat_map
     assert heat[:, 5:].mean() > 0.01  # the right half is red
     np.testing.assert_allclose(heat[:, :3], 0, atol=1e-6)  # convolutions of 1 × 1 pixel see nothing else
 

@@ -13,7 +13,7 @@ from PIL import Image
 import netspec
 from netspec.cli import main
 from netspec.layers.vision.boxes import BoxSelection
-from netspec.tools.explained_value import explain_box
+from netspec.tools.explained_value import explained_box
 from netspec.training.decoding import Decoder
 
 IMAGES = """\
@@ -56,13 +56,13 @@ def test_the_heat_map_marks_the_square(images: Path) -> None:
     explanation = netspec.explain_image(images, "photos/left/0.png", output="why.png")
     assert explanation.label == "left"
     assert explanation.value > 0.9
-    heat = explanation.heat
+    heat = explanation.heat_map
     assert heat.shape == (24, 24)
     top, left = np.unravel_index(int(heat.argmax()), heat.shape)
     assert 8 <= top < 16
     assert 2 <= left < 10
     other = netspec.explain_image(images, "photos/left/0.png", label="right")
-    np.testing.assert_allclose(other.heat, -heat, atol=1e-6)  # the probabilities of two classes sum to 1
+    np.testing.assert_allclose(other.heat_map, -heat, atol=1e-6)  # the probabilities of two classes sum to 1
     with Image.open("why.png") as image:
         red, _, blue = np.asarray(image)[..., 0], np.asarray(image)[..., 1], np.asarray(image)[..., 2]
         assert (red.astype(int) - blue).max() > 50
@@ -124,7 +124,7 @@ def test_the_word_that_decides_contributes_most(
     capsys.readouterr()
     assert main(["explain", "run", "--input", "new.txt"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("good ")
+    assert lines[0].startswith("class good: ")
     assert lines[2].split()[0] == "lovely"
     assert main(["explain", "run", "--input", "new.txt", "--output", "why.png"]) == 2
     assert "--output draws images" in capsys.readouterr().err
@@ -187,7 +187,7 @@ def test_the_columns_of_a_row_contribute_to_its_class(
     Path("new.csv").write_text("size,color,noise\n-2,red,0.5\n2,red,0.5\n")
     assert main(["explain", "run", "--input", "new.csv", "--row", "1"]) == 0
     summary, _, first = capsys.readouterr().out.splitlines()[:3]
-    assert summary == "row 1: no 100.0%"
+    assert summary == "row 1, class no: 100.0%"
     assert first.split()[0] == "size"
     frame = pa.table({"size": [0.0, 2.0], "color": ["red", "red"], "noise": [0.5, 0.5]})
     assert netspec.explain_row("run", frame, split="train").row == 2
@@ -237,12 +237,12 @@ def test_a_forecast_depends_on_the_row_that_it_repeats(tmp_path: Path, monkeypat
     )
     Path("train.yaml").write_text(FORECAST)
     netspec.train("train.yaml", run_dir="run", device="reference")
-    explanation = netspec.explain_row("run", "rows.csv", number=121 - 2)
+    explanation = netspec.explain_row("run", "rows.csv", row=121 - 2)
     assert explanation.label is None
     assert explanation.quantity == "prediction"
     assert explanation.value == pytest.approx(2, abs=0.5)  # in the unit of the data
     contributions = dict(explanation.parts)
-    assert list(contributions) == ["noise", "value", "row -4", "row -3", "row -2", "row -1"]
+    assert list(contributions) == ["noise", "value", "lag 4", "lag 3", "lag 2", "lag 1"]
     assert abs(contributions["noise"]) < 0.1
     assert contributions["value"] == pytest.approx(2 - 8 / 3, abs=0.4)  # the mean of the other forecasts is 8/3
     with pytest.raises(netspec.InputError, match="predicts numbers, not classes"):
@@ -309,11 +309,11 @@ def test_the_loud_part_of_a_sound_contributes_most(
 def test_the_value_of_a_box_is_its_score_and_overlap() -> None:
     selection = BoxSelection()
     cells = np.array([[[0, 0, 0.5, 0.5, 0.1, 0.8], [0.5, 0.5, 1, 1, 0.6, 0.0]]])
-    explained = explain_box(Decoder(lambda *_: {}, ("cat", "dog")), selection, cells[0], None)
+    explained = explained_box(Decoder(lambda *_: {}, ("cat", "dog")), selection, cells[0], None)
     assert (explained.label, explained.quantity, explained.value) == ("dog", "score", 0.8)
     moved = cells.copy()
     moved[0, 0, 2] = 0.25  # half of the box
     np.testing.assert_allclose(explained.of_output(np.concatenate([cells, moved])), [0.8, 0.4])
-    assert explain_box(Decoder(lambda *_: {}, ("cat", "dog")), selection, cells[0], "cat").value == 0.6
+    assert explained_box(Decoder(lambda *_: {}, ("cat", "dog")), selection, cells[0], "cat").value == 0.6
     with pytest.raises(netspec.InputError, match="finds no box"):
-        explain_box(Decoder(lambda *_: {}), selection, cells[0] * 0.1, None)
+        explained_box(Decoder(lambda *_: {}), selection, cells[0] * 0.1, None)

@@ -8,7 +8,7 @@ from netspec.graph.ops.elementwise import Equal, Maximum, Pow, Where, call_eleme
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
 from netspec.graph.ops.unary import Abs
-from netspec.graph.value import Value, require_expandable
+from netspec.graph.value import Value, require_unrollable
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import PositiveInt, require
 from netspec.layers.initializers.random import TruncatedNormal
@@ -90,7 +90,7 @@ class SpectralNormalization(WrapperSpec):
         latest = builder.latest(kernel)
         if latest is not kernel:  # a layer that shares it has normalized it in this step
             return latest
-        require_expandable(self.power_iterations, "power iterations")
+        require_unrollable(self.power_iterations, "power iterations")
         u = vector_u
         for _ in range(self.power_iterations):
             v = _normalize(MatMul(transpose_b=True)(u, matrix))

@@ -13,7 +13,7 @@ from netspec.graph.ops.recurrence import stack_steps, time_step, time_steps
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Slice
 from netspec.graph.ops.window import Window
-from netspec.graph.value import Value, require_expandable
+from netspec.graph.value import Value, require_unrollable
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import PositiveInt, require
 from netspec.layers.core.masking import broadcast_mask, step_mask
@@ -59,7 +59,7 @@ class ConvLSTM(ForgetGateFields, RecurrentLayer):
         )
         mask, x = step_mask(builder, x), builder.floating(x)
         batch, steps, channels, *spatial = x.shape
-        require_expandable(steps, "time steps")
+        require_unrollable(steps, "time steps")
         window = Window.of(tuple(spatial), self.kernel_size, self.strides, self.padding, self.dilation_rate)
         size, ones = window.out(tuple(spatial)), (1,) * self.rank
         op = rnn.LSTM(activation=self.activation, recurrent_activation=self.recurrent_activation)

@@ -90,8 +90,7 @@ def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label:
     columns = TableColumns(read, label, regression=True, text=False, date_parts=[] if small else order.date_parts)
     needed = WINDOWS_PER_VALUE * length * columns.width
     if small and windows < needed:
-        too_few = f"{windows:,} windows are too few for a net that also reads other columns"
-        reason = f"{too_few}, which learns noise below {needed:,}"
+        reason = f"{windows:,} windows are too few to also read this column without overfitting, which takes {needed:,}"
         columns.left_out += [(name, reason) for name, _, _ in columns.used if name != label.name]
         columns.used = [used for used in columns.used if used[0] == label.name]
         columns.width = 0
@@ -248,7 +247,7 @@ def _net(
         start = {"kernel_initializer": "Zeros", "kernel_regularizer": penalty}
         why = f"a weighted sum of past values for each row to forecast: ridge regression on {windows:,} windows"
         if width:
-            enough = f"{windows:,} windows are enough to also read the other columns, even if they are noise"
+            enough = f"{windows:,} windows are enough to also read the other columns without overfitting"
             layers = [
                 ({"name": "flat", "type": "Flatten", "from": "features"}, enough),
                 ({"name": "joined", "type": "Concatenate", "from": ["past", "flat"]}, ""),

@@ -82,7 +82,7 @@ def test_few_rows_read_other_columns_if_they_suffice(tmp_path: Path, days: int, 
     result = init(path, target="sales", task="forecast")
     left_out = [finding for finding in result.findings if finding.startswith("left out")]
     if not reads:
-        reason = "237 windows are too few for a net that also reads other columns, which learns noise below 280"
+        reason = "237 windows are too few to also read this column without overfitting, which takes 280"
         assert left_out == [f"left out: `price`: {reason}"]
         assert "features" not in result.net.read_text()
         return
@@ -181,7 +181,7 @@ def test_rows_in_another_order(tmp_path: Path, rows: list[tuple[str, int]], head
 
 def test_columns_that_small_tables_leave_out_are_named(tmp_path: Path) -> None:
     result = init(hourly(tmp_path, hours=400), target="demand", task="forecast")
-    reason = "279 windows are too few for a net that also reads other columns, which learns noise below 960"
+    reason = "279 windows are too few to also read this column without overfitting, which takes 960"
     assert f"left out: `temperature`: {reason}" in result.findings
     assert f"temperature: {reason}" in result.train.read_text().replace("\n    # ", " ")
 
