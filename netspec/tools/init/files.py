@@ -19,6 +19,8 @@ NORMALIZATION = {"type": "BatchNormalization", "momentum": 0.9}
 """Moving statistics that adapt within a few steps, since epochs of small datasets are short."""
 LEAST_STEPS = 150
 """Minimum number of steps without improvement before a training ends."""
+FEW_STEPS = 60
+"""With fewer steps per epoch than this, the loss of a classifier decides when training ends."""
 
 
 @dataclass
@@ -118,6 +120,15 @@ def patient_epochs(samples: int, batch: int, least: int) -> int:
     Few samples make few steps per epoch, and their accuracy is perfect or at chance long before the loss is low.
     """
     return max(least, ceil(LEAST_STEPS / ceil(samples / batch)))
+
+
+def class_monitor(samples: int, batch: int) -> str:
+    """Return what decides when the training of a classifier of texts or rows ends: its loss or its accuracy.
+
+    The accuracy is that of the most frequent class at first, while the loss already falls. If epochs have few steps,
+    this takes many epochs, after which the training would end.
+    """
+    return "loss" if ceil(samples / batch) < FEW_STEPS else "accuracy"
 
 
 def training(*, monitor: str, epochs: int, patience: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, ColumnSurvey,
 from netspec.tools.init.files import (
     Files,
     class_losses,
+    class_monitor,
     comment,
     document,
     entry,
@@ -237,7 +239,8 @@ def _target(table_survey: TableSurvey, path: Path, target: str | None) -> Column
         if target is None:
             raise InputError(
                 f"which column of {path} is to be predicted?", expected="--target with the name of a column",
-                got=f"columns {listing(names, 20)}", hint=f"for example --target {names[-1]}, the last one",
+                got=f"columns {listing(names, 20)}",
+                hint=f"for example --target {shlex.quote(names[-1])}, the last one",
             )  # fmt: skip
     if target not in names:
         raise InputError(
@@ -566,7 +569,7 @@ def _train(
     lines += entry("split", split, why, 4)
     batch = 32 if table_survey.rows < 2_000 else 128 if table_survey.rows < 50_000 else 256
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4)]
-    monitor = "loss" if regression else "accuracy"
+    monitor = "loss" if regression else class_monitor(table_survey.rows, batch)
     epochs = 300 if table_survey.rows < 2_000 else 100 if table_survey.rows < 50_000 else 40
     return document([*lines, *training(monitor=monitor, epochs=epochs, patience=12)])
 

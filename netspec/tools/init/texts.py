@@ -15,6 +15,7 @@ from netspec.tools.init.class_folders import ClassFiles, class_files
 from netspec.tools.init.files import (
     Files,
     class_losses,
+    class_monitor,
     data_location,
     document,
     entry,
@@ -39,8 +40,6 @@ TINY = 200
 """With fewer texts than this, the results depend on chance."""
 WORD = re.compile(r"\w+")
 BATCH = 32
-FEW_TEXTS = 2_000
-"""Number of texts below which the loss decides when training ends."""
 MAX_FILES, MAX_SECONDS, MAX_BYTES = 5_000, 5.0, 2**25
 """Limits of the texts that are read."""
 
@@ -211,7 +210,6 @@ def _train(texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: V
         "    transforms:",
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
     ]  # fmt: skip
-    few = texts.total < FEW_TEXTS
-    patience = patient_epochs(texts.total, BATCH, 5) if few else 5
-    monitor = "loss" if few else "accuracy"
+    patience = patient_epochs(texts.total, BATCH, 5)
+    monitor = class_monitor(texts.total, BATCH)
     return document([*lines, *training(monitor=monitor, epochs=max(30, 6 * patience), patience=patience)])

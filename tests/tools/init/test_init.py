@@ -75,6 +75,19 @@ def test_few_texts_train_until_their_loss_is_low(tmp_path: Path) -> None:
     assert "early_stopping: {patience: 75}" in text  # 150 steps of 2 per epoch
 
 
+@pytest.mark.parametrize(("rows", "monitor"), [(600, "loss"), (9_000, "accuracy")])
+@pytest.mark.parametrize("task", ["text", None])
+def test_the_loss_of_small_tables_decides_when_training_ends(
+    tmp_path: Path, rows: int, task: str | None, monitor: str
+) -> None:
+    lines = [f"the parcel number {index} came about {index % 5} days late,{index % 7}.5,{int(index % 3 == 0)}"
+             for index in range(rows)]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(["text,size,label", *lines]))
+    text = init(tmp_path / "t.csv", task=task).train.read_text()
+    assert text.count("monitor: loss") == 2 * (monitor == "loss")
+    assert text.count("monitor: accuracy") == 2 * (monitor == "accuracy")
+
+
 def test_an_outlier_of_a_table_does_not_move_the_prediction_far(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).uniform(0, 10, (400, 2)).round(3)
     lines = ["size,rooms,price", *(f"{size},{rooms},{3 * size + rooms:.4f}" for size, rooms in rows)]
@@ -226,6 +239,13 @@ def test_wrong_arguments_are_reported(
     with pytest.raises(InputError, match=message):
         init(**words)  # type: ignore[arg-type]  # all are texts
     assert not (table.parent / "train.yaml").exists()
+
+
+def test_a_suggested_target_can_be_pasted(tmp_path: Path) -> None:
+    (tmp_path / "cars.csv").write_text("km,price (EUR)\n" + "1,2\n3,4\n" * 9)
+    with pytest.raises(InputError) as caught:
+        init(tmp_path / "cars.csv")
+    assert caught.value.problems[0].hint == "for example --target 'price (EUR)', the last one"
 
 
 def test_a_wrong_target_is_reported_before_files_that_exist(tmp_path: Path) -> None:
