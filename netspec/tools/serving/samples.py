@@ -140,9 +140,13 @@ def _is_json(body: bytes, content_type: str) -> bool:
 
 
 def _is_json_text(body: bytes, content_type: str) -> bool:
-    """Return whether texts are sent as JSON. curl sends everything as a form, so an object with `text` is JSON too."""
-    stated = content_type in ("application/json", "text/plain")
-    return content_type == "application/json" if stated else re.match(rb'\s*\{\s*"text"\s*:', body) is not None
+    """Return whether texts are sent as JSON. curl sends everything as a form, so a JSON object or list is JSON too."""
+    if content_type in ("application/json", "text/plain"):
+        return content_type == "application/json"
+    try:
+        return isinstance(parse_json(body), (dict, list))
+    except RequestError:
+        return re.match(rb'\s*\{\s*"', body) is not None  # an object with a mistake rather than a text
 
 
 def _rows(data: Any) -> list[Row]:

@@ -212,6 +212,8 @@ def test_images(serve, image_run):
         (b'{"text": "nice great"}', "application/json", ["good"]),
         (b'{"text": "awful"}', "application/x-www-form-urlencoded", ["bad"]),
         (b'["awful", "nice"]', "application/json; charset=utf-8", ["bad", "good"]),
+        (b' ["awful", "nice"]', "application/x-www-form-urlencoded", ["bad", "good"]),
+        (b'{"txt": "awful"}', "text/plain", ["bad"]),
     ],
 )
 def test_texts(serve, text_run, body, kind, classes):
@@ -222,7 +224,14 @@ def test_texts(serve, text_run, body, kind, classes):
 def test_wrong_texts(serve, text_run):
     client = serve(text_run, max_batch=2)
     assert client.error("/predict", b"\xff") == (400, "the text is not UTF-8")
-    assert client.error("/predict", {"text": 3}) == (400, 'expected {"text": "…"}, or a list of texts')
+    expected = 'expected {"text": "…"}, or a list of texts'
+    assert client.error("/predict", {"text": 3}) == (400, expected)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert client.error("/predict", b'{"txt": "awful"}', **form) == (400, expected)
+    assert client.error("/predict", b'{"txt": "awful"}') == (400, expected)
+    status, error = client.error("/predict", b'{"text": "awful}', **form)
+    assert (status, error.startswith("the body is not valid JSON")) == (400, True)
+    assert client.post("/predict", b"[sic] awful", **form)[0] == 200
 
 
 def test_the_page_asks_for_the_columns_of_the_table(fruit):
