@@ -212,7 +212,8 @@ def _inputs_and_outputs(
 
 def _column_meaning(encoding: ColumnEncoding) -> str:
     if isinstance(encoding, DateEncoding):
-        return "time in seconds since 1970-01-01 00:00 UTC"
+        time = "time in seconds since 1970-01-01 00:00 UTC"
+        return time if encoding.fills is None else f"{time}; NaN if it is missing"
     if isinstance(encoding, NumberEncoding):
         return "number" if encoding.fill is None else "number; NaN if it is missing"
     names = [name for name, index in encoding.indices.items() if index > encoding.default or encoding.default < 0]

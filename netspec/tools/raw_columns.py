@@ -82,7 +82,7 @@ class RawColumns:
 def _is_strict(encoding: ColumnEncoding) -> bool:
     if isinstance(encoding, NumberEncoding):
         return encoding.fill is None
-    return isinstance(encoding, DateEncoding) or encoding.default < 0
+    return encoding.fills is None if isinstance(encoding, DateEncoding) else encoding.default < 0
 
 
 def _number_reader(notation: NumberFormat) -> Callable[[str], float]:
@@ -144,9 +144,16 @@ class _ColumnWriter(NodeWriter):
         return self.cast(self.node("Equal", index, indices), "float32")
 
     def _date(self, encoding: DateEncoding) -> list[str]:
-        values = self._date_parts(self._values(self._column))
-        normalization = zip(encoding.parts, encoding.offsets, encoding.scales, strict=True)
-        return [self._normalized(values[part], offset, scale) for part, offset, scale in normalization]
+        timestamp = self._values(self._column)
+        values = self._date_parts(timestamp)
+        parts = [values[part] for part in encoding.parts]
+        missing = self.node("IsNaN", timestamp) if encoding.fills is not None else ""
+        if encoding.fills is not None:
+            fills = [self.constant(fill, "float64") for fill in encoding.fills]
+            parts = [self.node("Where", missing, fill, part) for fill, part in zip(fills, parts, strict=True)]
+        normalization = zip(parts, encoding.offsets, encoding.scales, strict=True)
+        normalized = [self._normalized(part, offset, scale) for part, offset, scale in normalization]
+        return [*normalized, *([self.cast(missing, "float32")] if encoding.indicator else [])]
 
     def _date_parts(self, timestamp: str) -> dict[str, str]:
         """Return the parts of times, in float64, in which whole numbers are exact.

@@ -170,7 +170,7 @@ netspec: 1
 net:
   netspec: 1
   inputs:
-    features: {shape: [16]}
+    features: {shape: [22]}
     town: {shape: [], dtype: int32}
     review: {shape: [5], dtype: int32}
     label: {shape: [], dtype: int32}
@@ -198,6 +198,8 @@ data:
         parts: [year, month, day, weekday, day_of_year, hour, minute, second, timestamp]
         normalization: standard
       day: {type: date, format: "%d.%m.%y", parts: [month, weekday]}
+      seen: {type: date, missing: mean, missing_indicator: true, parts: [timestamp, day], normalization: standard}
+      paid: {type: date, missing: mean, parts: [month, weekday, hour]}
       town: {type: categorical, output_mode: int, unknown: index, missing: unknown}
       review:
         {type: text, length: 5, tokenizer: {type: words, lowercase: true, padding: true, unknown: true, size: 9}}
@@ -213,7 +215,8 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     columns = {
         "age": ["18", "30.25", "", "?"], "color": ["blue", "green", "teal", ""],
         "since": ["1969-12-31T23:59:59", "2000-02-29", "2024-12-31T12:30:00+02:00", "1904-03-01 00:00:01"],
-        "day": ["01.03.24", "31.12.99", "29.02.00"], "town": ["Lund", "Turku", "Bergen", "?"],
+        "day": ["01.03.24", "31.12.99", "29.02.00"], "seen": ["2024-02-29", "2001-01-31T07:00", "", "NA"],
+        "paid": ["2020-05-06", "1999-12-31T23:00", " "], "town": ["Lund", "Turku", "Bergen", "?"],
         "review": ["Good value", "not good at all; don't buy this", "Über alles, GUT"], "left": ["yes", "no"],
     }  # fmt: skip
     lines = [",".join(f'"{random.choice(values)}"' for values in columns.values()) for _ in range(40)]
@@ -224,14 +227,15 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_table_with_dates_and_texts(netspec, rows):
     trained(netspec, TABLE)
     result = exported(netspec)
-    assert "in the model: 5 columns, softmax" in result.out
+    assert "in the model: 7 columns, softmax" in result.out
     assert "`review`: tokens of texts" in result.err
     assert script("rows.csv") == class_lines("row", "rows.csv")
     card = Path("deployed/README.md").read_text()
     assert "| `since` | [N] | float64 | time in seconds since 1970-01-01 00:00 UTC |" in card
+    assert "| `seen` | [N] | float64 | time in seconds since 1970-01-01 00:00 UTC; NaN if it is missing |" in card
     assert "| `review` | [N, 5] | int32 | tokens of a text, from `vocabulary.json` |" in card
     file = exported(netspec, "net.onnx")  # not by default, because tokens have no form in ONNX
-    assert "features [N, 16], town [N], review [N, 5] → scores [N, 2]" in file.out
+    assert "features [N, 22], town [N], review [N, 5] → scores [N, 2]" in file.out
     assert "the model does not contain the preprocessing: `review`" in file.err
 
 

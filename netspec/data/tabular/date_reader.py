@@ -99,12 +99,13 @@ class DateColumn(Column):
         parts = normalized(numbers, self._learned if "scale" in self._learned else {})
         return np.concatenate([parts, lost], axis=1, dtype=np.float32) if self._spec.missing_indicator else parts
 
-    def encoding(self) -> DateEncoding | None:
-        if self._spec.missing == "mean":  # exported models have no operators for it
-            return None
+    def encoding(self) -> DateEncoding:
         parts = self._spec.parts
         offsets, scales = (tuple(self._learned.get(name, [default] * len(parts))) for name, default in NOT_NORMALIZED)
-        return DateEncoding(self.name, tuple(parts), offsets, scales, self._spec.format)
+        fills = tuple(self._learned["fill"]) if "fill" in self._learned else None
+        return DateEncoding(
+            self.name, tuple(parts), offsets, scales, self._spec.format, fills, self._spec.missing_indicator
+        )
 
     def _numbers(self, values: Array) -> Array:
         """Return the parts of times, (N, parts) of float64; nan for NaT."""

@@ -38,7 +38,7 @@ class CategoricalEncoding:
 
 @dataclass(frozen=True)
 class DateEncoding:
-    """The parts of a time, each as (part − offset) / scale in float64, then float32."""
+    """The parts of a time, each as (part − offset) / scale in float64, then float32; a missing time has `fills`."""
 
     column: str
     parts: tuple[str, ...]
@@ -47,6 +47,10 @@ class DateEncoding:
     scales: tuple[float, ...]
     format: str | None
     """Format of the cells in the notation of `strptime`; None for ISO 8601."""
+    fills: tuple[float, ...] | None = None
+    """Value of each part of a missing time; None: missing times are not replaced, so the results are NaN."""
+    indicator: bool = False
+    """Whether the parts are followed by an indicator: 1 if the time is missing, else 0."""
 
 
 ColumnEncoding = NumberEncoding | CategoricalEncoding | DateEncoding
