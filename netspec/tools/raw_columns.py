@@ -11,6 +11,7 @@ import numpy as np
 
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.tabular.number_format import NumberFormat
+from netspec.errors import and_more
 from netspec.exchange.formats.onnx.wrapper import ML, NodeWriter, RawTensor, Wrapper
 
 if TYPE_CHECKING:
@@ -45,9 +46,26 @@ class RawColumns:
     @property
     def remarks(self) -> list[str]:
         """Checks of `netspec predict` that an exported model cannot do, a line each."""
-        strict = [name for name, encoding in self.encodings.items() if _is_strict(encoding)]
-        listed = ", ".join(strict[:10]) + ", …" * (len(strict) > 10)
-        return [f"checks of the columns {listed}: missing values and unknown names are not errors"] * bool(strict)
+        encodings = self.encodings
+        checks = {
+            "errors for missing values": [name for name, encoding in encodings.items() if encoding.missing == "error"],
+            "errors for unknown categories": [
+                name
+                for name, encoding in encodings.items()
+                if isinstance(encoding, CategoricalEncoding) and encoding.default < 0
+            ],
+            "leaving out rows with missing values": self.dropping,
+        }
+        return [
+            f"{check} in {', '.join(f'`{name}`' for name in names[:10])}{and_more(len(names) - 10)}"
+            for check, names in checks.items()
+            if names
+        ]
+
+    @property
+    def dropping(self) -> list[str]:
+        """The columns whose missing values leave rows out."""
+        return [name for name, encoding in self.encodings.items() if encoding.missing == "drop"]
 
     def arrays(self, cells: Mapping[str, Sequence[str]]) -> dict[str, Array]:
         """Return the cells (N) of each column as values that the exported model takes."""
@@ -77,12 +95,6 @@ class RawColumns:
                 writer.node("Concat", *parts, output=name, axis=1 + len(self.shape))
             else:
                 writer.node("Reshape", parts[0], writer.constant((-1, *self.shape)), output=name)
-
-
-def _is_strict(encoding: ColumnEncoding) -> bool:
-    if isinstance(encoding, NumberEncoding):
-        return encoding.fill is None
-    return encoding.fills is None if isinstance(encoding, DateEncoding) else encoding.default < 0
 
 
 def _number_reader(notation: NumberFormat) -> Callable[[str], float]:

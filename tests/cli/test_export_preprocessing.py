@@ -138,7 +138,7 @@ train: {max_steps: 2}
     result = export(netspec)
     assert result.status == 0, result.err
     assert "in the model: 2 columns, restore" in result.out
-    assert "checks of the columns x, y: missing values and unknown names are not errors" in result.err
+    assert "the model does not contain:\n  errors for missing values in `x`, `y`\n" in result.err
     (prediction,) = session().run(["prediction"], {"x": np.arange(8) + 0.5, "y": np.full(8, 1.5)})
     np.testing.assert_allclose(prediction[:, 0], predict("run", "prices.csv").answers["prediction"], rtol=1e-5)
 
@@ -197,7 +197,7 @@ def test_the_columns_of_a_table_are_inputs(netspec, work):
     assert result.status == 0, result.err
     assert "in the model: 6 columns, softmax" in result.out
     assert "on 40 samples of the data, onnxruntime gives the same results" in result.out
-    assert "checks of the columns shape: missing values and unknown names are not errors" in result.err
+    assert "the model does not contain:\n  errors for unknown categories in `shape`\n" in result.err
     answers = predict("run", "rows.csv").answers
     expected = [
         f"{row}: {name} {probability:.1%}"

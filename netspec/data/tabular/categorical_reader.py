@@ -157,7 +157,8 @@ class CategoricalColumn(Column):
         for text in ("", *self.setting.absent):
             for spelled in (text, text.upper(), text.capitalize()):
                 indices.setdefault(spelled, missing)
-        return CategoricalEncoding(self.name, indices, default, self.width if self.vector else 0)
+        width = self.width if self.vector else 0
+        return CategoricalEncoding(self.name, indices, default, width, self._spec.missing)
 
 
 class PlainLabelColumn(Column):

@@ -104,8 +104,9 @@ class DateColumn(Column):
         offsets, scales = (tuple(self._learned.get(name, [default] * len(parts))) for name, default in NOT_NORMALIZED)
         fills = tuple(self._learned["fill"]) if "fill" in self._learned else None
         return DateEncoding(
-            self.name, tuple(parts), offsets, scales, self._spec.format, fills, self._spec.missing_indicator
-        )
+            self.name, tuple(parts), offsets, scales, self._spec.format, fills, self._spec.missing_indicator,
+            self._spec.missing,
+        )  # fmt: skip
 
     def _numbers(self, values: Array) -> Array:
         """Return the parts of times, (N, parts) of float64; nan for NaT."""

@@ -21,6 +21,8 @@ class NumberEncoding:
     """Whether the number is followed by an indicator: 1 if x is missing, else 0."""
     format: NumberFormat = PLAIN
     """The notation of numbers in the cells."""
+    missing: str = "error"
+    """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class CategoricalEncoding:
     """Index of all other names; −1 if they have no index, so that their vector is zero."""
     width: int
     """Length of the vector; 0 for an integer."""
+    missing: str = "error"
+    """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class DateEncoding:
     """Value of each part of a missing time; None: missing times are not replaced, so the results are NaN."""
     indicator: bool = False
     """Whether the parts are followed by an indicator: 1 if the time is missing, else 0."""
+    missing: str = "error"
+    """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
 
 
 ColumnEncoding = NumberEncoding | CategoricalEncoding | DateEncoding

@@ -219,4 +219,6 @@ class NumericColumn(Column):
         if self._all_integers:
             return None
         (offset,), (scale,) = (self._normalization.get(name, [default]) for name, default in NOT_NORMALIZED)
-        return NumberEncoding(self.name, self._fill, offset, scale, self._spec.missing_indicator, self._format)
+        return NumberEncoding(
+            self.name, self._fill, offset, scale, self._spec.missing_indicator, self._format, str(self._missing)
+        )
