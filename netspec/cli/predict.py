@@ -113,6 +113,8 @@ def _print_problems(stream: PredictionStream) -> None:
     for name, (number, first) in stream.non_finite.items():
         samples = f"{count(number)} of {count(stream.samples)} samples, the first at index {first}"
         print(f"warning: `{name}` is not finite (nan or inf) in {samples}", file=sys.stderr)
+    for sentence in stream.missing:
+        print(f"note: {sentence}", file=sys.stderr)
     if stream.unreadable:
         files = f"{count(stream.unreadable)} of {counted(stream.samples + stream.unreadable, 'file')}"
         print(f"error: {files} could not be read, and are not among the predictions", file=sys.stderr)

@@ -101,6 +101,8 @@ class Dataset:
     """Number of damaged samples that were left out when the source was opened with `on_error: skip`."""
     damaged: Sequence[str] = ()
     """Problems of the first few damaged samples, with their locations."""
+    rows_without: Mapping[str, Sequence[int]] = _NOTHING
+    """For a table: the rows, counted from 0, that `missing: drop` leaves out, by the first column without a value."""
     non_integer_labels: Mapping[str, Sequence[Problem]] = _NOTHING
     """Problems of rows whose values are not integers, by label field, for nets that require integers."""
     ragged_examples: Mapping[str, str] = _NOTHING

@@ -107,6 +107,8 @@ class Loader:
         """Number of damaged samples that the source left out when it was opened with `on_error: skip`."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
         """Problems of the first few damaged samples."""
+        self.rows_without: Mapping[str, Sequence[int]] = dataset.rows_without
+        """The rows of a table that `missing: drop` leaves out, by the first column without a value."""
 
     def _inputs_of(self, split: SplitFields) -> dict[str, FieldType]:
         """Return all fields, under the names of the inputs that they feed."""

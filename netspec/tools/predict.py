@@ -54,6 +54,8 @@ class Prediction:
     """Transforms of the training that were not applied, each as a line."""
     remark: str | None
     """Reason why the device is this one, if that needs an explanation."""
+    missing: tuple[str, ...] = ()
+    """Rows without a prediction, since a value is missing: a sentence for each table."""
 
     @property
     def samples(self) -> int:
@@ -84,6 +86,8 @@ class PredictionStream:
     """Shapes of the outputs of a sample, from the first batch on."""
     non_finite: dict[str, list[int]] = field(default_factory=dict)
     """Number of samples so far with NaN or infinite elements, and the index of the first one, by output."""
+    missing: list[str] = field(default_factory=list)
+    """Rows so far without a prediction, since a value is missing: a sentence for each table."""
     unreadable: int = 0
     """Number of files so far that were left out, since they could not be read."""
 
@@ -97,6 +101,7 @@ class PredictionStream:
                     number, first = self.non_finite.get(name, [0, self.samples + int(bad[0])])
                     self.non_finite[name] = [number + len(bad), first]
             self.samples += len(batch)
+            self.missing += [batch.missing] if batch.missing else []
             self.unreadable += len(batch.unreadable)
             yield batch
 
@@ -145,7 +150,7 @@ def predict(
     first = batches[0]
     answers = {name: [value for batch in batches for value in batch.columns[name]] for name in first.columns}
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
-    return Prediction(outputs, answers, stream.unapplied_transforms, stream.remark)
+    return Prediction(outputs, answers, stream.unapplied_transforms, stream.remark, tuple(stream.missing))
 
 
 def predict_stream(
@@ -300,7 +305,8 @@ def _numbered(batches: Iterable[PredictedBatch]) -> Iterator[PredictedBatch]:
     first = 1
     for batch in batches:
         samples = len(next(iter(batch.outputs.values())))
-        yield replace(batch, ids={"row": [*range(first, first + samples)]})
+        rows = batch.ids.get("row", [*range(first, first + samples)])  # those of a table have numbers
+        yield replace(batch, ids={"row": rows})
         first += samples
 
 
@@ -314,7 +320,7 @@ def _answered(
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
         classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
-        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.unreadable)
+        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.missing, batch.unreadable)
 
 
 def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

@@ -37,6 +37,8 @@ class AnsweredBatch:
     """Names of the classes, if the answers are about classes with names."""
     category_ids: tuple[int, ...] = ()
     """Ids of the classes in the annotations of the data, if they have any."""
+    missing: str = ""
+    """Rows of the same table without a prediction, since a value is missing: a sentence, in its first batch."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of files around these samples that were left out, one for each."""
 

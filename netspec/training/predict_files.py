@@ -13,13 +13,14 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
-from netspec.data.loader import open_loader
+from netspec.data.loader import Loader, open_loader
 from netspec.data.readers.images import IMAGES
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
+from netspec.data.tabular.row_errors import describe_missing
 from netspec.data.tabular.source import TableSource
 from netspec.data.transforms.resizing import Resizing
-from netspec.errors import InputError, Problem, listing
+from netspec.errors import InputError, Problem, counted, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import input_fields, learned_of
@@ -47,6 +48,8 @@ class PredictedBatch:
     """Height and width of each sample's image in its file, if the net sees all of it; None for other samples."""
     windows: Sequence[Window | None] | None = None
     """The part of each sample's image that the net sees, in pixels of the file; None for other samples."""
+    missing: str = ""
+    """Rows of the same table without a prediction, since a value is missing: a sentence, in its first batch."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
@@ -72,7 +75,7 @@ def predict_files(
         outputs = model.predict(batch.inputs, len(batch))
         yield PredictedBatch(
             identities, outputs, preparation.image_sizes(identities), preparation.image_windows(identities),
-            tuple(sample.problems[0] for sample in batch.skipped),
+            preparation.missing if not batch.position else "", tuple(sample.problems[0] for sample in batch.skipped),
         )  # fmt: skip
 
 
@@ -86,6 +89,8 @@ class FilePreparation:
         self._inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
         self._declared_inputs = model.compiler.spec.inputs
         self._seed = spec.train.seed
+        self.missing = ""
+        """Rows of the current table that are left out, since a value is missing, as a sentence; or nothing."""
         self._shows_whole_images = False
         """Whether the samples of the current source are images that are at most resized."""
         self._moves: list[ImageTransform] | None = None
@@ -116,6 +121,7 @@ class FilePreparation:
                 declared_inputs=self._declared_inputs,
                 learned=self.learned,
             ) as loader:
+                self.missing = _missing_rows(path, loader)
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
                     for _, transform in loader.transforms
@@ -138,6 +144,16 @@ class FilePreparation:
         if self._moves is None:
             return None
         return [image_window(self._moves, size, self._read_size) for size in _sizes(ids)]
+
+
+def _missing_rows(path: Path | None, loader: Loader) -> str:
+    """Return which rows of a table `missing: drop` leaves out, as a sentence; or nothing."""
+    count = sum(map(len, loader.rows_without.values()))
+    if not count:
+        return ""
+    title = "" if path is None else f"{path}: "
+    rows = f"{count:,} of {counted(loader.samples + count, 'row')} {'has' if count == 1 else 'have'} no prediction"
+    return f"{title}{rows}: {describe_missing(loader.rows_without)}"
 
 
 def _sizes(ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]]:

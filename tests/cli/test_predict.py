@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import netspec as netspec_package
+from netspec.errors import InputError
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.training.model import load
 
@@ -350,3 +352,45 @@ def test_python_raises_for_images_that_cannot_be_read_unless_told_to_skip(gray_p
     unreadable = [problem.message for batch in stream for problem in batch.unreadable]
     assert len(unreadable) == stream.unreadable == 2
     assert stream.samples == 5
+
+
+CARS = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [2]}, label: {shape: []}}
+  layers: [{type: Dense, units: 1, from: features}, {name: price, type: Reshape, target_shape: []}]
+  losses: [{type: MeanSquaredError, from: [price, label]}]
+solver: {type: SGD, learning_rate: 0.001}
+train: {max_epochs: 1}
+data:
+  train:
+    source: csv
+    path: cars.csv
+    header: true
+    columns: {km: {type: numeric, missing: drop}, built: {type: numeric, missing: drop}, price: {type: numeric}}
+    label: price
+    batch_size: 2
+"""
+
+
+def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(CARS)
+    Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
+    Path("new.csv").write_text("km,built\n1,2\n3,\n,4\n5,6\n")
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    note = "2 of 4 rows have no prediction: `km` is missing in row 3; `built` is missing in row 2"
+    result = netspec("predict", "run", "--input", "new.csv", "--json")
+    assert (result.status, [answer["row"] for answer in result.lines]) == (0, [1, 4])
+    assert f"note: {note}\n" in result.err
+    assert f"note: {note}\n" in netspec("predict", "run", "--input", "new.csv", "--output", "out.csv", "--keep").err
+    assert f"note: new.csv: {note}\n" in netspec("predict", "run", "--input", "cars.csv", "new.csv").err
+    rows = [{"km": 1, "built": 2}, {"km": 3, "built": None}, {"km": 5, "built": 6}]
+    prediction = netspec_package.predict("run", rows)
+    assert prediction.answers["row"] == [1, 3]
+    assert prediction.missing == ("1 of 3 rows has no prediction: `built` is missing in row 2",)
+    with pytest.raises(InputError, match="1 of 3 rows has no prediction"):  # arrays have no numbers of rows
+        netspec_package.load("run").predict(rows)
+    with pytest.raises(InputError, match="`built` is missing in row 1"):
+        netspec_package.predict("run", [rows[1]])

@@ -429,3 +429,10 @@ def test_a_non_integer_label_is_reported(tmp_path, odd, message):
     ]
     floats = {**inputs, "label": FieldType((), "float32")}
     assert len(list(Loader(data, split_of(**split), seed=1, inputs=floats).one_pass())) == 1  # a number to predict
+
+
+def test_an_empty_cell_of_a_single_column_is_a_row(tmp_path):
+    text = '# sizes\nsize\n1\n""\n\n  \n2\n'
+    data = table(tmp_path, text, columns={"size": {"type": "numeric", "missing": 7}}, comment="#")
+    assert everything(data)["features"] == [[1], [7], [2]]
+    assert data.describe(2) == "some.csv, line 7"

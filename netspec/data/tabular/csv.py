@@ -60,9 +60,12 @@ class _Rows:
     def __init__(self, file: IO[bytes], options: TextOptions, offset: int = 0, line: int = 1) -> None:
         self._file, self._options = file, options
         self._offset, self._line = offset, line
+        self._ignored = b" \t\n\r\v\f".replace(options.delimiter.encode(options.encoding), b"")
         self._comment = options.comment.encode(options.encoding) if options.comment else None
         self._between = True
         """Whether the next line begins a row, which it does not within quotes."""
+        self._blank = False
+        """Whether the row that was read is a blank line; a row of one empty cell is `""`."""
         self._undecoded: tuple[int, int, int] | None = None
 
     def __iter__(self) -> Iterator[_Row]:
@@ -78,7 +81,7 @@ class _Rows:
         )
         offset, self.line = self._offset, self._line
         for cells in reader:
-            if len(cells) > 1 or (cells and cells[0].strip()):
+            if not self._blank:
                 yield _Row(cells, offset, self.line, self._undecoded)
             offset, self.line = self._offset, self._line
             self._between, self._undecoded = True, None
@@ -92,7 +95,9 @@ class _Rows:
             self._offset += len(raw)
             self._line += 1
             if self._between:
+                self._blank = not raw.strip(self._ignored)
                 if self._line - 1 <= self._options.skip_lines or (comment and raw.startswith(comment)):
+                    self._blank = True
                     yield "\n"
                     continue
                 self._between = False

@@ -17,7 +17,7 @@ from netspec.data.base import Array, Dataset, FieldType, Samples
 from netspec.data.files import fingerprint
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.tabular.columns.base import FEATURES
-from netspec.data.tabular.row_errors import BlockFaults, Faults
+from netspec.data.tabular.row_errors import BlockFaults, Faults, describe_missing
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -80,11 +80,13 @@ def open_table(
             table.encoded(values), digest=digest, describe=table.describe, identify=table.identify, **facts
         )
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
+        dataset.rows_without = scanned.rows_without
         dataset.column_ranges, dataset.column_encodings = table.column_ranges, table.column_encodings
         return dataset, table.rows
     least = WINDOWS_KEPT * max(window, page) if window else 0
     paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
     paged.digest = digest
+    paged.rows_without = scanned.rows_without
     paged.column_ranges, paged.column_encodings = table.column_ranges, table.column_encodings
     return paged, table.rows
 
@@ -108,11 +110,13 @@ class _Scan:
         """The values of each column, block by block; None once they are too many."""
         self.samples = 0
         self.skipped = 0
+        self.rows_without: dict[str, list[int]] = {}
+        """Rows that `missing: drop` leaves out, by their first column without a value."""
         dropped: list[Array] = []
         first = kept_bytes = 0
         with closing(file.blocks([column.index for column in columns])) as blocks:
             for block in blocks:
-                used, values = self._read(block, faults, None if rows is None else rows[first : first + len(block)])
+                used, values = self._read(block, first, faults, rows)
                 dropped.append(np.flatnonzero(~used) + first)
                 first += len(block)
                 kept_bytes += sum(column.bytes_of(cells) for column, cells in zip(columns, values, strict=True))
@@ -130,10 +134,9 @@ class _Scan:
             expected = "one row or more below the header" if file.named else "rows"
             raise InputError(f"{file.title} has no rows", expected=expected)
         if not self.samples:
-            expected = "one row or more that is used"
-            raise InputError(
-                [Problem(f"all {first:,} rows of {file.title} are left out", expected=expected), *faults.problems]
-            )
+            message = f"all {first:,} rows of {file.title} are left out"
+            got = describe_missing(self.rows_without) or None
+            raise InputError([Problem(message, expected="one row or more that is used", got=got), *faults.problems])
         self.dropped = np.concatenate(dropped)
         for at, column in enumerate(columns):
             column.finish_learning(partial(self._reread, at))
@@ -152,8 +155,9 @@ class _Scan:
             used = ~np.isin(np.arange(start, stop), self.dropped)
             yield column.parse(block.cells[0], faults)[used]
 
-    def _read(self, block: RowBlock, faults: Faults, selected: Array | None) -> tuple[Array, list[Array]]:
-        """Return which of the `selected` rows of the block are used, and their values."""
+    def _read(self, block: RowBlock, first: int, faults: Faults, rows: Array | None) -> tuple[Array, list[Array]]:
+        """Return which of the selected `rows` of a block are used, and their values. `first` is its first row."""
+        selected = None if rows is None else rows[first : first + len(block)]
         block_faults = BlockFaults(faults, len(block), block.locate)
         for fault in block.faults:
             block_faults.add([fault.row], None, fault.message, expected=fault.expected, got=fault.got, hint=fault.hint)
@@ -165,6 +169,8 @@ class _Scan:
         for column, column_values in zip(self._columns, values, strict=True):
             out = column.drops(column_values)
             if out is not None:
+                if (used & out).any():
+                    self.rows_without.setdefault(column.name, []).extend((np.flatnonzero(used & out) + first).tolist())
                 used &= ~out
         if self._limit is not None:
             used[np.flatnonzero(used)[self._limit - self.samples :]] = False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.errors import InputError, Location, Problem, by_location, counted
+from netspec.errors import InputError, Location, Problem, and_more, by_location, counted
 
 MOST_PROBLEMS = 100
 """Reading stops after this many different problems."""
@@ -18,6 +18,15 @@ MOST_ALIKE = 5
 
 LocateCell = Callable[[int, int | None], Location | str]
 """Location of a row or of its cell in a column: a location in a text, or words such as `t.parquet, row 3`."""
+
+
+def describe_missing(rows: Mapping[str, Sequence[int]]) -> str:
+    """Return which columns have no value in which rows, counted from 0: "`age` is missing in rows 3, 8"."""
+    return "; ".join(
+        f"`{name}` is missing in row{'s' * (len(of_column) > 1)} "
+        f"{', '.join(f'{row + 1:,}' for row in of_column[:MOST_ALIKE])}{and_more(len(of_column) - MOST_ALIKE)}"
+        for name, of_column in rows.items()
+    )
 
 
 @dataclass

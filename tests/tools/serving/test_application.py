@@ -402,3 +402,24 @@ def test_rows_of_a_time_series(serve, tmp_path, columns, listed):
     assert "no window fits" in client.error("/predict", [row] * 3)[1]
     for name in listed:
         assert name in client.error("/predict", [{other: row[other] for other in row if other != name}] * 4)[1]
+
+
+def test_a_row_without_a_value_that_must_not_be_missing_is_named(serve, tmp_path):
+    (tmp_path / "cars.csv").write_text("km,price\n1,2\n3,4\n")
+    layers = [{"type": "Dense", "units": 1, "from": "features"}, {"type": "Reshape", "target_shape": [], "name": "y"}]
+    net = {
+        "netspec": 1, "inputs": {"features": {"shape": [1]}, "label": {"shape": []}}, "layers": layers,
+        "losses": [{"type": "MeanSquaredError", "from": ["y", "label"]}],
+    }  # fmt: skip
+    columns = {"km": {"type": "numeric", "missing": "drop"}, "price": {"type": "numeric"}}
+    source = {"source": "csv", "path": str(tmp_path / "cars.csv"), "header": True, "columns": columns, "label": "price"}
+    spec = {
+        "netspec": 1, "net": net, "data": {"train": {**source, "batch_size": 2}}, "train": {"max_steps": 1},
+        "solver": {"type": "SGD", "learning_rate": 0.01},
+    }  # fmt: skip
+    netspec.train(spec, run_dir=tmp_path / "run", device="reference")
+    client = serve(tmp_path / "run")
+    error = client.error("/predict", [{"km": 1}, {"km": None}])
+    assert error == (422, "1 of 2 rows has no prediction: `km` is missing in row 2")
+    status, message = client.error("/predict", {"km": None})
+    assert (status, "`km` is missing in row 1" in message) == (422, True)
