@@ -9,6 +9,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Threads, TrainingOrRun, Weights, find_weights
+from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
 
 app = command_app()
 
@@ -24,13 +25,15 @@ def generate(
     spec: TrainingOrRun,
     *,
     prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue this text.")],
-    tokens: Annotated[int, typer.Option(metavar="N", help="Generate N tokens.")] = 200,
-    temperature: Annotated[float, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token.")] = 1.0,
+    tokens: Annotated[int, typer.Option(metavar="N", help="Generate N tokens.")] = TOKENS,
+    temperature: Annotated[
+        float, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token.")
+    ] = TEMPERATURE,
     top_k: Annotated[int | None, typer.Option(metavar="K", help="Draw from the K best tokens [default: all].")] = None,
     top_p: Annotated[
         float | None, typer.Option(metavar="P", help="Draw from the best tokens of total probability P.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Draw with this seed.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Draw with this seed.")] = SEED,
     weights: Weights = None,
     device: Device = "auto",
     threads: Threads = None,

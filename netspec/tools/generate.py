@@ -10,6 +10,7 @@ from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError
 from netspec.schema.load import Source
 from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
+from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
 from netspec.tools.specs import load_spec, net_of
 from netspec.training.generation import Sampling, TextGenerator
 from netspec.training.model import Model
@@ -22,11 +23,11 @@ def generate(
     source: Source,
     prompt: str,
     *,
-    tokens: int = 200,
-    temperature: float = 1.0,
+    tokens: int = TOKENS,
+    temperature: float = TEMPERATURE,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 1,
+    seed: int = SEED,
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> str:
@@ -52,11 +53,11 @@ def generate_stream(
     source: Source,
     prompt: str,
     *,
-    tokens: int = 200,
-    temperature: float = 1.0,
+    tokens: int = TOKENS,
+    temperature: float = TEMPERATURE,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 1,
+    seed: int = SEED,
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> Iterator[str]:
@@ -92,7 +93,7 @@ class LanguageModel:
         try:
             tokens: list[int] = self._tokenizer.encode(prompt).tolist()
         except UnknownText as error:
-            raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)) from None
+            raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)[:100]) from None
         return tokens
 
     def continuation(self, start: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
@@ -106,10 +107,11 @@ class LanguageModel:
 
 def _texts(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]) -> Iterator[str]:
     """Yield the text of tokens after `start`. A character of several tokens is yielded when it is complete."""
-    sequence, printed = list(start), tokenizer.decode(start)
+    window, count, printed = list(start), len(start), tokenizer.decode(start)
     for token in tokens:
-        sequence.append(token)
-        text = tokenizer.decode(sequence)
+        window.append(token)
+        text = tokenizer.decode(window)
         if not text.endswith(UNDECODED) and len(text) > len(printed):
             yield text[len(printed) :]
-            printed = text
+            window = window[count:]  # the tokens just printed: the blank before the next one may depend on them
+            count, printed = len(window), tokenizer.decode(window)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from netspec.cli import main
 from netspec.errors import InputError
 from netspec.layers.base import LayerSpec
 from netspec.schema.specs.kinds import LAYERS
+from netspec.tools.generate import _texts
 from netspec.training.generation import Sampling, TextGenerator, _Window
 
 STEPS, TOKENS = 6, 7
@@ -162,6 +163,26 @@ def test_the_same_seed_generates_the_same_text(run: Path) -> None:
     assert texts[0] == texts[1]
     assert texts[0] != texts[2]
     assert "".join(netspec.generate_stream(run, "a", tokens=60, temperature=5.0, seed=1)) == texts[0]
+
+
+def test_a_text_is_decoded_piece_by_piece() -> None:
+    lengths = []
+
+    class Bytes:
+        def decode(self, numbers: list[int]) -> str:
+            lengths.append(len(numbers))
+            return bytes(numbers).decode(errors="replace")
+
+    text = "añ€😀 " * 200
+    pieces = list(_texts(cast(Any, Bytes()), iter(text.encode()), list("für".encode())))
+    assert pieces == list(text)
+    assert max(lengths) <= 8  # two characters of four bytes
+
+    class Words:
+        def decode(self, numbers: list[int]) -> str:
+            return " ".join(f"w{number}" for number in numbers)
+
+    assert list(_texts(cast(Any, Words()), iter([1, 2, 3]), [0])) == [" w1", " w2", " w3"]
 
 
 def test_unknown_prompts_are_refused(run: Path) -> None:

@@ -38,7 +38,7 @@ class UnknownText(ValueError):
     """Text without a number: the `token` at `offset` in `text`, which is normalized."""
 
     def __init__(self, kind: str, token: str, text: str, offset: int) -> None:
-        super().__init__(f"the {kind} {token!r} is not in the vocabulary")
+        super().__init__(f"the {kind} {token[:100]!r} is not in the vocabulary")
         self.token, self.offset = token, offset
         self.line = text.count("\n", 0, offset)
         """The line of the text, from 0."""
