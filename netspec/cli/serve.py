@@ -35,7 +35,8 @@ def serve(
     max_requests: Annotated[int, typer.Option(metavar="N", help="Refuse more than N at a time.")] = 256,
     timeout: Annotated[float, typer.Option(metavar="S", help="Cancel a request after S seconds.")] = 30.0,
     max_tokens: Annotated[
-        int, typer.Option(metavar="N", help="Continue texts of up to N tokens, with the prompt.")
+        int,
+        typer.Option(metavar="N", help="Refuse requests with more than N tokens in prompt and answer (status 422)."),
     ] = 4096,
     weights: Weights = None,
     device: Device = "auto",
@@ -60,9 +61,13 @@ def serve(
     serve_model(
         spec, weights=weights, overrides=overrides or (), name=name, host=host, port=port, max_batch=max_batch,
         max_delay=max_delay / 1000, max_body=int(max_size * MEGABYTE), max_requests=max_requests, timeout=timeout,
-        max_tokens=max_tokens, device=device, autotune=autotune, ready=_announce,
+        max_tokens=max_tokens, device=device, autotune=autotune, ready=_announce, on_remark=_note,
     )  # fmt: skip
 
 
 def _announce(name: str, url: str) -> None:
     print(f"serving {name} at {url}", file=sys.stderr, flush=True)
+
+
+def _note(remark: str) -> None:
+    print(f"note: {remark}", file=sys.stderr, flush=True)

@@ -89,6 +89,7 @@ def test_an_address_in_use_is_reported_before_the_model_is_loaded(netspec, train
         (("--max-batch", "0"), "max_batch must be between 1 and 4,096"),
         (("--timeout", "0"), "timeout must be between"),
         (("--max-size", "0"), "max_body must be between"),
+        (("--max-tokens", "1048577"), "max_tokens must be between 2 and 1,048,576"),
         (("--port", "70000"), "the port must be between 0 and 65,535"),
         (("--host", "no such host"), "no such host is not an address of this machine"),
     ],

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,7 @@ from starlette.routing import Route
 from netspec.schema.plain_json import json_text
 from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError
-from netspec.tools.serving.generation import Generation, PromptRequest, parse_prompt
+from netspec.tools.serving.generation import Generation
 from netspec.tools.serving.metrics import CONTENT_TYPE
 from netspec.tools.serving.open_inference import HEADER_LENGTH, infer_response, parse_infer
 from netspec.tools.serving.service import VERSION, PredictionService
@@ -158,13 +158,19 @@ class _Endpoints:
         return Response(content, media_type="application/octet-stream", headers={HEADER_LENGTH: str(header)})
 
     async def _predict(self, request: Request) -> Response:
+        generation = self._service.generation
+        if generation is not None and "top" in request.query_params:
+            raise RequestError(400, "`top` is a number of classes, and the answer to a prompt has none")
         top = _positive(request.query_params.get("top", "1"), "top")
         body = await self._body(request)
         if not body:
             raise RequestError(400, "the body is empty")
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if self._service.generation is not None:
-            text = await self._continue(self._service.generation, parse_prompt(body, content_type))
+        if content_type.startswith("multipart/"):
+            raise RequestError(415, "send the content itself as the body, for example by curl --data-binary @FILE")
+        if generation is not None:
+            texts = await self._run(len(body), generation.read, body, content_type)
+            text = await self._continue(request, generation, texts)
             return _json({"model": self._service.name, "answers": [{"text": text}]})
         loop = asyncio.get_running_loop()
         samples = await loop.run_in_executor(self._threads, self._service.read, body, content_type)
@@ -173,13 +179,21 @@ class _Endpoints:
         answers = await self._run(size, self._service.answers, samples, outputs, top)
         return _json({"model": self._service.name, "answers": answers})
 
-    async def _continue(self, generation: Generation, prompt: PromptRequest) -> str:
-        """Return the text after a prompt; if the request is canceled, the generation ends too."""
+    async def _continue(self, request: Request, generation: Generation, texts: Iterator[str]) -> str:
+        """Return the text after a prompt. If the request is canceled or the client goes away, the generation ends."""
         ended = threading.Event()
+        answer = asyncio.wrap_future(generation.submit(texts, ended.is_set))
+        disconnect = asyncio.create_task(_disconnect(request))
+        awaited: list[asyncio.Future[Any]] = [answer, disconnect]
         try:
-            return await asyncio.wrap_future(generation.submit(prompt, ended.is_set))
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ClientDisconnect
+            return answer.result()
         finally:
             ended.set()
+            for future in awaited:
+                future.cancel()
 
     def _check_model(self, request: Request) -> None:
         name, version = request.path_params["model"], request.path_params.get("version", VERSION)
@@ -212,6 +226,12 @@ class _Endpoints:
     async def _page(self, request: Request) -> Response:
         policy = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src blob: data:"
         return HTMLResponse(_page(), headers={"Content-Security-Policy": policy})
+
+
+async def _disconnect(request: Request) -> None:
+    """Wait until the client closes the connection; the body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 @cache

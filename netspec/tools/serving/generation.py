@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.plain_json import json_text
 from netspec.tools.generate import LanguageModel
+from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
-from netspec.tools.serving.samples import decoded
+from netspec.tools.serving.samples import decoded, is_json_text
 from netspec.training.generation import NextTokenNet, Sampling
 from netspec.training.model import Model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WHOLE, NUMBER = ((int,), "a whole number"), ((int, float), "a number")
-TYPES = {
-    "prompt": ((str,), "a text"), "tokens": WHOLE, "temperature": NUMBER, "top_k": WHOLE, "top_p": NUMBER,
-    "seed": WHOLE,
+INTEGER, NUMBER = ((int,), "a whole number"), ((int, float), "a number")
+FIELD_TYPES = {
+    "prompt": ((str,), "a text"), "tokens": INTEGER, "temperature": NUMBER, "top_k": INTEGER, "top_p": NUMBER,
+    "seed": INTEGER,
 }  # fmt: skip
 """Types of the fields of a request in JSON."""
+LARGEST = 2**63 - 1
+"""Largest integer in a request."""
+MAX_PROBLEMS = 10
+"""Number of problems that an error lists."""
+MAX_WAITING = 8
+"""Number of requests that wait for the thread, which generates one text at a time."""
+CHARACTERS_PER_TOKEN = 64
+"""Longer prompts per allowed token are refused before they are encoded: tokens of text are much shorter."""
 
 
 @dataclass(frozen=True)
@@ -33,46 +43,54 @@ class PromptRequest:
     """A request to continue a text; the fields are the arguments of `netspec.generate`."""
 
     prompt: str
-    tokens: int = 200
-    temperature: float = 1.0
+    tokens: int = TOKENS
+    temperature: float = TEMPERATURE
     top_k: int | None = None
     top_p: float | None = None
-    seed: int = 1
+    seed: int = SEED
 
 
-SETTINGS = {name: value for name, value in asdict(PromptRequest("")).items() if name != "prompt"}
+DEFAULT_SETTINGS = {name: value for name, value in asdict(PromptRequest("")).items() if name != "prompt"}
 """Default values of the fields of a request."""
 
 
 def parse_prompt(body: bytes, content_type: str) -> PromptRequest:
-    """Read a request: a JSON object, or the prompt as plain text. Raises `RequestError` 400 with all that is wrong."""
-    stated = content_type in ("application/json", "text/plain")
-    if content_type != "application/json" if stated else body.lstrip()[:1] != b"{":
+    """Read a request: a JSON object, or the prompt as plain text.
+
+    Raises `RequestError` 400, listing every problem up to `MAX_PROBLEMS`.
+    """
+    if not is_json_text(body, content_type):
         return PromptRequest(decoded(body))
     message = parse_json(body)
     if not isinstance(message, dict) or "prompt" not in message:
         raise RequestError(400, 'expected an object with a prompt, such as {"prompt": "To be", "tokens": 100}')
-    problems = []
-    for name, value in message.items():
-        if name not in TYPES:
-            nearest = did_you_mean(name, TYPES)
-            hint = f" ({nearest})" if nearest else ""
-            problems.append(f"unknown field `{name}`; expected one of {listing(list(TYPES))}{hint}")
-            continue
-        types, description = TYPES[name]
-        is_default = value is None and name != "prompt"
-        is_huge = isinstance(value, int) and not -(2**63) <= value < 2**63
-        if not is_default and (isinstance(value, bool) or is_huge or not isinstance(value, types)):
-            problems.append(f"`{name}` must be {description}, got {json_text(value)[:100]}")
+    problems = list(islice(_problems(message), MAX_PROBLEMS))
     if problems:
         raise RequestError(400, "\n".join(problems))
     return PromptRequest(**{name: value for name, value in message.items() if value is not None})
 
 
+def _problems(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the names and types of the fields of a request."""
+    for name, value in message.items():
+        if name not in FIELD_TYPES:
+            nearest = did_you_mean(name[:50], FIELD_TYPES)
+            hint = f" ({nearest})" if nearest else ""
+            yield f"unknown field `{name[:50]}`; expected one of {listing(list(FIELD_TYPES))}{hint}"
+            continue
+        types, description = FIELD_TYPES[name]
+        is_default = value is None and name != "prompt"
+        if not is_default and (isinstance(value, bool) or not isinstance(value, types)):
+            yield f"`{name}` must be {description}, got {json_text(value)[:100]}"
+        elif isinstance(value, int) and value > LARGEST:
+            yield f"`{name}` must be at most {LARGEST}, got {json_text(value)[:100]}"
+
+
 class Generation:
     """Continues the prompts of requests, one at a time, in a thread of its own.
 
-    `lock` is held while the net computes a token. A request may have up to `max_tokens` tokens, the prompt included.
+    `lock` is held while the net computes a token. Each time a net with attention has filled its window, it computes
+    half of the window again under the same lock. A request may have up to `max_tokens` tokens, the prompt included.
     Raises `InputError` if the model does not predict the next token of a text.
     """
 
@@ -86,30 +104,26 @@ class Generation:
             raise
         self._net = _InterruptibleNet(self._model.generator.net, lock)
         self._model.generator.net = self._net
-        self._waiting: set[Future[str]] = set()
+        self._unfinished: set[Future[str]] = set()
 
     @property
     def waiting(self) -> int:
         """Number of requests that wait for others to end."""
-        return sum(not (future.running() or future.done()) for future in list(self._waiting))
+        return sum(not (future.running() or future.done()) for future in list(self._unfinished))
 
-    def submit(self, request: PromptRequest, is_canceled: Callable[[], bool]) -> Future[str]:
-        """Queue a request; the future returns the text after the prompt, or raises `RequestError` 422.
+    def read(self, body: bytes, content_type: str) -> Iterator[str]:
+        """Return the text after the prompt in a body, in pieces that are computed when they are read.
 
-        Once `is_canceled` returns True, the request ends before its next token.
+        Raises `RequestError` 400 or 422.
         """
-        future = self._thread.submit(self._generate, request, is_canceled)
-        self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
-        return future
-
-    def close(self) -> None:
-        """Generate the texts of all requests that wait, then end the thread."""
-        self._thread.shutdown()
-
-    def _generate(self, request: PromptRequest, is_canceled: Callable[[], bool]) -> str:
-        self._net.is_canceled = is_canceled
+        request = parse_prompt(body, content_type)
+        most = CHARACTERS_PER_TOKEN * self.max_tokens
         try:
+            if len(request.prompt) > most:
+                raise InputError(
+                    "the prompt is too long", expected=f"at most {most:,} characters, {CHARACTERS_PER_TOKEN} a token",
+                    got=f"{len(request.prompt):,}",
+                )  # fmt: skip
             sampling = Sampling(request.temperature, request.top_k, request.top_p)
             start = self._model.encode(request.prompt)
             if len(start) + request.tokens > self.max_tokens:
@@ -117,7 +131,31 @@ class Generation:
                     "the request has too many tokens", expected=f"at most {self.max_tokens:,}, the prompt included",
                     got=f"{len(start):,} + {request.tokens:,}",
                 )  # fmt: skip
-            return "".join(self._model.continuation(start, request.tokens, sampling, request.seed))
+            return self._model.continuation(start, request.tokens, sampling, request.seed)
+        except InputError as error:
+            raise as_request_error(error, 422) from None
+
+    def submit(self, texts: Iterator[str], is_canceled: Callable[[], bool]) -> Future[str]:
+        """Queue the pieces of a text from `read`; the future returns the text, or raises `RequestError` 422.
+
+        Once `is_canceled` returns True, the request ends before its next token. Raises `RequestError` 503 if
+        `MAX_WAITING` others wait.
+        """
+        if self.waiting >= MAX_WAITING:
+            raise RequestError(503, f"{MAX_WAITING} prompts are waiting: try again later")
+        future = self._thread.submit(self._generate, texts, is_canceled)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return future
+
+    def close(self) -> None:
+        """Generate the texts of all requests that wait, then end the thread."""
+        self._thread.shutdown()
+
+    def _generate(self, texts: Iterator[str], is_canceled: Callable[[], bool]) -> str:
+        self._net.is_canceled = is_canceled
+        try:
+            return "".join(texts)
         except InputError as error:
             raise as_request_error(error, 422) from None
 

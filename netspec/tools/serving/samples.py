@@ -92,8 +92,6 @@ class BodyReader:
         """
         if self.kind == "arrays":
             raise RequestError(422, "the model takes arrays: send them to /v2/models/NAME/infer")
-        if content_type.startswith("multipart/"):
-            raise RequestError(415, "send the content itself as the body, for example by curl --data-binary @FILE")
         with TemporaryDirectory(prefix="netspec-") as name:
             folder = Path(name)
             try:
@@ -127,7 +125,7 @@ class BodyReader:
                 return write_rows(rows, split, folder)
             path, split = folder / f"rows{split.file_suffix()}", split.of_rows_in_memory()
         elif self.kind == "text":
-            texts = _texts(parse_json(body)) if _is_json_text(body, content_type) else [decoded(body)]
+            texts = _texts(parse_json(body)) if is_json_text(body, content_type) else [decoded(body)]
             return list(write_texts(texts, folder)), split
         elif self.kind == "image":
             path = folder / f"image{_image_suffix(body)}"
@@ -141,8 +139,8 @@ def _is_json(body: bytes, content_type: str) -> bool:
     return content_type == "application/json" or (content_type != "text/csv" and body.lstrip()[:1] in (b"{", b"["))
 
 
-def _is_json_text(body: bytes, content_type: str) -> bool:
-    """Return whether texts are sent as JSON. curl sends everything as a form, so a JSON object or list is JSON too."""
+def is_json_text(body: bytes, content_type: str) -> bool:
+    """Return whether a text or prompt is sent as JSON. curl sends all as a form, so an object or list is JSON too."""
     if content_type in ("application/json", "text/plain"):
         return content_type == "application/json"
     try:

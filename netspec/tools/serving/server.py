@@ -35,15 +35,16 @@ def serve(
     device: str = "auto",
     autotune: str | None = None,
     ready: Callable[[str, str], object] = lambda name, url: None,
+    on_remark: Callable[[str], object] = lambda remark: None,
 ) -> None:
     """Answer requests to a trained net over HTTP until SIGTERM or Ctrl-C; requests under way are finished.
 
     `source`, `weights`, `overrides`, `device` and `autotune` are those of `predict`. `name` is the model's name, by
     default that of the run directory. The service listens on `host` and `port`; port 0 is a free one. `max_batch`
     samples are computed at a time, and wait at most `max_delay` seconds for each other. A request may have `max_body`
-    bytes and take `timeout` seconds; `max_requests` are accepted at a time. A language model continues texts of up to
-    `max_tokens` tokens, the prompt included. `ready` is called with the model's name and
-    the address once requests are accepted.
+    bytes and take `timeout` seconds; `max_requests` are accepted at a time. A language model continues prompts;
+    prompt and answer may have `max_tokens` tokens together. `ready` is called with the model's name and the address
+    once requests are accepted, and before it `on_remark` with each remark about the model and its device.
 
     Raises `InputError` if the model or a setting is wrong, `RunError` if the address is in use.
 
@@ -51,7 +52,7 @@ def serve(
     """
     _check(
         max_batch=(max_batch, 1, 4096), max_delay=(max_delay, 0, 10), max_body=(max_body, 1, 2**40),
-        max_requests=(max_requests, 1, 100_000), timeout=(timeout, 0.001, 86_400), max_tokens=(max_tokens, 2, 2**30),
+        max_requests=(max_requests, 1, 100_000), timeout=(timeout, 0.001, 86_400), max_tokens=(max_tokens, 2, 2**20),
     )  # fmt: skip
     uvicorn = _uvicorn()
     from netspec import __version__
@@ -72,6 +73,8 @@ def serve(
             server = uvicorn.Server(config)
             with _stopped_by_signals(server):
                 listener.listen(1024)
+                for remark in service.remarks:
+                    on_remark(remark)
                 ready(service.name, _url(listener))
                 server.run(sockets=[listener])
         finally:

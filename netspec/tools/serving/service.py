@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.predict import answers_of, spec_and_model
 from netspec.tools.serving.batching import Arrays, Batcher, batch_sizes
 from netspec.tools.serving.errors import RequestError, as_request_error
-from netspec.tools.serving.generation import SETTINGS, Generation
+from netspec.tools.serving.generation import DEFAULT_SETTINGS, Generation
 from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
@@ -39,7 +38,7 @@ class PredictionService:
 
     `source` and the other arguments are those of `netspec.predict`. Programs for all batch sizes up to `max_batch` are
     compiled and run once. A batch waits at most `max_delay` seconds for more samples. A language model also continues
-    texts, of up to `max_tokens` tokens with their prompt. `close` ends the service.
+    prompts; prompt and answer may have `max_tokens` tokens together. `close` ends the service.
     """
 
     def __init__(
@@ -61,19 +60,23 @@ class PredictionService:
         self._inputs = input_fields(self._model.compiler, [ProgramKind.PREDICT])
         self.name = name or _name_of(source, self._model.spec.name)
         """The model's name in requests."""
-        self.remark = self._model.compiler.device.remark
+        device_remark = self._model.compiler.device.remark
+        self.remarks = [] if device_remark is None else [device_remark]
+        """Sentences for who starts the service: about the device, and why a model of text does not take prompts."""
         self.metrics = ServiceMetrics()
         self._outputs: Arrays = {}
         self._lock = threading.Lock()
         """Held while the net computes."""
         self.generation: Generation | None = None
-        """What continues texts; None if the model is not a language model."""
+        """Continues prompts; None if the model is not a language model."""
         self._batcher = Batcher(self._compute, batch_sizes(max_batch), 0.0, self._observe)
         try:
             self._warm_up(batch_sizes(max_batch))
             if self._kind == "arrays" and self._model.tokenizer is not None:
-                with suppress(InputError):  # a net of tokens that predicts something else
+                try:
                     self.generation = Generation(self._model, self._lock, max_tokens)
+                except InputError as error:  # a net of tokens that predicts something else
+                    self.remarks.append(f"the model takes arrays, not prompts: {as_request_error(error, 422)}")
         except BaseException:
             self.close()
             raise
@@ -152,7 +155,7 @@ class PredictionService:
         if self._reader is not None and self._reader.min_rows is not None:
             description["min_rows"] = self._reader.min_rows
         if self.generation is not None:
-            description |= {"settings": SETTINGS, "max_tokens": self.generation.max_tokens}
+            description |= {"settings": DEFAULT_SETTINGS, "max_tokens": self.generation.max_tokens}
         return description
 
     def metadata(self) -> dict[str, Any]:

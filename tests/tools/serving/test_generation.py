@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ import numpy as np
 import pytest
 
 import netspec
-from netspec.tools.serving.application import ServingLimits
+from netspec.errors import InputError
+from netspec.tools.serving.application import INLINE_BYTES, ServingLimits
+from netspec.tools.serving.generation import Generation, PromptRequest, parse_prompt
 from tests.tools.serving.conftest import Client, Serve
 
 SETTINGS = {"tokens": 200, "temperature": 1.0, "top_k": None, "top_p": None, "seed": 1}
@@ -36,6 +40,7 @@ def generated(run: Path, prompt: str, **settings: Any) -> str:
         (b'{"prompt": "ab", "tokens": 20, "temperature": 0}', "application/json", {"tokens": 20, "temperature": 0}),
         (b'{"prompt": "ab", "temperature": 5, "seed": 7}', "application/x-www-form-urlencoded",
          {"temperature": 5, "seed": 7}),
+        (b' { "seed": 7, "prompt": "ab"}', "application/x-www-form-urlencoded", {"seed": 7}),
         (b'{"prompt": "ab", "top_k": 2, "top_p": 0.9, "seed": null}', "", {"top_k": 2, "top_p": 0.9}),
     ],
 )  # fmt: skip
@@ -65,8 +70,13 @@ def test_the_description_has_the_settings(client: Client) -> None:
          ["unknown field `token`; expected one of prompt, seed, temperature, tokens, top_k, top_p (did you mean `to",
           "`seed` must be a whole number, got 0.5", '`temperature` must be a number, got "hot"']),
         ({"prompt": "ab", "tokens": True}, 400, ["`tokens` must be a whole number, got true"]),
-        ({"prompt": "ab", "temperature": 10**400}, 400, ["`temperature` must be a number, got 1000"]),
+        ({"prompt": "ab", "temperature": 10**400}, 400,
+         ["`temperature` must be at most 9223372036854775807, got 1000"]),
+        ({"prompt": "ab", "tokens": 2**63}, 400,
+         ["`tokens` must be at most 9223372036854775807, got 9223372036854775808"]),
         ({"prompt": "abx"}, 422, ["the prompt cannot be encoded: the character 'x' is not in the vocabulary"]),
+        ({"prompt": "a" * 20_000}, 422,
+         ["the prompt is too long; expected at most 19,200 characters, 64 a token; got 20,000"]),
         ({"prompt": ""}, 422, ["the prompt is empty"]),
         ({"prompt": "ab", "tokens": 0}, 422, ["the number of tokens must be 1 or more; got 0"]),
         ({"prompt": "ab", "tokens": 299}, 422,
@@ -79,6 +89,103 @@ def test_a_wrong_prompt(client: Client, body: Any, status: int, messages: list[s
     actual, error = client.error("/predict", body)
     assert actual == status
     assert [message for message in messages if message not in error] == [], error
+
+
+def test_errors_stay_short(client: Client) -> None:
+    status, error = client.error(
+        "/predict", {"prompt": "ab", **dict.fromkeys(f"{key}{'k' * 999}" for key in range(99))}
+    )
+    assert (status, len(error.splitlines()), len(error) < 2000) == (400, 10, True)
+    status, error = client.error("/predict", {"prompt": "ab" * 999 + "x"})
+    assert (status, len(error) < 300) == (422, True)
+
+
+def test_a_form_and_a_number_of_classes_are_refused(client: Client) -> None:
+    status, error = client.error("/predict", b"--x", **{"Content-Type": "multipart/form-data; boundary=x"})
+    assert (status, "--data-binary" in error) == (415, True)
+    status, error = client.error("/predict?top=2", {"prompt": "ab"})
+    assert (status, error) == (400, "`top` is a number of classes, and the answer to a prompt has none")
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain"])
+def test_a_plain_prompt_may_begin_with_a_brace(kind: str) -> None:
+    assert parse_prompt(b"{ int x;", kind) == PromptRequest("{ int x;")
+
+
+def test_a_long_body_is_read_outside_of_the_event_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    read = Generation.read
+
+    def recorded(*arguments: Any) -> Iterator[str]:
+        threads.append(threading.current_thread().name)
+        return read(*arguments)
+
+    monkeypatch.setattr(Generation, "read", recorded)
+    assert client.error("/predict", b"a" * (INLINE_BYTES + 1))[0] == 422
+    assert [name.startswith("netspec-requests") for name in threads] == [True]
+
+
+def test_a_prompt_with_too_many_tokens_does_not_wait_for_others(client: Client) -> None:
+    generation, release = client.service.generation, threading.Event()
+    assert generation is not None
+    running = generation.submit((str(release.wait(20)) for _ in range(1)), lambda: False)
+    try:
+        assert client.error("/predict", {"prompt": "ab", "tokens": 299})[0] == 422
+        assert not running.done()
+    finally:
+        release.set()
+
+
+def test_more_than_eight_waiting_prompts_have_status_503(client: Client) -> None:
+    generation, started, release = client.service.generation, threading.Event(), threading.Event()
+    assert generation is not None
+
+    def text() -> Iterator[str]:
+        started.set()
+        yield str(release.wait(20))
+
+    try:
+        futures = [generation.submit(text(), lambda: False)]
+        assert started.wait(10)
+        futures += [generation.submit(iter("ab"), lambda: False) for _ in range(8)]
+        assert client.error("/predict", {"prompt": "ab"}) == (503, "8 prompts are waiting: try again later")
+    finally:
+        release.set()
+    assert [future.result(10) for future in futures] == ["True"] + ["ab"] * 8
+
+
+def test_a_text_ends_when_its_client_goes_away(serve: Serve, language_run: Path) -> None:
+    client = serve(language_run, max_batch=1, max_tokens=10**9)
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
+    connection.request("POST", "/predict", json.dumps({"prompt": "ab", "tokens": 10**8}))
+    generation = client.service.generation
+    assert generation is not None
+    deadline = time.monotonic() + 10
+    while not generation._unfinished:
+        assert time.monotonic() < deadline
+    connection.close()
+    assert client.post("/predict", {"prompt": "ab", "tokens": 4})[0] == 200  # long before the timeout of 30 s
+    assert time.monotonic() < deadline
+    assert 'route="POST /predict",status="499"' in client.request("GET", "/metrics")[1].decode()
+
+
+def test_a_model_of_text_that_takes_no_prompts_gives_the_reason(
+    language_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise InputError("the net does not read a window of tokens", got="no input")
+
+    monkeypatch.setattr("netspec.tools.serving.generation.LanguageModel", refuse)
+    remarks: list[str] = []
+
+    class Ready(Exception): ...
+
+    def ready(name: str, url: str) -> None:
+        raise Ready
+
+    with pytest.raises(Ready):
+        netspec.serve(language_run, port=0, device="reference", max_batch=1, ready=ready, on_remark=remarks.append)
+    assert remarks == ["the model takes arrays, not prompts: the net does not read a window of tokens; got no input"]
 
 
 def test_prompts_and_tensors_at_the_same_time_get_their_own_answers(client: Client, language_run: Path) -> None:
