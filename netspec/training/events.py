@@ -207,7 +207,8 @@ def format_event(event: Event) -> str:
                 f"learning rate {event['learning_rate']:.6g}{momentum}{norm}{skipped} {rate:,.0f} samples/s"
             )
         case "test":
-            return f"step {event['step']:,} {event.get('split', 'test')} {format_evaluation(event)}"
+            weights = " (best weights)" if event.get("best_weights") else ""  # those of an earlier step
+            return f"step {event['step']:,}{weights} {event.get('split', 'test')} {format_evaluation(event)}"
         case "checkpoint":
             return f"step {event['step']:,} checkpoint {event['path']}"
         case "init_from":

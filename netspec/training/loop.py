@@ -404,7 +404,8 @@ class TrainingLoop:
         evaluation = evaluate(self.compiler, self.evaluation_loaders[split], self.session)
         seconds = round(time.perf_counter() - began, 3)
         reported = (self.progress.evaluation(split) or {}).get("skipped", 0)
-        self.emit("test", step=step, split=split, **evaluation.scalars(), seconds=seconds)
+        earlier = {"best_weights": True} if step != self.step else {}
+        self.emit("test", step=step, **earlier, split=split, **evaluation.scalars(), seconds=seconds)
         if evaluation.skipped != reported:
             self.emit_skipped(split, evaluation.skipped, evaluation.damaged)
         if evaluation.non_finite:

@@ -62,7 +62,7 @@ def test_validation_data_is_evaluated_during_the_training_and_test_data_once(
     assert netspec.test(spec_file, weights=run.weights).metrics == run.test.metrics
     text = (run.run_dir / "log.txt").read_text()
     assert "step 16 validation loss " in text
-    assert "step 16 test loss " in text
+    assert "step 16 (best weights) test loss " in text
 
 
 def test_the_last_checkpoint_holds_both_evaluations(with_validation: Make, tmp_path: Path) -> None:
