@@ -122,15 +122,22 @@ def _load(source: Source, overrides: Overrides, *, with_data: bool) -> NetSpec |
 def _collected(survey: DataSurvey, checks: Iterable[Callable[[], object]]) -> list[Problem]:
     """Return the problems of the data, and those that checks raise.
 
-    A problem of several forms of the net is listed once, whatever its notes.
+    A problem of several forms of the net is listed once, whatever its notes. So is one of several splits of the same
+    source, whose fields have the same location.
     """
-    problems = {replace(problem, notes=()): problem for problem in survey.problems}
+    problems: dict[Problem, Problem] = {}
+
+    def add(found: Iterable[Problem]) -> None:
+        for problem in found:
+            path = "" if problem.location else problem.path
+            problems.setdefault(replace(problem, notes=(), path=path), problem)
+
+    add(survey.problems)
     for run in checks:
         try:
             run()
         except InputError as error:
-            for problem in error.problems:
-                problems.setdefault(replace(problem, notes=()), problem)
+            add(error.problems)
     return list(problems.values())
 
 

@@ -285,6 +285,12 @@ def test_columns_are_compared_with_the_net(tmp_path: Path) -> None:
     assert problem.got == "[2] of float32 from the source"
 
 
+def test_a_problem_of_all_parts_of_a_source_is_reported_once(tmp_path: Path) -> None:
+    table(tmp_path)
+    source = {**CSV, "path": "data/table.csv", "split": {"validation": 0.2, "test": 0.2}}
+    assert "different shape" in problem_of(training(tmp_path, source, [25], name="features")).message
+
+
 def test_a_missing_target_column_is_an_error(tmp_path: Path) -> None:
     table(tmp_path)
     path = training(tmp_path, {**CSV, "path": "data/table.csv", "label": "colour"}, [2], name="features")
