@@ -80,7 +80,7 @@ def test_unknown_tokens_are_reported_with_their_location_or_skipped(folder, kind
     assert problems_of(error, folder).startswith(f"./{name}:2:1: error: the word 'so' is not in the vocabulary\n")
     path.write_bytes(b"bad film\nb\xe4d film\n" if kind == "lines" else b"b\xe4d")
     for damaged in (None, learned):
-        with pytest.raises(InputError, match="this is not text in UTF-8"):
+        with pytest.raises(InputError, match=f"{path.name} is not text in UTF-8"):
             texts(opened(folder, damaged, **fields))
     padding = [{"type": "Padding", "length": 3}]
     split = split_of(

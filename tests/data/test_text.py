@@ -146,9 +146,9 @@ def test_every_window_appears_once_per_epoch_in_the_order_of_the_seed(folder):
         (b"", "./a.txt is empty\n"),
         (
             b"abc\nab\xe9c\n",
-            "./a.txt:2:3: error: this is not text in UTF-8\n  2 | ab\ufffdc\n    |   ^\n  expected: text in UTF-8\n",
+            "./a.txt:2:3: error: ./a.txt is not text in UTF-8\n  2 | ab\ufffdc\n    |   ^\n  expected: text in UTF-8\n",
         ),
-        (b"abc\nabc\n\0", "./a.txt:3:1: error: a NUL byte stands here\n"),
+        (b"abc\nabc\n\0", "./a.txt:3:1: error: ./a.txt has a NUL byte\n"),
         (b"abc", "the text is shorter than a window\n"),
     ],
     ids=["empty", "latin1", "nul", "short"],
@@ -165,7 +165,7 @@ def test_problems_far_into_a_file_are_reported_with_their_line(folder, monkeypat
     (folder / "a.txt").write_bytes("\ufeff".encode() + "é line\n".encode() * 100 + b"\xff\n")
     with pytest.raises(InputError) as error:
         windows(folder)
-    assert problems_of(error, folder).startswith("./a.txt:101:1: error: this is not text in UTF-8\n")
+    assert problems_of(error, folder).startswith("./a.txt:101:1: error: ./a.txt is not text in UTF-8\n")
     (folder / "a.txt").write_text("\ufeff" + "é line\n" * 100 + "é lane\n", encoding="utf-8")
     learned = windows(folder, part=[0, 0.5]).learned
     with pytest.raises(InputError) as error:

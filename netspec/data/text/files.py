@@ -99,14 +99,14 @@ def decoded(path: Path, raw: bytes, start: int = 0) -> str:
         byte = offset + error.start
         got = f"the byte {raw[byte]:#04x} at {start + byte:,}"
         problem = Problem(
-            "this is not text in UTF-8", locate_byte(path, start + byte), expected="text in UTF-8", got=got,
+            f"{path} is not text in UTF-8", locate_byte(path, start + byte), expected="text in UTF-8", got=got,
             hint="write the file again in UTF-8, for example by `iconv -f latin1 -t utf8`",
         )  # fmt: skip
         raise InputError(problem) from None
     if "\0" in text:
         byte = raw.index(b"\0")
         raise InputError(
-            Problem("a NUL byte stands here", locate_byte(path, start + byte), expected="text, which has none")
+            Problem(f"{path} has a NUL byte", locate_byte(path, start + byte), expected="text, which has none")
         )
     return text
 
