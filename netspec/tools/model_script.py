@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
-from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.text_vocabulary import VOCABULARY, TextInput
@@ -29,10 +28,10 @@ WRITTEN_BY = "written by netspec export"
 _MODES = {1: "L", 3: "RGB"}
 _INDENT = "    "
 USED = frozenset([
-    "csv", "json", "re", "sys", "unicodedata", "np", "session", "metadata", "name", "image", "file", "rows", "columns",
-    "missing", "cells", "numbers", "arrays", "row", "best", "second", "chosen", "mask", "shares", "largest", "size",
-    "vocabulary", "text", "texts", "starts", "date", "datetime", "main", "arguments", "absent", "edges", "error",
-    "folder", "line",
+    "csv", "json", "re", "sys", "unicodedata", "np", "session", "metadata", "name", "image", "file", "reader", "rows",
+    "columns", "column", "missing", "numbers", "number", "arrays", "row", "best", "second", "chosen", "mask", "shares",
+    "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "date", "datetime", "run", "absent", "edges",
+    "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "uncommented",
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
 
@@ -177,6 +176,10 @@ def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> st
     )  # fmt: skip
     lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * data.images]
     lines += [*["from tokenizers import Tokenizer"] * bool(subwords), "", "folder = Path(__file__).parent"]
+    lines.append(f'session = onnxruntime.InferenceSession(str(folder / "{model}"))')
+    if named:
+        lines.append("metadata = session.get_modelmeta().custom_metadata_map")
+    lines += [f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.named}"]' for output in named]
     if lists:
         lines.append(f'vocabulary = json.loads((folder / "{VOCABULARY}").read_text(encoding="utf-8"))')
     for text in subwords:
@@ -187,13 +190,13 @@ def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> st
         if text.is_windowed:
             lines += ["", "", *text.decoding_lines()]
     if has_dates:
-        lines += ["", "", *_of_dates(encodings)]
-    lines += ["", "", "def main(arguments):", f"    if {_wrong_count(data)}:"]
-    lines.append(f'        raise ValueError("usage: python {SCRIPT} {data.argument}")')
-    body = [f'session = onnxruntime.InferenceSession(str(folder / "{model}"))']
-    if named:
-        body.append("metadata = session.get_modelmeta().custom_metadata_map")
-    body += [f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.named}"]' for output in named]
+        lines += ["", "", *_of_dates()]
+    if any(not isinstance(encoding, CategoricalEncoding) for encoding in encodings.values()):
+        lines += ["", "", *_of_numbers()]
+    if data.table is not None and data.table.comment is not None:
+        lines += ["", "", *_of_comments(data.table)]
+    lines += ["", "", "def run(name):"]
+    body = []
     if data.table is not None:
         body += _of_rows(data, data.table, outputs)
     elif data.texts:
@@ -202,25 +205,37 @@ def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> st
         body += _of_images(data.inputs, outputs) if data.images else _of_arrays(data.inputs, outputs)
     several = len(outputs) > 1
     whole = data.images and _shows_whole_images(data.inputs)
-    row = "0" if data.images else "row"
+    row, indent = ("0", "") if data.images else ("row", _INDENT)
     label = "{name}" if data.images else "{labels[row]}" if data.texts and data.table is None else "{row + 1}"
-    if data.table is not None and data.table.columns is not None and data.table.columns.length is not None:
-        label = f"{{starts[row] + {data.table.columns.length}}}"
+    if data.table is not None and data.table.columns is not None:
+        label = "{kept[row] + 1}" if data.table.columns.dropping else label
+        length = data.table.columns.length
+        label = label if length is None else f"{{starts[row] + {length}}}"
     for output in outputs:
         shown = label + (f" {output.name}" if several else "")
         if output.answer == "text" and data.texts:
             line = f"text_of_{data.texts[0].identifier}({output.variable}[row].argmax(axis=-1).tolist())"
-            body.append(f'{_INDENT}print(f"{shown}: {{{line}!r}}")')
+            body.append(f'{indent}print(f"{shown}: {{{line}!r}}")')
             continue
-        body += [_INDENT + line for line in _printed(output, row, shown, several=several, whole=whole)]
+        body += [indent + line for line in _printed(output, row, shown, several=several, whole=whole)]
     lines += [_INDENT + line for line in body]
-    lines += ["", "", "try:", "    main(sys.argv[1:])", "except Exception as error:  # one line, no traceback"]
-    lines += ['    print(f"error: {error}", file=sys.stderr)', "    sys.exit(2)"]
+    several_files = data.images or (data.texts and data.table is None)
+    lines += [
+        "",
+        "",
+        f"if len(sys.argv) {'< 2' if several_files else '!= 2'}:",
+        f'    print("error: usage: python {SCRIPT} {data.argument}", file=sys.stderr)',
+        "    sys.exit(2)",
+        "failed = False",
+        "for name in sys.argv[1:]:",
+        "    try:",
+        "        run(name)",
+        "    except Exception as error:  # one line, no traceback; the other files follow",
+        "        print(f\"error: {name}: {getattr(error, 'strerror', None) or error}\", file=sys.stderr)",
+        "        failed = True",
+        "sys.exit(failed)",
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _wrong_count(data: ScriptData) -> str:
-    return "not arguments" if data.images or (data.texts and data.table is None) else "len(arguments) != 1"
 
 
 def reads_images(inputs: Inputs) -> bool:
@@ -262,7 +277,7 @@ def _resized(image: DeployedInput) -> str:
 
 
 def _of_images(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
-    """Return the lines that read images one by one, as `netspec predict` does, and run the model."""
+    """Return the lines that read an image as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
     assert image is not None
     channels, height, width = image.raw.shape
@@ -272,33 +287,32 @@ def _of_images(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
         steps.append(f"image.resize(({width}, {height}), Image.Resampling.{resized.upper()})")
     pixels = "np.asarray(image)[None, None]" if channels == 1 else "np.asarray(image).transpose(2, 0, 1)[None]"
     return [
-        "for name in arguments:",
-        f"    image = {steps[0]}",
-        *["    size = image.size"] * any(output.answer in ("mask", "boxes") for output in outputs),
-        *(f"    image = {step}" for step in steps[1:]),
-        f'    {_run(outputs)}{{"{name}": {pixels}}})',
+        f"image = {steps[0]}",
+        *["size = image.size"] * any(output.answer in ("mask", "boxes") for output in outputs),
+        *(f"image = {step}" for step in steps[1:]),
+        f'{_run(outputs)}{{"{name}": {pixels}}})',
     ]
 
 
 def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
-    """Return the lines that read texts and run the model."""
+    """Return the lines that read the texts of a file, and run the model."""
     (text,) = data.texts
-    lines = ["labels, texts = [], []", "for name in arguments:"]
+    lines = ['text = Path(name).read_bytes().decode("utf-8-sig")']
     if data.lines:
         lines += [
-            '    for number, line in enumerate(Path(name).read_bytes().decode("utf-8-sig").split("\\n"), 1):',
-            "        if line.strip():",
-            '            labels.append(f"{name}:{number}" if len(arguments) > 1 else number)',
-            '            texts.append(line.rstrip("\\r"))',
+            "labels, texts = [], []",
+            'for number, line in enumerate(text.split("\\n"), 1):',
+            "    if line.strip():",
+            '        labels.append(f"{name}:{number}" if len(sys.argv) > 2 else number)',
+            '        texts.append(line.rstrip("\\r"))',
         ]
     elif text.is_windowed:
         lines += [
-            "    windows = " + f'{text.function}(Path(name).read_bytes().decode("utf-8-sig"))',
-            '    labels += [f"{name}:{number}" for number in range(1, len(windows) + 1)]',
-            "    texts += windows",
+            f"texts = {text.function}(text)",
+            'labels = [f"{name}:{number}" for number in range(1, len(texts) + 1)]',
         ]
     else:
-        lines += ["    labels.append(name)", '    texts.append(Path(name).read_bytes().decode("utf-8-sig"))']
+        lines.append("labels, texts = [name], [text]")
     return [
         *lines,
         f"tokens = np.array({'texts' if text.is_windowed else f'[{text.function}(text) for text in texts]'}, np.int32)",
@@ -310,100 +324,154 @@ def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
 def _of_arrays(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read the inputs of all samples as arrays, and run the model."""
     arrays = ", ".join(f'"{name}": arrays["{name}"]' for name in inputs)
+    reason = f"the model takes arrays ({', '.join(inputs)}) in an .npz file; README.md lists what it does not contain"
     return [
-        "arrays = np.load(arguments[0])",
+        'if not name.endswith(".npz"):',
+        f'    raise ValueError("{reason}")',
+        "arrays = np.load(name)",
         f"{_run(outputs)}{{{arrays}}})",
         f"for row in range(len({outputs[0].variables[0]})):",
     ]
 
 
-def _of_dates(encodings: Mapping[str, ColumnEncoding]) -> Iterator[str]:
+def _of_dates() -> Iterator[str]:
     """Yield the lines of a function that reads dates as the model takes them."""
     yield "def date(text, form):"
-    yield "    moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)"
+    yield "    try:"
+    yield "        moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)"
+    yield "    except ValueError:"
+    yield '        moment = datetime.strptime(text, form or "%Y-%m")'
     yield "    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()"
+
+
+def _of_numbers() -> Iterator[str]:
+    """Yield the lines of a function that reads a column of numbers or dates."""
+    yield "def numbers(rows, column, read, missing):"
+    yield "    values = []"
+    yield "    for number, row in enumerate(rows, 1):"
+    yield "        cell = row[column].strip()"
+    yield "        try:"
+    yield "            values.append(np.nan if cell.lower() in missing else read(cell))"
+    yield "        except ValueError:"
+    yield '            raise ValueError(f"row {number}: cannot read {column} {cell!r}") from None'
+    yield "    return np.array(values, np.float64)"
+
+
+def _of_comments(table: ScriptTable) -> Iterator[str]:
+    """Yield the lines of a function that leaves out comments, which are not within quotes."""
+    yield "def uncommented(lines):"
+    yield "    quotes = 0"
+    yield "    for line in lines:"
+    yield f"        if quotes % 2 or not line.startswith({table.comment!r}):"
+    yield "            quotes += line.count('\"')" if table.quotes else "            quotes = 0"
+    yield "            yield line"
 
 
 def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) -> list[str]:
     """Return the lines that read the columns of a table, and run the model."""
     encodings = table.encodings.values()
-    numbers: dict[NumberFormat, list[str]] = {}
+    numbers: dict[tuple[str, bool], list[str]] = {}
+    names = []
     for encoding in encodings:
-        if isinstance(encoding, NumberEncoding):
-            numbers.setdefault(encoding.format, []).append(encoding.column)
-    dates = {encoding.column: encoding.format for encoding in encodings if isinstance(encoding, DateEncoding)}
-    names = [encoding.column for encoding in encodings if isinstance(encoding, CategoricalEncoding)]
+        if isinstance(encoding, CategoricalEncoding):
+            names.append(encoding.column)
+        else:
+            numbers.setdefault((_reader(encoding), encoding.missing == "error"), []).append(encoding.column)
     texts = {text.name: text for text in data.texts}
-    needed = [*chain.from_iterable(numbers.values()), *dates, *names, *(text.column for text in texts.values())]
+    needed = [*chain.from_iterable(numbers.values()), *names, *(text.column for text in texts.values())]
     needed += [table.group] if table.group is not None else []
     options = [f"delimiter={table.delimiter!r}"] * (table.delimiter != ",")
     options += [f"fieldnames={list(table.header)!r}"] if table.header is not None else []
     options += ["quoting=csv.QUOTE_NONE"] * (not table.quotes)
     content = f"list(file)[{table.skip_lines}:]" if table.skip_lines else "file"
     if table.comment is not None:
-        content = f"[line for line in {content} if not line.startswith({table.comment!r})]"
+        content = f"uncommented({content})"
     reader = ", ".join([content, *options, "skipinitialspace=True"])
     file_encoding = "utf-8-sig" if table.encoding == "utf-8" else table.encoding
+    dropping = [] if table.columns is None else table.columns.dropping
     lines = [
-        f'with open(arguments[0], newline="", encoding="{file_encoding}") as file:',
-        f"    rows = list(csv.DictReader({reader}))",
+        f'with open(name, newline="", encoding="{file_encoding}") as file:',
+        f"    reader = csv.DictReader({reader})",
+        "    rows = list(reader)",
         *["if rows and [*rows[0]] == [*rows[0].values()]:  # a line with the names", "    del rows[0]"]
         * (table.header is not None),
-        f"absent = [name for name in {needed!r} if not rows or rows[0].get(name) is None]",
+        "if not rows:",
+        '    raise ValueError("no rows")',
+        f"absent = [column for column in {needed!r} if column not in reader.fieldnames]",
         "if absent:",
-        '    raise ValueError(f"{arguments[0]} has no rows, or no column {absent[0]}")',
+        """    raise ValueError(f"no column {', '.join(absent)}")""",
+        "for number, row in enumerate(rows, 1):",
+        "    if None in row.values():",
+        '        raise ValueError(f"row {number}: fewer than {len(row)} cells")',
         "columns = {}",
     ]
-    if numbers or dates:
+    if dropping or any(not strict for _, strict in numbers):
         missing = set() if table.columns is None else table.columns.missing
         lines.append(f"missing = {sorted({'', *missing})!r}")
-    for format_, columns in numbers.items():
+    for (read, strict), columns in numbers.items():
         lines += [
-            f"for name in {columns!r}:",
-            "    cells = [row[name].strip() for row in rows]",
-            f'    numbers = ["nan" if cell.lower() in missing else {_plain(format_)} for cell in cells]',
-            "    columns[name] = np.array(numbers).astype(np.float64)",
-        ]
-    if dates:
-        lines += [
-            f"for name, form in {dates!r}.items():",
-            "    cells = [row[name].strip() for row in rows]",
-            '    numbers = [float("nan") if cell.lower() in missing else date(cell, form) for cell in cells]',
-            "    columns[name] = np.array(numbers, np.float64)",
+            f"for column in {columns!r}:",
+            f"    columns[column] = numbers(rows, column, {read}, {'[]' if strict else 'missing'})",
         ]
     if names:
         lines += [
-            f"for name in {names!r}:",
-            "    columns[name] = np.array([row[name].strip() for row in rows], object)",
+            f"for column in {names!r}:",
+            "    columns[column] = np.array([row[column].strip() for row in rows], object)",
         ]
     for text in texts.values():
         tokens = f"{text.function}(row[{text.column!r}].strip())"
         lines.append(f'columns["{text.name}"] = np.array([{tokens} for row in rows], np.int32)')
-    if table.columns is not None and table.columns.length is not None:
-        lines += _windows(table.columns.length, table.group)
+    length = None if table.columns is None else table.columns.length
+    if dropping:
+        lines += _kept(dropping)
+        lines += ["columns = {name: values[kept] for name, values in columns.items()}"] * (length is None)
+    if length is not None:
+        lines += _windows(length, table.group, gaps=bool(dropping))
     return [*lines, f"{_run(outputs)}columns)", f"for row in range(len({outputs[0].variables[0]})):"]
 
 
-def _windows(length: int, group: str | None) -> list[str]:
-    """Return the lines that turn columns into windows of consecutive rows, each within one group."""
+def _kept(dropping: Sequence[str]) -> list[str]:
+    """Return the lines that find the rows with values in these columns, and report the number of others."""
+    return [
+        "kept = range(len(rows))",
+        f"for column in {list(dropping)!r}:",
+        "    lost = [number for number in kept if rows[number][column].strip().lower() in missing]",
+        "    kept = sorted({*kept} - {*lost})",
+        "    if lost:",
+        '        shown = ", ".join(str(number + 1) for number in lost[:10]) + ", …" * (len(lost) > 10)',
+        '        reason = f"{len(lost)} of {len(rows)} rows left out: `{column}` is missing in row {shown}"',
+        '        print(f"note: {name}: {reason}", file=sys.stderr)',
+        "if not kept:",
+        '    raise ValueError("no row is left")',
+    ]
+
+
+def _windows(length: int, group: str | None, *, gaps: bool) -> list[str]:
+    """Return the lines that turn columns into windows of consecutive rows, each within one group, without `gaps`."""
     lines = [f"starts = list(range(len(rows) - {length - 1}))"]
     if group is not None:
         same = f"rows[start][{group!r}] == rows[start + {length - 1}][{group!r}]"
         lines.append(f"starts = [start for start in starts if {same}]")
+    if gaps:
+        lines.append(f"starts = [start for start in starts if {{*kept}}.issuperset(range(start, start + {length}))]")
     return [
         *lines,
         "if not starts:",
-        f'    raise ValueError(f"{{arguments[0]}} has fewer than {length} consecutive rows")',
+        f'    raise ValueError("fewer than {length} consecutive rows")',
         f"windows = np.array(starts)[:, None] + np.arange({length})",
         "columns = {name: values[windows] for name, values in columns.items()}",
     ]
 
 
-def _plain(format_: NumberFormat) -> str:
-    """Return an expression that converts the number in `cell` to Python's notation."""
+def _reader(encoding: NumberEncoding | DateEncoding) -> str:
+    """Return an expression for a function that converts a cell to a number."""
+    if isinstance(encoding, DateEncoding):
+        return f"lambda cell: date(cell, {encoding.format!r})"
+    format_ = encoding.format
     removed = [text for text in (format_.unit, format_.thousands) if text is not None]
     changed = "".join(f'.replace({text!r}, "")' for text in removed)
-    return f"cell{changed}" + f'.replace({format_.decimal!r}, ".")' * (format_.decimal != ".")
+    changed += f'.replace({format_.decimal!r}, ".")' * (format_.decimal != ".")
+    return f"lambda cell: float(cell{changed})" if changed else "float"
 
 
 def _run(outputs: list[ScriptOutput]) -> str:

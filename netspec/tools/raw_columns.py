@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.tabular.number_format import NumberFormat
+from netspec.data.timestamps import moment_of
 from netspec.errors import and_more
 from netspec.exchange.formats.onnx.wrapper import ML, NodeWriter, RawTensor, Wrapper
 
@@ -101,14 +101,9 @@ def _number_reader(notation: NumberFormat) -> Callable[[str], float]:
     return lambda text: float(notation.plain(text))
 
 
-def _date_reader(format_: str | None) -> Any:
+def _date_reader(format_: str | None) -> Callable[[str], float]:
     """Return the function that reads a date as seconds since 1970, in UTC; a time without an offset is UTC."""
-
-    def seconds(text: str) -> float:
-        moment = datetime.strptime(text, format_) if format_ else datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-    return seconds
+    return lambda text: moment_of(text, format_).astype(np.int64) / 1e6
 
 
 class _ColumnWriter(NodeWriter):

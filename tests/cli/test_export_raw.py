@@ -49,11 +49,11 @@ def script(*arguments: str) -> list[str]:
 
 
 def script_error(*arguments: str) -> str:
-    """The message of a script that fails: one line, with exit status 2."""
+    """The message of a script that fails: one line, with exit status 2 for wrong arguments, 1 for a wrong file."""
     done = subprocess.run(
         [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
     )
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1 if arguments else 2, "")
     (line,) = done.stderr.splitlines()
     return line
 
@@ -216,7 +216,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "age": ["18", "30.25", "", "?"], "color": ["blue", "green", "teal", ""],
         "since": ["1969-12-31T23:59:59", "2000-02-29", "2024-12-31T12:30:00+02:00", "1904-03-01 00:00:01"],
         "day": ["01.03.24", "31.12.99", "29.02.00"], "seen": ["2024-02-29", "2001-01-31T07:00", "", "NA"],
-        "paid": ["2020-05-06", "1999-12-31T23:00", " "], "town": ["Lund", "Turku", "Bergen", "?"],
+        "paid": ["2020-05-06", "1999-12-31T23:00", "2021-11", " "], "town": ["Lund", "Turku", "Bergen", "?"],
         "review": ["Good value", "not good at all; don't buy this", "Über alles, GUT"], "left": ["yes", "no"],
     }  # fmt: skip
     lines = [",".join(f'"{random.choice(values)}"' for values in columns.values()) for _ in range(40)]
@@ -248,9 +248,10 @@ NOTES = "sensors of 2024\n// a, b\n"
     [
         ('header: true, skip_lines: 1, comment: "//"', NOTES, {}),
         ("header: [length, color, kind], delimiter: ';'", "length;color;kind\n", {",": ";"}),
+        ('header: true, comment: "//"', "", {",blue": ',"blue\n// dark"'}),
         ("header: [length, color, kind], quotes: false, comment: '#'", "#x\n", {"red": '"red'}),
     ],
-    ids=["comments", "names", "quotes"],
+    ids=["comments", "names", "lines", "quotes"],
 )
 def test_the_script_reads_tables_as_the_data_is_read(netspec, tmp_path, monkeypatch, fields, before, changes):
     monkeypatch.chdir(tmp_path)
@@ -286,19 +287,90 @@ data:
 def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
     trained(netspec, TABLE)
     exported(netspec)
-    assert "No such file or directory: 'no.csv'" in script_error("no.csv")
-    Path("other.csv").write_text("age,color\n1,blue\n")
-    assert script_error("other.csv") == "error: other.csv has no rows, or no column since"
-    Path("bad.csv").write_text(Path("rows.csv").read_text().replace("18", "old").replace("30.25", "old"))
-    assert "could not convert string to float" in script_error("bad.csv")
+    assert script_error("no.csv") == "error: no.csv: No such file or directory"
+    assert script_error("deployed") == "error: deployed: Is a directory"
+    Path("other.csv").write_text("age,color,town,review\n1,blue,Lund,good\n")
+    assert script_error("other.csv") == "error: other.csv: no column since, day, seen, paid"
+    lines = Path("rows.csv").read_text().splitlines()
+    Path("empty.csv").write_text(lines[0] + "\n")
+    assert script_error("empty.csv") == "error: empty.csv: no rows"
+    Path("short.csv").write_text("\n".join([*lines[:2], "1,blue", *lines[3:]]))
+    assert script_error("short.csv") == "error: short.csv: row 2: fewer than 9 cells"
+    Path("bad.csv").write_text("\n".join([*lines[:3], '"14 km"' + lines[3][lines[3].index(",") :], *lines[4:]]))
+    assert script_error("bad.csv") == "error: bad.csv: row 3: cannot read age '14 km'"
+    Path("lost.csv").write_text("\n".join([*lines[:4], "1,blue,?,01.03.24,,,Lund,good,yes"]))
+    assert script_error("lost.csv") == "error: lost.csv: row 4: cannot read since '?'"
     assert script_error() == "error: usage: python run.py TABLE.csv"
+
+
+DROPPED = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [5]}, label: {shape: [], dtype: int32}}
+  layers: [{type: Flatten, from: features}, {name: scores, type: Dense, units: 2}]
+  losses: [{type: SparseCategoricalCrossentropy, from: [scores, label], from_logits: true}]
+solver: {type: Adam, learning_rate: 0.1}
+train: {max_steps: 5}
+data:
+  train:
+    source: csv
+    path: rows.csv
+    header: true
+    label: kind
+    batch_size: 4
+    columns:
+      since: {type: date, parts: [year, month], normalization: standard, missing: drop}
+      length: {type: numeric, missing: drop}
+      color: {type: categorical, vocabulary: [red, blue], missing: drop}
+      kind: {type: categorical, vocabulary: [long, short]}
+"""
+
+
+def test_the_script_leaves_out_rows_with_missing_values(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{2000 + i}-0{1 + i % 3}-11,{i},{('red', 'blue')[i % 2]},{('long', 'short')[i < 8]}" for i in range(16)]
+    lines[3], lines[5], lines[9] = "?,1,red,long", "2003-01-01,1,,long", "2003-02-01,,red,long"
+    Path("rows.csv").write_text("\n".join(["since,length,color,kind", *lines]) + "\n")
+    trained(netspec, DROPPED)
+    result = exported(netspec)
+    assert "  leaving out rows with missing values in `since`, `length`, `color`\n" in result.err
+    expected = class_lines("row", "rows.csv")
+    assert len(expected) == 13
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", "rows.csv"], capture_output=True, text=True, check=False, env={}
+    )
+    assert done.stdout.splitlines() == expected
+    assert done.stderr.splitlines() == [
+        f"note: rows.csv: 1 of 16 rows left out: `{column}` is missing in row {row}"
+        for column, row in (("since", 4), ("length", 10), ("color", 6))
+    ]
+    Path("lost.csv").write_text("since,length,color\n,1,red\n")
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", "lost.csv"], capture_output=True, text=True, check=False, env={}
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("error: lost.csv: no row is left\n")
+
+
+def test_the_script_for_arrays_explains_what_it_takes(netspec, trained):
+    assert netspec("export", "run", "--output", "deployed").status == 0
+    Path("rows.csv").write_text("a,b\n1,2\n")
+    expected = "the model takes arrays (features) in an .npz file; README.md lists what it does not contain"
+    assert script_error("rows.csv") == f"error: rows.csv: {expected}"
 
 
 def test_the_script_for_photos_reports_a_mistake_in_a_line(netspec, photos):
     trained(netspec, PHOTOS.replace("STEPS", STEPS["bilinear"]))
     exported(netspec)
-    assert "No such file or directory: 'no.png'" in script_error("no.png")
-    assert "cannot identify image file" in script_error("train.yaml")
+    assert script_error("no.png") == "error: no.png: No such file or directory"
+    assert script_error("train.yaml") == "error: train.yaml: cannot identify image file 'train.yaml'"
+    mixed = [photos[0], "train.yaml", photos[1]]
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", *mixed], capture_output=True, text=True, check=False, env={}
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stdout.splitlines() == class_lines("file", [photos[0], photos[1]])
     assert script_error() == "error: usage: python run.py IMAGE..."
 
 
@@ -362,7 +434,8 @@ def test_the_script_reads_lines_of_texts(netspec, texts):
     numbered = [line.split(": ", 1)[1] for line in script("good.txt")]
     assert numbered == [line.split(": ", 1)[1] for line in class_lines("row", "good.txt")]
     Path("other.txt").write_text("nobody knows")
-    assert script_error("other.txt") == "error: 'nobody' is not in the vocabulary"
+    assert script_error("other.txt") == "error: other.txt: 'nobody' is not in the vocabulary"
+    assert script_error("texts") == "error: texts: Is a directory"
 
 
 RUNNING = """
