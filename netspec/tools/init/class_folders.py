@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from netspec.errors import InputError, command, counted, listing
@@ -22,6 +22,8 @@ class ClassFiles:
     kind: str
     """Name of the files in messages, such as `images`."""
     by_class: dict[str, list[Path]]
+    others: list[Path] = field(default_factory=list)
+    """Files of other kinds in the class folders."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -47,6 +49,12 @@ class ClassFiles:
             for file in files[:: max(1, len(files) // per_class)][:per_class]
         ]  # fmt: skip
 
+    def other_warnings(self) -> list[str]:
+        """Return a warning if there are files of other kinds in the class folders."""
+        count = len(self.others)
+        are = "file of another kind is" if count == 1 else "files of other kinds are"
+        return [f"{count:,} {are} left out: {listing([str(path) for path in self.others], 3)}"] if count else []
+
     def nested_warnings(self) -> list[str]:
         """Return a warning if all class folders hold the same folders, which may be the classes instead."""
         root, files = self.root, self.by_class
@@ -65,15 +73,19 @@ class ClassFiles:
 
 def class_files(root: Path, kind: str, suffixes: Collection[str]) -> ClassFiles:
     """Return the files of each class folder. Raises `InputError` if there are fewer than two classes."""
-    by_class = {child.name: list(files_below(child, suffixes)) for child in _subfolders(root)}
-    by_class = {name: files for name, files in by_class.items() if files}
+    all_files = {child.name: list(files_below(child)) for child in _subfolders(root)}
+    by_class, others = {}, []
+    for name, files in all_files.items():
+        if matching := [file for file in files if file.suffix.lower() in suffixes]:
+            by_class[name] = matching
+            others += [file for file in files if file.suffix.lower() not in suffixes]
     if len(by_class) < 2:
         raise InputError(
             f"{root} has {counted(len(by_class), 'class folder')} with {kind}",
             expected="two folders or more, one for each class", got=listing(list(by_class)) or "none",
             hint=_hint_at_classes(root, list(by_class), suffixes),
         )  # fmt: skip
-    return ClassFiles(root, kind, by_class)
+    return ClassFiles(root, kind, by_class, others)
 
 
 def has_class_files(root: Path, suffixes: Collection[str]) -> bool:
@@ -86,12 +98,15 @@ def has_files(folder: Path, suffixes: Collection[str]) -> bool:
     return next(files_below(folder, suffixes), None) is not None
 
 
-def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """Yield the files below a folder with these suffixes (in lower case), sorted by path. Raises `OSError`."""
+def files_below(folder: Path, suffixes: Collection[str] | None = None) -> Iterator[Path]:
+    """Yield the files below a folder, or those with these suffixes (in lower case), sorted by path.
+
+    Raises `OSError`.
+    """
     for path, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if Path(name).suffix.lower() in suffixes and not name.startswith("."):
+            if not name.startswith(".") and (suffixes is None or Path(name).suffix.lower() in suffixes):
                 yield Path(path, name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -32,6 +32,34 @@ class Files:
     train: str
     findings: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+
+class Duplicates:
+    """Counts samples that repeat an earlier one."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        """Name of the samples in messages, such as `images`."""
+        self._first: dict[Hashable, str] = {}
+        self._samples = self._count = 0
+        self._example = ""
+
+    def add(self, content: Hashable, name: str) -> None:
+        """Add a sample with this content, or a hash of it."""
+        self._samples += 1
+        if content in self._first:
+            self._count += 1
+            self._example = self._example or f"{name} repeats {self._first[content]}"
+        else:
+            self._first[content] = name
+
+    def warnings(self) -> list[str]:
+        """Return a warning with an example if there are any."""
+        if not self._count:
+            return []
+        are = "is a duplicate" if self._count == 1 else "are duplicates"
+        count = f"{self._count:,} of {self._samples:,} {self._kind} {are} ({self._example})"
+        return [f"{count}; copies in both training and test data make results look too good"]
 
 
 def comment(text: str, indent: int = 0) -> list[str]:

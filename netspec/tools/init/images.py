@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import listing
@@ -15,6 +15,7 @@ from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.class_folders import ClassFiles, class_files, rare_class_warnings, stored_parts, training_folder
 from netspec.tools.init.files import (
     NORMALIZATION,
+    Duplicates,
     Files,
     class_losses,
     comment,
@@ -53,7 +54,7 @@ class ImageSample:
     """Height and width of each image that can be read."""
     gray: bool = True
     unreadable: list[str] = field(default_factory=list)
-    duplicates: int = 0
+    duplicates: Duplicates = field(default_factory=lambda: Duplicates("images"))
 
     def add(self, image: Image.Image) -> None:
         """Add the size and the colors of an image."""
@@ -85,10 +86,10 @@ def survey(root: Path) -> ImageSurvey:
 
 def open_sample(files: list[Path], least: int = 1) -> ImageSample:
     """Open `least` images and more, until a limit is reached, and return findings about them."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     result = ImageSample()
-    deadline, read, seen = time.monotonic() + MAX_SECONDS, 0, Counter[str]()
+    deadline, read = time.monotonic() + MAX_SECONDS, 0
     for number, file in enumerate(sorted(files, key=lambda file: sha256(str(file).encode()).digest())):
         if read > MAX_BYTES or (number >= least and time.monotonic() > deadline):
             break
@@ -99,12 +100,15 @@ def open_sample(files: list[Path], least: int = 1) -> ImageSample:
                 result.add(image)
                 if content:
                     image.load()
+        except UnidentifiedImageError:
+            result.unreadable.append(f"{file} (not an image)")
+            continue
         except Exception as error:  # Pillow raises any class for a damaged file
-            result.unreadable.append(f"{file} ({str(error)[:60]})")
+            result.unreadable.append(f"{file} ({shorten(str(error), 60, placeholder=' …')})")
             continue
         read += len(content)
-        seen[sha256(content).hexdigest()] += 1
-    result.duplicates = sum(count - 1 for count in seen.values())
+        if content:
+            result.duplicates.add(sha256(content).digest(), str(file))
     return result
 
 
@@ -142,7 +146,7 @@ def image_files(path: Path, folder: Path, net: str, trunk: Trunk | None = None) 
 
 def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
     files, sample, counts = image_survey.files, image_survey.sample, image_survey.files.counts
-    warnings = [*files.nested_warnings(), *rare_class_warnings(counts, RARE, "images")]
+    warnings = [*files.nested_warnings(), *files.other_warnings(), *rare_class_warnings(counts, RARE, "images")]
     if max(counts.values()) > 10 * min(counts.values()):
         warnings.append("the largest class has over ten times as many images as the smallest one")
     if sample.unreadable:
@@ -150,11 +154,7 @@ def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
             f"{len(sample.unreadable):,} of {sample.opened:,} images cannot be read and are left out: "
             f"{listing(sample.unreadable, 3)}"
         )
-    if sample.duplicates:
-        warnings.append(
-            f"{sample.duplicates:,} of {sample.opened:,} images are duplicates; in both training and test data, "
-            "they make results look too good"
-        )
+    warnings += sample.duplicates.warnings()
     return [files.summary, sample.summary], warnings
 
 

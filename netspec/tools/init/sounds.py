@@ -12,6 +12,7 @@ from netspec.errors import InputError, listing
 from netspec.tools.init.class_folders import ClassFiles, class_files, rare_class_warnings
 from netspec.tools.init.files import (
     NORMALIZATION,
+    Duplicates,
     Files,
     class_losses,
     data_location,
@@ -50,7 +51,7 @@ class SoundSurvey:
     seconds: list[float] = field(default_factory=list)
     """Lengths of the sounds of the sample."""
     unreadable: list[str] = field(default_factory=list)
-    duplicates: int = 0
+    duplicates: Duplicates = field(default_factory=lambda: Duplicates("sounds"))
 
     @property
     def rate(self) -> int:
@@ -79,7 +80,6 @@ def _open_sample(files: ClassFiles) -> SoundSurvey:
     from netspec.data.audio.riff import read_sound
 
     survey = SoundSurvey(files)
-    seen: set[int] = set()
     deadline = time.monotonic() + MAX_SECONDS
     for file in files.sample(MAX_FILES):
         if time.monotonic() > deadline:
@@ -91,9 +91,7 @@ def _open_sample(files: ClassFiles) -> SoundSurvey:
             continue
         survey.rates[sound.rate] += 1
         survey.seconds.append(sound.frames / sound.rate)
-        content = hash(samples.tobytes())
-        survey.duplicates += content in seen
-        seen.add(content)
+        survey.duplicates.add(hash(samples.tobytes()), str(file))
     return survey
 
 
@@ -107,10 +105,9 @@ def _findings(survey: SoundSurvey) -> tuple[list[str], list[str]]:
     warnings = []
     if survey.unreadable:
         warnings.append(f"sounds that cannot be read, and are left out: {listing(survey.unreadable, 3)}")
-    if survey.duplicates:
-        warnings.append(f"copies of other sounds: {survey.duplicates:,} of {len(survey.seconds):,}")
+    warnings += survey.duplicates.warnings()
     warnings += rare_class_warnings(survey.files.counts, RARE, "sounds")
-    return findings, [*warnings, *survey.files.nested_warnings()]
+    return findings, [*warnings, *survey.files.nested_warnings(), *survey.files.other_warnings()]
 
 
 def _spectrogram(survey: SoundSurvey) -> tuple[dict[str, Any], int]:

@@ -19,6 +19,7 @@ from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, kind_of_file, listing
 from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, ColumnSurvey, notation_of
 from netspec.tools.init.files import (
+    Duplicates,
     Files,
     class_losses,
     class_monitor,
@@ -64,7 +65,7 @@ class TableSurvey:
     rows: int = 0
     complete: bool = True
     """Whether all rows were looked at."""
-    duplicates: int = 0
+    duplicates: Duplicates = field(default_factory=lambda: Duplicates("rows"))
     ragged: int = 0
     """Number of rows with a different number of cells than the header."""
 
@@ -73,7 +74,7 @@ def survey(path: Path) -> TableSurvey:
     """Look at the first rows of a table. Raises `InputError` for another kind of file."""
     source, names, rows = _opened(path)
     result = TableSurvey(source, [ColumnSurvey(name) for name in names])
-    deadline, seen, number = time.monotonic() + MAX_SECONDS, set[int](), 0
+    deadline = time.monotonic() + MAX_SECONDS
     for number, row in enumerate(rows):
         if number >= MAX_ROWS or (number % 1024 == 0 and time.monotonic() > deadline):
             result.complete = False
@@ -82,8 +83,7 @@ def survey(path: Path) -> TableSurvey:
             result.ragged += 1
             continue
         result.rows += 1
-        result.duplicates += hash(tuple(row)) in seen
-        seen.add(hash(tuple(row)))
+        result.duplicates.add(hash(tuple(row)), f"row {number + 1:,}")
         for column, cell in zip(result.columns, row, strict=True):
             column.add(cell)
     if not result.rows:
@@ -437,11 +437,7 @@ def _findings(
     warnings = [*table_survey.warnings, *columns.warnings]
     if label.missing:
         warnings.append(f"{label.missing:,} of {label.rows:,} rows have no `{label.name}`, and are left out")
-    if table_survey.duplicates:
-        warnings.append(
-            f"{table_survey.duplicates:,} of {table_survey.rows:,} rows are duplicates; in both training and "
-            "test data, they make results look too good"
-        )
+    warnings += table_survey.duplicates.warnings()
     if table_survey.ragged:
         warnings.append(
             f"{table_survey.ragged:,} rows have a different number of cells than the header: "

@@ -13,6 +13,7 @@ from typing import Any
 from netspec.errors import listing
 from netspec.tools.init.class_folders import ClassFiles, class_files
 from netspec.tools.init.files import (
+    Duplicates,
     Files,
     class_losses,
     class_monitor,
@@ -142,11 +143,10 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
         texts.summary,
         f"nine of ten texts have at most {nine_of_ten(lengths):,} words, in a sample of {len(sample.lengths):,}",
     ])  # fmt: skip
-    files.warnings += texts.nested_warnings()
+    files.warnings += [*texts.nested_warnings(), *texts.other_warnings()]
     if unreadable:
         files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}")
-    if sample.duplicates:
-        files.warnings.append(f"copies of other texts: {sample.duplicates:,} of {len(sample.lengths):,}")
+    files.warnings += sample.duplicates.warnings()
     files.warnings += tiny_warning(texts.total)
     vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
     last = {"name": "logits", "type": "Dense", "units": len(texts.by_class)}
@@ -169,27 +169,28 @@ class TextSample:
     words: Counter[str] = field(default_factory=Counter)
     unreadable: list[str] = field(default_factory=list)
     """The files that are not text."""
-    duplicates: int = 0
+    duplicates: Duplicates = field(default_factory=lambda: Duplicates("texts"))
 
 
 def _open_sample(texts: ClassFiles) -> TextSample:
     """Read a sample of the texts of each class."""
     result = TextSample()
-    seen: set[int] = set()
     deadline, read = time.monotonic() + MAX_SECONDS, 0
     for file in texts.sample(MAX_FILES):
         if time.monotonic() > deadline or read > MAX_BYTES:
             break
         try:
             text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            result.unreadable.append(f"{file} ({str(error)[:60]})")
+        except UnicodeDecodeError:
+            result.unreadable.append(f"{file} (not text in UTF-8)")
+            continue
+        except OSError as error:
+            result.unreadable.append(f"{file} ({error.strerror})")
             continue
         read += len(text)
         result.lengths.append(len(text.split()))
         result.words += count_words([(text, 1)])
-        result.duplicates += hash(text) in seen
-        seen.add(hash(text))
+        result.duplicates.add(hash(text), str(file))
     return result
 
 

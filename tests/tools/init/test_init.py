@@ -118,9 +118,14 @@ def test_folders_for_training_and_test_are_used(photos: Path, tmp_path: Path) ->
 def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
     (photos / "cat" / "broken.png").write_bytes(b"no image")
     (photos / "dog" / "copy.png").write_bytes((photos / "dog" / "01.png").read_bytes())
+    (photos / "dog" / "notes.txt").write_text("a remark")
     result = init(photos)
-    assert any("duplicates" in warning and warning.startswith("1 of") for warning in result.warnings)
-    assert any("broken.png" in warning for warning in result.warnings)
+    first, second = photos / "dog" / "01.png", photos / "dog" / "copy.png"
+    (copy,) = (warning for warning in result.warnings if "duplicate" in warning)
+    assert any(copy.startswith(f"1 of 41 images is a duplicate ({a} repeats {b}); copies in")
+               for a, b in ((first, second), (second, first)))  # fmt: skip
+    assert any("broken.png (not an image)" in warning for warning in result.warnings)
+    assert f"1 file of another kind is left out: {photos}/dog/notes.txt" in result.warnings
     run = trains(result, tmp_path)  # the broken one is left out
     assert run.steps == 2
 
@@ -187,6 +192,20 @@ def test_texts_in_class_folders(reviews: Path, tmp_path: Path) -> None:
     run = trains(result, tmp_path)
     assert run.validation is not None
     assert run.validation.samples == 12
+
+
+def test_problems_of_texts_and_rows_are_reported(reviews: Path, table: Path) -> None:
+    (reviews / "bad" / "x.txt").write_bytes(b"a fil\xfc")
+    for name in ("y", "z"):
+        (reviews / "good" / f"{name}.txt").write_bytes((reviews / "good" / "1.txt").read_bytes())
+    warnings = init(reviews).warnings
+    assert f"texts that cannot be read, and are left out: {reviews}/bad/x.txt (not text in UTF-8)" in warnings
+    example = f"{reviews}/good/y.txt repeats {reviews}/good/1.txt"
+    assert any(text.startswith(f"2 of 62 texts are duplicates ({example}); copies in") for text in warnings)
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines, lines[2]]))
+    warnings = init(table, target="left").warnings
+    assert any(text.startswith("1 of 401 rows is a duplicate (row 401 repeats row 2)") for text in warnings)
 
 
 def test_texts_in_a_column(table: Path, tmp_path: Path) -> None:

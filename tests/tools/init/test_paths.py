@@ -71,11 +71,11 @@ def test_classes_deeper_in_the_folder(tmp_path: Path) -> None:
 def test_class_folders_in_each_folder(tmp_path: Path) -> None:
     for part in ("x", "y"):
         write_images(tmp_path / "photos" / part, "cat", "dog")
-    (warning,) = (text for text in init(tmp_path / "photos").warnings if "folder" in text)
+    (warning,) = (text for text in init(tmp_path / "photos").warnings if "class folders" in text)
     assert warning.startswith("each of the class folders x, y contains the folders cat, dog")
     write_images(tmp_path / "others" / "cat", "2023", "2024")
     write_images(tmp_path / "others" / "dog", "2024")
-    assert not any("folders" in text for text in init(tmp_path / "others").warnings)
+    assert not any("class folders" in text for text in init(tmp_path / "others").warnings)
 
 
 @pytest.mark.parametrize(
