@@ -80,11 +80,11 @@ def explain(
     if input_file is None:
         _print_importances(tool.explain_columns(spec, split=split, weights=weights, device=device), as_json)
         return
-    kind = tool.explained_kind(spec, weights)
+    kind = tool.explained_kind(spec, input_file, weights)
     if row is not None and kind != "table":
-        raise InputError("--row chooses a row of a table, and the training reads no table", hint="leave --row out")
+        raise InputError(f"--row chooses a row of a table, which {input_file} is not", hint="leave --row out")
     if split is not None and kind != "table":
-        raise InputError("--split chooses rows of a table, and the training reads no table", hint="leave --split out")
+        raise InputError(f"--split chooses rows of a table, which {input_file} is not", hint="leave --split out")
     if kind in ("text", "sound", "table"):
         if target is not None:
             raise InputError("--output draws images; parts of other samples are printed", hint="leave --output out")

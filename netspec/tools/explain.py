@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from netspec.data.audio.riff import read_sound, with_silence
+from netspec.data.base import Source as DataSource
 from netspec.data.files import existing
+from netspec.data.tabular.declaration import index_of
+from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError
 from netspec.exchange.files import write_atomically
 from netspec.schema.load import Source
@@ -22,7 +25,7 @@ from netspec.tools.specs import load_spec
 from netspec.training.evaluation import in_target_units, learned_of, open_evaluation_loader
 from netspec.training.model import Model
 from netspec.training.predict_files import FilePreparation, inference_split, input_arrays
-from netspec.training.raw_samples import TEXT, raw_files, sample_kind, temporary_folder
+from netspec.training.raw_samples import TEXT, is_text_file, raw_files, sample_kind, temporary_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -156,14 +159,18 @@ def explain_text(
     """
     spec, model = _training_and_model(source, weights, device)
     _check_kind(spec, "text", "texts", "documents")
+    return _without_words(spec, model, text, label)
+
+
+def _without_words(spec: TrainSpec, model: Model, text: str, label: str | None) -> Explanation:
     words = text.split()
     if len(words) < 2:
         raise InputError("the text is too short to leave a word out", expected="two words or more", got=repr(text))
     edges = _edges(len(words), TEXT_PARTS)
     parts = [" ".join(words[start:stop]) for start, stop in pairwise(edges)]
     texts = [text, *(" ".join(words[:start] + words[stop:]) for start, stop in pairwise(edges))]
-    with raw_files([{TEXT: each} for each in texts], inference_split(spec)) as (paths, _):
-        return _without_parts(spec, model, paths, parts, label, keeps_positions=False)
+    with raw_files([{TEXT: each} for each in texts], inference_split(spec)) as (paths, split):
+        return _without_parts(spec, model, paths, parts, label, split, keeps_positions=False)
 
 
 def explain_sound(
@@ -214,7 +221,8 @@ def explain_row(
 
     Each column gets the values of other rows of a split (test, validation or train; by default the first of these that
     the training has); its contribution is the mean decrease of the predicted value. For a forecast, the values of all
-    rows of a window are replaced, and then those of all columns in some of the rows.
+    rows of a window are replaced, and then those of all columns in some of the rows. If the only column is a text, the
+    parts are its words, as in `explain_text`.
 
     `rows` are a file of the kind that the training reads, a row such as `{"age": 39, "job": "clerk"}`, a list of rows,
     or a data frame. `row` is the row to explain, counted from 1; for a forecast, the last row that it reads; by default
@@ -228,6 +236,9 @@ def explain_row(
     spec, model = _training_and_model(source, weights, device)
     _check_kind(spec, "table", "table", "csv")
     number, sample = _row_of(spec, model, rows, row)
+    table = inference_split(spec)
+    if isinstance(table, TableSource) and (column := table.text_column()) is not None:
+        return replace(_without_words(spec, model, _cell(rows, table, column, number), label), row=number)
     background, ranges, _ = _table_arrays(spec, model, split)
     samples = len(next(iter(background.values())))
     chosen = np.random.default_rng(seed).choice(samples, min(samples, OTHER_ROWS), replace=False)
@@ -282,12 +293,23 @@ def _row_of(spec: TrainSpec, model: Model, rows: Any, row: int | None) -> tuple[
     return number, found
 
 
+def _cell(rows: Any, table: TableSource, column: str, number: int) -> str:
+    """Return the text in a column of a row, which is counted from 1."""
+    with raw_files(rows, table) as (paths, split):
+        assert isinstance(split, TableSource)
+        file = split.file(paths[0])
+        index = index_of(column, file.names)
+        assert index is not None  # the row has been predicted
+        texts = (block.cells[0].text(row) for block in file.blocks([index]) for row in range(len(block)))
+        return next(islice(texts, number - 1, None))
+
+
 def _without_parts(
     spec: TrainSpec, model: Model, paths: Sequence[Path], names: Sequence[str], label: str | None,
-    *, keeps_positions: bool = True,
+    split: DataSource | None = None, *, keeps_positions: bool = True,
 ) -> Explanation:  # fmt: skip
     """Explain the prediction for the first file by those for the others, each of which lacks one part."""
-    batches = [batch.inputs for _, batch in FilePreparation(model, spec).batches(paths)]
+    batches = [batch.inputs for _, batch in FilePreparation(model, spec).batches(paths, split=split)]
     arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     whole = {name: array[:1] for name, array in arrays.items()}
     explained, compute = explained_value(spec, model, whole, label, keeps_positions=keeps_positions)
@@ -298,15 +320,20 @@ def _without_parts(
 
 def _check_kind(spec: TrainSpec, kind: str, plural: str, example: str) -> None:
     """Raise `InputError` if a training reads samples of another kind."""
-    got = sample_kind(inference_split(spec))
+    split = inference_split(spec)
+    got = kind if kind == "table" and isinstance(split, TableSource) else sample_kind(split)
     if got != kind:
         raise InputError(f"the training reads no {plural}", expected=f"a source such as `{example}`", got=got)
 
 
-def explained_kind(source: Source, weights: str | Path | None = None) -> str:
-    """Return the kind of the samples of a training: `image`, `text`, `table`, `sound` or `arrays`."""
+def explained_kind(source: Source, path: str | Path, weights: str | Path | None = None) -> str:
+    """Return the kind of the samples in a file for a training: `image`, `text`, `table`, `sound` or `arrays`."""
     spec = load_spec(spec_and_weights(source, weights)[0])
-    return sample_kind(inference_split(spec)) if isinstance(spec, TrainSpec) else "arrays"
+    if not isinstance(spec, TrainSpec):
+        return "arrays"
+    split = inference_split(spec)
+    kind = sample_kind(split)
+    return "table" if kind == "text" and not is_text_file(Path(path), split) else kind
 
 
 def _occluded(image: Array, compute: Callable[[Array], Array], unoccluded: float) -> Array:

@@ -17,19 +17,20 @@ from netspec.data.base import Source
 from netspec.data.sources.csv import Csv
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import images_like
+from netspec.data.tabular.declaration import index_of
 from netspec.data.tabular.row_errors import MOST_PROBLEMS
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, Problem, RunError
 
 Row: TypeAlias = Mapping[str, Any] | Sequence[Any]
 TEXT = "text"
-"""Key of a text that is given as a row."""
+"""Key of a text that is given as a row, for any name of the column of texts."""
 
 
 def sample_kind(split: Source) -> str:
     """Return `image`, `table`, `text` or `sound`; or `arrays` if the data is not read from files of samples."""
     if isinstance(split, TableSource):
-        return "table"
+        return "table" if split.text_column() is None else "text"
     if isinstance(split, FileSource):
         return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "sound")
     try:
@@ -86,7 +87,7 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
         elif all(isinstance(item, Mapping) for item in items) and isinstance(split, TableSource):
             yield write_rows(items, split, folder)
         elif all(isinstance(item, Mapping) and isinstance(item.get(TEXT), str) for item in items) and kind == "text":
-            yield list(write_texts([item[TEXT] for item in items], folder)), split
+            yield write_texts([item[TEXT] for item in items], split, folder)
         else:
             raise InputError(
                 "the samples are not what the training reads", expected=_expected(kind),
@@ -147,12 +148,25 @@ def _write_images(images: Sequence[Any], folder: Path) -> Iterator[Path]:
         yield path
 
 
-def write_texts(texts: Sequence[str], folder: Path) -> Iterator[Path]:
-    """Write each text to a file of its own, and yield its path."""
-    for number, text in enumerate(texts):
-        path = folder / f"text{number:06d}.txt"
+def write_texts(texts: Sequence[str], split: Source, folder: Path) -> tuple[list[Path], Source]:
+    """Write each text to a file of its own, or all of them to a table if that is what the training reads."""
+    if isinstance(split, TableSource):
+        return write_rows([{TEXT: text} for text in texts], split, folder)
+    paths = [folder / f"text{number:06d}.txt" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
         path.write_text(text, encoding="utf-8")
-        yield path
+    return paths, split
+
+
+def is_text_file(path: Path, split: Source) -> bool:
+    """Return whether a file is a single text: not a table that has the column of texts."""
+    column = split.text_column() if isinstance(split, TableSource) else None
+    if not isinstance(split, TableSource) or column is None:
+        return sample_kind(split) == "text"
+    try:
+        return index_of(column, split.file(path).names) is None
+    except InputError:  # the quotation marks of a text, for example, are not those of a table
+        return True
 
 
 def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[list[Path], Source]:
@@ -165,10 +179,16 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
     if any(isinstance(row, list) for row in rows):
         _check_lists(rows, header, len(names))
     else:
-        names = list(dict.fromkeys(str(name) for row in rows if isinstance(row, Mapping) for name in row))
+        column = split.text_column() or TEXT
+        mappings = [
+            {column if name == TEXT and column not in row else str(name): value for name, value in row.items()}
+            for row in rows
+            if isinstance(row, Mapping)
+        ]
+        names = list(dict.fromkeys(name for row in mappings for name in row))
         if header is False:  # the columns have numbers
             names = [str(number + 1) for number in range(_most(names))]
-        rows = [[row.get(name) if isinstance(row, Mapping) else None for name in names] for row in rows]
+        rows = [[row.get(name) for name in names] for row in mappings]
     _check_values(rows, names)
     if not isinstance(split, Csv):
         return _write_parquet(names, rows, split, folder)

@@ -68,6 +68,20 @@ data:
 solver: {type: SGD, learning_rate: 0.5}
 train: {max_steps: 30, seed: 1}
 """
+TEXT_TABLE = """
+data:
+  train:
+    source: csv
+    path: reviews.csv
+    header: true
+    columns:
+      review: {type: text, tokenizer: {type: words, padding: true, unknown: true, size: 20}, length: 4, missing: empty}
+      opinion: categorical
+    label: opinion
+    batch_size: 4
+solver: {type: SGD, learning_rate: 0.5}
+train: {max_steps: 30, seed: 1}
+"""
 LETTERS = """
 netspec: 1
 net:
@@ -105,6 +119,16 @@ def text_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / "reviews" / name / f"{number}.txt").write_text(text)
     netspec.train(folder / "train.yaml", run_dir=folder / "run" / "reviews", device="reference")
     return folder / "run" / "reviews"
+
+
+@pytest.fixture(scope="session")
+def text_table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run named `opinions` that tells good words from bad ones in the column `review` of a table."""
+    folder = tmp_path_factory.mktemp("text_table")
+    (folder / "train.yaml").write_text(TEXTS[: TEXTS.index("data:")].replace("text:", "review:") + TEXT_TABLE)
+    (folder / "reviews.csv").write_text("review,opinion\n" + "awful poor,bad\nnice great,good\n" * 8)
+    netspec.train(folder / "train.yaml", run_dir=folder / "opinions", device="reference")
+    return folder / "opinions"
 
 
 @pytest.fixture(scope="session")

@@ -134,6 +134,28 @@ def test_the_word_that_decides_contributes_most(
         netspec.explain_text(run, "the film is lovely", label="goood")
 
 
+def test_words_of_a_table_of_texts(
+    text_table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("new.csv").write_text('review\nnice great\n"poor, awful"\n')
+    Path("new.txt").write_text("nice great\nreview")
+    explanation = netspec.explain_row(text_table_run, "new.csv", row=2)
+    assert (explanation.label, explanation.row) == ("bad", 2)
+    assert [each.part for each in explanation.parts] == ["poor,", "awful"]
+    assert (
+        netspec.explain_row(text_table_run, {"text": "nice great"}).parts
+        == netspec.explain_text(text_table_run, "nice great").parts
+    )
+    assert main(["explain", str(text_table_run), "--input", "new.txt"]) == 0
+    assert main(["explain", str(text_table_run), "--input", "new.csv", "--row", "1"]) == 0
+    texts, row = capsys.readouterr().out.split("row 1, ")
+    assert sorted(line.split()[0] for line in texts.splitlines()[2:]) == ["great", "nice", "review"]
+    assert sorted(line.split()[0] for line in row.splitlines()[2:]) == ["great", "nice"]
+    assert main(["explain", str(text_table_run), "--input", "new.txt", "--row", "1"]) == 2
+    assert "--row chooses a row of a table, which new.txt is not" in capsys.readouterr().err
+
+
 TABLE = """\
 netspec: 1
 net:
@@ -303,7 +325,7 @@ def test_the_loud_part_of_a_sound_contributes_most(
     assert main(["explain", "run", "--input", "sounds/late/1.wav"]) == 0
     assert capsys.readouterr().out.splitlines()[2].startswith("0.32–0.34 s")
     assert main(["explain", "run", "--input", "sounds/late/1.wav", "--row", "1"]) == 2
-    assert "the training reads no table" in capsys.readouterr().err
+    assert "which sounds/late/1.wav is not" in capsys.readouterr().err
 
 
 def test_the_value_of_a_box_is_its_score_and_overlap() -> None:

@@ -56,6 +56,11 @@ def test_rows_equal_the_rows_of_a_file(table_run: Path, tmp_path: Path, rows: An
     assert answers["row"] == [1, 2, 3]
 
 
+def test_texts_for_a_table_of_texts(text_table_run: Path) -> None:
+    answers = netspec.predict(text_table_run, [{"text": "awful poor"}, {"review": "nice great"}]).answers
+    assert answers["class"] == ["bad", "good"]
+
+
 def test_one_row(table_run: Path) -> None:
     answers = netspec.predict(table_run, [{"size": 9.1, "color": "red"}], device="reference").answers
     assert answers["class"] == ["apple"]

@@ -127,6 +127,14 @@ def _as_trained(
     return matched
 
 
+def index_of(column: int | str, names: Sequence[str]) -> int | None:
+    """Return the index of a column, given by name or by number from 1; None if there is none."""
+    if isinstance(column, str) and column in names:
+        return names.index(column)
+    number = int(column) if isinstance(column, int) or column.isdecimal() else 0
+    return number - 1 if 0 < number <= len(names) else None
+
+
 @dataclass
 class _Search:
     """Finds columns in a table and records the missing ones."""
@@ -156,11 +164,10 @@ class _Search:
     def find_column(self, column: int | str, path: str) -> int:
         """Return the index of a column, given by name or by number from 1; 0 for a missing one, which is recorded."""
         names = self.file.names
-        if isinstance(column, str) and column in names:
-            return names.index(column)
+        index = index_of(column, names)
+        if index is not None:
+            return index
         if isinstance(column, int) or column.isdecimal():
-            if 0 < int(column) <= len(names):
-                return int(column) - 1
             problem = Problem(f"{self.file.title} has no column {column}", expected=f"a number from 1 to {len(names)}")
         elif not self.file.named:
             problem = Problem(

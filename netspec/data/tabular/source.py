@@ -173,6 +173,16 @@ class TableSource(Source):
         """Return the suffix of the table."""
         return Path(self.path).suffix
 
+    def text_column(self) -> str | None:
+        """Return the name of the text that a sample consists of; None if samples have other columns or several."""
+        columns = self.columns if isinstance(self.columns, dict) else {}
+        inputs = [
+            (name, spec)
+            for name, spec in columns.items()
+            if spec.field_of(name, is_label=name == str(self.label)) != LABEL
+        ]
+        return inputs[0][0] if len(inputs) == 1 and inputs[0][1].holds_text and self.windows is None else None
+
     def survey(self) -> Survey:
         """Read the header and the first rows, and what they show of the columns."""
         import numpy as np

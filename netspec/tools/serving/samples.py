@@ -24,7 +24,7 @@ from netspec.tools.serving.open_inference import parse_json
 from netspec.training.image_windows import Window
 from netspec.training.model import Model
 from netspec.training.predict_files import FilePreparation
-from netspec.training.raw_samples import Row, sample_kind, write_rows, write_texts
+from netspec.training.raw_samples import TEXT, Row, is_text_file, sample_kind, write_rows, write_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,19 +120,30 @@ class BodyReader:
         """Write the samples of a body to files; return these and the source that describes their format."""
         split = self._split
         if isinstance(split, TableSource):
-            if _is_json(body, content_type):
-                rows = _rows(parse_json(body))
-                return write_rows(rows, split, folder)
-            path, split = folder / f"rows{split.file_suffix()}", split.of_rows_in_memory()
-        elif self.kind == "text":
+            return self._write_table(body, content_type, split, folder)
+        if self.kind == "text":
             texts = _texts(parse_json(body)) if is_json_text(body, content_type) else [decoded(body)]
-            return list(write_texts(texts, folder)), split
-        elif self.kind == "image":
-            path = folder / f"image{_image_suffix(body)}"
-        else:
-            path = folder / f"{self.kind}{split.file_suffix()}"
+            return write_texts(texts, split, folder)
+        suffix = _image_suffix(body) if self.kind == "image" else split.file_suffix()
+        path = folder / f"{self.kind}{suffix}"
         path.write_bytes(body)
         return [path], split
+
+    def _write_table(
+        self, body: bytes, content_type: str, split: TableSource, folder: Path
+    ) -> tuple[list[Path], Source]:
+        """Write rows, or texts if a row consists of one, to a table."""
+        takes_texts = self.kind == "text"
+        if (is_json_text if takes_texts else _is_json)(body, content_type):
+            data = parse_json(body)
+            if takes_texts and _has_texts(data):
+                return write_texts(_texts(data), split, folder)
+            return write_rows(_rows(data), split, folder)
+        path = folder / f"rows{split.file_suffix()}"
+        path.write_bytes(body)
+        if takes_texts and content_type != "text/csv" and (content_type == "text/plain" or is_text_file(path, split)):
+            return write_texts([decoded(body)], split, folder)
+        return [path], split.of_rows_in_memory()
 
 
 def _is_json(body: bytes, content_type: str) -> bool:
@@ -157,6 +168,13 @@ def _rows(data: Any) -> list[Row]:
     if not all(isinstance(row, (dict, list)) and row for row in rows):
         raise RequestError(400, 'expected a row such as {"age": 39, "job": "clerk"}, or a list of rows')
     return rows
+
+
+def _has_texts(data: Any) -> bool:
+    """Return whether a JSON body holds texts: not rows by column."""
+    if isinstance(data, dict):
+        return data.get(TEXT) is not None
+    return not isinstance(data, list) or any(isinstance(item, str) for item in data)
 
 
 def _texts(data: Any) -> list[str]:

@@ -234,6 +234,32 @@ def test_wrong_texts(serve, text_run):
     assert client.post("/predict", b"[sic] awful", **form)[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "classes"),
+    [
+        (b"nice great", "text/plain", ["good"]),
+        (b'"nice" great', "application/x-www-form-urlencoded", ["good"]),
+        (b'{"text": ["awful poor", "nice great"]}', "application/x-www-form-urlencoded", ["bad", "good"]),
+        (b'["awful poor", "nice great"]', "application/json", ["bad", "good"]),
+        (b'{"review": "awful poor"}', "application/json", ["bad"]),
+        (b'[{"review": "nice great"}, {"text": "awful poor"}]', "application/json", ["good", "bad"]),
+        (b"review\nawful poor\nnice great\n", "application/x-www-form-urlencoded", ["bad", "good"]),
+        (b"review\nawful poor\n", "text/csv", ["bad"]),
+    ],
+)
+def test_texts_for_a_table_of_texts(serve, text_table_run, body, kind, classes):
+    status, answer = serve(text_table_run, max_batch=2).post("/predict", body, **{"Content-Type": kind})
+    assert (status, [each["class"] for each in answer["answers"]]) == (200, classes)
+
+
+def test_a_table_of_texts_is_described_as_texts(serve, text_table_run):
+    client = serve(text_table_run, max_batch=2)
+    description = client.get("/predict")[1]
+    assert (description["kind"], description["columns"]) == ("text", [{"name": "review", "type": "text"}])
+    status, error = client.error("/predict", {"reviw": "nice"})
+    assert (status, "no column 'review'" in error) == (422, True)
+
+
 def test_the_page_asks_for_the_columns_of_the_table(fruit):
     status, page, headers = fruit.request("GET", "/")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")

@@ -63,6 +63,8 @@ class ColumnSpec(Spec):
         "thousands": "use `thousands`, of the source",
     }
 
+    holds_text: ClassVar[bool] = False
+    """Whether the cells are texts of several words."""
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Example fields for the reference and its tests."""
 

@@ -30,6 +30,8 @@ class TextColumnSpec(ColumnSpec):
         "max_tokens": "use `size`, in `tokenizer`",
     }
 
+    holds_text: ClassVar[bool] = True
+
     type: Literal["text"] = "text"
     tokenizer: AnyTokenizer
     """The tokenizer that converts the text to token numbers."""
