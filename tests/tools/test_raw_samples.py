@@ -132,12 +132,18 @@ error: row 2: `color` is not a single value
             [{"size": 1, "color": "red\n"}, {"size": "big", "color": "red"}],
             "error: row 2: column `size` has text here\n  expected: a number\n  got: 'big'",
         ),
-        ([{"color": "red"}], "error: the table has no column 'size'\n  expected: one of color"),
+        (
+            [{"color": "red"}],
+            """error: the table has no column 'size'
+  expected: a table with the columns 'color', 'size'
+  got: the column 'color'
+  hint: the cells of `size` may be empty (null in JSON)""",
+        ),
         (
             [{"Size": 1, "n": 2}],
             """error: the table has no columns 'color', 'size'
-  expected: color, size
-  got: Size, n
+  expected: a table with the columns 'color', 'size'
+  got: the columns 'Size', 'n'
   hint: did you mean `Size` as `size`?""",
         ),
     ],

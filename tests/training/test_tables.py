@@ -262,6 +262,21 @@ def test_predictions_are_computed_batch_by_batch(work: Path) -> None:
     assert stream.samples == 20_000
 
 
+@pytest.mark.parametrize(
+    ("content", "facts"),
+    [
+        ("The text\n", "got: the column 'The text'"),
+        ("age;town;Colour\n1;Bern;red\n", 'hint: the line is a single cell: for this file set `delimiter: ";"`'),
+    ],
+)
+def test_files_without_the_columns_of_the_training(work: Path, content: str, facts: str) -> None:
+    netspec.train("train.yaml", run_dir=work / "run")
+    (work / "new.txt").write_text(content)
+    with pytest.raises(InputError) as caught:
+        netspec.predict("run", "new.txt")
+    assert str(caught.value).endswith(facts)
+
+
 def test_problems_of_new_rows_are_located_in_their_file(work: Path) -> None:
     netspec.train("train.yaml", run_dir=work / "run")
     (work / "new.csv").write_text("age,town\n20,Bern\n")

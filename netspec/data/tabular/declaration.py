@@ -40,6 +40,12 @@ class Declaration:
     of_other_files: bool = False
     """Whether the columns are of files that the spec does not name, so that problems have no location in the spec."""
 
+    def fills_empty_cells(self, name: str) -> bool:
+        """Return whether a column has a value for cells that are empty."""
+        spec = self.columns.get(name) if isinstance(self.columns, Mapping) else None
+        missing = getattr(spec, "missing", None)
+        return (self.missing if missing is None else missing) not in ("error", "drop")
+
     def setting(self, file: TableFile, index: int, *, is_label: bool) -> ColumnSetting:
         """Return the settings of a column that come from the source, in addition to its own declaration."""
         name = file.names[index]
@@ -84,7 +90,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
         if label_column is None and declared.classes is not None:
             label_column = Categorical(vocabulary=list(declared.classes))
         requested.append((label, label_column, True))
-    search.check(list(map(str, columns or ())), together=declared.of_other_files)
+    search.check(declared)
     fields: dict[str, list[Column]] = {}
     for index, declared_column, is_label in requested:
         setting = declared.setting(file, index, is_label=is_label)
@@ -135,6 +141,11 @@ def index_of(column: int | str, names: Sequence[str]) -> int | None:
     return number - 1 if 0 < number <= len(names) else None
 
 
+def _columns(names: Sequence[str]) -> str:
+    """Return names as `column 'a'` or `columns 'a', 'b'`."""
+    return f"column{'s' * (len(names) != 1)} {listing(list(map(repr, names)))}"
+
+
 @dataclass
 class _Search:
     """Finds columns in a table and records the missing ones."""
@@ -144,18 +155,30 @@ class _Search:
     missing: list[str] = field(default_factory=list)
     """Names of columns that the table does not have."""
 
-    def check(self, requested: Sequence[str], *, together: bool) -> None:
-        """Raise `InputError` with all problems; with `together`, one for all names that are missing."""
-        if together and len(self.missing) > 1:
+    def check(self, declared: Declaration) -> None:
+        """Raise `InputError` with all problems; for files that the spec does not name, one for all missing names."""
+        together = declared.of_other_files
+        if together and self.missing:
             near = {name: nearest(name, self.file.names) for name in self.missing}
             renamed = [f"`{other}` as `{name}`" for name, other in near.items() if other is not None]
+            requested = list(map(str, declared.columns or ()))
+            others = [name for name in self.missing if near[name] is None and len(self.missing) < len(requested)]
+            filled = [f"`{name}`" for name in others if declared.fills_empty_cells(name)]
+            hints = [f"did you mean {listing(renamed)}?"] * bool(renamed)
+            hints += [f"the cells of {listing(filled)} may be empty (null in JSON)"] * bool(filled)
             raise InputError(
-                f"{self.file.title} has no columns {listing(list(map(repr, self.missing)))}",
-                expected=listing(requested), got=listing(list(self.file.names)),
-                hint=f"did you mean {listing(renamed)}?" if renamed else None,
+                f"{self.file.title} has no {_columns(self.missing)}",
+                expected=f"a table with the {_columns(requested)}",
+                got=f"the {_columns(self.file.names)}", hint=self._other_delimiter() or " ".join(hints) or None,
             )  # fmt: skip
         if self.problems:
             raise InputError([replace(problem, path="") if together else problem for problem in self.problems])
+
+    def _other_delimiter(self) -> str | None:
+        """Return a hint if the header is a single cell that contains the name of a missing column."""
+        names = self.file.names
+        alone = len(names) == 1 and any(name.lower() in names[0].lower() for name in self.missing)
+        return self.file.other_delimiter(names[0]) if alone else None
 
     def has(self, column: int | str) -> bool:
         """Return whether the table has a column of this name or number."""
@@ -176,13 +199,12 @@ class _Search:
                 hint="if the first line holds names, set `header: true`; otherwise list them in `header: [...]`",
             )
         else:
-            single = self.file.other_delimiter(names[0]) if len(names) == 1 else None
+            self.missing.append(column)
             problem = Problem(
                 f"{self.file.title} has no column {column!r}",
                 expected=f"one of {listing(names)}",
-                hint=did_you_mean(column, names) or single,
+                hint=self._other_delimiter() or did_you_mean(column, names),
             )
-            self.missing.append(column)
         self.problems.append(replace(problem, path=path))
         return 0
 

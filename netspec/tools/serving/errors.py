@@ -20,6 +20,7 @@ def as_request_error(error: InputError, status: int, folder: Path | None = None)
     parts = []
     for problem in error.problems[:10]:
         facts = [("expected", problem.expected), ("got", problem.got)]
-        parts.append("; ".join([problem.message, *(f"{name} {text}" for name, text in facts if text)]))
+        hint = [] if problem.hint is None else [problem.hint]
+        parts.append("; ".join([problem.message, *(f"{name} {text}" for name, text in facts if text), *hint]))
     message = "\n".join(parts)
     return RequestError(status, message.replace(f"{folder}/", "") if folder is not None else message)
