@@ -13,6 +13,7 @@ import numpy as np
 from netspec.data.base import Source
 from netspec.data.tabular.columns.base import LABEL, ColumnSpec
 from netspec.data.tabular.columns.categorical import Categorical
+from netspec.data.tabular.columns.date import Date
 from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.declaration import NAMES
 from netspec.data.tabular.source import TableSource
@@ -60,7 +61,7 @@ class BodyReader:
         return None if windows is None else windows.length
 
     def columns(self) -> list[dict[str, Any]]:
-        """Return name, type and known categories of the columns that the rows of a request need, in order."""
+        """Return the columns that rows of a request need, in order: name, type, known categories or format of dates."""
         split, learned = self._split, self._preparation.learned.source
         if not isinstance(split, TableSource):
             return []
@@ -82,7 +83,10 @@ class BodyReader:
             values = None
             if isinstance(spec, Categorical):
                 values = spec.vocabulary or learned.get(name, {}).get("vocabulary")
-            described.append({"name": name, "type": getattr(spec, "type", "")} | ({"values": values} if values else {}))
+            written = spec.format or "ISO 8601" if isinstance(spec, Date) else None
+            facts = {"values": values, "format": written}
+            known = {key: value for key, value in facts.items() if value}
+            described.append({"name": name, "type": getattr(spec, "type", "")} | known)
         return described
 
     def read(self, body: bytes, content_type: str) -> PreparedBody:

@@ -380,7 +380,7 @@ VOCABULARY = """
 netspec: 1
 net:
   netspec: 1
-  inputs: {features: {shape: [3]}, weight: {shape: []}, label: {shape: [], dtype: int32}}
+  inputs: {features: {shape: [4]}, weight: {shape: []}, label: {shape: [], dtype: int32}}
   layers: [{name: logits, type: Dense, units: 2, from: features}]
   losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true, sample_weight: weight}]
 data:
@@ -391,6 +391,7 @@ data:
     columns:
       size: numeric
       color: {type: categorical, vocabulary: [red, green]}
+      picked: {type: date, format: "%d.%m.%Y", parts: [month]}
       trust: {type: numeric, field: weight}
       fruit: {type: categorical, vocabulary: [grape, apple]}
     label: fruit
@@ -402,16 +403,19 @@ solver: {type: SGD, learning_rate: 0.5}
 
 def test_declared_categories_are_listed_and_columns_of_the_loss_are_not(serve, tmp_path):
     (tmp_path / "train.yaml").write_text(VOCABULARY)
-    (tmp_path / "fruit.csv").write_text("size,color,trust,fruit\n" + "1,green,1,grape\n9,red,0.5,apple\n" * 8)
+    (tmp_path / "fruit.csv").write_text(
+        "size,color,picked,trust,fruit\n" + "1,green,1.5.2026,1,grape\n9,red,2.6.2026,0.5,apple\n" * 8
+    )
     netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
     client = serve(tmp_path / "run")
     about = client.get("/predict")[1]
     assert about["columns"] == [
         {"name": "size", "type": "numeric"},
         {"name": "color", "type": "categorical", "values": ["red", "green"]},
+        {"name": "picked", "type": "date", "format": "%d.%m.%Y"},
     ]
     assert "min_rows" not in about
-    assert client.post("/predict", {"size": 9, "color": "red"})[0] == 200
+    assert client.post("/predict", {"size": 9, "color": "red", "picked": "3.4.2026"})[0] == 200
 
 
 @pytest.mark.parametrize(
