@@ -52,7 +52,7 @@ def explain(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option("--split", metavar="NAME", help="Use rows of this split [default: test, validation or train]."),
+        typer.Option("--split", metavar="NAME", help="Use rows of this split [default: test, if any]."),
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -80,35 +80,44 @@ def explain(
     if input_file is None:
         _print_importances(tool.explain_columns(spec, split=split, weights=weights, device=device), as_json)
         return
-    kind = tool.explained_kind(spec, input_file, weights)
-    if row is not None and kind != "table":
-        raise InputError(f"--row chooses a row of a table, which {input_file} is not", hint="leave --row out")
-    if split is not None and kind != "table":
-        raise InputError(f"--split chooses rows of a table, which {input_file} is not", hint="leave --split out")
-    if kind in ("text", "sound", "table"):
-        if target is not None:
-            raise InputError("--output draws images; parts of other samples are printed", hint="leave --output out")
-        if kind == "table":
-            explanation = tool.explain_row(
-                spec, input_file, row=row, label=label, split=split, weights=weights, device=device
-            )
-        elif kind == "sound":
-            explanation = tool.explain_sound(spec, input_file, label=label, weights=weights, device=device)
-        else:
-            from netspec.data.files import read_bytes
-            from netspec.data.text.files import decoded
-
-            text = decoded(Path(input_file), read_bytes(Path(input_file)))
-            explanation = tool.explain_text(spec, text, label=label, weights=weights, device=device)
+    explanation = _explanation(
+        spec, weights, input_file, row=row, target=target, label=label, split=split, device=device
+    )
+    if isinstance(explanation, tool.Explanation):
         _print_parts(explanation, as_json)
-        return
+    elif as_json:
+        print_json({**_facts(explanation), "heat_map": explanation.heat_map.tolist()})
+    else:
+        print(f"{_summary(explanation)}; see {target}")
+
+
+def _explanation(
+    spec: str, weights: str | None, input_file: str,
+    *, row: int | None, target: Path | None, label: str | None, split: str | None, device: str,
+) -> Explanation | ImageExplanation:  # fmt: skip
+    """Explain a sample by its kind. Raises `InputError` for options that this kind does not have."""
+    from netspec.data.files import read_bytes
+    from netspec.data.text.files import decoded
+    from netspec.tools import explain as tool
+
+    kind = tool.explained_kind(spec, input_file, weights)
+    for option, value in (("row", row), ("split", split)):
+        if value is not None and kind != "table":
+            hint = f"leave --{option} out"
+            raise InputError(f"--{option} chooses rows of a table, which {input_file} is not", hint=hint)
+    if target is not None and kind in ("text", "sound", "table"):
+        raise InputError("--output draws images; parts of other samples are printed", hint="leave --output out")
+    match kind:
+        case "table":
+            return tool.explain_row(spec, input_file, row=row, label=label, split=split, weights=weights, device=device)
+        case "sound":
+            return tool.explain_sound(spec, input_file, label=label, weights=weights, device=device)
+        case "text":
+            text = decoded(Path(input_file), read_bytes(Path(input_file)))
+            return tool.explain_text(spec, text, label=label, weights=weights, device=device)
     if target is None:
         raise InputError("--output is missing", expected="the name of a PNG file, such as why.png")
-    image = tool.explain_image(spec, input_file, label=label, output=target, weights=weights, device=device)
-    if as_json:
-        print_json({**_facts(image), "heat_map": image.heat_map.tolist()})
-        return
-    print(f"{_summary(image)}; see {target}")
+    return tool.explain_image(spec, input_file, label=label, output=target, weights=weights, device=device)
 
 
 def _facts(explanation: Explanation | ImageExplanation) -> dict[str, Any]:

@@ -34,10 +34,7 @@ def serve(
     max_size: Annotated[float, typer.Option(metavar="MB", help="Refuse larger requests.")] = 16.0,
     max_requests: Annotated[int, typer.Option(metavar="N", help="Refuse more than N at a time.")] = 256,
     timeout: Annotated[float, typer.Option(metavar="S", help="Cancel a request after S seconds.")] = 30.0,
-    max_tokens: Annotated[
-        int,
-        typer.Option(metavar="N", help="Refuse requests with more than N tokens in prompt and answer (status 422)."),
-    ] = 4096,
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Limit prompt plus answer to N tokens.")] = 4096,
     weights: Weights = None,
     device: Device = "auto",
     autotune: Autotune = None,

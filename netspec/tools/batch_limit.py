@@ -29,7 +29,7 @@ class BatchLimit:
     memory_bytes: int
     """Bytes of memory that the batch has to fit into."""
     memory_of: str
-    """What the memory belongs to: `this machine`, or the title of a GPU."""
+    """Owner of the memory: `this machine`, or the title of a GPU."""
 
 
 def batch_limit(compiler: Compiler, start: int) -> BatchLimit:

@@ -57,7 +57,7 @@ class ImageExplanation:
     label: str | None
     """The class; None if the net predicts numbers."""
     quantity: Literal["probability", "score", "prediction"]
-    """What the value is: the probability of a class, the score of a box, or a predicted number."""
+    """Kind of the value: the probability of a class, the score of a box, or a predicted number."""
     value: float
     """The value for the whole image."""
     heat_map: Array
@@ -80,7 +80,7 @@ class Explanation:
     label: str | None
     """The class; None if the net predicts numbers."""
     quantity: Literal["probability", "score", "prediction"]
-    """What the value is: the probability of a class, a score, or a predicted number."""
+    """Kind of the value: the probability of a class, a score, or a predicted number."""
     value: float
     """The value for the whole sample."""
     parts: list[Contribution]

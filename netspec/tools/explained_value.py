@@ -27,7 +27,7 @@ class ExplainedValue:
     label: str | None
     """The class; None if the net predicts numbers."""
     quantity: Literal["probability", "score", "prediction"]
-    """What the value is, in the words of `netspec predict`."""
+    """Kind of the value, as `netspec predict` names it."""
     value: float
     of_output: Callable[[Array], Array]
     """Returns the value of each sample, from an output of the net: (N, …) → (N)."""

@@ -153,7 +153,7 @@ def test_words_of_a_table_of_texts(
     assert sorted(line.split()[0] for line in texts.splitlines()[2:]) == ["great", "nice", "review"]
     assert sorted(line.split()[0] for line in row.splitlines()[2:]) == ["great", "nice"]
     assert main(["explain", str(text_table_run), "--input", "new.txt", "--row", "1"]) == 2
-    assert "--row chooses a row of a table, which new.txt is not" in capsys.readouterr().err
+    assert "--row chooses rows of a table, which new.txt is not" in capsys.readouterr().err
 
 
 TABLE = """\
