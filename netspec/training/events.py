@@ -74,9 +74,9 @@ class Clock:
         return round(time.perf_counter() - self._began, 3) if self._includes_call else self._earlier_seconds
 
     def stamp(self, event: Event) -> Event:
-        """Add `time` (UTC), and `elapsed`."""
+        """Add `time` (UTC), and `elapsed` unless the event has it."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-        return {**event, "time": f"{now}Z", "elapsed": self.elapsed}
+        return {**event, "time": f"{now}Z", "elapsed": event.get("elapsed", self.elapsed)}
 
 
 class LogFiles:

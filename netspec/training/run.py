@@ -414,7 +414,7 @@ def _finish(loop: TrainingLoop) -> Run:
     loop.emit(
         "done", run_dir=str(folder.folder), steps=progress.step, seconds=seconds,
         **results, weights=str(weights), weights_step=weights_step, best=best, log=str(folder.log),
-        **({"skipped": left_out} if left_out else {}), **session.done_facts(),
+        **({"skipped": left_out} if left_out else {}), **session.done_facts(), elapsed=seconds,
     )  # fmt: skip
     test, validation = evaluations["test"], evaluations["validation"]
     return Run(
