@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import prod
 
 
@@ -104,16 +105,17 @@ class TensorType:
 
     def with_shape(self, *shape: int) -> TensorType:
         """A type of the same elements in another shape."""
-        return replace(self, shape=shape)
+        return TensorType(shape, self.dtype)
 
     def with_dtype(self, dtype: DType) -> TensorType:
         """A type of the same shape with other elements."""
-        return replace(self, dtype=dtype)
+        return TensorType(self.shape, dtype)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
+@lru_cache(maxsize=4096)
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The common shape by NumPy's broadcasting rules; None if there is none."""
     rank = max(map(len, shapes), default=0)

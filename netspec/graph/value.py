@@ -80,7 +80,7 @@ class Node:
         self.scope = scope
         self.serial = next(_serial)
         """Creation order, which is a valid execution order."""
-        self.outputs = tuple(Value(self, index, type_) for index, type_ in enumerate(types))
+        self.outputs = tuple([Value(self, index, type_) for index, type_ in enumerate(types)])
 
     def __repr__(self) -> str:
         return f"{self.op.name}#{self.serial}({self.scope.layer or '-'})"
