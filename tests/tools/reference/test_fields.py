@@ -11,8 +11,8 @@ from netspec.layers.initializers.base import Constant, Initializer
 from netspec.layers.initializers.variance_scaling import GlorotUniform
 from netspec.layers.spatial import Size2D
 from netspec.schema.specs.spec import Spec
-from netspec.tools.reference import pages
 from netspec.tools.reference.fields import as_written, inherited, inner_tables, sentence, table
+from tests.tools.reference.generated import generated
 
 
 def link(kind: str) -> str:
@@ -124,7 +124,7 @@ def test_descriptions_are_sentences(text: str, expected: str):
 
 
 def test_only_required_fields_are_marked_as_required() -> None:
-    lines = "\n".join(pages()["net.md"].splitlines())
+    lines = generated()["net.md"]
     assert "| `params` | mapping | none |" in lines
     assert "| `layers` | non-empty list of [layers](layers/README.md) | required |" in lines
     assert "list of [losses](losses.md)" in lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -12,16 +11,13 @@ from netspec.schema.specs.docs import field_docs
 from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.reference import pages, write_pages
-
-
-@cache
-def made() -> dict[str, str]:
-    return pages("netspec.")
+from netspec.tools import reference
+from netspec.tools.reference import write_pages
+from tests.tools.reference.generated import generated
 
 
 def test_every_class_has_a_heading_on_one_page():
-    headings = [line for text in made().values() for line in text.splitlines() if line.startswith("## ")]
+    headings = [line for text in generated().values() for line in text.splitlines() if line.startswith("## ")]
     for registry in REGISTRIES.values():
         for cls in registry:
             if cls.__module__.startswith("netspec."):
@@ -30,7 +26,7 @@ def test_every_class_has_a_heading_on_one_page():
 
 def test_descriptions_of_fields_are_sentences():
     """Each begins with a capital letter, a digit or code, and ends with a full stop."""
-    assert made()  # imports the classes
+    assert generated()  # imports the classes
     classes: list[type] = [
         cls for registry in REGISTRIES.values() for cls in registry if cls.__module__.startswith("netspec.")
     ]
@@ -46,15 +42,15 @@ def test_descriptions_of_fields_are_sentences():
 
 
 def test_links_lead_to_pages_and_headings():
-    for path, text in made().items():
+    for path, text in generated().items():
         for address in re.findall(r"\]\(([^)]*)\)", text):
             page, _, heading = address.partition("#")
             target = PurePosixPath(path).parent / page
             name = "/".join(part for part in _resolved(target))
             if name.startswith("guide/"):
                 continue
-            assert name in made(), f"{path}: {address}"
-            anchors = {line[3:].lower() for line in made()[name].splitlines() if line.startswith("## ")}
+            assert name in generated(), f"{path}: {address}"
+            anchors = {line[3:].lower() for line in generated()[name].splitlines() if line.startswith("## ")}
             assert not heading or heading in anchors, f"{path}: {address}"
 
 
@@ -82,16 +78,17 @@ def _resolved(path: PurePosixPath) -> list[str]:
     ],
 )  # fmt: skip
 def test_pages_contain(page: str, line: str):
-    assert line in made()[page].splitlines()
+    assert line in generated()[page].splitlines()
 
 
-def test_outdated_pages_are_removed_and_other_files_stay(tmp_path: Path):
+def test_outdated_pages_are_removed_and_other_files_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reference, "pages", generated)
     old, own_page = tmp_path / "layers" / "gone.md", tmp_path / "own.md"
     old.parent.mkdir()
-    old.write_text(made()["solvers.md"], encoding="utf-8")
+    old.write_text(generated()["solvers.md"], encoding="utf-8")
     own_page.write_text("# Mine\n", encoding="utf-8")
     count = write_pages(tmp_path)
     assert not old.exists()
     assert own_page.exists()
     assert len(list(tmp_path.rglob("*.md"))) == count + 1
-    assert (tmp_path / "solvers.md").read_text(encoding="utf-8") == made()["solvers.md"]
+    assert (tmp_path / "solvers.md").read_text(encoding="utf-8") == generated()["solvers.md"]
