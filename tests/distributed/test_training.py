@@ -130,6 +130,8 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 REACH = "adam", "buckets", "accumulate", "scaled", "together", "factors", "factored", "served", "model", "modelled"
+REACH_ON_THREE = "buckets", "together", "factored", "served", "modelled"
+"""One of each strategy; an uneven split of a batch is the same code in the others."""
 BITS = "exact", "exactly"
 RESUMED = "adam", "normalized", "accumulate", "rarely", "model"
 RESUMED_BY_OTHERS = "adam", "model"
@@ -176,7 +178,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
                 specs = {**base_specs, **meetings(folder), **rank_problems(folder)}
                 resumed = RESUMED
             case 3:
-                specs = {name: base_specs[name] for name in (*REACH, *BITS, "damaged")} | meetings(folder)
+                specs = {name: base_specs[name] for name in (*REACH_ON_THREE, *BITS, "damaged")} | meetings(folder)
                 of, resumed = run(2, jobs)[0], RESUMED_BY_OTHERS
             case _:
                 specs = {name: base_specs[name] for name in BITS}
@@ -220,8 +222,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
     return run
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("name", REACH)
+@pytest.mark.parametrize(("name", "workers"), [*((name, 2) for name in REACH), *((name, 3) for name in REACH_ON_THREE)])
 def test_several_workers_reach_the_result_of_one(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors
