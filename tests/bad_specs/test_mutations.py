@@ -64,6 +64,7 @@ def _problems(file: Path) -> tuple[Problem, ...]:
     return ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.parametrize("name", FILES)
 @settings(max_examples=120)
@@ -80,6 +81,7 @@ def test_slips_in_both_files(data, tmp_path_factory):
     check(folder, {name: data.draw(changed_tree(tree)) for name, tree in TREES.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tree", "text"])
 @settings(max_examples=120)
 @given(data=st.data())

@@ -94,6 +94,7 @@ def found_boxes(rows: list[dict[str, Any]]) -> list[tuple[str, float, float, flo
     return sorted((row["class"], *(round(float(row[edge])) for edge in ("x1", "y1", "x2", "y2"))) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", ["{type: Resizing, height: 16, width: 16}", LETTERBOX], ids=["stretched", "padded"])
 def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: str) -> None:
     Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))

@@ -112,6 +112,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sorted(map(str, Path("photos").glob("*/*")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", STEPS.values(), ids=list(STEPS))
 def test_photos_of_any_size_give_the_probabilities_of_predict(netspec, photos, steps):
     trained(netspec, PHOTOS.replace("STEPS", steps))

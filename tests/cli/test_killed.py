@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_killed_process_leaves_nothing_half(name, netspec, trained):
     moment, words = CASES[name]

@@ -79,6 +79,7 @@ def test_communication_of_several_gpus_follows_the_cost_model(netspec: Netspec, 
     assert (single["exchange"], single["exposed"]) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", Precision)
 @pytest.mark.parametrize("strategy", ["all_reduce", "pipeline"])
 def test_workers_are_planned_in_each_precision(

@@ -69,6 +69,7 @@ def test_unavailable_kernels_are_listed_with_the_reason(netspec, monkeypatch):
     assert "onednn     missing: NETSPEC_ONEDNN=off" in netspec("devices").out
 
 
+@pytest.mark.slow
 def test_the_reference_is_written_as_pages(netspec, tmp_path):
     result = netspec("schema", "--docs", tmp_path / "reference")
     assert result.status == 0

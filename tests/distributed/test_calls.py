@@ -8,6 +8,7 @@ import pytest
 from netspec.distributed import Communicator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "by"), [(2, "netspec"), (3, "mpiexec"), (4, "netspec")])
 def test_workers_agree(jobs, workers: int, by: str) -> None:
     job = jobs(workers, "calls.py", by=by)

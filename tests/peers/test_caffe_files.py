@@ -26,6 +26,7 @@ def computes_the_same(case: CaffeFile) -> None:
     np.testing.assert_allclose(recorded, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_opencv_computes_the_same(files: list[CaffeFile]) -> None:
     """There are no recorded results for files that have changed since; the last test limits their number."""
     run_all(computes_the_same, [(case.id, (case,)) for case in files if f"{case.digest}/end" in RECORDED])

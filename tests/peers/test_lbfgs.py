@@ -37,6 +37,7 @@ def spec(folder: Path, solver: dict[str, Any], **loop: Any) -> dict[str, Any]:
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", lbfgs.DTYPES)
 @pytest.mark.parametrize("case", lbfgs.CASES)
 def test_steps_equal_pytorch(case, dtype, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import netspec
 from netspec.exchange.formats.native.safetensors import read_safetensors, write_safetensors
@@ -15,6 +16,7 @@ from tests.peers.state_dicts import NET
 ANSWERS = load_answers("state_dicts")
 
 
+@pytest.mark.slow
 def test_a_state_dict_predicts_as_in_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
     path.write_bytes(ANSWERS["weights"].tobytes())

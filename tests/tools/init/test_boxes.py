@@ -64,6 +64,7 @@ def yolo(folder: Path, boxes: dict[str, Boxes], side: int) -> None:
     (folder / "data.yaml").write_text("path: .\ntrain: images\nval: images\nnames: [cat, dog]\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["coco", "voc", "yolo"])
 def test_each_format_becomes_a_detector(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "pets"

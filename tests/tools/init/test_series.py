@@ -186,6 +186,7 @@ def test_columns_that_small_tables_leave_out_are_named(tmp_path: Path) -> None:
     assert f"temperature: {reason}" in result.train.read_text().replace("\n    # ", " ")
 
 
+@pytest.mark.slow
 def test_a_short_series_is_forecast_as_by_ridge_regression(tmp_path: Path) -> None:
     noise = np.random.default_rng(3)
     values = [100 + month + 20 * np.sin(month / 6 * np.pi) + noise.normal(0, 4) for month in range(144)]

@@ -30,6 +30,7 @@ def sounds(tmp_path: Path) -> Path:
     return tmp_path / "tones"
 
 
+@pytest.mark.slow
 def test_folders_of_sounds(sounds: Path, tmp_path: Path) -> None:
     result = init(sounds)
     assert result.task == "sound classification"

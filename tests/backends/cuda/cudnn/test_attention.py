@@ -138,6 +138,7 @@ def engine() -> StreamEngine:
     return StreamEngine(Machine())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(cxx() is None, reason="no C++ compiler to run CUDA C++ with")
 @pytest.mark.parametrize(
     ("attention", "masked", "precision"),

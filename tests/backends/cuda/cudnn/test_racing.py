@@ -55,6 +55,7 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     launch.use(before)
 
 
+@pytest.mark.slow
 def test_fastest_plan_wins_and_is_remembered() -> None:
     x = {"image": np.linspace(-1, 1, 2 * 28 * 28, dtype=np.float32).reshape(2, 1, 28, 28)}
     expected = Compiler(LENET, device="reference").program(ProgramKind.PREDICT, 2)(x)
