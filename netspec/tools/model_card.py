@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,10 @@ from netspec.tools.model_script import (
     Inputs,
     ScriptData,
     ScriptOutput,
-    ScriptTable,
     image_preparation,
     script_text,
 )
+from netspec.tools.script_table import ScriptTable
 from netspec.tools.text_vocabulary import VOCABULARY, vocabulary_files
 from netspec.training.decoding import Decoder
 from netspec.training.events import SPLITS, done_event
@@ -117,10 +118,12 @@ def write_card(
         *_training(spec, run),
     ]
     mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
+    vocabularies = vocabulary_files(texts)
+    weights = [] if report.data is None else [report.data.name]
     written = {
         CARD: "\n".join([mark, *lines]).rstrip() + "\n",
-        SCRIPT: script_text(report.path.name, data, outputs),
-        **vocabulary_files(texts),
+        SCRIPT: script_text([report.path.name, *weights, *vocabularies], data, outputs),
+        **vocabularies,
     }
     for name, text in written.items():
         write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
@@ -136,12 +139,22 @@ def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> Scri
     header = getattr(split, "header", None)
     if header is False or read != deployed.inputs.keys():
         return None
-    names = header if isinstance(header, (list, tuple)) else None
-    group = None if split.windows is None else split.windows.group
+    table = ScriptTable(
+        columns=columns,
+        texts=deployed.texts,
+        missing=frozenset(map(str.lower, split.missing_values)),
+        header=header if isinstance(header, (list, tuple)) else None,
+        group=None if split.windows is None else split.windows.group,
+    )
     if not isinstance(split, Csv):
-        return ScriptTable(columns, ",", names, group=group)
-    return ScriptTable(
-        columns, split.delimiter, names, split.encoding, split.quotes, split.comment, split.skip_lines, group
+        return table
+    return replace(
+        table,
+        delimiter=split.delimiter,
+        encoding=split.encoding,
+        quotes=split.quotes,
+        comment=split.comment,
+        skip_lines=split.skip_lines,
     )
 
 
@@ -229,7 +242,9 @@ def _preprocessing(deployed: DeployedModel | None, data: ScriptData, left_out: S
         yield from ("Not in the model; the program that runs it must do this:", "")
         yield from (f"- {line}" for line in left_out)
         if data.texts:
-            yield from ("", f"`{SCRIPT}` computes the tokens of texts with `{VOCABULARY}`.")
+            yield from ("", f"`{SCRIPT}` does this. It computes the tokens of texts with `{VOCABULARY}`.")
+        elif data.table is not None:
+            yield from ("", f"`{SCRIPT}` does this.")
     elif not data.images:
         yield "Nothing else is needed: the model takes raw samples."
     if data.images:

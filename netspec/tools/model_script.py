@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
+from netspec.tools.script_table import ScriptTable
 from netspec.tools.text_vocabulary import VOCABULARY, TextInput
 from netspec.training.decoding import Decoder
 
 if TYPE_CHECKING:
     from netspec.tools.deployed_model import DeployedInput
-    from netspec.tools.raw_columns import RawColumns
 
 SCRIPT = "run.py"
 """Name of the script in the folder of an exported model."""
@@ -28,38 +26,16 @@ WRITTEN_BY = "written by netspec export"
 _MODES = {1: "L", 3: "RGB"}
 _INDENT = "    "
 USED = frozenset([
-    "csv", "json", "re", "sys", "unicodedata", "np", "session", "metadata", "name", "image", "file", "reader", "rows",
-    "columns", "column", "missing", "numbers", "number", "arrays", "row", "best", "second", "chosen", "mask", "shares",
-    "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "date", "datetime", "run", "absent", "edges",
-    "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "uncommented",
+    "csv", "json", "re", "sys", "unicodedata", "np", "session", "metadata", "name", "image", "file", "rows",
+    "columns", "column", "missing", "arrays", "number", "row", "best", "second", "chosen", "mask", "shares",
+    "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "datetime", "run", "absent", "edges",
+    "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "categories",
+    "is_missing", "read_rows", "read_number", "read_numbers", "read_date", "read_categories",
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
 
 Inputs: TypeAlias = "Mapping[str, DeployedInput | None]"
 """The inputs of an exported model: with preprocessing, or None for an input of the net alone."""
-
-
-@dataclass(frozen=True)
-class ScriptTable:
-    """A table whose columns are the inputs of an exported model."""
-
-    columns: RawColumns | None
-    delimiter: str
-    header: Sequence[str] | None
-    """Names of the columns if the file has no header."""
-    encoding: str = "utf-8"
-    quotes: bool = True
-    comment: str | None = None
-    """Text at the beginning of lines to skip."""
-    skip_lines: int = 0
-    """Number of lines at the beginning of the file to skip."""
-    group: str | None = None
-    """Column that names the series of a row, for samples of several rows."""
-
-    @property
-    def encodings(self) -> Mapping[str, ColumnEncoding]:
-        """The encodings of the columns that are inputs."""
-        return {} if self.columns is None else self.columns.encodings
 
 
 @dataclass(frozen=True)
@@ -156,86 +132,124 @@ class ScriptData:
         return ["numpy", "onnxruntime", *["pillow"] * self.images, *["tokenizers"] * subwords]
 
 
-def script_text(model: str, data: ScriptData, outputs: list[ScriptOutput]) -> str:
-    """Return the script for a model file of this name.
+def script_text(files: Sequence[str], data: ScriptData, outputs: Sequence[ScriptOutput]) -> str:
+    """Return the script for a model, whose file is the first of `files` next to the script that it needs.
 
     Rows are read from a table, texts from text files, and images if the only input takes their pixels; anything else
     is read as arrays from an .npz file.
     """
-    named = [output for output in outputs if output.has_names]
-    encodings = {} if data.table is None else data.table.encodings
-    has_dates = any(isinstance(encoding, DateEncoding) for encoding in encodings.values())
-    lists = [text for text in data.texts if not text.tokenizer_file]
-    subwords = [text for text in data.texts if text.tokenizer_file]
-    lines = [f'"""Run {model}: python {SCRIPT} {data.argument} ({WRITTEN_BY})."""', ""]
-    lines += (
-        ["import csv"] * (data.table is not None) + ["import json"] * bool(named or lists) + ["import re"] * bool(lists)
-        + ["import sys"] + ["import unicodedata"] * any(text.tokenizer.get("normalize") for text in data.texts)
-        + ["from datetime import datetime, timezone"] * has_dates
-        + ["from pathlib import Path", "", "import numpy as np"]
-    )  # fmt: skip
-    lines += ["import onnxruntime", *["from PIL import Image, ImageOps"] * data.images]
-    lines += [*["from tokenizers import Tokenizer"] * bool(subwords), "", "folder = Path(__file__).parent"]
-    lines.append(f'session = onnxruntime.InferenceSession(str(folder / "{model}"))')
-    if named:
-        lines.append("metadata = session.get_modelmeta().custom_metadata_map")
-    lines += [f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.named}"]' for output in named]
-    if lists:
-        lines.append(f'vocabulary = json.loads((folder / "{VOCABULARY}").read_text(encoding="utf-8"))')
-    for text in subwords:
-        lines.append(f'{text.function}_tokenizer = Tokenizer.from_file(str(folder / "{text.tokenizer_file}"))')
-        lines += [f"{text.function}_tokenizer.no_{step}()" for step in ("padding", "truncation")]
-    for text in data.texts:
-        lines += ["", "", *text.lines()]
-        if text.is_windowed:
-            lines += ["", "", *text.decoding_lines()]
-    if has_dates:
-        lines += ["", "", *_of_dates()]
-    if any(not isinstance(encoding, CategoricalEncoding) for encoding in encodings.values()):
-        lines += ["", "", *_of_numbers()]
-    if data.table is not None and data.table.comment is not None:
-        lines += ["", "", *_of_comments(data.table)]
-    lines += ["", "", "def run(name):"]
-    body = []
-    if data.table is not None:
-        body += _of_rows(data, data.table, outputs)
-    elif data.texts:
-        body += _of_texts(data, outputs)
-    else:
-        body += _of_images(data.inputs, outputs) if data.images else _of_arrays(data.inputs, outputs)
-    several = len(outputs) > 1
-    whole = data.images and _shows_whole_images(data.inputs)
-    row, indent = ("0", "") if data.images else ("row", _INDENT)
-    label = "{name}" if data.images else "{labels[row]}" if data.texts and data.table is None else "{row + 1}"
-    if data.table is not None and data.table.columns is not None:
-        label = "{kept[row] + 1}" if data.table.columns.dropping else label
-        length = data.table.columns.length
-        label = label if length is None else f"{{starts[row] + {length}}}"
-    for output in outputs:
-        shown = label + (f" {output.name}" if several else "")
-        if output.answer == "text" and data.texts:
-            line = f"text_of_{data.texts[0].identifier}({output.variable}[row].argmax(axis=-1).tolist())"
-            body.append(f'{indent}print(f"{shown}: {{{line}!r}}")')
-            continue
-        body += [indent + line for line in _printed(output, row, shown, several=several, whole=whole)]
-    lines += [_INDENT + line for line in body]
-    several_files = data.images or (data.texts and data.table is None)
-    lines += [
+    lines = [
+        f'"""Run {files[0]}: python {SCRIPT} {data.argument} ({WRITTEN_BY})."""',
         "",
-        "",
-        f"if len(sys.argv) {'< 2' if several_files else '!= 2'}:",
-        f'    print("error: usage: python {SCRIPT} {data.argument}", file=sys.stderr)',
-        "    sys.exit(2)",
-        "failed = False",
-        "for name in sys.argv[1:]:",
-        "    try:",
-        "        run(name)",
-        "    except Exception as error:  # one line, no traceback; the other files follow",
-        "        print(f\"error: {name}: {getattr(error, 'strerror', None) or error}\", file=sys.stderr)",
-        "        failed = True",
-        "sys.exit(failed)",
+        *_imports(data, outputs),
+        *_opening(files, data, outputs),
+        *_functions(data),
+        *["", "", "def run(name):"],
+        *(_INDENT + line for line in (*_computing(data, outputs), *_printing(data, outputs))),
+        *["", "", *_main(data)],
     ]
     return "\n".join(lines) + "\n"
+
+
+def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
+    """Yield the lines that import modules."""
+    has_lists = any(not text.tokenizer_file for text in data.texts)
+    modules = {
+        "csv": data.table is not None,
+        "json": has_lists or any(output.has_names for output in outputs),
+        "re": has_lists or (data.table is not None and data.table.uses_patterns),
+        "sys": True,
+        "unicodedata": any(text.tokenizer.get("normalize") for text in data.texts),
+    }
+    yield from (f"import {module}" for module, is_used in modules.items() if is_used)
+    if data.table is not None and data.table.has_dates:
+        yield "from datetime import datetime, timezone"
+    yield from ("from pathlib import Path", "", "import numpy as np", "import onnxruntime")
+    if data.images:
+        yield "from PIL import Image, ImageOps"
+    if any(text.tokenizer_file for text in data.texts):
+        yield "from tokenizers import Tokenizer"
+
+
+def _opening(files: Sequence[str], data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
+    """Yield the lines that open the model, its class names and its vocabularies."""
+    yield from ("", "folder = Path(__file__).parent", f"for file in {list(files)!r}:")
+    yield "    if not (folder / file).is_file():"
+    reason = f"no such file; {SCRIPT} needs all files that were exported with it"
+    yield f'        print(f"error: {{folder / file}}: {reason}", file=sys.stderr)'
+    yield "        sys.exit(2)"
+    yield "try:"
+    yield f'    session = onnxruntime.InferenceSession(str(folder / "{files[0]}"))'
+    yield "except Exception as error:"
+    yield f"    print(f\"error: {{folder / '{files[0]}'}}: {{error}}\", file=sys.stderr)"
+    yield "    sys.exit(2)"
+    named = [output for output in outputs if output.has_names]
+    if named:
+        yield "metadata = session.get_modelmeta().custom_metadata_map"
+    yield from (f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.named}"]' for output in named)
+    if any(not text.tokenizer_file for text in data.texts):
+        yield f'vocabulary = json.loads((folder / "{VOCABULARY}").read_text(encoding="utf-8"))'
+    for text in data.texts:
+        if text.tokenizer_file:
+            yield f'{text.function}_tokenizer = Tokenizer.from_file(str(folder / "{text.tokenizer_file}"))'
+            yield from (f"{text.function}_tokenizer.no_{step}()" for step in ("padding", "truncation"))
+
+
+def _functions(data: ScriptData) -> Iterator[str]:
+    """Yield the lines of the functions that convert texts and cells."""
+    for text in data.texts:
+        yield from ("", "", *text.lines())
+        if text.is_windowed:
+            yield from ("", "", *text.decoding_lines())
+    if data.table is not None:
+        yield from data.table.functions()
+
+
+def _computing(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
+    """Return the lines that read the samples of a file, and run the model."""
+    if data.table is not None:
+        return [*data.table.reading(), f"{_run(outputs)}columns)"]
+    if data.texts:
+        return _of_texts(data, outputs)
+    return _of_images(data.inputs, outputs) if data.images else _of_arrays(data.inputs, outputs)
+
+
+def _printing(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
+    """Yield the lines that print the answers."""
+    row, indent, label = "row", _INDENT, "{row + 1}"
+    if data.images:
+        row, indent, label = "0", "", "{name}"
+    elif data.table is not None:
+        label = data.table.row_label
+    elif data.texts:
+        label = "{labels[row]}"
+    if indent:
+        yield f"for row in range(len({outputs[0].variables[0]})):"
+    several = len(outputs) > 1
+    whole = data.images and _shows_whole_images(data.inputs)
+    for output in outputs:
+        title = label + (f" {output.name}" if several else "")
+        if output.answer == "text" and data.texts:
+            text = f"text_of_{data.texts[0].identifier}({output.variable}[row].argmax(axis=-1).tolist())"
+            yield f'{indent}print(f"{title}: {{{text}!r}}")'
+        else:
+            yield from (indent + line for line in _printed(output, row, title, several=several, whole=whole))
+
+
+def _main(data: ScriptData) -> Iterator[str]:
+    """Yield the lines that run the model on each file of the command line."""
+    several_files = data.images or (data.texts and data.table is None)
+    yield f"if len(sys.argv) {'< 2' if several_files else '!= 2'}:"
+    yield f'    print("error: usage: python {SCRIPT} {data.argument}", file=sys.stderr)'
+    yield "    sys.exit(2)"
+    yield "failed = False"
+    yield "for name in sys.argv[1:]:"
+    yield "    try:"
+    yield "        run(name)"
+    yield "    except Exception as error:  # one line, no traceback; the other files follow"
+    yield "        print(f\"error: {name}: {getattr(error, 'strerror', None) or error}\", file=sys.stderr)"
+    yield "        failed = True"
+    yield "sys.exit(failed)"
 
 
 def reads_images(inputs: Inputs) -> bool:
@@ -276,7 +290,7 @@ def _resized(image: DeployedInput) -> str:
     return next((step.interpolation for step in image.before if isinstance(step, Resizing)), "")
 
 
-def _of_images(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
+def _of_images(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read an image as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
     assert image is not None
@@ -294,7 +308,7 @@ def _of_images(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
     ]
 
 
-def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
+def _of_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read the texts of a file, and run the model."""
     (text,) = data.texts
     lines = ['text = Path(name).read_bytes().decode("utf-8-sig")']
@@ -317,11 +331,10 @@ def _of_texts(data: ScriptData, outputs: list[ScriptOutput]) -> list[str]:
         *lines,
         f"tokens = np.array({'texts' if text.is_windowed else f'[{text.function}(text) for text in texts]'}, np.int32)",
         f'{_run(outputs)}{{"{text.name}": tokens}})',
-        f"for row in range(len({outputs[0].variables[0]})):",
     ]
 
 
-def _of_arrays(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
+def _of_arrays(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read the inputs of all samples as arrays, and run the model."""
     arrays = ", ".join(f'"{name}": arrays["{name}"]' for name in inputs)
     reason = f"the model takes arrays ({', '.join(inputs)}) in an .npz file; README.md lists what it does not contain"
@@ -330,151 +343,10 @@ def _of_arrays(inputs: Inputs, outputs: list[ScriptOutput]) -> list[str]:
         f'    raise ValueError("{reason}")',
         "arrays = np.load(name)",
         f"{_run(outputs)}{{{arrays}}})",
-        f"for row in range(len({outputs[0].variables[0]})):",
     ]
 
 
-def _of_dates() -> Iterator[str]:
-    """Yield the lines of a function that reads dates as the model takes them."""
-    yield "def date(text, form):"
-    yield "    try:"
-    yield "        moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)"
-    yield "    except ValueError:"
-    yield '        moment = datetime.strptime(text, form or "%Y-%m")'
-    yield "    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()"
-
-
-def _of_numbers() -> Iterator[str]:
-    """Yield the lines of a function that reads a column of numbers or dates."""
-    yield "def numbers(rows, column, read, missing):"
-    yield "    values = []"
-    yield "    for number, row in enumerate(rows, 1):"
-    yield "        cell = row[column].strip()"
-    yield "        try:"
-    yield "            values.append(np.nan if cell.lower() in missing else read(cell))"
-    yield "        except ValueError:"
-    yield '            raise ValueError(f"row {number}: cannot read {column} {cell!r}") from None'
-    yield "    return np.array(values, np.float64)"
-
-
-def _of_comments(table: ScriptTable) -> Iterator[str]:
-    """Yield the lines of a function that leaves out comments, which are not within quotes."""
-    yield "def uncommented(lines):"
-    yield "    quotes = 0"
-    yield "    for line in lines:"
-    yield f"        if quotes % 2 or not line.startswith({table.comment!r}):"
-    yield "            quotes += line.count('\"')" if table.quotes else "            quotes = 0"
-    yield "            yield line"
-
-
-def _of_rows(data: ScriptData, table: ScriptTable, outputs: list[ScriptOutput]) -> list[str]:
-    """Return the lines that read the columns of a table, and run the model."""
-    encodings = table.encodings.values()
-    numbers: dict[tuple[str, bool], list[str]] = {}
-    names = []
-    for encoding in encodings:
-        if isinstance(encoding, CategoricalEncoding):
-            names.append(encoding.column)
-        else:
-            numbers.setdefault((_reader(encoding), encoding.missing == "error"), []).append(encoding.column)
-    texts = {text.name: text for text in data.texts}
-    needed = [*chain.from_iterable(numbers.values()), *names, *(text.column for text in texts.values())]
-    needed += [table.group] if table.group is not None else []
-    options = [f"delimiter={table.delimiter!r}"] * (table.delimiter != ",")
-    options += [f"fieldnames={list(table.header)!r}"] if table.header is not None else []
-    options += ["quoting=csv.QUOTE_NONE"] * (not table.quotes)
-    content = f"list(file)[{table.skip_lines}:]" if table.skip_lines else "file"
-    if table.comment is not None:
-        content = f"uncommented({content})"
-    reader = ", ".join([content, *options, "skipinitialspace=True"])
-    file_encoding = "utf-8-sig" if table.encoding == "utf-8" else table.encoding
-    dropping = [] if table.columns is None else table.columns.dropping
-    lines = [
-        f'with open(name, newline="", encoding="{file_encoding}") as file:',
-        f"    reader = csv.DictReader({reader})",
-        "    rows = list(reader)",
-        *["if rows and [*rows[0]] == [*rows[0].values()]:  # a line with the names", "    del rows[0]"]
-        * (table.header is not None),
-        "if not rows:",
-        '    raise ValueError("no rows")',
-        f"absent = [column for column in {needed!r} if column not in reader.fieldnames]",
-        "if absent:",
-        """    raise ValueError(f"no column {', '.join(absent)}")""",
-        "for number, row in enumerate(rows, 1):",
-        "    if None in row.values():",
-        '        raise ValueError(f"row {number}: fewer than {len(row)} cells")',
-        "columns = {}",
-    ]
-    if dropping or any(not strict for _, strict in numbers):
-        missing = set() if table.columns is None else table.columns.missing
-        lines.append(f"missing = {sorted({'', *missing})!r}")
-    for (read, strict), columns in numbers.items():
-        lines += [
-            f"for column in {columns!r}:",
-            f"    columns[column] = numbers(rows, column, {read}, {'[]' if strict else 'missing'})",
-        ]
-    if names:
-        lines += [
-            f"for column in {names!r}:",
-            "    columns[column] = np.array([row[column].strip() for row in rows], object)",
-        ]
-    for text in texts.values():
-        tokens = f"{text.function}(row[{text.column!r}].strip())"
-        lines.append(f'columns["{text.name}"] = np.array([{tokens} for row in rows], np.int32)')
-    length = None if table.columns is None else table.columns.length
-    if dropping:
-        lines += _kept(dropping)
-        lines += ["columns = {name: values[kept] for name, values in columns.items()}"] * (length is None)
-    if length is not None:
-        lines += _windows(length, table.group, gaps=bool(dropping))
-    return [*lines, f"{_run(outputs)}columns)", f"for row in range(len({outputs[0].variables[0]})):"]
-
-
-def _kept(dropping: Sequence[str]) -> list[str]:
-    """Return the lines that find the rows with values in these columns, and report the number of others."""
-    return [
-        "kept = range(len(rows))",
-        f"for column in {list(dropping)!r}:",
-        "    lost = [number for number in kept if rows[number][column].strip().lower() in missing]",
-        "    kept = sorted({*kept} - {*lost})",
-        "    if lost:",
-        '        shown = ", ".join(str(number + 1) for number in lost[:10]) + ", …" * (len(lost) > 10)',
-        '        reason = f"{len(lost)} of {len(rows)} rows left out: `{column}` is missing in row {shown}"',
-        '        print(f"note: {name}: {reason}", file=sys.stderr)',
-        "if not kept:",
-        '    raise ValueError("no row is left")',
-    ]
-
-
-def _windows(length: int, group: str | None, *, gaps: bool) -> list[str]:
-    """Return the lines that turn columns into windows of consecutive rows, each within one group, without `gaps`."""
-    lines = [f"starts = list(range(len(rows) - {length - 1}))"]
-    if group is not None:
-        same = f"rows[start][{group!r}] == rows[start + {length - 1}][{group!r}]"
-        lines.append(f"starts = [start for start in starts if {same}]")
-    if gaps:
-        lines.append(f"starts = [start for start in starts if {{*kept}}.issuperset(range(start, start + {length}))]")
-    return [
-        *lines,
-        "if not starts:",
-        f'    raise ValueError("fewer than {length} consecutive rows")',
-        f"windows = np.array(starts)[:, None] + np.arange({length})",
-        "columns = {name: values[windows] for name, values in columns.items()}",
-    ]
-
-
-def _reader(encoding: NumberEncoding | DateEncoding) -> str:
-    """Return an expression for a function that converts a cell to a number."""
-    if isinstance(encoding, DateEncoding):
-        return f"lambda cell: date(cell, {encoding.format!r})"
-    format_ = encoding.format
-    removed = [text for text in (format_.unit, format_.thousands) if text is not None]
-    changed = "".join(f'.replace({text!r}, "")' for text in removed)
-    changed += f'.replace({format_.decimal!r}, ".")' * (format_.decimal != ".")
-    return f"lambda cell: float(cell{changed})" if changed else "float"
-
-
-def _run(outputs: list[ScriptOutput]) -> str:
+def _run(outputs: Sequence[ScriptOutput]) -> str:
     """Return the beginning of a call of the model."""
     variables = [variable for output in outputs for variable in output.variables]
     names = ", ".join(f'"{name}"' for output in outputs for name in output.names)

@@ -42,6 +42,8 @@ class TextInput:
     """Whether the end of long texts is kept, in place of the start."""
     is_windowed: bool = False
     """Whether a text is cut into windows of `length` tokens, each of which is a sample."""
+    missing: str = "error"
+    """Handling of missing texts in a column: `error`, `drop` (the row is left out), or `empty`."""
 
     @property
     def tokenizer_file(self) -> str:
@@ -127,7 +129,7 @@ def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: obje
         ranges = loader.column_ranges
         return tuple(
             TextInput(ranges[name][0], name, learned[name][TOKENIZER], spec.length,
-                      saved_tokenizer(learned[name][TOKENIZER]).padding or 0)
+                      saved_tokenizer(learned[name][TOKENIZER]).padding or 0, missing=spec.missing)
             for name, spec in columns.items()
             if isinstance(spec, TextColumnSpec) and name in ranges and split.windows is None
         )  # fmt: skip

@@ -48,12 +48,12 @@ def script(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def script_error(*arguments: str) -> str:
-    """The message of a script that fails: one line, with exit status 2 for wrong arguments, 1 for a wrong file."""
+def script_error(*arguments: str, status: int = 1) -> str:
+    """The message of a script that fails: one line, with exit status 2 if the call or the folder is wrong."""
     done = subprocess.run(
         [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
     )
-    assert (done.returncode, done.stdout) == (1 if arguments else 2, "")
+    assert (done.returncode, done.stdout) == (status, "")
     (line,) = done.stderr.splitlines()
     return line
 
@@ -251,8 +251,14 @@ NOTES = "sensors of 2024\n// a, b\n"
         ("header: [length, color, kind], delimiter: ';'", "length;color;kind\n", {",": ";"}),
         ('header: true, comment: "//"', "", {",blue": ',"blue\n// dark"'}),
         ("header: [length, color, kind], quotes: false, comment: '#'", "#x\n", {"red": '"red'}),
+        (
+            "header: true, comment: '#'",
+            '# 5" x 4\n',
+            {",blue": ',"#blue\n# ""a"""', "6,red": " 6, red ", "8,": "#8,"},
+        ),
+        ('header: true, delimiter: "\\t"', " \n", {",": "\t", "red": '5" red', "3\t": "3.\t"}),
     ],
-    ids=["comments", "names", "lines", "quotes"],
+    ids=["comments", "names", "lines", "quotes", "number signs", "blanks"],
 )
 def test_the_script_reads_tables_as_the_data_is_read(netspec, tmp_path, monkeypatch, fields, before, changes):
     monkeypatch.chdir(tmp_path)
@@ -266,7 +272,7 @@ def test_the_script_reads_tables_as_the_data_is_read(netspec, tmp_path, monkeypa
     trained(netspec, NOTED.replace("FIELDS", fields))
     exported(netspec)
     expected = class_lines("row", "rows.csv")
-    assert len(expected) == 16
+    assert len(expected) == 15 if "8," in changes else 16
     assert script("rows.csv") == expected
 
 
@@ -296,12 +302,70 @@ def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
     Path("empty.csv").write_text(lines[0] + "\n")
     assert script_error("empty.csv") == "error: empty.csv: no rows"
     Path("short.csv").write_text("\n".join([*lines[:2], "1,blue", *lines[3:]]))
-    assert script_error("short.csv") == "error: short.csv: row 2: fewer than 9 cells"
+    assert script_error("short.csv") == "error: short.csv: row 2: 2 cells, expected 9"
     Path("bad.csv").write_text("\n".join([*lines[:3], '"14 km"' + lines[3][lines[3].index(",") :], *lines[4:]]))
     assert script_error("bad.csv") == "error: bad.csv: row 3: cannot read age '14 km'"
     Path("lost.csv").write_text("\n".join([*lines[:4], "1,blue,?,01.03.24,,,Lund,good,yes"]))
-    assert script_error("lost.csv") == "error: lost.csv: row 4: cannot read since '?'"
-    assert script_error() == "error: usage: python run.py TABLE.csv"
+    assert script_error("lost.csv") == "error: lost.csv: row 4: since is missing"
+    assert script_error(status=2) == "error: usage: python run.py TABLE.csv"
+
+
+def test_the_script_needs_the_files_of_its_folder(netspec, rows):
+    trained(netspec, TABLE)
+    exported(netspec)
+    Path("deployed/model.onnx").write_bytes(b"no model")
+    assert script_error("rows.csv", status=2).startswith(f"error: {Path.cwd()}/deployed/model.onnx: ")
+    for name in ("vocabulary.json", "model.onnx"):
+        Path("deployed", name).unlink()
+        expected = f"deployed/{name}: no such file; run.py needs all files that were exported with it"
+        assert script_error("rows.csv", status=2) == f"error: {Path.cwd()}/{expected}"
+
+
+@pytest.mark.parametrize("missing", ["drop", "empty", "error"])
+def test_the_script_reads_missing_texts(netspec, rows, missing):
+    trained(netspec, TABLE.replace("type: text,", f"type: text, missing: {missing},"))
+    exported(netspec)
+    lines = Path("rows.csv").read_text().splitlines()
+    for row, text in ((2, ""), (5, " NA "), (9, "?")):
+        cells = lines[row].split(",")
+        lines[row] = ",".join([*cells[: -3 if len(cells) > 9 else -2], f'"{text}"', cells[-1]])
+    Path("lost.csv").write_text("\n".join(lines) + "\n")
+    if missing == "error":
+        assert script_error("lost.csv") == "error: lost.csv: row 2: review is missing"
+        assert netspec("predict", "run", "lost.csv").status == 2
+        return
+    expected = class_lines("row", "lost.csv")
+    assert len(expected) == (37 if missing == "drop" else 40)
+    assert script("lost.csv") == expected
+
+
+def test_the_script_refuses_unknown_categories(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"2024-01-{1 + i:02},{i},{('red', 'blue')[i % 2]},{('long', 'short')[i < 8]}" for i in range(16)]
+    Path("rows.csv").write_text("\n".join(["since,length,color,kind", *lines]) + "\n")
+    trained(netspec, DROPPED)
+    exported(netspec)
+    Path("new.csv").write_text("since,length,color\n2024-01-01,1,red\n2024-01-01,1,teal\n")
+    assert script_error("new.csv") == "error: new.csv: row 2: 'teal' is not a category of color"
+    assert netspec("predict", "run", "new.csv").status == 2
+
+
+NOTATION = 'header: true, delimiter: ";", decimal: ",", thousands: "."'
+
+
+def test_the_script_reads_numbers_in_their_notation(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    numbers = [f"{index}.{index:03},{index}5 kg" if index % 2 else f"kg -{index},5" for index in range(1, 17)]
+    rows = [f"{number};{('red', 'blue')[i % 2]};{('long', 'short')[i < 8]}" for i, number in enumerate(numbers)]
+    Path("rows.csv").write_text("\n".join(["length;color;kind", *rows]) + "\n")
+    text = NOTED.replace("FIELDS", NOTATION).replace("length: numeric", "length: {type: numeric, unit: kg}")
+    trained(netspec, text)
+    exported(netspec)
+    assert script("rows.csv") == class_lines("row", "rows.csv")
+    for cell in ("1.5 kg", "kg 1 kg", "17", "1_7 kg", "inf kg", "1e39 kg", "1.2345 kg"):
+        Path("bad.csv").write_text("\n".join(["length;color;kind", f"{cell};red;long", *rows]) + "\n")
+        assert script_error("bad.csv") == f"error: bad.csv: row 1: cannot read length {cell!r}"
+        assert netspec("predict", "run", "bad.csv").status == 2, cell
 
 
 DROPPED = """
@@ -372,7 +436,7 @@ def test_the_script_for_photos_reports_a_mistake_in_a_line(netspec, photos):
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert done.stdout.splitlines() == class_lines("file", [photos[0], photos[1]])
-    assert script_error() == "error: usage: python run.py IMAGE..."
+    assert script_error(status=2) == "error: usage: python run.py IMAGE..."
 
 
 DOCUMENTS = """
@@ -533,3 +597,20 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     assert "In the unit of the data: mae. The loss is computed on normalized values." in card
     mae = json.loads(Path("run/log.jsonl").read_text().splitlines()[-1])["test"]["in_units"]["mae"]
     assert f" {mae:.4f} |" in card
+
+
+@pytest.mark.parametrize("group", ["", ", group: shop"], ids=["one", "series"])
+def test_windows_of_the_script_have_no_gaps(netspec, tmp_path, monkeypatch, group):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{index // 31},2024-01-{1 + index % 31:02},{9 + index % 5},{100 + index % 7}" for index in range(62)]
+    lines[11], lines[40] = "0,2024-01-12,?,101", "1,2024-01-10,,101"
+    Path("sales.csv").write_text("\n".join(["shop,day,price,sold", *lines]) + "\n")
+    text = FORECAST.replace("HORIZON", "1").replace("shape: [1]", "shape: []").replace("UNITS", "1")
+    text = text.replace("missing: mean, missing_indicator: true", "missing: drop").replace("[6, 4]", "[6, 3]")
+    trained(netspec, text.replace("GROUP", group))
+    exported(netspec)
+    answers = predict("run", "sales.csv").answers
+    found = [re.split(": | ", line) for line in script("sales.csv")]
+    assert [int(row[0]) for row in found] == answers["row"]
+    assert answers["row"][5:7] == [11, 18]  # row 12 is left out
+    np.testing.assert_allclose([float(row[1]) for row in found], answers["prediction"], rtol=1e-5)

@@ -32,7 +32,8 @@ class NumberFormat:
         return (self.decimal, self.thousands, self.unit) == (".", None, None)
 
     @cached_property
-    def _grouped(self) -> re.Pattern[str]:
+    def grouped(self) -> re.Pattern[str]:
+        """The pattern of a number with thousands separators."""
         assert self.thousands is not None
         return re.compile(
             rf"[+-]?\d{{1,3}}(?:{re.escape(self.thousands)}\d{{3}})+(?:{re.escape(self.decimal)}\d*)?", re.ASCII
@@ -48,7 +49,7 @@ class NumberFormat:
         if self.thousands is not None:
             text = text.replace("\u00a0", " ").replace("\u202f", " ") if self.thousands == " " else text
             if self.thousands in text:
-                if not self._grouped.fullmatch(text):
+                if not self.grouped.fullmatch(text):
                     return ""
                 text = text.replace(self.thousands, "")
         if self.decimal != ".":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netspec.data.tabular.columns.numeric import Numeric
     from netspec.data.tabular.row_errors import BlockFaults
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 _INT32 = np.iinfo(np.int32)
 _EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
 
@@ -62,7 +62,7 @@ class NumericColumn(Column):
                 self._report_unparsable(cells, bad, faults)
             faults.bad[bad] = True
         self._has_rows = True
-        great = np.flatnonzero(np.abs(values) > _FLOAT32_MAX)
+        great = np.flatnonzero(np.abs(values) > FLOAT32_MAX)
         if len(great):
             message = f"{self.title} has a number that float32 cannot hold"
             faults.add(great, self.index, message, got=cells.text)

@@ -1,0 +1,293 @@
+"""The lines of an exported model's script that read a table as `netspec predict` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from netspec.data.tabular.csv import LONGEST
+from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
+from netspec.data.tabular.numeric_reader import FLOAT32_MAX
+from netspec.tools.text_vocabulary import TextInput
+
+if TYPE_CHECKING:
+    from netspec.tools.raw_columns import RawColumns
+
+Encoding = TypeVar("Encoding", NumberEncoding, CategoricalEncoding, DateEncoding)
+
+
+@dataclass(frozen=True)
+class ScriptTable:
+    """A table whose columns are the inputs of an exported model."""
+
+    columns: RawColumns | None
+    texts: Sequence[TextInput] = ()
+    """The columns of texts."""
+    missing: frozenset[str] = frozenset()
+    """Texts that stand for a missing value, in lower case."""
+    header: Sequence[str] | None = None
+    """Names of the columns if the file has no header."""
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    quotes: bool = True
+    comment: str | None = None
+    """Text at the beginning of lines to skip."""
+    skip_lines: int = 0
+    """Number of lines at the beginning of the file to skip."""
+    group: str | None = None
+    """Column that names the series of a row, for samples of several rows."""
+
+    @property
+    def encodings(self) -> Mapping[str, ColumnEncoding]:
+        """The encodings of the columns that are inputs."""
+        return {} if self.columns is None else self.columns.encodings
+
+    @property
+    def length(self) -> int | None:
+        """Number of rows of a sample; None if a sample is one row."""
+        return None if self.columns is None else self.columns.length
+
+    @property
+    def dropping(self) -> list[str]:
+        """The columns whose missing values leave rows out, in the order of the report."""
+        columns = [] if self.columns is None else self.columns.dropping
+        return [*columns, *(text.column for text in self.texts if text.missing == "drop")]
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether a column contains dates."""
+        return bool(self._of(DateEncoding))
+
+    @property
+    def uses_patterns(self) -> bool:
+        """Whether numbers are checked with a regular expression."""
+        return any(encoding.format.thousands is not None for encoding in self._of(NumberEncoding))
+
+    @property
+    def row_label(self) -> str:
+        """The number of the row of an answer, as a field of an f-string."""
+        if self.length is not None:
+            return f"{{starts[row] + {self.length}}}"
+        return "{kept[row] + 1}" if self.dropping else "{row + 1}"
+
+    def functions(self) -> list[str]:
+        """Return the lines of the functions that `reading` calls."""
+        parts = [self._reading_rows(), self._finding_missing()]
+        numbers = self._of(NumberEncoding)
+        parts += [_reading_numbers(numbers)] * bool(numbers) + [_reading_dates()] * self.has_dates
+        parts += [_reading_column()] * (bool(numbers) or self.has_dates)
+        parts += [_reading_categories()] * bool(self._of(CategoricalEncoding))
+        return [line for part in parts for line in ("", "", *part)]
+
+    def reading(self) -> list[str]:
+        """Return the lines that read the file `name` as `columns`, arrays by the names of inputs."""
+        columns = [*self.encodings, *(text.column for text in self.texts)]
+        needed = columns + [self.group] * (self.group is not None and self.group not in columns)
+        lines = [
+            "rows = read_rows(name)",
+            f"absent = [column for column in {needed!r} if column not in rows[0]]",
+            "if absent:",
+            """    raise ValueError(f"no column {', '.join(absent)}")""",
+            *self._refusing_missing(),
+            "columns = {}",
+            *self._converting(),
+        ]
+        if self.dropping:
+            lines += _leaving_rows_out(self.dropping)
+            if self.length is None:
+                lines.append("columns = {name: values[kept] for name, values in columns.items()}")
+        return lines if self.length is None else [*lines, *self._making_windows(self.length)]
+
+    def _of(self, kind: type[Encoding]) -> list[Encoding]:
+        return [encoding for encoding in self.encodings.values() if isinstance(encoding, kind)]
+
+    def _reading_rows(self) -> Iterator[str]:
+        """Yield the lines of a function that reads rows: comments and blank lines count only between rows."""
+        blank = b" \t\n\r\v\f".replace(self.delimiter.encode(self.encoding), b"")
+        skipped = [f"number <= {self.skip_lines}"] * bool(self.skip_lines)
+        if self.comment is not None:
+            skipped.append(f"line.startswith({self.comment.encode(self.encoding)!r})")
+        skipped.append(f"not line.strip({blank!r})")
+        condition = " or ".join(skipped) if len(skipped) == 1 else f"({' or '.join(skipped)})"
+        options = [f"delimiter={self.delimiter!r}"] * (self.delimiter != ",")
+        options += ["skipinitialspace=True"] * (self.delimiter not in " \t")
+        options += ["quoting=csv.QUOTE_NONE"] * (not self.quotes)
+        yield "def read_rows(name):"
+        yield f"    csv.field_size_limit({LONGEST})"
+        yield "    rows, number, between = [], 0, True"
+        yield ""
+        yield "    def lines(file):"
+        yield "        nonlocal number, between"
+        yield "        for number, line in enumerate(file, 1):"
+        yield r'            line = line[3:] if number == 1 and line.startswith(b"\xef\xbb\xbf") else line'
+        yield (
+            f"            if between and ({condition}):"
+            if len(skipped) > 1
+            else f"            if between and {condition}:"
+        )
+        yield "                continue"
+        yield "            between = False"
+        yield f'            yield line.decode("{self.encoding}")'
+        yield ""
+        yield '    with open(name, "rb") as file:'
+        yield "        try:"
+        yield f"            for row in csv.reader(lines(file), {', '.join([*options, 'strict=True'])}):"
+        yield "                rows.append([cell.strip() for cell in row])"
+        yield "                between = True"
+        yield "        except (csv.Error, UnicodeDecodeError) as error:"
+        yield '            raise ValueError(f"line {number}: {error}") from None'
+        if self.header is not None:
+            yield f"    names = {list(self.header)!r}"
+            yield "    rows = rows[rows[:1] == [names] :]  # without a line with the names"
+        else:
+            yield "    names, *rows = rows or [[]]"
+        yield "    if not rows:"
+        yield '        raise ValueError("no rows")'
+        yield "    for number, row in enumerate(rows, 1):"
+        yield "        if len(row) != len(names):"
+        yield '            raise ValueError(f"row {number}: {len(row)} cells, expected {len(names)}")'
+        yield "    return [dict(zip(names, row)) for row in rows]"
+
+    def _finding_missing(self) -> Iterator[str]:
+        """Yield the lines of a function that says whether a value is missing; names of categories never are."""
+        names = {
+            encoding.column: [name for name, index in encoding.indices.items() if index > encoding.default]
+            for encoding in self._of(CategoricalEncoding)
+            if encoding.default < 0
+        }
+        yield f"missing = {sorted({'', *self.missing})!r}"
+        if self._of(CategoricalEncoding):
+            yield f"categories = {names!r}"
+        yield ""
+        yield ""
+        yield "def is_missing(row, column):"
+        known = " and row[column] not in categories.get(column, [])" if names else ""
+        yield f"    return row[column].lower() in missing{known}"
+
+    def _refusing_missing(self) -> list[str]:
+        """Return the lines that report missing values in columns without `missing`."""
+        strict = [encoding.column for encoding in self.encodings.values() if encoding.missing == "error"]
+        strict += [text.column for text in self.texts if text.missing == "error"]
+        return [
+            f"for column in {strict!r}:",
+            "    for number, row in enumerate(rows, 1):",
+            "        if is_missing(row, column):",
+            '            raise ValueError(f"row {number}: {column} is missing")',
+        ] if strict else []  # fmt: skip
+
+    def _converting(self) -> Iterator[str]:
+        """Yield the lines that convert the cells of each column."""
+        readers: dict[str, list[str]] = {}
+        read: list[NumberEncoding | DateEncoding] = [*self._of(NumberEncoding), *self._of(DateEncoding)]
+        for encoding in read:
+            readers.setdefault(_reader(encoding), []).append(encoding.column)
+        for reader, columns in readers.items():
+            yield f"for column in {columns!r}:"
+            yield f"    columns[column] = read_numbers(rows, column, {reader})"
+        if categories := [encoding.column for encoding in self._of(CategoricalEncoding)]:
+            yield f"for column in {categories!r}:"
+            yield "    columns[column] = read_categories(rows, column)"
+        for text in self.texts:
+            cell = f"row[{text.column!r}]"
+            if text.missing != "error":
+                cell = f'"" if is_missing(row, {text.column!r}) else {cell}'
+            yield f'columns["{text.name}"] = np.array([{text.function}({cell}) for row in rows], np.int32)'
+
+    def _making_windows(self, length: int) -> Iterator[str]:
+        """Yield the lines that turn columns into windows of consecutive rows, each within one group, without gaps."""
+        yield f"starts = list(range(len(rows) - {length - 1}))"
+        if self.group is not None:
+            series = f"{{row[{self.group!r}] for row in rows[start : start + {length}]}}"
+            yield f"starts = [start for start in starts if len({series}) == 1]"
+        if self.dropping:
+            yield f"starts = [start for start in starts if {{*kept}}.issuperset(range(start, start + {length}))]"
+        yield "if not starts:"
+        yield f'    raise ValueError("fewer than {length} consecutive rows")'
+        yield f"windows = np.array(starts)[:, None] + np.arange({length})"
+        yield "columns = {name: values[windows] for name, values in columns.items()}"
+
+
+def _reading_numbers(encodings: Sequence[NumberEncoding]) -> Iterator[str]:
+    """Yield the lines of a function that reads a number, in the notation of the table."""
+    format_ = encodings[0].format  # columns of a table differ only in their units
+    units = any(encoding.format.unit is not None for encoding in encodings)
+    yield f"def read_number(cell{', unit=None' * units}):"
+    yield "    text = cell"
+    if units:
+        yield "    if unit:"
+        yield '        sign, text = (text[0], text[1:].lstrip()) if text[0] in "+-" else ("", text)'
+        yield "        if text.startswith(unit) == text.endswith(unit):"
+        yield "            raise ValueError(cell)"
+        yield "        rest = text[len(unit) :] if text.startswith(unit) else text[: -len(unit)]"
+        yield "        text = sign + rest.strip()"
+    if format_.thousands == " ":
+        yield r'    text = text.replace("\u00a0", " ").replace("\u202f", " ")'
+    if format_.thousands is not None:
+        yield f"    if {format_.thousands!r} in text:"
+        yield f"        if not re.fullmatch({format_.grouped.pattern!r}, text, re.ASCII):"
+        yield "            raise ValueError(cell)"
+        yield f'        text = text.replace({format_.thousands!r}, "")'
+    if format_.decimal != ".":
+        yield '    if "." in text:'
+        yield "        raise ValueError(cell)"
+        yield f'    text = text.replace({format_.decimal!r}, ".")'
+    yield f'    if "_" in text or not abs(float(text)) <= {FLOAT32_MAX}:'
+    yield "        raise ValueError(cell)"
+    yield "    return float(text)"
+
+
+def _reading_dates() -> Iterator[str]:
+    """Yield the lines of a function that reads dates as the model takes them."""
+    yield "def read_date(text, form):"
+    yield "    try:"
+    yield "        moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)"
+    yield "    except ValueError:"
+    yield '        moment = datetime.strptime(text, form or "%Y-%m")'
+    yield "    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()"
+
+
+def _reading_column() -> Iterator[str]:
+    """Yield the lines of a function that reads a column of numbers or dates."""
+    yield "def read_numbers(rows, column, read):"
+    yield "    values = []"
+    yield "    for number, row in enumerate(rows, 1):"
+    yield "        try:"
+    yield "            values.append(np.nan if is_missing(row, column) else read(row[column]))"
+    yield "        except ValueError:"
+    yield '            raise ValueError(f"row {number}: cannot read {column} {row[column]!r}") from None'
+    yield "    return np.array(values, np.float64)"
+
+
+def _reading_categories() -> Iterator[str]:
+    """Yield the lines of a function that reads a column of categories; those without an index are an error."""
+    yield "def read_categories(rows, column):"
+    yield "    for number, row in enumerate(rows, 1):"
+    yield "        is_known = row[column] in categories.get(column, [row[column]])"
+    yield "        if not is_known and not is_missing(row, column):"
+    yield '            raise ValueError(f"row {number}: {row[column]!r} is not a category of {column}")'
+    yield "    return np.array([row[column] for row in rows], object)"
+
+
+def _leaving_rows_out(dropping: Sequence[str]) -> list[str]:
+    """Return the lines that find the rows with values in these columns, and report the number of others."""
+    return [
+        "kept = range(len(rows))",
+        f"for column in {list(dropping)!r}:",
+        "    lost = [number for number in kept if is_missing(rows[number], column)]",
+        "    kept = sorted({*kept} - {*lost})",
+        "    if lost:",
+        '        shown = ", ".join(str(number + 1) for number in lost[:10]) + ", …" * (len(lost) > 10)',
+        '        reason = f"{len(lost)} of {len(rows)} rows left out: `{column}` is missing in row {shown}"',
+        '        print(f"note: {name}: {reason}", file=sys.stderr)',
+        "if not kept:",
+        '    raise ValueError("no row is left")',
+    ]
+
+
+def _reader(encoding: NumberEncoding | DateEncoding) -> str:
+    """Return an expression for a function that converts a cell to a number."""
+    if isinstance(encoding, DateEncoding):
+        return f"lambda cell: read_date(cell, {encoding.format!r})"
+    unit = encoding.format.unit
+    return "read_number" if unit is None else f"lambda cell: read_number(cell, {unit!r})"
