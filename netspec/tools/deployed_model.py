@@ -41,7 +41,7 @@ from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.raw_columns import RawColumns
-from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operators
+from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operators, is_exact
 from netspec.tools.raw_images import TOLERANCE as IMAGE_TOLERANCE
 from netspec.tools.text_vocabulary import TextInput, text_inputs
 from netspec.tools.transform_ops import has_ops, transform_ops
@@ -183,7 +183,8 @@ class DeployedModel:
     @property
     def raw_tolerance(self) -> float | None:
         """Tolerance of results for raw samples; None for the usual one."""
-        return IMAGE_TOLERANCE if any(deployed.resizing for deployed in self.inputs.values()) else None
+        steps = [step for deployed in self.inputs.values() for step in deployed.resizing]
+        return None if all(map(is_exact, steps)) else IMAGE_TOLERANCE
 
     def raw_results(self) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
         """Yield the raw samples in parts, each with its results, computed as `netspec predict` does."""
