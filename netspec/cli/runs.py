@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import re
+import shutil
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,17 +17,17 @@ from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, listing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from netspec.tools.runs import RunSummary
 
 app = command_app()
-MAX_SETTINGS = 5
-"""Number of settings that the table shows; `--json` and `--csv` have all."""
 LONG = 24
 """Characters of a setting, such as a path, above which its column is the last."""
-MAX_METRICS = 4
-"""Number of metrics that the table shows, in addition to the monitored value."""
+MAX_TEXT = 60
+"""Characters of the text of a list or mapping that the table shows."""
+EDGES, GAP = 2, 3
+"""Characters of a terminal's line around the table, and between two columns."""
 
 
 @app.command(
@@ -44,23 +47,28 @@ def runs(
 ) -> None:
     """List runs: state, results, and the settings that differ.
 
-    `last` and `best` are the monitored value of the last and of the best evaluation. A run is running, finished,
-    failed, stopped (on request or killed), or damaged. FIELD is a column such as `best`, a metric such as
-    `test/accuracy`, or a setting such as `train.seed`. Reads only the beginning and the end of each log.
+    Each net has a table of its own. `last` and `best` are the monitored value of the last and of the best evaluation.
+    A run is running, finished, failed, stopped (on request or killed), or damaged. On a terminal, columns that do not
+    fit are left out. FIELD is a column such as `best`, a metric such as `test/accuracy`, or a setting such as
+    `train.seed`. Reads only the beginning and the end of each log.
     """
     if as_csv and as_json:
         raise InputError("--csv and --json cannot be combined")
     from netspec.tools.runs import runs as list_runs
+    from netspec.tools.runs import runs_by_net
 
-    listed = list_runs(folder, sort=sort, reverse=reverse)
-    if as_json:
-        print_json([summary.as_json() for summary in listed])
-    elif as_csv:
-        _print_csv(listed)
-    elif not listed:
+    if as_json or as_csv:
+        listed = list_runs(folder, sort=sort, reverse=reverse)
+        print_json([summary.as_json() for summary in listed]) if as_json else _print_csv(listed)
+        return
+    by_net = runs_by_net(folder, sort=sort, reverse=reverse)
+    if not by_net:
         print(f"there are no runs in {folder}")
-    else:
-        _print_table(listed)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for number, (net, of_net) in enumerate(by_net.items()):
+        if len(by_net) > 1:
+            print("\n" * (number > 0) + (f"net {net}:" if net else "without a net:"))
+        _print_table(of_net, width)
 
 
 def _print_csv(listed: Sequence[RunSummary]) -> None:
@@ -70,42 +78,83 @@ def _print_csv(listed: Sequence[RunSummary]) -> None:
     writer.writerows(rows)
 
 
-def _print_table(listed: Sequence[RunSummary]) -> None:
-    """Print state, best value and duration first, then what differs, and long settings such as paths last."""
-    from netspec.training.events import duration
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    cells: list[str]
+    rank: int = 0
+    """Columns of rank 0 are always shown; of the others, those of low rank first."""
+    is_number: bool = True
 
-    settings = list(dict.fromkeys(name for summary in listed for name in summary.settings))
-    monitors = list(dict.fromkeys(summary.monitor for summary in listed if summary.monitor))
-    metrics = list(dict.fromkeys(name for summary in listed for name in summary.metrics if name not in monitors))
-    setting_columns, figures = settings[:MAX_SETTINGS], metrics[:MAX_METRICS]
-    best = f"best {monitors[0]}" if len(monitors) == 1 else "best"
-    columns = {
-        "run": [summary.name for summary in listed],
-        "state": [summary.state for summary in listed],
-        **({"monitor": [summary.monitor or "" for summary in listed]} if len(monitors) > 1 else {}),
-        best: [_cell(summary.best) for summary in listed],
-        "at step": [_cell(summary.best_step) for summary in listed],
-        "last": [_cell(summary.last) for summary in listed],
-        "time": ["" if summary.seconds is None else duration(summary.seconds) for summary in listed],
-    }
-    texts = {"run", "state", "monitor", "started", *setting_columns}
-    cells = {name: [_cell(summary.settings.get(name)) for summary in listed] for name in setting_columns}
-    long = {name: column for name, column in cells.items() if max(map(len, column)) > LONG}
-    columns |= {name: column for name, column in cells.items() if name not in long}
-    columns |= {name: [_cell(summary.metrics.get(name)) for summary in listed] for name in figures}
-    columns |= {
-        "steps": [_steps(summary) for summary in listed],
-        "started": [(summary.started or "")[:16].replace("T", " ") for summary in listed],
-        **long,
-    }
-    right = [index for index, name in enumerate(columns) if name not in texts]
-    table(list(columns), list(zip(*columns.values(), strict=True)), right=right)
+    @property
+    def header(self) -> str:
+        """The name in lines that are as short as the cells, if it has several parts."""
+        width, lines = max(map(len, self.cells)), [""]
+        for part in re.findall(r"[^./_ ]+[./_ ]?", self.name):
+            if lines[-1] and len(lines[-1]) + len(part) > width:
+                lines.append("")
+            lines[-1] += part
+        return "\n".join(line.rstrip() for line in lines)
+
+    @property
+    def width(self) -> int:
+        return max(map(len, [*self.header.splitlines(), *self.cells]))
+
+
+def _print_table(listed: Sequence[RunSummary], width: int | None) -> None:
+    """Print a table of the columns that fit a terminal; of all columns if `width` is None."""
+    columns = [column for column in _columns(listed) if any(column.cells)]
+    shown = columns if width is None else _fitting(columns, width)
+    table(
+        [column.name if width is None else column.header for column in shown],
+        list(zip(*(column.cells for column in shown), strict=True)),
+        right=[at for at, column in enumerate(shown) if column.is_number],
+    )
     for summary in listed:
         if summary.problem is not None:
             print(f"{summary.name} {summary.state}: {summary.problem}")
-    left_out = [*settings[MAX_SETTINGS:], *metrics[MAX_METRICS:]]
-    if left_out:
-        print(f"not shown: {listing(left_out, 8)}; --json and --csv have all")
+    if left_out := [column.name for column in columns if column not in shown]:
+        print(f"too wide to show: {listing(left_out, 8)}; --csv and --json have all")
+
+
+def _columns(listed: Sequence[RunSummary]) -> Iterator[_Column]:
+    """Yield all columns in the order in which they are printed: long settings, such as paths, are the last."""
+    from netspec.training.events import duration
+
+    monitors = list(dict.fromkeys(summary.monitor for summary in listed if summary.monitor))
+    settings = dict.fromkeys(name for summary in listed for name in summary.settings)
+    metrics = dict.fromkeys(name for summary in listed for name in summary.metrics if monitors != [name])
+    texts = {name: [_cell(summary.settings.get(name)) for summary in listed] for name in settings}
+    long = {name: cells for name, cells in texts.items() if max(map(len, cells)) > LONG}
+    yield _Column("run", [summary.name for summary in listed], is_number=False)
+    yield _Column("state", [summary.state for summary in listed], is_number=False)
+    if len(monitors) > 1:
+        yield _Column("monitor", [summary.monitor or "" for summary in listed], is_number=False)
+    yield _Column(f"best {monitors[0]}" if len(monitors) == 1 else "best", [_cell(summary.best) for summary in listed])
+    yield _Column("at step", [_cell(summary.best_step) for summary in listed], rank=2)
+    yield _Column("last", [_cell(summary.last) for summary in listed], rank=2)
+    seconds = [summary.seconds for summary in listed]
+    yield _Column("time", ["" if each is None else duration(each) for each in seconds], rank=4)
+    for name, cells in texts.items():
+        if name not in long:
+            yield _Column(name, cells, rank=1, is_number=False)
+    for name in metrics:
+        yield _Column(name, [_cell(summary.metrics.get(name)) for summary in listed], rank=3)
+    yield _Column("steps", [_steps(summary) for summary in listed], rank=4)
+    started = [(summary.started or "")[:16].replace("T", " ") for summary in listed]
+    yield _Column("started", started, rank=4, is_number=False)
+    for name, cells in long.items():
+        yield _Column(name, cells, rank=5, is_number=False)
+
+
+def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """Return the columns of lowest rank that fit a terminal together, in their order."""
+    chosen, used = [], EDGES - GAP
+    for column in sorted(columns, key=lambda column: column.rank):
+        if column.rank == 0 or used + GAP + column.width <= width:
+            chosen.append(column)
+            used += GAP + column.width
+    return [column for column in columns if column in chosen]
 
 
 def _steps(summary: RunSummary) -> str:
@@ -124,4 +173,5 @@ def _cell(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int):
         return count(value)
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+    text = f"{value:.5g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= MAX_TEXT or text[0] not in "[{" else f"{text[: MAX_TEXT - 1]}…"

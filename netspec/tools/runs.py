@@ -29,9 +29,11 @@ ENDS = {"done": "finished", "error": "failed", "stopped": "stopped"}
 """States of a run by the last event of its log."""
 NOT_COMPARED = ("name", "description", "vars", "include", "net.description", "net.vars", "expect")
 """Fields that do not affect a training by themselves: the values of `vars` are in other fields."""
-SECTIONS = ("solver", "train", "data", "parallel", "init_from", "callbacks", "compile", "net")
+SECTIONS = ("solver", "train", "stages", "data", "parallel", "init_from", "callbacks", "compile", "net")
 """Sections of a spec, in the order in which their differences are listed."""
-COLUMNS = ("name", "state", "started", "seconds", "step", "steps", "monitor", "last", "best", "best_step")
+KIND_FIELDS = ("type", "source")
+"""Fields that say what the other fields of a mapping are: its value stands for the mapping."""
+COLUMNS = ("name", "state", "net", "started", "seconds", "step", "steps", "monitor", "last", "best", "best_step")
 """Columns of the list, apart from metrics and settings."""
 
 
@@ -46,6 +48,8 @@ class RunSummary:
     """`running`, `finished`, `failed`, `stopped` (on request or killed), or `damaged`."""
     problem: str | None = None
     """Reason why it failed, or why it can't be read."""
+    net: str | None = None
+    """Name of its net; None if the spec can't be read."""
     started: str | None = None
     """Time of its first step, in UTC; None if the log does not contain it."""
     seconds: float | None = None
@@ -77,6 +81,10 @@ class RunSummary:
         return {**fields, **self.metrics, **self.settings}
 
 
+RunAndSpec = tuple[RunSummary, "dict[str, Any] | None"]
+"""A run and its resolved spec as plain data; None if that can't be read."""
+
+
 def runs(folder: str | Path = "runs", *, sort: str | None = None, reverse: bool = False) -> list[RunSummary]:
     """List the runs in and below a folder.
 
@@ -86,22 +94,41 @@ def runs(folder: str | Path = "runs", *, sort: str | None = None, reverse: bool 
 
         >>> best = netspec.runs(sort="best")[0].run_dir
     """
-    root = Path(folder)
+    return [run for run, _ in _sorted_runs(Path(folder), sort, reverse=reverse)]
+
+
+def runs_by_net(
+    folder: str | Path = "runs", *, sort: str | None = None, reverse: bool = False
+) -> dict[str, list[RunSummary]]:
+    """List the runs of `runs` by the name of their net; `settings` differ between the runs of one net.
+
+    Runs without a spec are listed under an empty name, or under the net of all others.
+    """
+    by_net: dict[str, list[RunAndSpec]] = {}
+    for run, spec in _sorted_runs(Path(folder), sort, reverse=reverse):
+        by_net.setdefault(run.net or "", []).append((run, spec))
+    if len(by_net) == 2 and "" in by_net:  # no reason for two tables
+        by_net = {next(filter(None, by_net)): [pair for group in by_net.values() for pair in group]}
+    return {net: [run for run, _ in _with_settings(group)] for net, group in by_net.items()}
+
+
+def _sorted_runs(root: Path, sort: str | None, *, reverse: bool) -> list[RunAndSpec]:
     if not root.is_dir():
         raise InputError(f"there is no folder {root}", expected="a folder with runs", hint=near_path(root))
-    summaries, trees = [], []
-    for path in sorted(_run_folders(root)):
-        summary, tree = _read_run(path, path.name if path == root else path.relative_to(root).as_posix())
-        summaries.append(summary)
-        trees.append(tree)
-    settings = differing_settings(trees)
-    listed = [
-        summary
-        if tree is None
-        else replace(summary, settings={name: values[index] for name, values in settings.items()})
-        for index, (summary, tree) in enumerate(zip(summaries, trees, strict=True))
+    found = [
+        _read_run(path, path.name if path == root else path.relative_to(root).as_posix())
+        for path in sorted(_run_folders(root))
     ]
-    return _sorted(listed, sort, reverse=reverse)
+    return _sorted(_with_settings(found), sort, reverse=reverse)
+
+
+def _with_settings(group: Sequence[RunAndSpec]) -> list[RunAndSpec]:
+    """Return runs with the values of the settings in which they differ."""
+    settings = differing_settings([spec for _, spec in group])
+    return [
+        (run if spec is None else replace(run, settings={name: values[at] for name, values in settings.items()}), spec)
+        for at, (run, spec) in enumerate(group)
+    ]
 
 
 def differing_settings(specs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
@@ -127,16 +154,46 @@ def _is_ignored(path: str) -> bool:
 
 
 def _differing(values: Sequence[Any], path: str) -> Iterator[str]:
-    """Yield the paths at which plain data differs. A missing value counts as null."""
+    """Yield the paths at which plain data differs. A missing value counts as null.
+
+    If only some specs have a layer, a schedule, …, the fields that differ between these follow.
+    """
     if all(value == values[0] for value in values[1:]):
         return
-    mappings = [_by_name(value) for value in values]
-    if all(mapping is not None for mapping in mappings):
-        for key in dict.fromkeys(key for mapping in mappings for key in mapping or {}):
-            inner = [(mapping or {}).get(key) for mapping in mappings]
-            yield from _differing(inner, f"{path}.{key}" if path else key)
-    else:
+    present = [value for value in values if value is not None]
+    mappings, absent = _aligned(present), len(present) < len(values)
+    if mappings is None or absent or _is_reordered(present):
         yield path
+    if mappings is None or (absent and not all(map(_kind, present))):
+        return
+    for key in dict.fromkeys(key for mapping in mappings for key in mapping):
+        if not (absent and key in KIND_FIELDS):  # the value at `path`
+            inner = [mapping.get(key) for mapping in mappings]
+            yield from _differing(inner, f"{path}.{key}" if path else key)
+
+
+def _aligned(values: Sequence[Any]) -> Sequence[Mapping[str, Any]] | None:
+    """Return mappings, or lists as mappings by name or index, whose values correspond; None for other values."""
+    by_name = [mapping for mapping in map(_by_name, values) if mapping is not None]
+    if len(by_name) == len(values):
+        return by_name
+    kinds = [[_kind(item) for item in value] if isinstance(value, list) else [None] for value in values]
+    if None in kinds[0] or any(other != kinds[0] for other in kinds):
+        return None
+    return [_items(value) for value in values]
+
+
+def _is_reordered(values: Sequence[Any]) -> bool:
+    """Return whether lists contain the same names in different orders."""
+    names = [list(_by_name(value) or ()) for value in values if isinstance(value, list)]
+    return any([name for name in names[0] if name in other] != [name for name in other if name in names[0]]
+               for other in names)  # fmt: skip
+
+
+def _kind(value: Any) -> str | None:
+    """Return the type of a layer, a schedule, …, or the source of data; None if it has none."""
+    kinds = [value[name] for name in KIND_FIELDS if isinstance(value.get(name), str)] if isinstance(value, dict) else []
+    return kinds[0] if kinds else None
 
 
 def _by_name(value: Any) -> Mapping[str, Any] | None:
@@ -152,17 +209,23 @@ def _by_name(value: Any) -> Mapping[str, Any] | None:
 def _value(tree: Any, path: str) -> Any:
     """Return the plain value at a path: a scalar, or the text of a mapping or list; None if there is none."""
     for key in _steps(tree, path):
-        mapping = _by_name(tree)
-        tree = None if mapping is None else mapping.get(key)
-    if isinstance(tree, dict) and isinstance(tree.get("type"), str):
-        return tree["type"]  # a layer, a schedule, … that other runs do not have
+        tree = _items(tree).get(key)
+    if (kind := _kind(tree)) is not None:
+        return kind
     return flow(tree) if isinstance(tree, (dict, list)) else tree
+
+
+def _items(tree: Any) -> Mapping[str, Any]:
+    """Return the items of a mapping or list by key, name or index."""
+    if (by_name := _by_name(tree)) is not None:
+        return by_name
+    return {str(index): item for index, item in enumerate(tree)} if isinstance(tree, list) else {}
 
 
 def _steps(tree: Any, path: str) -> Iterator[str]:
     """Split a dotted path; names of entries may contain dots."""
     while path:
-        mapping = _by_name(tree) or {}
+        mapping = _items(tree)
         key = max((key for key in mapping if f"{path}.".startswith(f"{key}.")), key=len, default=path)
         yield key
         tree, path = mapping.get(key), path[len(key) + 1 :]
@@ -179,7 +242,7 @@ def _run_folders(root: Path) -> Iterator[Path]:
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
 
 
-def _read_run(folder: Path, name: str) -> tuple[RunSummary, dict[str, Any] | None]:
+def _read_run(folder: Path, name: str) -> RunAndSpec:
     """Return the summary of a run and its resolved spec; None if that can't be read."""
     files = RunDir(folder)
     summary = RunSummary(name, folder, "damaged")
@@ -195,7 +258,8 @@ def _read_run(folder: Path, name: str) -> tuple[RunSummary, dict[str, Any] | Non
         state = "damaged"
     elif state == "failed":
         problem = _failure(next(event for event in reversed(events) if event["event"] == "error"))
-    return replace(summary, state=state, problem=problem, **_figures(events, tree or {})), tree
+    net = tree["net"].get("name") if tree is not None and isinstance(tree.get("net"), dict) else None
+    return replace(summary, state=state, problem=problem, net=net, **_results(events, tree or {})), tree
 
 
 def _read_spec(path: Path) -> tuple[dict[str, Any] | None, str | None]:
@@ -227,7 +291,7 @@ def _failure(event: Event) -> str | None:
     return None
 
 
-def _figures(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]:
+def _results(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results in the log of a run, as fields of `RunSummary`."""
     starts = [event for event in events if event["event"] == "start"]
     stepped = [event["step"] for event in events if event["event"] != "start" and isinstance(event.get("step"), int)]
@@ -277,10 +341,10 @@ def _monitored(events: Sequence[Event], evaluations: Sequence[Event], tree: Mapp
     return {"monitor": f"{split}/{key}", "last": last, "best": best, "best_step": best_step}
 
 
-def _sorted(summaries: Sequence[RunSummary], sort: str | None, *, reverse: bool) -> list[RunSummary]:
-    rows = [summary.row() for summary in summaries]
+def _sorted(found: Sequence[RunAndSpec], sort: str | None, *, reverse: bool) -> list[RunAndSpec]:
+    rows = [run.row() for run, _ in found]
     key = sort or "started"
-    if sort is not None and not any(sort in row for row in rows) and summaries:
+    if sort is not None and not any(sort in row for row in rows) and found:
         columns = list(dict.fromkeys(name for row in rows for name in row))
         raise InputError(
             f"no run has a value `{sort}` to sort by",
@@ -288,12 +352,12 @@ def _sorted(summaries: Sequence[RunSummary], sort: str | None, *, reverse: bool)
             hint=did_you_mean(sort, columns),
         )
 
-    def order(run_and_row: tuple[RunSummary, dict[str, Any]]) -> tuple[bool, float, str]:
-        value = run_and_row[1].get(key)
+    def order(pair_and_row: tuple[RunAndSpec, dict[str, Any]]) -> tuple[bool, float, str]:
+        value = pair_and_row[1].get(key)
         number = isinstance(value, (int, float))
         return number, float(value) if isinstance(value, (int, float)) else 0.0, json.dumps(value)
 
-    runs_and_rows = list(zip(summaries, rows, strict=True))
-    present = [run_and_row for run_and_row in runs_and_rows if run_and_row[1].get(key) is not None]
-    absent = [run_and_row for run_and_row in runs_and_rows if run_and_row[1].get(key) is None]
-    return [summary for summary, _ in [*sorted(present, key=order, reverse=reverse), *absent]]
+    pairs_and_rows = list(zip(found, rows, strict=True))
+    present = [pair_and_row for pair_and_row in pairs_and_rows if pair_and_row[1].get(key) is not None]
+    absent = [pair_and_row for pair_and_row in pairs_and_rows if pair_and_row[1].get(key) is None]
+    return [pair for pair, _ in [*sorted(present, key=order, reverse=reverse), *absent]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import sys
 
 import pytest
 
@@ -49,6 +51,39 @@ def test_the_duration_is_that_of_the_last_line_of_the_training(netspec, work):
     again = [json.loads(line) for line in (work / "run" / "log.jsonl").read_text().splitlines()]
     assert again[-1]["seconds"] > log[-1]["seconds"]
     assert again[-1]["seconds"] == pytest.approx(again[-1]["elapsed"], abs=0.05)
+
+
+def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, work, monkeypatch):
+    for seed in (1, 2):
+        assert netspec("train", "train.yaml", f"train.seed={seed}", "train.max_steps=2").status == 0
+    piped = netspec("runs").out
+    assert "too wide" not in piped
+    monkeypatch.setenv("COLUMNS", "66")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    lines = re.sub(r"\x1b\[\d*m", "", netspec("runs").out).splitlines()
+    assert max(map(len, lines[:-1])) <= 66
+    header = " ".join(
+        " ".join(line.split()) for line in lines[: next(n for n, line in enumerate(lines) if "─" in line)]
+    )
+    assert {"run", "state", "best", "seed", "last"} <= set(header.split())
+    assert sum(" finished " in line for line in lines) == 2
+    assert lines[-1].startswith("too wide to show: ")
+    assert "train/accuracy" in lines[-1]
+    assert lines[-1].endswith("; --csv and --json have all")
+
+
+def test_each_net_has_a_table_with_its_own_differences(netspec, work):
+    for net, rate in (("blobs", 0.1), ("blobs", 0.2), ("others", 0.3)):
+        words = f"solver.learning_rate={rate} net.name={net} train.max_steps=2 --run-dir runs/{net}-{rate}".split()
+        assert netspec("train", "train.yaml", *words).status == 0
+    blobs, others = netspec("runs").out.split("\n\n")
+    assert blobs.splitlines()[0] == "net blobs:"
+    assert "solver.learning_rate.initial" in blobs
+    assert others.splitlines()[0] == "net others:"
+    assert "solver.learning_rate.initial" not in others
+    assert {run["net"]: run["settings"]["solver.learning_rate.initial"] for run in netspec("runs", "--json").json} == {
+        "blobs": 0.2, "others": 0.3,
+    }  # fmt: skip
 
 
 def test_a_run_itself_can_be_listed_and_a_folder_without_runs_is_named(netspec, trained):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import netspec
-from netspec.tools.runs import differing_settings
+from netspec.tools.runs import differing_settings, runs_by_net
 from netspec.training.events import HEAD_BYTES, TAIL_BYTES
 from netspec.training.lock import locked
 
@@ -119,6 +119,37 @@ def test_values_that_some_specs_lack_come_last_and_count_as_null():
     }  # fmt: skip
     layers: list[dict[str, Any]] = [{"net": {"layers": [{"name": "a.b", "type": "Dense"}]}}, {"net": {"layers": []}}]
     assert differing_settings(layers) == {"net.layers.a.b": ["Dense", None]}
+
+
+def test_fields_of_a_type_that_some_specs_lack_are_compared_between_the_others():
+    rates = [None, {"type": "Cosine", "final": 0.1}, {"type": "Cosine", "final": 0.2}]
+    specs = [{"solver": {"type": "SGD", "schedule": rate}} for rate in rates]
+    assert differing_settings(specs) == {
+        "solver.schedule": [None, "Cosine", "Cosine"], "solver.schedule.final": [None, 0.1, 0.2],
+    }  # fmt: skip
+
+
+def test_lists_differ_in_the_fields_of_their_items_and_in_the_order_of_names():
+    losses: list[dict[str, Any]] = [{"net": {"losses": [{"type": "Huber", "delta": delta}]}} for delta in (1.0, 2.0)]
+    assert differing_settings(losses) == {"net.losses.0.delta": [1.0, 2.0]}
+    others: list[dict[str, Any]] = [{"net": {"losses": [{"type": kind}]}} for kind in ("Huber", "LogCosh")]
+    assert differing_settings(others) == {"net.losses": ["[{type: Huber}]", "[{type: LogCosh}]"]}
+    names = [["a", "b"], ["b", "a"]]
+    layers: list[dict[str, Any]] = [{"net": {"layers": [{"name": name} for name in order]}} for order in names]
+    assert differing_settings(layers) == {"net.layers": ["[{name: a}, {name: b}]", "[{name: b}, {name: a}]"]}
+
+
+def test_runs_by_net_have_the_settings_that_differ_between_runs_of_the_net(tmp_path):
+    for name, net, units, rate in (("a", "n", 4, 0.1), ("b", "n", 4, 0.2), ("c", "m", 8, 0.1)):
+        folder = write_run(tmp_path / name, START, units=units, rate=rate)
+        (folder / "spec.yaml").write_text((SPEC % (units, rate)).replace("name: n,", f"name: {net},"))
+    by_net = runs_by_net(tmp_path, sort="name")
+    assert {net: [run.name for run in listed] for net, listed in by_net.items()} == {"n": ["a", "b"], "m": ["c"]}
+    assert by_net["n"][1].settings == {"solver.learning_rate.initial": 0.2}
+    assert by_net["m"][0].settings == {}
+    assert "net.layers.hidden.units" in netspec.runs(tmp_path)[0].settings
+    (tmp_path / "c" / "spec.yaml").unlink()
+    assert [run.name for run in runs_by_net(tmp_path, sort="name")["n"]] == ["a", "b", "c"]
 
 
 def test_runs_are_sorted_by_any_value_and_those_without_it_come_last(tmp_path):
