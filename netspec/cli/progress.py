@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from netspec.cli.output import print_json_line
-from netspec.training.events import SPLITS, Event, Listener, format_event
+from netspec.training.events import SPLITS, Event, Listener, format_epoch, format_event
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,10 +32,35 @@ def json_lines(event: Event) -> None:
         print_json_line(event)
 
 
-def text_lines(event: Event) -> None:
-    """Print an event as one line of text; the command itself reports the end."""
-    if event["event"] not in ("progress", "done"):
-        print(format_event(event), flush=True)
+class EventLines:
+    """Prints each event as one line of text, and a training loss in the line of the evaluation after the same step.
+
+    The command itself reports the end; checkpoints are in the log files.
+    """
+
+    def __init__(self) -> None:
+        self._log: Event | None = None
+        """The training loss that is not printed yet."""
+
+    def __call__(self, event: Event) -> None:
+        """Print an event."""
+        if event["event"] == "checkpoint":
+            return
+        if event["event"] == "test" and (line := format_epoch(self._log, event)) is not None:
+            self._log = None
+            print(line, flush=True)
+            return
+        self.flush()
+        if event["event"] == "log":
+            self._log = event
+        elif event["event"] not in ("progress", "done"):
+            print(format_event(event), flush=True)
+
+    def flush(self) -> None:
+        """Print the training loss that was not printed yet."""
+        if self._log is not None:
+            print(format_event(self._log), flush=True)
+        self._log = None
 
 
 @contextmanager
@@ -47,7 +72,11 @@ def display(*, as_json: bool) -> Iterator[Listener]:
         with _bar() as bar:
             yield Bar(bar)
     else:
-        yield text_lines
+        lines = EventLines()
+        try:
+            yield lines
+        finally:
+            lines.flush()
 
 
 def _bar() -> Progress:
@@ -74,21 +103,25 @@ class Bar:
         self._progress = progress
         self._task = progress.add_task("train", total=None, epoch="0.00", loss="train loss –", test="", rate="–")
         self._drawn = 0.0
+        self._log: Event | None = None
+        """The last training loss, until an evaluation is printed."""
 
     def __call__(self, event: Event) -> None:
         """Take one event in."""
         match event["event"]:
             case "start":
                 self._progress.update(self._task, total=event["steps"], completed=event["step"])
-                self._print(event)
+                self._print(format_event(event))
             case "log" | "progress":
+                self._log = event if event["event"] == "log" else None
                 self._step(event)
             case "test":
                 if event.get("split", "test") in SPLITS:
                     self._progress.update(self._task, test=_figure(event))
-                self._print(event)
+                self._print(format_epoch(self._log, event) or format_event(event))
+                self._log = None
             case "warning" | "note" | "init_from":
-                self._print(event)
+                self._print(format_event(event))
 
     def _step(self, event: Event) -> None:
         self._progress.update(
@@ -110,8 +143,8 @@ class Bar:
         name, value = next(iter(event["metrics"].items()))
         return f" {_short(name)} {value:.4f}"
 
-    def _print(self, event: Event) -> None:
-        self._progress.console.print(format_event(event), markup=False, highlight=False)
+    def _print(self, line: str) -> None:
+        self._progress.console.print(line, markup=False, highlight=False)
         self._progress.refresh()
 
 

@@ -235,6 +235,19 @@ def format_event(event: Event) -> str:
     return json_text(event)
 
 
+def format_epoch(log: Event | None, test: Event) -> str | None:
+    """Return the training loss up to an evaluation and its results as one line of text.
+
+    None if they are not of the same weights, or if the results are not finite.
+    """
+    if log is None or log["step"] != test["step"] or test.get("best_weights") or test.get("non_finite"):
+        return None
+    values = {"loss": log["loss"], **log.get("metrics", {})}
+    train = " ".join(f"{name} {value:.5f}" for name, value in values.items())
+    results = format_results(test)
+    return f"step {log['step']:,} epoch {log['epoch']:.2f} train {train}, {test.get('split', 'test')} {results}"
+
+
 def _format_problem(problem: Mapping[str, Any]) -> str:
     """Return a problem in one line, with its location."""
     file, line, column = (problem[key] for key in ("file", "line", "column"))
@@ -296,9 +309,14 @@ def values_of(event: Event) -> dict[str, Any]:
 
 def format_evaluation(test: Event) -> str:
     """Return loss, metrics and sample count of an evaluation as text."""
+    samples = f"over {counted(test['samples'], 'sample')}"
+    skipped = f", {test['skipped']:,} left out" if test.get("skipped") else ""
+    return f"{format_results(test)} {samples}".lstrip() + skipped + (" (not finite)" if test.get("non_finite") else "")
+
+
+def format_results(test: Event) -> str:
+    """Return loss and metrics of an evaluation as text."""
     loss = [] if test["loss"] is None else [f"loss {test['loss']:.5f}"]
     in_units = {name: f" ({value:.5g} in the target's unit)" for name, value in test.get("in_units", {}).items()}
     metrics = [f"{name} {value:.5f}{in_units.get(name, '')}" for name, value in test["metrics"].items()]
-    samples = f"over {counted(test['samples'], 'sample')}"
-    skipped = f", {test['skipped']:,} left out" if test.get("skipped") else ""
-    return " ".join([*loss, *metrics, samples]) + skipped + (" (not finite)" if test.get("non_finite") else "")
+    return " ".join([*loss, *metrics])

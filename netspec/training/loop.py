@@ -200,9 +200,13 @@ class TrainingLoop:
 
         Epochs may have fewer steps than planned if damaged samples are left out.
         """
+        return self.reached_end or any(callback.stop_training for callback in self.callbacks)
+
+    @property
+    def reached_end(self) -> bool:
+        """Whether all steps or epochs are done."""
         epochs = self.spec.train.max_epochs
-        done = self.progress.step >= self.total or (epochs is not None and self.loader.epoch >= epochs)
-        return done or any(callback.stop_training for callback in self.callbacks)
+        return self.progress.step >= self.total or (epochs is not None and self.loader.epoch >= epochs)
 
     @property
     def loss(self) -> float:
@@ -241,6 +245,14 @@ class TrainingLoop:
             return read_weights(self.folder.weights).meta.get("step") == self.progress.step
         except InputError:  # killed before they were written, or damaged since
             return False
+
+    @property
+    def evaluation_interval(self) -> int:
+        """Number of steps between two evaluations; 0 if there are none before the end."""
+        if self.spec.data.monitored not in self.evaluation_loaders:
+            return 0
+        every = self.spec.train.test_every
+        return self.stepper.steps_per_epoch if every is None else every
 
     def is_due(self, every: int | None) -> bool:
         """Return whether an action that is done every `every` steps is due now; None: after every epoch."""

@@ -93,7 +93,7 @@ def test_progress_is_shown_as_the_output_can_take_it(monkeypatch, capsys):
     with progress.display(as_json=True) as listener:
         assert listener is progress.json_lines
     with progress.display(as_json=False) as listener:
-        assert listener is progress.text_lines
+        assert isinstance(listener, progress.EventLines)
     monkeypatch.setattr("sys.stdout", Terminal())
     with progress.display(as_json=False) as listener:
         assert isinstance(listener, progress.Bar)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import signal
 import subprocess
@@ -240,11 +241,30 @@ def with_console(init: Callable[..., None], console: Console) -> Callable[..., N
 
 
 def test_lines_without_a_terminal(capsys):
+    show = progress.EventLines()
     for event in EVENTS:
-        progress.text_lines(event)
+        show(event)
+    show.flush()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "warning: mind [this]"
-    assert len(lines) == len(EVENTS) - 1, "all but the frequent one"
+    assert len(lines) == len(EVENTS) - 2, "all but the frequent one and the checkpoint"
+    assert lines[-1].startswith("step 6 epoch 2.00 loss 0.12500 learning rate 0.1 ")
+
+
+def test_an_evaluation_is_shown_with_the_training_loss_up_to_it(netspec, work, monkeypatch):
+    words = ("train", "train.yaml", "~train.log_every", "train.max_steps=18")
+    lines = netspec(*words).out.splitlines()
+    number = r"\d\.\d{5}"
+    shown = (
+        rf"step (6|12|18) epoch [123]\.00 train loss {number} accuracy {number}, test loss {number} accuracy {number}"
+    )
+    assert [line for line in lines if line.startswith("step ")][1:] == [
+        line for line in lines if re.fullmatch(shown, line)
+    ]
+    assert sum(line.startswith("step ") for line in lines) == 4
+    assert not any("checkpoint" in line for line in lines)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert len(re.findall(shown, netspec(*words).out)) == 3
 
 
 def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work):

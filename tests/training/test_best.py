@@ -15,7 +15,7 @@ import netspec
 from netspec.errors import InputError, RunError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.plain_json import json_text
-from netspec.training import loop
+from netspec.training import Callback, TrainingLoop, loop
 from netspec.training.callbacks import weights
 from netspec.training.evaluation import Evaluation
 from netspec.training.events import Event
@@ -60,6 +60,29 @@ def test_the_best_weights_have_the_lowest_finite_loss(
     assert best_weights.arrays["logits/kernel"].tobytes() == best_files[best]
     progress = read_checkpoint(run.run_dir / "checkpoints" / "step-00000040.h5").progress
     assert (progress["best_value"], progress["best_step"]) == (losses[best], 8 * (best + 1))
+
+
+@pytest.mark.parametrize(("losses", "noted"), [([3, 2, 1], True), ([3, 1, 2], False), ([1], False)])
+def test_a_run_notes_that_its_last_evaluation_is_the_best(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], noted: bool
+) -> None:
+    told_losses(monkeypatch, losses)
+    netspec.train(spec(max_steps=8 * len(losses), test_every=8), run_dir=tmp_path / "run")
+    notes = [event["message"] for event in strict(tmp_path / "run") if event["event"] == "note"]
+    expected = "the last evaluation has the lowest test loss: more steps may improve it (train.max_steps)"
+    assert notes == [expected] * noted
+
+
+def test_a_run_that_is_ended_early_needs_no_more_steps(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class End(Callback):
+        def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
+            self.stop_training = training.step == 16
+
+    told_losses(monkeypatch, [3, 2, 1])
+    netspec.train(spec(test_every=8), run_dir=tmp_path / "run", callbacks=[End()])
+    assert not any(event["event"] == "note" for event in strict(tmp_path / "run"))
 
 
 def test_a_resumed_run_remembers_the_best_loss(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

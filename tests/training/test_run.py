@@ -347,6 +347,15 @@ def test_the_first_step_is_logged(spec: Make, tmp_path: Path) -> None:
     assert [event["step"] for event in events(run.run_dir) if event["event"] == "log"] == [1, 10, 20, 25]
 
 
+def test_evaluations_more_frequent_than_log_lines_have_one_each(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=13, test_every=4, log_every=None), run_dir=tmp_path / "run")
+    logged = [event for event in run.history if event["event"] == "log"]
+    assert [event["step"] for event in logged] == [1, 4, 8, 12, 13]
+    every_step = netspec.train(spec(max_steps=13, test_every=1, log_every=None), run_dir=tmp_path / "each").history
+    losses = {event["step"]: event["loss"] for event in every_step if event["event"] == "log"}
+    assert logged[2]["loss"] == pytest.approx(np.mean([losses[step] for step in (5, 6, 7, 8)]))
+
+
 def test_the_log_starts_with_versions_and_threads_and_resume_warns_of_changes(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,8 +116,9 @@ class LoopSpec(Monitor):
     """Whether the run ends with the weights of its best evaluation, by `monitor`, or with those of its last step."""
     keep_checkpoints: PositiveInt = 2
     """Number of checkpoints to keep on disk."""
-    log_every: PositiveInt = 100
-    """Number of steps between two lines of the log with the training loss."""
+    log_every: PositiveInt | None = None
+    """Number of steps between two lines of the log with the training loss. By default 100, or those between two
+    evaluations if these are more frequent."""
     log_metrics: bool = True
     """Whether lines of the log with the training loss also have the metrics of the training batches since the previous
     line. They are those of the net in training, for example with dropout. Only metrics that are means, such as

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from netspec.training.events import Event, Listener
     from netspec.training.loop import TrainingLoop
 
+DEFAULT_LOG_EVERY = 100
+"""Steps between two `log` events, unless evaluations are more frequent."""
 PROGRESS_EVERY = 0.1
 """Seconds between two `progress` events."""
 
@@ -36,7 +38,7 @@ class StepLog(Callback):
 
     def on_step_end(self, training: TrainingLoop) -> None:
         now, step = time.perf_counter(), training.step
-        due = step == 1 or step % training.spec.train.log_every == 0 or training.finished  # also in a short run
+        due = _is_due(training)
         if not due and now - self._shown <= PROGRESS_EVERY:
             return
         training.settle()
@@ -58,6 +60,16 @@ class StepLog(Callback):
         if due:
             progress.loss_sum, progress.loss_count, progress.metric_totals = 0.0, 0, {}
             self._samples, self._seconds = training.samples_read, training.step_seconds
+
+
+def _is_due(training: TrainingLoop) -> bool:
+    """Whether a line of the log is due after this step: also after the first and the last, in a short run."""
+    train = training.spec.train
+    if training.step == 1 or training.finished:
+        return True
+    if train.log_every is None and 0 < training.evaluation_interval < DEFAULT_LOG_EVERY:
+        return training.is_due(train.test_every)
+    return training.step % (train.log_every or DEFAULT_LOG_EVERY) == 0
 
 
 def _momenta(training: TrainingLoop) -> dict[str, float]:

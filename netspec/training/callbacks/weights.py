@@ -43,7 +43,24 @@ class FinalTest(Callback):
 
 
 class BestWeights(Callback):
-    """Writes the weights of the evaluation with the best monitored value to `best.h5`."""
+    """Writes the weights of the evaluation with the best monitored value to `best.h5`.
+
+    Notes if that was the last of several evaluations of a complete training.
+    """
+
+    def __init__(self) -> None:
+        self._improved = False
+        """Whether an evaluation of this call was better than an earlier one."""
+
+    def on_train_end(self, training: TrainingLoop) -> None:
+        progress, loop = training.progress, training.spec.train
+        if not (self._improved and training.reached_end and progress.best_step == progress.step):
+            return
+        split, monitor = monitored_value(loop.monitor, training.spec)
+        unit, field = ("epochs", "max_epochs") if loop.max_epochs is not None else ("steps", "max_steps")
+        best = "highest" if loop.mode == "max" else "lowest"
+        message = f"the last evaluation has the {best} {split} {monitor}: more {unit} may improve it (train.{field})"
+        training.emit("note", message=message)
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
         progress, loop, values = training.progress, training.spec.train, evaluation.all_values()
@@ -53,6 +70,7 @@ class BestWeights(Callback):
         value = loop.value_in(values)
         if not isfinite(value) or not loop.improves(value, progress.best_value):
             return
+        self._improved = progress.best_value is not None
         progress.best_value, progress.best_step, progress.best_evaluation = value, progress.step, evaluation.scalars()
         if training.is_root:
             training.mend_folder()
