@@ -81,6 +81,10 @@ class NextTokenNet(Protocol):
         """Forget all tokens."""
         ...
 
+    def make_room(self) -> Sequence[int]:
+        """Forget a full sequence; return the tokens of its second half, to be read again before the next one."""
+        ...
+
     def logits_after(self, token: int) -> Array:
         """Read a token; return the logits (V,) of the one after it."""
         ...
@@ -112,11 +116,17 @@ class TextGenerator:
         self.net.restart()
         logits = np.empty(0)
         for token in prompt:
-            logits = self.net.logits_after(token)
+            logits = self.logits_after(token)
         while True:
             token = sampling.draw(logits, random)
             yield token
-            logits = self.net.logits_after(token)
+            logits = self.logits_after(token)
+
+    def logits_after(self, token: int) -> Array:
+        """Read a token; return the logits (V,) of the one after it."""
+        for earlier in self.net.make_room():
+            self.net.logits_after(earlier)
+        return self.net.logits_after(token)
 
 
 def _window_of(model: Model) -> tuple[str, int, str]:
@@ -150,6 +160,9 @@ class _Window:
     def restart(self) -> None:
         self._tokens = []
 
+    def make_room(self) -> Sequence[int]:
+        return ()  # a full window moves on
+
     def logits_after(self, token: int) -> Array:
         self._tokens = [*self._tokens, token][-self.steps :]
         logits: Array = self.logits(self._tokens)[len(self._tokens) - 1]
@@ -182,7 +195,7 @@ class _StepLayer(LayerSpec):
 
 
 class _StepNet:
-    """Computes one step for each token. If a sequence reaches its last position, it restarts with its second half."""
+    """Computes one step for each token. A sequence that has reached its last position restarts with its second half."""
 
     def __init__(self, model: Model, window: _Window) -> None:
         self._input, self._steps, self._output = window.name, window.steps, window.output
@@ -230,15 +243,14 @@ class _StepNet:
             for name, shape in {**states.replaced, **states.appended}.items()
         }
 
-    def logits_after(self, token: int) -> Array:
-        if self._has_end and len(self._tokens) == self._steps:
-            tokens = self._tokens[self._steps // 2 :]
-            self.restart()
-            for earlier in tokens:
-                self._step(earlier)
-        return self._step(token)
+    def make_room(self) -> Sequence[int]:
+        if not self._has_end or len(self._tokens) < self._steps:
+            return ()
+        tokens = self._tokens[self._steps // 2 :]
+        self.restart()
+        return tokens
 
-    def _step(self, token: int) -> Array:
+    def logits_after(self, token: int) -> Array:
         position = len(self._tokens)
         values = {
             self._input: np.full((1, 1), token, self._dtype),

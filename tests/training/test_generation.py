@@ -75,11 +75,11 @@ def test_sequences_longer_than_the_window_continue() -> None:
     generator = TextGenerator(model)
     tokens = [1, 2, 3, 4, 5, 6]
     for token in tokens:
-        generator.net.logits_after(token)
+        generator.logits_after(token)
     window = _Window(model, generator.input, generator.steps, generator.output)
     expected = window.logits([*tokens[STEPS // 2 :], 0])[STEPS // 2]
     # The same sums in another order, in float32.
-    np.testing.assert_allclose(generator.net.logits_after(0), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(generator.logits_after(0), expected, rtol=1e-4, atol=1e-5)
     assert len(list(islice(generator.tokens([1], Sampling(), 1), 5 * STEPS))) == 5 * STEPS
 
 

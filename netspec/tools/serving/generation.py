@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -170,6 +170,10 @@ class _InterruptibleNet:
     def restart(self) -> None:
         """Forget all tokens."""
         self._net.restart()
+
+    def make_room(self) -> Sequence[int]:
+        """Return the tokens to read again before the next one."""
+        return self._net.make_room()
 
     def logits_after(self, token: int) -> NDArray[Any]:
         """Read a token; return the logits (V,) of the one after it. Raises `CancelledError`."""

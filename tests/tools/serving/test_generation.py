@@ -7,9 +7,9 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ import pytest
 import netspec
 from netspec.errors import InputError
 from netspec.tools.serving.application import INLINE_BYTES, ServingLimits
-from netspec.tools.serving.generation import Generation, PromptRequest, parse_prompt
+from netspec.tools.serving.generation import Generation, PromptRequest, _InterruptibleNet, parse_prompt
+from netspec.training.generation import Sampling, TextGenerator
 from tests.tools.serving.conftest import Client, Serve
 
 SETTINGS = {"tokens": 200, "temperature": 1.0, "top_k": None, "top_p": None, "seed": 1}
@@ -167,6 +168,33 @@ def test_a_text_ends_when_its_client_goes_away(serve: Serve, language_run: Path)
     assert client.post("/predict", {"prompt": "ab", "tokens": 4})[0] == 200  # long before the timeout of 30 s
     assert time.monotonic() < deadline
     assert 'route="POST /predict",status="499"' in client.request("GET", "/metrics")[1].decode()
+
+
+def test_a_text_is_canceled_while_half_a_window_is_read_again() -> None:
+    class FullNet:
+        """A net whose sequence is full before each token."""
+
+        read: ClassVar[list[int]] = []
+
+        def restart(self) -> None: ...
+
+        def make_room(self) -> list[int]:
+            return [7, 8, 9]
+
+        def logits_after(self, token: int) -> Any:
+            assert lock.locked()
+            self.read.append(token)
+            return np.zeros(10)
+
+    lock = threading.Lock()
+    net = _InterruptibleNet(FullNet(), lock)
+    net.is_canceled = lambda: len(FullNet.read) == 2
+    generator = object.__new__(TextGenerator)
+    generator.net = net
+    with pytest.raises(CancelledError):
+        next(generator.tokens([1], Sampling(), 1))
+    assert FullNet.read == [7, 8]
+    assert not lock.locked()
 
 
 def test_a_model_of_text_that_takes_no_prompts_gives_the_reason(
