@@ -51,7 +51,8 @@ def show(
     """Show the data of a training, before and after transforms.
 
     Prints types, ranges, means and standard deviations of all fields, the number of samples of each class, values
-    learned from the training data (such as vocabularies), and how many samples per second the loader prepares. Writes
+    learned from the training data (such as vocabularies), and how many samples per second the loader prepares. For a
+    table, prints the type, missing values and statistics of each column, and rows as they are in the file. Writes
     images to a PNG file: each sample as it is read, and after the transforms of three epochs. Prints other samples as
     rows.
     """

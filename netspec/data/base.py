@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from netspec.data.imaging.annotations import Annotation
     from netspec.data.imaging.arrays import PillowImage
     from netspec.data.tabular.encodings import ColumnEncoding
+    from netspec.data.tabular.sample_rows import SampleRows
 
     Array: TypeAlias = NDArray[Any]
     Samples: TypeAlias = Array | list[Array]
@@ -111,6 +112,8 @@ class Dataset:
     """For a table: the field of each column, and the range of its elements on the last axis of that field."""
     column_encodings: Mapping[str, tuple[ColumnEncoding | None, ...]] = _NOTHING
     """For a table: how the columns of each field are encoded, in their order; None if that is not plain data."""
+    table: SampleRows | None = None
+    """For a table: its rows as they are in the file."""
     vocabulary_sizes: Mapping[str, int] = _NOTHING
     """Number of tokens of the tokenizer, for each field of tokens that is read fast."""
     annotations: Mapping[str, Annotation] = _NOTHING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from netspec.data.imaging.annotations import MaskAnnotation
 from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned, TransformPipeline
 from netspec.data.statistics import ScanResult, read_both, sample_indices, scan
+from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.thread_pool import processors
 from netspec.errors import InputError, counted
 from netspec.exchange.files import write_atomically
@@ -27,9 +29,14 @@ from netspec.training.evaluation import split_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from netspec.data.tabular.sample_rows import ColumnSummary
+    from netspec.data.text.tokens import Tokenizer
+
     Array = NDArray[Any]
 
 MAX_VALUES = 6
+MAX_TOKENS = 80
+"""Number of tokens of a text that are converted back to text."""
 EPOCHS = 3
 """Number of epochs whose samples are shown."""
 MAX_ROWS = 8
@@ -52,6 +59,8 @@ class DataReport:
     seed: int
     scanned: ScanResult
     """Statistics of each field, raw and prepared, and the damaged samples."""
+    columns: Sequence[ColumnSummary] = ()
+    """For a table: findings about each column that is read, in the same samples."""
 
     @property
     def threads(self) -> str:
@@ -62,6 +71,12 @@ class DataReport:
     def image(self) -> str | None:
         """The first field that is an image when it is prepared."""
         return next((name for name, kind in self.pipeline.fields.items() if _is_image(kind)), None)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of a source of texts."""
+        saved = self.pipeline.learned.source.get(TOKENIZER)
+        return None if saved is None else saved_tokenizer(saved)
 
     def rate(self, seconds: float) -> float | None:
         """Samples per second of the loader, measured for `seconds`; None if that is 0 or samples differ in shape."""
@@ -91,11 +106,17 @@ class DataReport:
                 indices = np.delete(indices, list(error.rows))
 
     def rows(self, samples: int) -> list[dict[str, Any]]:
-        """Return up to `samples` prepared samples, at most 8: a mapping of field to shortened value for each."""
+        """Return up to `samples` prepared samples, at most 8: a mapping of field to shortened value for each.
+
+        Of a table, a sample has the `cells` of its row in the file, by column.
+        """
         if not samples:
             return []
         indices, (_, prepared) = self.prepared(min(samples, MAX_ROWS), 1)
         described = [{"sample": self.dataset.describe(index)} for index in indices]
+        if self.dataset.table is not None:
+            cells = self.dataset.table.cells(np.asarray(indices))
+            return [{**row, "cells": texts} for row, texts in zip(described, cells, strict=True)]
         return [
             {**description, **{name: self._value(name, batch[row]) for name, batch in prepared.items()}}
             for row, description in enumerate(described)
@@ -105,6 +126,8 @@ class DataReport:
         array = np.asarray(value)
         if array.ndim == 0:
             return self._label(name, array)
+        if array.ndim == 1 and array.dtype.kind == "i" and self._tokenizer is not None:
+            return self._tokenizer.decode(array[:MAX_TOKENS].tolist())
         flat = [short_number(number) for number in array.ravel()[: MAX_VALUES + 1].tolist()]
         listed = ", ".join(flat[:MAX_VALUES]) + ", …" * (len(flat) > MAX_VALUES)
         return f"[{listed}]" if array.ndim == 1 else f"{list(array.shape)}: {listed}"
@@ -186,10 +209,15 @@ class DataReport:
             "read": statistics.read,
             "skipped_at_opening": self.dataset.skipped,
             "damaged": statistics.damaged,
+            "columns": [self._column_as_json(column) for column in self.columns],
             "fields": {name: figures.as_json() for name, figures in statistics.raw.items()},
             "prepared": {name: figures.as_json() for name, figures in statistics.prepared.items()},
             "learned": self.pipeline.learned.as_json(),
         }
+
+    def _column_as_json(self, column: ColumnSummary) -> dict[str, Any]:
+        field, start, stop = self.dataset.column_ranges[column.name]
+        return {**column.as_json(), "field": field, "elements": [start, stop]}
 
 
 def inspect_data(
@@ -211,7 +239,10 @@ def inspect_data(
     if split != "train":
         dataset, pipeline = _open(fields, seed, pipeline.learned)
     assert isinstance(fields, Source)
-    return DataReport(split, fields, dataset, pipeline, seed, scan(dataset, pipeline, fields, max_samples))
+    scanned = scan(dataset, pipeline, fields, max_samples)
+    table, indices = dataset.table, sample_indices(dataset, pipeline.samples, max_samples)
+    columns = table.summaries(indices) if table is not None else []
+    return DataReport(split, fields, dataset, pipeline, seed, scanned, columns)
 
 
 def _open(split: Any, seed: int, learned: Learned | None) -> tuple[Dataset, TransformPipeline]:
@@ -228,17 +259,24 @@ def _same(a: Any, other: Any) -> bool:
     return all(np.array_equal(first, second) for first, second in zip(a, other, strict=True))
 
 
-def short_text(value: Any) -> str:
-    """A value of a sample as text of at most 80 characters."""
+def short_text(value: Any, most: int = 80) -> str:
+    """A value of a sample as text of at most `most` characters."""
     if isinstance(value, float):
         return short_number(value)
     text = str(value)
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{key}: {short_text(item, most)}" for key, item in value.items())
+    elif isinstance(value, bool):
+        text = text.lower()
+    elif isinstance(value, (list, tuple)):
         listed = ", ".join(short_text(item) for item in value[:MAX_VALUES])
         text = f"[{listed}{', …' if len(value) > MAX_VALUES else ''}]"
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def short_number(number: float) -> str:
-    """A number with five significant digits."""
-    return f"{number:,}" if isinstance(number, int) else f"{float(number):,.5g}"
+    """A number with five significant digits, or rounded to an integer if it is large."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    size = abs(number)
+    return f"{number:,.0f}" if 1e5 <= size < 1e9 else f"{number:.5g}" if size < 1e4 else f"{number:,.5g}"

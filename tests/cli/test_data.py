@@ -169,6 +169,136 @@ def test_values_that_are_missing_are_counted(netspec, work):
     np.testing.assert_allclose(features["mean"], np.nanmean(arrays["features"].astype(np.float64), axis=0), rtol=1e-6)
 
 
+FLATS = """\
+area,rooms,city,sold,heated,note,price
+61.5,2,Bonn,2021-03-01,yes,quiet and bright,250000
+,3,Köln,2021-05-11,yes,close to the park,310000
+80,3,Köln,2022-01-20,no,near a station with a new roof,290000
+122,5,Ulm,2020-07-09,?,large,480000
+40,1,Köln,,no,old,150000
+"""
+FLATS_TRAIN = """\
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [10]}, note: {shape: [4], dtype: int32}, label: {shape: []}}
+  layers: [{name: y, type: Dense, units: 1, from: features}]
+  losses: [{type: MeanSquaredError, from: [y, label]}]
+data:
+  train:
+    source: csv
+    path: flats.csv
+    header: true
+    label: price
+    columns:
+      area: {type: numeric, missing: median, missing_indicator: true, normalization: standard}
+      rooms: numeric
+      city: categorical
+      sold: {type: date, parts: [year], missing: drop}
+      heated: {type: categorical, missing: unknown, unknown: index}
+      note: {type: text, field: note, length: 4, tokenizer: {type: words, unknown: true, padding: true}}
+    batch_size: 2
+solver: SGD
+train: {max_epochs: 1}
+"""
+
+
+@pytest.fixture
+def flats(work):
+    (work / "flats.csv").write_text(FLATS, encoding="utf-8")
+    (work / "flats.yaml").write_text(FLATS_TRAIN)
+
+
+def test_columns_of_a_table_are_summarized_as_in_the_file(netspec, flats):
+    result = netspec("data", "show", "flats.yaml", "--json", *QUICK).json
+    columns = {column.pop("name"): column for column in result["columns"]}
+    numbers = {"type": "numeric", "label": False, "field": "features"}
+    dates = {"low": "2020-07-09", "mean": "2021-04-10", "high": "2022-01-20"}
+    assert columns == {
+        "area": numbers | {"missing": 1, "low": 61.5, "mean": (61.5 + 80 + 122) / 3, "high": 122, "elements": [0, 2]},
+        "rooms": numbers | {"missing": 0, "low": 1 + 1, "mean": 3.25, "high": 5, "elements": [2, 3]},
+        "city": numbers | {
+            "type": "categorical", "missing": 0, "categories": 3, "elements": [3, 6],
+            "most_frequent": {"Köln": 2, "Bonn": 1, "Ulm": 1},
+        },
+        "sold": numbers | {"type": "date", "missing": 0, **dates, "elements": [6, 7]},
+        "heated": numbers | {
+            "type": "categorical", "missing": 1, "categories": 2, "elements": [7, 10],
+            "most_frequent": {"yes": 2, "no": 1},
+        },
+        "note": {
+            "type": "text", "label": False, "missing": 0, "words": {"low": 1, "mean": 3.75, "high": 7}, "field": "note",
+            "elements": [0, 4],
+        },
+        "price": numbers | {
+            "label": True, "missing": 0, "low": 250000, "mean": 332500, "high": 480000, "field": "label",
+            "elements": [0, 1],
+        },
+    }  # fmt: skip
+    assert [row["sample"] for row in result["rows"]] == [f"flats.csv, line {line}" for line in (2, 3, 4, 5)]
+    assert result["rows"][1]["cells"] == {
+        "area": "", "rooms": "3", "city": "Köln", "sold": "2021-05-11", "heated": "yes", "note": "close to the park",
+        "price": "310000",
+    }  # fmt: skip
+
+
+def test_columns_of_a_table_are_printed_by_name(netspec, flats):
+    output = netspec("data", "show", "flats.yaml", *QUICK).out
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert "1 row left out: `sold` is missing in row 5" in lines
+    assert "area numeric 25.0 % 61.5 87.833 122 features[0:2]" in lines
+    assert "city categorical Köln 50 %, Bonn 25 %, Ulm 25 % features[3:6]" in lines
+    assert "sold date 2020-07-09 2021-04-10 2022-01-20 features[6]" in lines
+    assert "note text 1 words 3.75 words 7 words note" in lines
+    assert "price numeric, label 250,000 332,500 480,000 label" in lines
+    assert any(line.startswith("source area (x − 87.833) / ") and line.endswith("; missing: 80") for line in lines)
+    assert "flats.csv, line 3 3 Köln 2021-05-11 yes close to the… 310000" in lines
+    assert "{" not in output
+
+
+def test_rows_of_a_wide_table_are_cut(netspec, work):
+    names = [f"p{number}" for number in range(30)]
+    (work / "wide.csv").write_text("\n".join([",".join([*names, "y"]), *[",".join(["1"] * 30 + ["2"])] * 4]))
+    (work / "wide.yaml").write_text(
+        "netspec: 1\nnet: net.yaml\ndata: {train: {source: csv, path: wide.csv, header: true, label: y, "
+        "batch_size: 2}}\nsolver: SGD\ntrain: {max_epochs: 1}\n"
+    )
+    lines = netspec("data", "show", "wide.yaml", *QUICK).out.splitlines()
+    assert "10 more columns" in lines
+    assert [line.split()[0] for line in lines[3:25]] == [*names[:20], "y", "10"]
+    assert "sample            p0  p1  p2  p3  p4  p5  p6  p7  y" in lines
+    assert lines[-1] == "and 22 more columns"
+
+
+def test_windows_of_a_table_have_the_columns_of_all_their_rows(netspec, work):
+    rows = [f"{hour},{number}" for hour, number in enumerate((4, 1, 2, 3, 9, 100))]
+    (work / "load.csv").write_text("\n".join(["hour,load", *rows]))
+    (work / "load.yaml").write_text(
+        "netspec: 1\nnet: net.yaml\ndata: {train: {source: csv, path: load.csv, header: true, label: load, "
+        "columns: {load: numeric}, windows: {length: 2, horizon: 1}, batch_size: 2}}\nsolver: SGD\n"
+        "train: {max_epochs: 1}\n"
+    )
+    result = netspec("data", "show", "load.yaml", "--json", *QUICK).json
+    (load,) = result["columns"]
+    assert (load["low"], load["high"], load["mean"], load["field"]) == (1, 9, 3.8, "past")
+    assert [row["cells"] for row in result["rows"]] == [{"load": text} for text in ("1", "2", "3", "9")]
+
+
+def test_rows_of_texts_are_readable(netspec, work):
+    for name, text in (("ham", "meet me at noon"), ("spam", "win a prize")):
+        (work / "mails" / name).mkdir(parents=True)
+        (work / "mails" / name / "a.txt").write_text(text)
+    (work / "mails.yaml").write_text(
+        "netspec: 1\nnet: net.yaml\ndata: {train: {source: documents, path: mails, batch_size: 2, tokenizer: "
+        "{type: words, padding: true}, transforms: [{type: Padding, length: 5}]}}\nsolver: SGD\n"
+        "train: {max_epochs: 1}\n"
+    )
+    result = netspec("data", "show", "mails.yaml", "--json", *QUICK).json
+    assert [row["text"] for row in result["rows"]] == ["meet me at noon", "win a prize"]
+    output = netspec("data", "show", "mails.yaml", *QUICK).out
+    assert "vocabulary of 7: a, at, me, meet, noon, prize and 1 more" in output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

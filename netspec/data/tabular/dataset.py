@@ -18,6 +18,7 @@ from netspec.data.files import fingerprint
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.tabular.columns.base import FEATURES
 from netspec.data.tabular.row_errors import BlockFaults, Faults, describe_missing
+from netspec.data.tabular.sample_rows import SampleRows
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -82,12 +83,14 @@ def open_table(
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
         dataset.rows_without = scanned.rows_without
         dataset.column_ranges, dataset.column_encodings = table.column_ranges, table.column_encodings
+        dataset.table = table.as_rows()
         return dataset, table.rows
     least = WINDOWS_KEPT * max(window, page) if window else 0
     paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
     paged.digest = digest
     paged.rows_without = scanned.rows_without
     paged.column_ranges, paged.column_encodings = table.column_ranges, table.column_encodings
+    paged.table = table.as_rows()
     return paged, table.rows
 
 
@@ -198,6 +201,10 @@ class _Table:
     def rows(self, samples: Array) -> Array:
         """Return the rows of samples."""
         return samples + np.searchsorted(self._before, samples, side="right")
+
+    def as_rows(self) -> SampleRows:
+        """Return the rows of the samples as they are in the file."""
+        return SampleRows(self.file, self.columns, lambda samples: self.rows(samples)[:, None])
 
     @property
     def column_ranges(self) -> dict[str, tuple[str, int, int]]:

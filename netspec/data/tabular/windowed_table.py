@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +59,11 @@ class WindowedTable(Dataset):
         self.column_encodings = {
             PAST if name == LABEL else name: encodings for name, encodings in table.column_encodings.items()
         }
+        if table.table is not None:
+            self.table = replace(
+                table.table,
+                rows_of=lambda samples: rows_of(self._starts[samples][:, None] + np.arange(windows.length)),
+            )
         self.learned, self.skipped, self.damaged = table.learned, table.skipped, table.damaged
         self.non_integer_labels = table.non_integer_labels
         self.block = max(1, table.block // windows.stride)

@@ -97,10 +97,10 @@ def _open_sample(files: ClassFiles) -> SoundSurvey:
 
 def _findings(survey: SoundSurvey) -> tuple[list[str], list[str]]:
     rates = ", ".join(f"{rate:,}" for rate in sorted(survey.rates)[:5])
-    shortest, longest = min(survey.seconds), max(survey.seconds)
+    lengths = dict.fromkeys(f"{seconds:.2g}" for seconds in (min(survey.seconds), max(survey.seconds)))
     findings = [
         survey.files.summary,
-        f"{shortest:.2g} to {longest:.2g} s at {rates} Hz, in a sample of {len(survey.seconds):,}",
+        f"{' to '.join(lengths)} s at {rates} Hz, in a sample of {len(survey.seconds):,}",
     ]
     warnings = []
     if survey.unreadable:
