@@ -82,6 +82,8 @@ class Survey:
     """The part of the files that was read, for messages, if not all: `the first 4,096 rows of train.csv`."""
     annotations: Mapping[str, Annotation] = field(default_factory=dict)
     """Masks and boxes, which transforms move with their image."""
+    damaged: Sequence[str] = ()
+    """Problems of samples that `on_error: skip` leaves out, with their locations."""
 
 
 class Dataset:

@@ -45,7 +45,7 @@ def survey_data(data: DataSpec | None, init_from: InitFromSpec | None) -> DataSu
         assert isinstance(split, Source)
         path = data.path_of(name)
         if getattr(data, name, split) is None:  # held out: samples like those of the training split
-            splits[name] = replace(splits["train"], read="")
+            splits[name] = replace(splits["train"], read="", damaged=())
             continue
         splits[name] = Source.survey(split)
         missing = list(missing_paths(split, path))

@@ -28,6 +28,8 @@ FAR = 10.0
 """Factor outside of a solver's usual learning rates from which a rate is reported."""
 MAX_INITIAL_SHARE = 0.1
 """Largest share of initial values in moving averages at the end of a run that is not reported."""
+MOST_DAMAGED = 3
+"""Number of damaged samples that are named."""
 PIXEL_SCALES = frozenset({"Rescaling", "Normalization"})
 """Transforms that bring pixels into a range that nets learn from."""
 FUNCTIONS = {"softmax": "a softmax", "sigmoid": "a sigmoid"}
@@ -270,6 +272,21 @@ def _unusual_learning_rate(subject: _Subject) -> Iterator[Problem]:
     )  # fmt: skip
 
 
+def _damaged_samples(subject: _Subject) -> Iterator[Problem]:
+    """Samples that a training leaves out."""
+    if not isinstance(subject.spec, TrainSpec):
+        return
+    data = subject.spec.data
+    for name, split in data.splits().items():
+        damaged = subject.data.splits.get(name, Survey()).damaged
+        if damaged:
+            yield Problem(
+                f"{counted(len(damaged), 'sample')} cannot be read, and will be left out", split.where("on_error"),
+                f"{data.path_of(name)}.on_error", expected="intact files", got="; ".join(damaged[:MOST_DAMAGED]),
+                hint=f"`netspec data show` reads all samples of a split{' (`--split`)' * (name != 'train')}",
+            )  # fmt: skip
+
+
 def _too_much_memory(subject: _Subject) -> Iterator[Problem]:
     """A training step or parameters that do not fit into the memory of this machine."""
     available = machine_memory()
@@ -310,5 +327,6 @@ RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (
     _slow_moving_averages,
     _unused_layers,
     _unusual_learning_rate,
+    _damaged_samples,
     _too_much_memory,
 )

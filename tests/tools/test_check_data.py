@@ -17,6 +17,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.check_data import DataSurvey
 from netspec.tools.check_data import survey_data as survey_sections
 from netspec.tools.specs import load_train
+from tests.data.conftest import split_of
 
 ROWS = 5000
 
@@ -365,7 +366,74 @@ def test_images_are_compared_with_the_net(tmp_path: Path) -> None:
     assert problem.got == "[3, 10, 12] of float32 from the source"
     report = netspec.check(training(tmp_path, source, [3, 10, 12], 4, name="image"))
     assert [each.message for each in report.warnings] == ["`scores` has 4 scores, and the data has 3 classes"]
-    assert report.data == "the headers of 20 images of photos"
+    assert report.data == "the headers of 90 images of photos"
+
+
+def truncated(file: Path, size: int) -> None:
+    """Write the first bytes of an image."""
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 12)).astype(np.uint8)
+    Image.fromarray(pixels).save(file)
+    file.write_bytes(file.read_bytes()[:size])
+
+
+def test_images_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
+    photos(tmp_path)
+    (tmp_path / "photos" / "bee" / "note.jpg").write_text("not an image")
+    truncated(tmp_path / "photos" / "cat" / "half.jpg", 400)
+    source = {"source": "image_folder", "path": "photos", "size": [10, 12]}
+    source["transforms"] = [{"type": "Rescaling", "scale": 0.01}]
+    with pytest.raises(InputError) as caught:
+        netspec.check(training(tmp_path, source, [3, 10, 12], name="image"))
+    assert [(each.message.split("photos/")[1], str(each.got).split(" (")[0]) for each in caught.value.problems] == [
+        ("bee/note.jpg cannot be read", "a file of another kind, or a damaged one"),
+        ("cat/half.jpg cannot be read", "image file is truncated"),
+    ]
+    assert all(each.location is not None for each in caught.value.problems)
+
+
+def test_images_that_are_left_out_are_a_warning(tmp_path: Path) -> None:
+    photos(tmp_path)
+    (tmp_path / "photos" / "bee" / "note.jpg").write_text("not an image")
+    source = {"source": "image_folder", "path": "photos", "size": [10, 12], "on_error": "skip"}
+    source["transforms"] = [{"type": "Rescaling", "scale": 0.01}]
+    (warning,) = netspec.check(training(tmp_path, source, [3, 10, 12], name="image")).warnings
+    assert warning.message == "1 sample cannot be read, and will be left out"
+    assert warning.got is not None
+    assert warning.got.endswith("bee/note.jpg cannot be read: a file of another kind, or a damaged one")
+    assert warning.path == "data.train.on_error"
+
+
+def test_images_with_bytes_after_their_end_are_intact(tmp_path: Path) -> None:
+    photos(tmp_path)
+    for number in range(3):
+        with (tmp_path / "photos" / "ant" / f"{number}.png").open("ab") as file:
+            file.write(bytes(500))
+    for name in ("a.bmp", "b.webp", "c.jpg"):
+        Image.new("RGB", (12, 10)).save(tmp_path / "photos" / "bee" / name)
+    source = {"source": "image_folder", "path": "photos", "transforms": [{"type": "Rescaling", "scale": 0.01}]}
+    assert netspec.check(training(tmp_path, source, [3, 10, 12], name="image")).warnings == ()
+
+
+@pytest.mark.parametrize(("name", "kept"), [("a.png", 60), ("b.bmp", 1100), ("c.webp", 40), ("d.jpg", 400)])
+def test_truncated_images_of_all_formats_are_found(name: str, kept: int, tmp_path: Path) -> None:
+    photos(tmp_path, count=1)
+    truncated(tmp_path / "photos" / "ant" / name, kept)
+    source = {"source": "image_folder", "path": "photos", "size": [10, 12]}
+    problem = problem_of(training(tmp_path, source, [3, 10, 12], name="image"))
+    assert problem.message.endswith(f"ant/{name} cannot be read")
+
+
+def test_truncated_images_and_masks_are_errors(tmp_path: Path) -> None:
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+        for number in range(3):
+            Image.new("L", (12, 10)).save(tmp_path / folder / f"{number}.png")
+        truncated(tmp_path / folder / f"{folder == 'masks':d}.png", 60)
+    split = {"source": "segmentation_folder", "path": ".", "size": [10, 12], "batch_size": 2}
+    with pytest.raises(InputError) as caught:
+        split_of(str(tmp_path / "train.yaml"), **split).survey()
+    messages = [each.message.rsplit("/", 2)[1:] for each in caught.value.problems]
+    assert messages == [["images", "0.png cannot be read"], ["masks", "1.png cannot be read"]]
 
 
 def test_images_of_several_sizes_are_reported(tmp_path: Path) -> None:

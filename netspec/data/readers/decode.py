@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from io import BytesIO
+from collections.abc import Sequence
+from io import SEEK_END, BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from netspec.data.base import Array
 from netspec.data.files import existing
 from netspec.data.imaging.arrays import PillowImage, pixels
-from netspec.errors import InputError
+from netspec.errors import InputError, Problem
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 MAX_PIXELS = 2**26
 """A bound on width × height: a small file may claim to hold an image that fills the memory."""
 
 _ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on their side
+_TAIL, _END_MARKS = 64, (b"\xff\xd9", b"IEND")  # of JPEG and PNG
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -83,6 +85,35 @@ def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
         except Exception as error:
             raise _damaged(name, error) from None
     return (width, height) if on_its_side else (height, width)
+
+
+def damage_of(file: Path, name: str) -> Sequence[Problem]:
+    """Return the problems that the header and the end of an image file show. Pixels are decoded if the end is missing.
+
+    `name` is the name of the image in messages.
+    """
+    try:
+        _opened(file, name).close()
+        if _ends_early(file):
+            ImageDecoder(3, None, "nearest").read(file, name)
+    except OSError as error:
+        return _damaged(name, error).problems
+    except InputError as error:
+        return error.problems
+    return ()
+
+
+def _ends_early(file: Path) -> bool:
+    """Return whether a file does not end as its format does. Some intact files have other bytes after the image."""
+    with file.open("rb") as content:
+        head, size = content.read(8), content.seek(0, SEEK_END)
+        content.seek(max(0, size - _TAIL))
+        tail = content.read()
+    if head.startswith(b"RIFF"):
+        return int.from_bytes(head[4:8], "little") + 8 > size
+    if head.startswith(b"BM"):
+        return int.from_bytes(head[2:6], "little") > size
+    return not any(mark in tail for mark in _END_MARKS)
 
 
 def _opened(source: Path | BytesIO, name: str) -> Image.Image:

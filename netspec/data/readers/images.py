@@ -4,17 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from netspec.data.base import Array, Raw, Samples
 from netspec.data.imaging.arrays import PillowImage, pixels
-from netspec.data.readers.decode import ImageDecoder, upright_size
+from netspec.data.readers.decode import ImageDecoder, damage_of, upright_size
 from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, counted
 
 IMAGES = FileKind("image", frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"}))
+
+MOST_DAMAGED = 10
+"""Number of damaged images that are listed; the others are counted."""
+
+
+def check_images(*listings: Listing, skip: bool) -> list[Listing]:
+    """Look for damage that headers and ends of image files show. Raises `InputError` with the damaged images.
+
+    With `skip`, return the listings with messages about them in `left_out` instead. Missing files are not reported.
+    """
+    checked, problems = [], []
+    for listing in listings:
+        named = [(file, listing.name(index)) for index, file in enumerate(listing.files) if file.is_file()]
+        damage = [problem for file, name in named for problem in damage_of(file, name)]
+        checked.append(replace(listing, left_out=[*listing.left_out, *(problem.brief for problem in damage)]))
+        problems += damage
+    if problems and not skip:
+        more = len(problems) - MOST_DAMAGED
+        others = [Problem(f"{counted(more, 'more image')} cannot be read")] if more > 0 else []
+        in_order = sorted(problems, key=lambda problem: problem.message)
+        raise InputError([*in_order[:MOST_DAMAGED], *others])
+    return checked
 
 
 class ImageFiles(ListedFiles[PillowImage]):

@@ -92,7 +92,8 @@ class SegmentationFiles(Dataset):
         self.classes = {"mask": values.classes} if values.classes else {}
         self.annotations = {"mask": MaskAnnotation("image", values.ignored)}
         self.digest = fingerprint(images.digest, masks.digest, str(values.values), *values.classes)
-        self.skipped, self.damaged = images.skipped, images.damaged
+        self.skipped = images.skipped + masks.skipped
+        self.damaged = [*images.damaged, *masks.damaged]
         self.ragged_examples = {name: sizes for sizes in images.ragged_examples.values() for name in self.fields}
 
     def __len__(self) -> int:

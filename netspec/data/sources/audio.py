@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from netspec.data.base import ClassNames, Dataset, FieldType, located_at
+from netspec.data.base import ClassNames, Dataset, Survey, located_at
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -66,9 +66,9 @@ class Audio(FileSource):
         """Return some of the sounds."""
         return self._listing(None, most=FIRST)
 
-    def first_fields(self, listing: Listing) -> tuple[Mapping[str, FieldType], str]:
+    def survey_of(self, listing: Listing) -> Survey:
         """Return the fields; no sound is read."""
-        return self._sounds(listing).fields, ""
+        return Survey(self._sounds(listing).fields)
 
     def _listing(self, learned: Mapping[str, Any] | None, most: int | None = None) -> Listing:
         from netspec.data.audio.sounds import SOUNDS

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
-from netspec.data.sources.files import FIRST
-from netspec.data.sources.image_folder import ImageFileSource
-from netspec.errors import InputError
+from netspec.data.sources.image_folder import HEADERS, ImageFileSource
+from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -95,8 +94,12 @@ class DetectionFolder(ImageFileSource):
         with located_at(self, "path"):
             path = self._annotations_path()
             if self._format(path) != "coco" or total_size([path]) <= QUICK:
-                samples = self._samples(None, FIRST)
-                return Survey(samples.fields, annotations=samples.annotations, classes=self.known_classes())
+                samples = self._samples(None, HEADERS)
+                read = f"the headers of {counted(len(samples), 'image')} of {resolve_path(self, 'path').name}"
+                return Survey(
+                    samples.fields, annotations=samples.annotations, classes=self.known_classes(), read=read,
+                    damaged=samples.damaged,
+                )  # fmt: skip
         return super().survey()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
@@ -114,11 +117,14 @@ class DetectionFolder(ImageFileSource):
         """Return the samples, or at most `most` of them. `trained` are the classes of the training split."""
         from netspec.data.readers.boxes.annotated import Findings
         from netspec.data.readers.boxes.dataset import BoxedImages, boxed_images
+        from netspec.data.readers.images import check_images
 
         skip, findings = self.on_error == "skip", Findings()
         annotations = self._annotations(findings, most)
         annotations = replace(annotations, images=annotations.images[:most])
         listing, arrays = boxed_images(annotations, findings, self.classes, trained, self.max_boxes, skip=skip)
+        if most is not None:
+            (listing,) = check_images(listing, skip=skip)
         return BoxedImages(
             listing, arrays, annotations.category_ids, size=self.size, channels=self.channels,
             interpolation=self.interpolation, skip=skip,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pydantic import PrivateAttr
 
-from netspec.data.base import FieldType, Source, Survey
+from netspec.data.base import Source, Survey
 
 if TYPE_CHECKING:
     from netspec.data.readers.file_samples import FileKind, Listing
 
 FIRST = 20
-"""Number of files of each class, or of lines of a list, that a survey looks at; and of files whose headers it reads."""
+"""Number of files of each class, or of lines of a list, that a survey looks at."""
 
 
 class FileSource(Source):
@@ -54,9 +55,9 @@ class FileSource(Source):
         """
         return None
 
-    def first_fields(self, listing: Listing) -> tuple[Mapping[str, FieldType], str]:
+    def survey_of(self, listing: Listing) -> Survey:
         """Return the fields of the samples as far as a few files show them, and what was read of these files."""
-        return self.known_fields() or {}, ""
+        return Survey(self.known_fields() or {})
 
     def survey(self) -> Survey:
         """List the class folders, and look at a few files."""
@@ -69,8 +70,7 @@ class FileSource(Source):
         least = {} if exact else names
         if is_list and listing.labels and not listing.classes:
             least = {"label": max(listing.labels) + 1}
-        fields, read = self.first_fields(listing)
-        return Survey(fields, classes=exact, least_classes=least, read=read)
+        return replace(self.survey_of(listing), classes=exact, least_classes=least)
 
     def file_suffix(self) -> str:
         """Return a suffix of the files."""

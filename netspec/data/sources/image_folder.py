@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
-from netspec.data.base import ClassNames, Dataset, FieldType, Source, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
@@ -19,6 +19,9 @@ from netspec.schema.specs.spec import describe, problem
 if TYPE_CHECKING:
     from netspec.data.readers.file_samples import FileKind, Listing
     from netspec.data.readers.images import ImageFiles
+
+HEADERS = 100
+"""Number of images whose headers a survey reads."""
 
 
 def _as_size(value: Any) -> Any:
@@ -106,15 +109,20 @@ class ImageFolder(ImageFileSource):
 
     def first_files(self) -> Listing:
         """Return some of the images."""
-        return self._listing(None, skip=self.on_error == "skip", most=FIRST)
+        most = max(FIRST, HEADERS // self.known_classes().get("label", 1))
+        return self._listing(None, skip=self.on_error == "skip", most=most)
 
-    def first_fields(self, listing: Listing) -> tuple[Mapping[str, FieldType], str]:
-        """Return the type of the images, from the headers of some if there is no `size`, and the label."""
-        some = listing.only(range(0, len(listing.files), -(-len(listing.files) // FIRST)))
+    def survey_of(self, listing: Listing) -> Survey:
+        """Return the type of the images and the label, and the damage that the headers of some images show."""
+        from netspec.data.readers.images import check_images
+
+        skip = self.on_error == "skip"
         with located_at(self, "path"):
-            images = self.image_files(some, skip=self.on_error == "skip")
-        folder = resolve_path(self, "path").name
-        return images.fields, "" if self.size else f"the headers of {counted(len(some.files), 'image')} of {folder}"
+            some = listing.only(range(0, len(listing.files), -(-len(listing.files) // HEADERS)))
+            (some,) = check_images(some, skip=skip)
+            images = self.image_files(some, skip=skip)
+        read = f"the headers of {counted(len(images), 'image')} of {resolve_path(self, 'path').name}"
+        return Survey(images.fields, read=read, damaged=images.damaged)
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool, most: int | None = None) -> Listing:
         from netspec.data.readers.file_lists import listed_files

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
-from netspec.data.sources.files import FIRST
-from netspec.data.sources.image_folder import ImageFileSource
-from netspec.errors import InputError
+from netspec.data.sources.image_folder import HEADERS, ImageFileSource
+from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -112,9 +111,12 @@ class SegmentationFolder(ImageFileSource):
 
     def survey(self) -> Survey:
         """Find the masks of the first images, and compare their sizes."""
-        samples = self._samples(FIRST)
-        read = "" if self.size else f"the headers of the first images of {resolve_path(self, 'path').name}"
-        return Survey(samples.fields, annotations=samples.annotations, classes=self.known_classes(), read=read)
+        samples = self._samples(HEADERS)
+        read = f"the headers of {counted(len(samples), 'image')} of {resolve_path(self, 'path').name}"
+        return Survey(
+            samples.fields, annotations=samples.annotations, classes=self.known_classes(), read=read,
+            damaged=samples.damaged,
+        )  # fmt: skip
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Find the mask of each image, and compare their sizes. Images are read batch by batch."""
@@ -123,7 +125,7 @@ class SegmentationFolder(ImageFileSource):
     def _samples(self, most: int | None = None) -> Dataset:
         """Return the samples, or at most `most` of them."""
         from netspec.data.readers.file_samples import unlabelled
-        from netspec.data.readers.images import IMAGES
+        from netspec.data.readers.images import IMAGES, check_images
         from netspec.data.readers.mask_pairs import paired_files
         from netspec.data.readers.masks import MaskFiles, SegmentationFiles, check_values
 
@@ -136,6 +138,8 @@ class SegmentationFolder(ImageFileSource):
             files, masks = paired_files(
                 folder(self.images), folder(self.masks), self.mask_suffix, names, skip=skip, most=most
             )
+            if most is not None:
+                files, masks = check_images(files, masks, skip=skip)
             check_values(masks, values)
             images = self.image_files(files, skip=skip)
             shape = images.fields["image"].shape[1:]
