@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
 from netspec.exchange.files import write_atomically
-from netspec.tools.init.class_folders import files_below, has_class_files, training_folder
+from netspec.tools.init.class_folders import (
+    MEDIA,
+    files_below,
+    has_class_files,
+    is_medium,
+    training_folder,
+    unread_files,
+)
 from netspec.tools.init.files import Files
 
 TASKS = ("classification", "regression", "text", "forecast")
@@ -77,7 +85,9 @@ def init(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--output: {folder} is not a folder", expected="a folder, which may be new", got="a file")
     net, train = folder / "net.yaml", folder / "train.yaml"
-    problems = _existing((net, train)) if not force else []
+    options = {"--target": target, "--task": task, "--trunk": trunk, "--output": _new_folder(path)}
+    words = [word for name, value in options.items() if value is not None for word in (name, value)]
+    problems = _existing((net, train), command("init", data, *words)) if not force else []
     if problems and trunk is not None:  # whose import writes files
         raise InputError(problems)
     try:
@@ -96,11 +106,19 @@ def init(
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
 
 
-def _existing(files: Sequence[Path]) -> list[Problem]:
-    """Return a problem if some of the files to write exist."""
+def _existing(files: Sequence[Path], other_folder: str) -> list[Problem]:
+    """Return a problem if some of the files to write exist. `other_folder` is a command that writes others."""
     existing = [str(file) for file in files if file.exists()]
-    hint = "overwrite with --force, or write to another folder with --output"
-    return [Problem(f"{' and '.join(existing)} exist already", hint=hint)] if existing else []
+    hint = f"write to a new folder: `{other_folder}`, or overwrite with --force"
+    exist = "exist" if len(existing) > 1 else "exists"
+    return [Problem(f"{' and '.join(existing)} {exist} already", hint=hint)] if existing else []
+
+
+def _new_folder(data: Path) -> Path:
+    """Return a folder next to the data that does not exist, named after the data."""
+    parent = data.parent if data.name not in ("", "..") else data / ".."
+    folders = (parent / f"{data.resolve().stem}_training{number or ''}" for number in count())
+    return next(folder for folder in folders if not folder.exists())
 
 
 def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None) -> Files:
@@ -148,6 +166,9 @@ def _unknown_data(folder: Path) -> InputError:
         hint = f"for a table in this folder, name the file: `{command('init', table)}`"
     elif any(Path(name).suffix.lower() in images.SUFFIXES | sounds.SUFFIXES | texts.SUFFIXES for name in names):
         hint = "move the files of each class into a folder of their own, with the name of the class"
+    else:
+        of_kind = {kind: [file for file in files_below(folder) if is_medium(file, kind)] for kind in MEDIA}
+        hint = "; ".join(unread_files(kind, files) for kind, files in of_kind.items() if files) or None
     return InputError(f"{folder} has no data that is recognized", expected=expected, got=listing(names, 5), hint=hint)
 
 

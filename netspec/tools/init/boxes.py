@@ -188,6 +188,7 @@ def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any
         f"a grid of {rows} × {columns} cells, for images of {shape} pixels",
     ]
     files.warnings += rare_class_warnings(boxes.counts, RARE, "boxes")
+    files.warnings += boxes.sample.duplicates.warnings()
     if boxes.damaged:
         files.warnings.append(
             f"{counted(len(boxes.damaged), 'image')} with damaged annotations are left out: {listing(boxes.damaged, 3)}"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from mimetypes import guess_type
 from pathlib import Path
 
 from netspec.errors import InputError, command, counted, listing
 
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
 """Names of folders and files that hold a split of their own, next to `train`."""
+
+MEDIA = {"images": "image/", "sounds": "audio/", "texts": "text/"}
+"""Start of the media types of files of each kind, whether netspec reads them or not."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class ClassFiles:
     by_class: dict[str, list[Path]]
     others: list[Path] = field(default_factory=list)
     """Files of other kinds in the class folders."""
+    unread: dict[str, list[Path]] = field(default_factory=dict)
+    """Files of formats that are not read, in folders that are not used as classes for this reason."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -50,10 +56,14 @@ class ClassFiles:
         ]  # fmt: skip
 
     def other_warnings(self) -> list[str]:
-        """Return a warning if there are files of other kinds in the class folders."""
+        """Return warnings about files of other kinds in the class folders, and about folders without other files."""
         count = len(self.others)
         are = "file of another kind is" if count == 1 else "files of other kinds are"
-        return [f"{count:,} {are} left out: {listing([str(path) for path in self.others], 3)}"] if count else []
+        left_out = f"{count:,} {are} left out: {listing([str(path) for path in self.others], 3)}"
+        warnings = [left_out] if count else []
+        for name, files in self.unread.items():
+            warnings.append(f"the folder {self.root / name} is not used as a class: {unread_files(self.kind, files)}")
+        return warnings
 
     def nested_warnings(self) -> list[str]:
         """Return a warning if all class folders hold the same folders, which may be the classes instead."""
@@ -74,18 +84,36 @@ class ClassFiles:
 def class_files(root: Path, kind: str, suffixes: Collection[str]) -> ClassFiles:
     """Return the files of each class folder. Raises `InputError` if there are fewer than two classes."""
     all_files = {child.name: list(files_below(child)) for child in _subfolders(root)}
-    by_class, others = {}, []
+    by_class: dict[str, list[Path]] = {}
+    others: list[Path] = []
+    unread: dict[str, list[Path]] = {}
     for name, files in all_files.items():
         if matching := [file for file in files if file.suffix.lower() in suffixes]:
             by_class[name] = matching
             others += [file for file in files if file.suffix.lower() not in suffixes]
+        elif of_kind := [file for file in files if is_medium(file, kind)]:
+            unread[name] = of_kind
     if len(by_class) < 2:
         raise InputError(
             f"{root} has {counted(len(by_class), 'class folder')} with {kind}",
             expected="two folders or more, one for each class", got=listing(list(by_class)) or "none",
-            hint=_hint_at_classes(root, list(by_class), suffixes),
+            hint=_hint_at_classes(root, list(by_class), suffixes) if not unread else "; ".join(
+                f"in the folder {name}, {unread_files(kind, files)}" for name, files in unread.items()
+            ),
         )  # fmt: skip
-    return ClassFiles(root, kind, by_class, others)
+    return ClassFiles(root, kind, by_class, others, unread)
+
+
+def is_medium(file: Path, kind: str) -> bool:
+    """Return whether the name of a file is one of an image, a sound or a text, in any format."""
+    media_type, encoding = guess_type(file.name)
+    return encoding is None and (media_type or "").startswith(MEDIA[kind])
+
+
+def unread_files(kind: str, files: Sequence[Path]) -> str:
+    """Return a sentence about files of formats that are not read."""
+    formats = {"images": "JPEG or PNG", "sounds": "WAV", "texts": "plain text (.txt)"}[kind]
+    return f"{len(files):,} {kind} such as {files[0]} cannot be read; convert them to {formats}"
 
 
 def has_class_files(root: Path, suffixes: Collection[str]) -> bool:

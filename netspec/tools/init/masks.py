@@ -160,6 +160,7 @@ def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
         try:
             with Image.open(image) as opened:
                 sample.add(opened)
+            sample.duplicates.add(sha256(image.read_bytes()).digest(), str(image))
             values, counts = np.unique(read_mask(mask, str(mask)), return_counts=True)
         except Exception as error:  # Pillow raises any class for a damaged file
             sample.unreadable.append(str(error).split("\n")[0].removeprefix("error: "))
@@ -203,6 +204,7 @@ def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
             f"{len(sample.unreadable):,} of {sample.opened:,} pairs cannot be read and are left out: "
             f"{listing(sample.unreadable, 3)}"
         )
+    warnings += sample.duplicates.warnings()
     rare = [mask_survey.classes[index] for index, share in shares.items() if share < 0.01]
     if rare:
         warnings.append(

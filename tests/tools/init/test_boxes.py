@@ -120,6 +120,13 @@ def test_crowds_are_an_input(tmp_path: Path) -> None:
     assert netspec.check(result.train).kind == "training"
 
 
+def test_duplicates_are_reported(tmp_path: Path) -> None:
+    coco(tmp_path, boxed_images(tmp_path, 24, 64, 16), 64)
+    (tmp_path / "003.png").write_bytes((tmp_path / "004.png").read_bytes())
+    (warning,) = (text for text in init(tmp_path).warnings if "duplicate" in text)
+    assert warning.startswith("1 of 24 images is a duplicate (")
+
+
 def test_damaged_annotations_are_left_out(tmp_path: Path) -> None:
     boxes: dict[str, Any] = boxed_images(tmp_path, 24, 64, 16)
     boxes["003.png"] = [(0, 10, 10, 90, 20)]  # beyond the image

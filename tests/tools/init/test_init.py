@@ -225,6 +225,30 @@ def test_files_are_overwritten_on_request_only(photos: Path) -> None:
     assert first.train.read_text() != "mine"
 
 
+def test_a_second_table_in_a_folder_gets_a_folder_of_its_own(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(table.parent)
+    (table.parent / "more.csv").write_text(table.read_text())
+    first = init(table.name, target="left")
+    first.net.unlink()
+    for folder in ("more_training", "more_training1"):
+        with pytest.raises(InputError) as caught:
+            init("more.csv", target="left")
+        (problem,) = caught.value.problems
+        assert problem.message == "train.yaml exists already"
+        assert problem.hint is not None
+        assert f"`netspec init more.csv --target left --output {folder}`" in problem.hint
+        assert init("more.csv", target="left", output=folder).train.is_file()
+
+
+def test_folders_named_by_dots_get_a_folder_next_to_them(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init(photos)
+    monkeypatch.chdir(photos / "cat")
+    with pytest.raises(InputError) as caught:
+        init("..")
+    assert caught.value.problems[0].hint is not None
+    assert "`netspec init .. --output ../../photos_training`" in caught.value.problems[0].hint
+
+
 def test_reading_is_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from netspec.tools.init import tables
 

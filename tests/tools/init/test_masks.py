@@ -86,6 +86,13 @@ def test_incomplete_pairs_are_left_out(tmp_path: Path) -> None:
     assert fields(result.train).on_error == "skip"
 
 
+def test_duplicates_are_reported(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "images", tmp_path / "masks", 12)
+    (tmp_path / "images/3.png").write_bytes((tmp_path / "images/4.png").read_bytes())
+    (warning,) = (text for text in init(tmp_path).warnings if "duplicate" in text)
+    assert warning.startswith("1 of 12 images is a duplicate (")
+
+
 def test_rare_classes_are_reported(tmp_path: Path) -> None:
     write_pairs(tmp_path / "images", tmp_path / "masks", 10, values=(0,))
     rare = np.zeros((32, 48), np.uint8)

@@ -61,6 +61,22 @@ def test_images_without_class_folders(tmp_path: Path) -> None:
     assert problem.hint == "move the files of each class into a folder of their own, with the name of the class"
 
 
+def test_formats_that_are_not_read(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", "cat", "dog")
+    (tmp_path / "photos" / "fox").mkdir()
+    for name in ("a.heic", "b.tif"):
+        (tmp_path / "photos" / "fox" / name).write_bytes(b"image")
+    fox = tmp_path / "photos" / "fox"
+    why = f"2 images such as {fox / 'a.heic'} cannot be read; convert them to JPEG or PNG"
+    assert f"the folder {fox} is not used as a class: {why}" in init(tmp_path / "photos").warnings
+    (tmp_path / "photos" / "cat").rename(tmp_path / "cat")
+    (tmp_path / "photos" / "train.yaml").unlink()
+    (tmp_path / "photos" / "net.yaml").unlink()
+    assert problem_of(tmp_path / "photos").hint == f"in the folder fox, {why}"
+    (tmp_path / "photos" / "dog").rename(tmp_path / "dog")
+    assert problem_of(tmp_path / "photos").hint == why
+
+
 def test_classes_deeper_in_the_folder(tmp_path: Path) -> None:
     write_images(tmp_path / "photos" / "a" / "b", "cat", "dog")
     inner = tmp_path / "photos" / "a" / "b"
