@@ -9,6 +9,7 @@ from mimetypes import guess_type
 from pathlib import Path
 
 from netspec.errors import InputError, command, counted, listing
+from netspec.training.run_directory import LOG
 
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
 """Names of folders and files that hold a split of their own, next to `train`."""
@@ -164,8 +165,9 @@ def rare_class_warnings(counts: Mapping[str, int], least: int, kind: str) -> lis
 
 
 def _subfolders(root: Path) -> list[Path]:
-    """Return the folders in a folder, sorted; hidden ones are not listed."""
-    return sorted(child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+    """Return the folders in a folder, sorted; hidden ones and those of run directories are not listed."""
+    folders = (child for child in root.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return sorted(child for child in folders if not any(child.glob(f"*/{LOG}")))
 
 
 def _raise(error: OSError) -> None:

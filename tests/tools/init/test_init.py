@@ -136,6 +136,14 @@ def test_a_folder_of_runs_next_to_the_classes_is_not_a_class(photos: Path, tmp_p
     assert trains(result, tmp_path).steps == 2
 
 
+def test_runs_next_to_the_classes_are_not_read_again(reviews: Path) -> None:
+    (reviews / "runs" / "reviews").mkdir(parents=True)
+    for name in ("log.txt", "log.jsonl"):
+        (reviews / "runs" / "reviews" / name).write_text("step 1")
+    result = init(reviews)
+    assert not any("runs" in text for text in (*result.findings, *result.warnings))
+
+
 def test_columns_of_a_table(table: Path, tmp_path: Path) -> None:
     result = init(table, target="left")
     assert result.task == "table classification"
