@@ -339,11 +339,21 @@ def test_files_without_a_mean_image_are_refused(tmp_path: Path):
     assert "got: [3, 5, 4]" in fault(tmp_path, "shape.npy")
     assert "values that are not finite" in fault(tmp_path, "nan.npy")
     assert "expected: one array\n  got: 2 arrays" in fault(tmp_path, "two.npz")
-    for name in ("objects.npy", "cut.npy", "text.npy"):
+    assert "error: ./text.npy is not a mean image" in fault(tmp_path, "text.npy")
+    assert "got: a file of another kind" in fault(tmp_path, "text.npy")
+    for name in ("objects.npy", "cut.npy"):
         assert f"error: cannot read ./{name}" in fault(tmp_path, name)
     assert "./folder.npy is not a file" in fault(tmp_path, "folder.npy")
     assert "there is no file ./missing.npy" in fault(tmp_path, "missing.npy")
     assert all("t.yaml:2:" in fault(tmp_path, name) for name in ("nan.npy", "missing.npy", "text.npy"))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (3, 5, 4)])
+def test_problems_of_mean_files_have_the_path_of_the_field(tmp_path: Path, shape: tuple[int, ...]):
+    np.save(tmp_path / "mean.npy", np.full(shape, np.nan if shape == (3, 4, 5) else 0))
+    with pytest.raises(InputError) as error:
+        loader_of(IMAGES, {"type": "MeanImage", "file": "mean.npy"}, file=str(tmp_path / "t.yaml"))
+    assert [each.path for each in error.value.problems] == ["transforms.0.file"]
 
 
 def test_samples_of_several_sizes_have_no_mean_image():

@@ -13,6 +13,9 @@ from netspec.data.readers.protobuf_wire import NoMessage, fields_of, varint_at
 from netspec.errors import InputError
 from netspec.files.damage import refuse_damage
 
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
+"""First bytes of .npy and .npz files."""
+
 
 def read_mean(path: Path) -> Array:
     """The file's only array as float32; a first axis of one sample is left out. Raises InputError for anything else."""
@@ -22,6 +25,12 @@ def read_mean(path: Path) -> Array:
 
 def _read_numpy(path: Path) -> Array:
     with existing(path).open("rb") as file:
+        if not file.read(len(_NPY)).startswith((_NPY, _ZIP)):
+            raise InputError(
+                f"{path} is not a mean image", expected="a .binaryproto or .npy file, or an .npz file with one array",
+                got="a file of another kind",
+            )  # fmt: skip
+        file.seek(0)
         mean = np.load(file, allow_pickle=False)
         if not isinstance(mean, np.ndarray):
             names = list(mean.files)

@@ -64,7 +64,7 @@ class MeanImage(Transform):
         import numpy as np
 
         if self.file is not None:
-            return {"mean": self._read().tolist()}
+            return {"mean": self._array().tolist()}
         total: Any = 0.0
         count = 0
         for chunk in chunks:
@@ -76,7 +76,7 @@ class MeanImage(Transform):
     def infer(self, field: FieldType) -> FieldType:
         """Any shape and type → the same shape of float32. Raises `InputError` if the mean has the wrong shape."""
         self._check_size(field)
-        if self.mean is None:  # not learned yet
+        if self.mean is None and self.file is None:  # not learned yet
             return FieldType(field.shape, "float32")
         shape = self._array().shape
         if shape != field.shape:
@@ -98,9 +98,11 @@ class MeanImage(Transform):
         return np.subtract(batch, self._array(), dtype=np.float32, casting="same_kind")
 
     def _array(self) -> Array:
-        """The mean as an array, made once."""
+        """The mean as an array, made or read once."""
         import numpy as np
 
+        if self._values is None and self.mean is None:
+            self._values = self._read()
         if self._values is None:
             try:
                 self._values = np.asarray(self.mean, np.float32)
