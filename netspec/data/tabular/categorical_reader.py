@@ -104,7 +104,10 @@ class CategoricalColumn(Column):
         counted.sort(key=lambda entry: (-entry[1], entry[0]))
         if self._spec.missing == "most_frequent":
             if not counted:
-                raise InputError(f"{self.title} has no value at all, so there is no most frequent one")
+                raise InputError(
+                    f"all values of {self.title} are missing, so it has no most frequent category",
+                    expected="a column with values, or `missing: unknown`",
+                )
             self._fill = counted[0][0]
         if self._spec.vocabulary is None:
             most = None if self._spec.max_tokens is None else self._spec.max_tokens - 1

@@ -119,9 +119,9 @@ class Column:
         learned = self.setting.learned
         if learned is not None and not all(name in learned for name in names):
             raise InputError(
-                f"the training split has not learned what {self.title} needs",
-                expected=f"{listing(list(names))}: the same declaration of the column in both splits",
-                got=listing(list(learned)) if learned else "nothing",
+                f"the training split has no {listing(list(names))} of {self.title}",
+                expected="the same declaration of the column in both splits",
+                got=f"{listing(list(learned))} in the training split" if learned else "nothing in the training split",
             )
         return learned
 

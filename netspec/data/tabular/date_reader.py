@@ -79,8 +79,11 @@ class DateColumn(Column):
         learned = self.learned_values(*self._learns)
         if learned is None:
             if not np.all(self._figures.count):
-                reason = "`missing: mean`" if self._spec.missing == "mean" else "`normalization`"
-                raise InputError(f"{self.title} has no value at all to learn {reason} from")
+                why = "has no mean" if self._spec.missing == "mean" else "cannot be normalized"
+                raise InputError(
+                    f"all values of {self.title} are missing, so it {why}",
+                    expected="a column with values, or the column left out of `columns`",
+                )
             learned = {"fill": self._figures.mean.tolist(), **self._figures.normalization(self._spec.normalization)}
         self._learned = {name: list(learned[name]) for name in self._learns}
 

@@ -181,11 +181,14 @@ class NumericColumn(Column):
             self._fill = self._median.value() if self._missing == "median" else self._mean()
         if fills and self._fill is None:
             raise InputError(
-                f"{self.title} has no value at all, so there is no {self._missing} to use for missing ones",
-                expected="`missing` to be a number, or a column with values",
+                f"all values of {self.title} are missing, so it has no {self._missing}",
+                expected="a column with values, or a number in `missing`",
             )
         if self._spec.normalization != "none" and not self._normalization:
-            raise InputError(f"{self.title} has no value at all to learn `normalization` from")
+            raise InputError(
+                f"all values of {self.title} are missing, so it cannot be normalized",
+                expected="a column with values, or `normalization: none`",
+            )
 
     def _mean(self) -> float | None:
         return float(self._figures.mean[0]) if np.all(self._figures.count) else None
