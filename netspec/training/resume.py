@@ -24,7 +24,7 @@ from netspec.training.checkpoint_resharding import MULTI_WORKER_ROLES, reshard_c
 from netspec.training.environment import threads
 from netspec.training.events import read_log
 from netspec.training.progress import Progress
-from netspec.training.run_directory import SPEC, RunDir
+from netspec.training.run_directory import RunDir
 from netspec.training.session import LOCAL, Session, StateLayout
 from netspec.training.transfer import Transfer
 
@@ -247,16 +247,16 @@ def _without_checkpoint(folder: RunDir, notes: Sequence[str]) -> InputError:
     )  # fmt: skip
 
 
-def resume_command(run_dir: Path, session: Session) -> str:
+def resume_command(folder: RunDir, session: Session) -> str:
     """Return the command line that resumes a run with as many workers."""
-    return command("train", run_dir / SPEC, "--resume", *session.resume_options())
+    return command("train", folder.resumable_spec, "--resume", *session.resume_options())
 
 
 def check_unchanged(before: TrainSpec, now: TrainSpec, folder: RunDir, session: Session = LOCAL) -> dict[str, str]:
     """Return the differences that are allowed, by path. Raises `InputError` with all others."""
     allowed: dict[str, str] = {}
     problems: list[Problem] = []
-    continue_hint = f"`{resume_command(folder.folder, session)}` continues with the values of the run"
+    continue_hint = f"`{resume_command(folder, session)}` continues with the values of the run"
     may_change = (*MAY_CHANGE, *_files_of(now))
     for path, old, new in _differences(before, now):
         if _is_below(path, may_change):

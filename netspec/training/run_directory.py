@@ -13,6 +13,8 @@ from netspec.exchange.files import remove_unfinished, write_atomically
 from netspec.training.lock import LOCK, locked
 
 SPEC, WEIGHTS, BEST, LOG = "spec.yaml", "weights.h5", "best.h5", "log.jsonl"
+STAGE = "stage-"
+"""Beginning of the name of a stage's folder, which is in the run directory of all stages."""
 
 
 @dataclass
@@ -89,9 +91,15 @@ class RunDir:
             self.write_spec(self._spec_text)
         return removed
 
+    @property
+    def resumable_spec(self) -> Path:
+        """The resolved spec that resumes the run: of a stage, that of all stages."""
+        of_all = self.folder.parent / SPEC
+        return of_all if self.folder.name.startswith(STAGE) and of_all.is_file() else self.spec
+
     def is_own(self, file: str) -> bool:
         """Whether a file is the resolved spec of the run."""
-        return Path(file).resolve() == self.spec.resolve()
+        return Path(file).resolve() == self.resumable_spec.resolve()
 
     def has_saved(self) -> bool:
         """Return whether the run wrote a checkpoint, according to its log or its final weights."""

@@ -24,7 +24,7 @@ from netspec.training.callbacks.base import Callback, CallbackSpec
 from netspec.training.class_weights import with_class_weights
 from netspec.training.events import Event, Listener, LogFiles, done_event, elapsed, format_event
 from netspec.training.resume import check_unchanged
-from netspec.training.run_directory import BEST, WEIGHTS, RunDir
+from netspec.training.run_directory import BEST, STAGE, WEIGHTS, RunDir
 from netspec.training.session import Session
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ MAY_NOT_CHANGE = ("train", "data.validation", "data.evaluate")
 
 def stage_folder(run_dir: Path, number: int) -> Path:
     """Return the run directory of a stage, counted from 1."""
-    return run_dir / f"stage-{number}"
+    return run_dir / f"{STAGE}{number}"
 
 
 def steps_before(folder: Path) -> int:
     """Return the number of steps of the stages before the one in this folder."""
-    number = int(folder.name.removeprefix("stage-"))
+    number = int(folder.name.removeprefix(STAGE))
     ends = [done_event(stage_folder(folder.parent, earlier)) for earlier in range(1, number)]
     return sum(int(done["steps"]) for done in ends if done is not None)
 
@@ -68,8 +68,7 @@ def train_stages(
     with ExitStack() as stack:
         log: list[Listener] = []
         if session.is_root:
-            folder.write_spec(resolved_yaml(spec))
-            log.append(stack.enter_context(LogFiles(folder.folder)))
+            log += [_SpecWriter(folder, spec), stack.enter_context(LogFiles(folder.folder))]
         run, steps, seconds = None, 0, 0.0
         for number, stage in enumerate(stage_specs(spec), 1):
             stage_run = RunDir(stage_folder(folder.folder, number))
@@ -87,8 +86,8 @@ def train_stages(
                 run = train(
                     stage, run_dir=stage_run.folder, weights=weights, listeners=[events], callbacks=[*callbacks, stop]
                 )
-                if not is_last and session.broadcast(any(session.gather(stop.requested))):
-                    raise StoppedBetweenStages(stage_run.folder, run.steps, session.resume_options())
+                if not is_last:
+                    stop.check(session, run, stage_run)
             steps, weights = steps + run.steps, run.weights
             seconds += elapsed(stage_run.log)
         assert run is not None
@@ -146,6 +145,23 @@ class _StopRequest(Callback):
 
     def on_train_end(self, training: TrainingLoop) -> None:
         self.requested = training.signals.stop is not None
+
+    def check(self, session: Session, run: Run, stage_run: RunDir) -> None:
+        """Raise `StoppedBetweenStages` if any worker was asked to stop. Collective."""
+        if session.broadcast(any(session.gather(self.requested))):
+            raise StoppedBetweenStages(stage_run.folder, run.steps, session.resume_options())
+
+
+class _SpecWriter:
+    """Writes the spec of the run when a stage starts: settings that a resume may not change are refused before."""
+
+    def __init__(self, folder: RunDir, spec: TrainSpec) -> None:
+        self._folder, self._text = folder, resolved_yaml(spec)
+
+    def __call__(self, event: Event) -> None:
+        """Write the spec before the first step of a stage."""
+        if event["event"] == "start":
+            self._folder.write_spec(self._text)
 
 
 @contextmanager

@@ -115,3 +115,18 @@ def test_a_run_that_cannot_begin_leaves_nothing(jobs, staged: dict[str, Path], t
     job = jobs.train(staged["servers"], "--workers", 2, "--run-dir", tmp_path / "runs" / "run")
     assert job.end() == 2
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", list(WAYS))
+def test_all_workers_refuse_changed_settings_of_a_finished_stage(
+    jobs, staged: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    listed = [{"spec": str(staged[name]), "run_dir": str(tmp_path / "run"), "stages.1.max_steps": 10}]
+    assert trainings(jobs, 2, listed, tmp_path) == {}
+    spec = tmp_path / "run" / "spec.yaml"
+    before = spec.read_text()
+    job = jobs.train(spec, "train.test_every=7", "--resume", "--workers", 2)
+    assert job.end() == 2
+    assert job.err.count("stage 1 has ended, so its settings cannot change: train.test_every") == 1, job.err
+    assert "rank" not in job.err
+    assert spec.read_text() == before

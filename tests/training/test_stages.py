@@ -117,10 +117,16 @@ def test_the_log_has_the_stages(staged: dict[str, Any], tmp_path: Path) -> None:
 def test_settings_of_a_stage_that_has_ended_cannot_change(staged: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         netspec.train(staged, run_dir=tmp_path / "run", callbacks=[StopAfter(12)])
+    saved = tmp_path / "run" / "spec.yaml"
+    before = saved.read_text()
     for field, value in (("max_steps", 11), ("learning_rate", 0.02), ("freeze", ["fc1"])):
         other = {**staged, "stages": [{**STAGES[0], field: value}, STAGES[1]]}
         with pytest.raises(InputError):
             netspec.train(other, run_dir=tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match=r"`train\.accumulate` has changed") as refused:
+        netspec.train(staged, run_dir=tmp_path / "run", resume=True, **{"train.accumulate": 2})
+    assert f"train {saved} --resume` continues with the values" in (refused.value.problems[0].hint or "")
+    assert saved.read_text() == before, "a refused resume changes nothing"
     longer = {**staged, "stages": [STAGES[0], {**STAGES[1], "max_steps": 20}]}
     assert netspec.train(longer, run_dir=tmp_path / "run", resume=True).steps == 30
 
