@@ -19,10 +19,11 @@ from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.loader import Loader, open_loader
 from netspec.data.readers.decode import ImageDecoder
 from netspec.data.sources.image_folder import ImageFileSource
+from netspec.data.tabular.encodings import NumberEncoding
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER
 from netspec.data.transforms.resizing import Resizing
-from netspec.errors import InputError, counted
+from netspec.errors import InputError, and_more, counted
 from netspec.exchange.formats.onnx.exporting import MOST_AT_ONCE
 from netspec.exchange.formats.onnx.metadata import CLASSES, FUNCTIONS, INCLUDED, TRANSFORMS
 from netspec.exchange.formats.onnx.wrapper import InnerNet, Wrapper
@@ -433,15 +434,20 @@ def _applied(transforms: tuple[Transform, ...], samples: Samples) -> Samples:
 def _encoded_by_source(
     loader: Loader, spec: TrainSpec, columns: RawColumns | None, texts: Sequence[TextInput]
 ) -> list[str]:
-    """Return lines if the source itself prepares samples with values that it learned: tokens, columns of a table."""
-    split = spec.data.deployed
+    """Return lines on tokens and columns of a table that the source itself encodes, and the model does not."""
+    source = f"`source: {getattr(spec.data.deployed, SOURCES.tag)}`"
     lines = [f"`{text.name}`: tokens of texts, by Unicode rules that ONNX has no operators for" for text in texts]
-    inside = {text.column or TOKENIZER for text in texts} | (set() if columns is None else columns.encodings.keys())
-    prepared = {TOKENIZER, *loader.column_ranges} - inside
-    names = [name for name in loader.learned.source if name in prepared]
+    if TOKENIZER in loader.learned.source and not texts:
+        lines.append(f"tokens of texts, as {source} computes them")
+    inside = {text.column for text in texts} | (set() if columns is None else columns.encodings.keys())
+    encodings = [encoding for present in loader.column_encodings.values() for encoding in present if encoding]
+    inside |= {
+        encoding.column for encoding in encodings if isinstance(encoding, NumberEncoding) and encoding.is_identity
+    }
+    names = [name for name in loader.column_ranges if name not in inside]
     if names:
-        shown = ", ".join(map(str, names[:10])) + ", …" * (len(names) > 10)
-        lines.append(f"`source: {getattr(split, SOURCES.tag)}` prepares its values: {shown}")
+        shown = ", ".join(f"`{name}`" for name in names[:10]) + and_more(len(names) - 10)
+        lines.append(f"encoding of the columns {shown}, as {source} does it")
     return lines
 
 

@@ -239,6 +239,27 @@ def test_a_table_with_dates_and_texts(netspec, rows):
     assert "the model does not contain the preprocessing: `review`" in file.err
 
 
+def test_only_columns_that_need_it_are_listed(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("length,width,color,town,size,kind\n1,2,red,Lund,3,long\n4,5,blue,Turku,6,short\n")
+    columns = (
+        "length: numeric, width: {type: numeric, missing: mean}, color: {type: categorical, vocabulary: [red, blue]}"
+    )
+    text = NOTED.replace(
+        "FIELDS, columns: {length: numeric, color: categorical}",
+        f"""header: true,
+     columns: {{{columns}, town: categorical, size: {{type: numeric, field: more, normalization: standard}}}},
+     transforms: [{{type: Padding, apply_to: features, length: 7}}]""",
+    )
+    text = text.replace("{features: {shape: [3]}", "{features: {shape: [7]}, more: {shape: []}")
+    text = text.replace("layers: [{", "layers: [{name: flat, type: Reshape, from: more, target_shape: [1]}, {")
+    trained(netspec, text.replace("from: features}", "from: features}, {type: Concatenate, from: [scores, flat]}"))
+    assert exported(netspec, "net.onnx", "--with-preprocessing", "--json").json["left_out"][:2] == [
+        "encoding of the columns `width`, `color`, `town`, as `source: csv` does it",
+        "`features`: Padding, which ONNX cannot compute exactly",
+    ]
+
+
 NOTES = "sensors of 2024\n// a, b\n"
 """Two lines before a table, the second of which is a comment."""
 

@@ -24,6 +24,11 @@ class NumberEncoding:
     missing: str = "error"
     """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether the result is the number in the cell."""
+        return (self.fill, self.offset, self.scale, self.indicator) == (None, 0.0, 1.0, False)
+
 
 @dataclass(frozen=True)
 class CategoricalEncoding:
