@@ -282,7 +282,8 @@ def image_preparation(image: DeployedInput) -> str:
     size = (
         f", and resize it to {height} × {width} pixels (height × width) by Pillow's {resized} filter" if resized else ""
     )
-    return f"Rotate the image as its EXIF data says, convert it to Pillow's mode `{_MODES[channels]}`{size}."
+    converted = f"convert it to Pillow's mode `{_MODES[channels]}` (of 16 bits, keep the upper 8)"
+    return f"Rotate the image as its EXIF data says, {converted}{size}."
 
 
 def _resized(image: DeployedInput) -> str:
@@ -296,14 +297,17 @@ def _of_images(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
     assert image is not None
     channels, height, width = image.raw.shape
     assert channels is not None
-    steps = [f'ImageOps.exif_transpose(Image.open(name)).convert("{_MODES[channels]}")']
-    if resized := _resized(image):
-        steps.append(f"image.resize(({width}, {height}), Image.Resampling.{resized.upper()})")
+    resized = _resized(image)
     pixels = "np.asarray(image)[None, None]" if channels == 1 else "np.asarray(image).transpose(2, 0, 1)[None]"
     return [
-        f"image = {steps[0]}",
+        "image = ImageOps.exif_transpose(Image.open(name))",
+        'if image.mode.startswith("I;16"):  # Pillow would clip, and not keep the upper 8 bits',
+        "    image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))",
+        'elif image.mode == "P":',
+        '    image = image.convert("RGBA")  # before transparency is dropped',
+        f'image = image.convert("{_MODES[channels]}")',
         *["size = image.size"] * any(output.answer in ("mask", "boxes") for output in outputs),
-        *(f"image = {step}" for step in steps[1:]),
+        *[f"image = image.resize(({width}, {height}), Image.Resampling.{resized.upper()})"] * bool(resized),
         f'{_run(outputs)}{{"{name}": {pixels}}})',
     ]
 

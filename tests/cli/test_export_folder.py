@@ -57,6 +57,8 @@ def photos(work: Path) -> list[str]:
             image = image.convert("P")
         if index == 5:
             image = image.convert("L")
+        if index == 6:
+            image = Image.fromarray(pixels[:, :, 0].astype(np.uint16) * 256 + 7)
         image.save(folder / f"{index:02}.{'jpg' if index == 3 else 'png'}")
     return sorted(map(str, Path("photos").glob("*/*")))
 
@@ -107,7 +109,7 @@ def test_the_card_describes_the_model(netspec, photos):
         "| `image` | [N, 3, height, width] | uint8 | pixels",
         "| `probabilities` | [N, 2] | float32 | probability of each class |", "blue (0), red (1)",
         "In the model: Resizing, Rescaling, softmax.", "python run.py IMAGE...", "| test | 12 | 0.", "after ",
-        "convert it to Pillow's mode `RGB`. `run.py` does this.",
+        "convert it to Pillow's mode `RGB` (of 16 bits, keep the upper 8). `run.py` does this.",
     ):  # fmt: skip
         assert part in card, part
 
