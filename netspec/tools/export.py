@@ -132,22 +132,24 @@ def export(
     is_plain_onnx = format_to_write(target).name == ONNX and form != TRAINING and inputs is None
     if with_preprocessing is None and is_plain_onnx and isinstance(spec, TrainSpec):
         deployed, notes = _deployed_by_default(model, spec, batch_size, opset, in_folder=folder is not None)
-    preparation = model.preprocessing.or_declared_in(spec)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     result = write_model(
-        model, spec, target, preparation, checkpoint=checkpoint_in(weights_file), batch=batch_size, opset=opset,
-        form=TRAINING if form == TRAINING else None, inputs=samples, tolerance=tolerance, deployed=deployed,
-        notes=notes,
+        model, spec, target, model.preprocessing.or_declared_in(spec), checkpoint=checkpoint_in(weights_file),
+        batch=batch_size, opset=opset, form=TRAINING if form == TRAINING else None, inputs=samples, tolerance=tolerance,
+        deployed=deployed, notes=notes,
     )  # fmt: skip
-    if folder is None:
-        return result
+    return result if folder is None else _described(result, folder, model, spec, Path(weights_file).parent)
+
+
+def _described(result: ExportResult, folder: Path, model: Model, spec: NetSpec | TrainSpec, run: Path) -> ExportResult:
+    """Write the description and the script of an exported model to its folder; return the result with all files."""
     assert result.report is not None
+    deployed = result.deployed
+    preparation = model.preprocessing.or_declared_in(spec)
     decoders = deployed.decoders if deployed is not None else decoders_of(spec, preparation)
-    described = write_card(
-        folder, model, spec, result.report, decoders, deployed, [*result.left_out, *result.transforms],
-        Path(weights_file).parent,
-    )  # fmt: skip
+    left_out = [*result.left_out, *result.transforms]
+    described = write_card(folder, model, spec, result.report, decoders, deployed, left_out, run)
     return replace(result, files=(*result.files, *described))
 
 

@@ -237,30 +237,44 @@ def export_verified(
             compared = to_onnx(undrawn_for, states, batch=batch, opset=opset, inside=inside)
             model = compared.runnable(folder, f"{target.name}.compared")
         compare = Verifier(model, predict, tolerance, graph=compared.graph, all_values=all_values)
-        comparisons: list[OutputComparison] = []
-        for seed, size in enumerate((1, 3) if batch is None else (batch,)):
-            types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
-            comparisons.append(compare(random_inputs(types, domains or {}, seed), "random inputs"))
-        on_user_inputs = [compare(part, f"the samples given, from sample {start} on") for start, part in parts]
+        on_random_inputs = list(_on_random_inputs(compare, undrawn_for or graph_for, domains or {}, batch))
+        on_samples = [compare(part, f"the samples given, from sample {start} on") for start, part in parts]
         if wrapper is not None:
             wrapper.attach(exported.model, batch or BATCH_AXIS)
             complete = Verifier(exported.runnable(folder, target.name), predict, raw_tolerance)
             on_raw = [complete.check(raw, results, "raw samples of the data") for raw, results in raw_samples]
-            on_user_inputs = on_raw or on_user_inputs
+            on_samples = on_raw or on_samples
         if inner is not None:
-            graph, unique_name = exported.graph, wrapper.unique_name if wrapper is not None else str
-            tensors = {name: unique_name(graph.tensors.get(name, name)) for name in (*inner.inputs, *inner.outputs)}
-            inner.record(exported.model, tensors, batch or BATCH_AXIS)
-        worst = Gap.largest(comparison.whole for comparison in comparisons + on_user_inputs)
+            _record_net(exported, inner, wrapper, batch)
+        worst = Gap.largest(comparison.whole for comparison in on_random_inputs + on_samples)
         if worst.finite:  # else there is nothing that was verified
             exported.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
-        random_gap = OutputComparison.largest(comparisons)
-        own_gap = OutputComparison.largest(on_user_inputs) if on_user_inputs else None
+        random_gap = OutputComparison.largest(on_random_inputs)
+        own_gap = OutputComparison.largest(on_samples) if on_samples else None
         report = exported.save(path, random_gap, own_gap, folder if exported.weights else None)
-        if wrapper is None:
-            return report
-        dims = wrapper.input_dims(report.inputs, batch or BATCH_AXIS)
-        return replace(report, inputs=dims, outputs=wrapper.output_dims(report.outputs, batch or BATCH_AXIS))
+        return report if wrapper is None else _with_operators(report, wrapper, batch)
+
+
+def _on_random_inputs(
+    compare: Verifier, graph_for: Callable[[int], Graph], domains: Mapping[str, Domain], batch: int | None
+) -> Iterator[OutputComparison]:
+    """Compare on random inputs, of two batch sizes if the batch is open."""
+    for seed, size in enumerate((1, 3) if batch is None else (batch,)):
+        types = {name: value.type for name, value in graph_for(size).inputs().items()}
+        yield compare(random_inputs(types, domains, seed), "random inputs")
+
+
+def _record_net(exported: Exported, inner: InnerNet, wrapper: Wrapper | None, batch: int | None) -> None:
+    """Write the tensors of the net to the metadata of a model that also contains its preprocessing."""
+    graph, unique_name = exported.graph, wrapper.unique_name if wrapper is not None else str
+    tensors = {name: unique_name(graph.tensors.get(name, name)) for name in (*inner.inputs, *inner.outputs)}
+    inner.record(exported.model, tensors, batch or BATCH_AXIS)
+
+
+def _with_operators(report: ExportReport, wrapper: Wrapper, batch: int | None) -> ExportReport:
+    """Return a report with the inputs and outputs that a model has with the operators around it."""
+    inputs = wrapper.input_dims(report.inputs, batch or BATCH_AXIS)
+    return replace(report, inputs=inputs, outputs=wrapper.output_dims(report.outputs, batch or BATCH_AXIS))
 
 
 def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
