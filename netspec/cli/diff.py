@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from netspec.tools.diff import Difference
-    from netspec.tools.run_comparison import FigureComparison
+    from netspec.tools.run_comparison import ValueComparison
 
 app = command_app()
 SHOWN = 30
@@ -94,7 +94,7 @@ def _sections(difference: Difference) -> Iterator[tuple[str, list[str]]]:
         for weight in difference.weights if any(weight.not_finite)
     ]  # fmt: skip
     parts = (
-        ("results", [_result(figure) for figure in difference.results if not figure.same]),
+        ("results", [_result(result) for result in difference.results if not result.same]),
         ("curves", _curves(difference.results)),
         ("layers", layers),
         ("the same under another name", renamed),
@@ -106,28 +106,28 @@ def _sections(difference: Difference) -> Iterator[tuple[str, list[str]]]:
     yield from ((title, lines) for title, lines in parts if lines)
 
 
-def _result(figure: FigureComparison) -> str:
-    """One line: a figure at the end, at its best, and at the last step that both runs have."""
-    words = [_change(*figure.last)]
-    if figure.best != (None, None):
-        steps = " → ".join("-" if step is None else count(step) for step in figure.best_steps)
-        words.append(f"best {_change(*figure.best)} at step {steps}")
-    if figure.at_equal_step is not None and figure.at_equal_step[1:] != figure.last:
-        step, before, after = figure.at_equal_step
+def _result(result: ValueComparison) -> str:
+    """One line: a loss or metric at the end, at its best, and at the last step that both runs have."""
+    words = [_change(*result.last)]
+    if result.best != (None, None):
+        steps = " → ".join("-" if step is None else count(step) for step in result.best_steps)
+        words.append(f"best {_change(*result.best)} at step {steps}")
+    if result.at_equal_step is not None and result.at_equal_step[1:] != result.last:
+        step, before, after = result.at_equal_step
         words.append(f"{_change(before, after)} at step {count(step)} of both")
-    return f"{figure.name}: {'; '.join(words)}"
+    return f"{result.name}: {'; '.join(words)}"
 
 
-def _curves(figures: Sequence[FigureComparison]) -> list[str]:
-    """A table of figures at steps that both runs have: those of the figure with the fewest values."""
-    drawn = [figure for figure in figures if len(figure.curve) > 1 and not figure.same]
-    steps = [step for step, *_ in min((figure.curve for figure in drawn), key=len, default=())]
+def _curves(results: Sequence[ValueComparison]) -> list[str]:
+    """A table of values at steps that both runs have: those of the loss or metric with the fewest values."""
+    drawn = [result for result in results if len(result.curve) > 1 and not result.same]
+    steps = [step for step, *_ in min((result.curve for result in drawn), key=len, default=())]
     if len(steps) > STEPS:
         steps = [steps[round(index * (len(steps) - 1) / (STEPS - 1))] for index in range(STEPS)]
     columns = [["step", *map(count, steps)]]
-    for figure in drawn:
-        values = {step: _change(before, after) for step, before, after in figure.curve}
-        columns.append([figure.name, *(values.get(step, "") for step in steps)])
+    for result in drawn:
+        values = {step: _change(before, after) for step, before, after in result.curve}
+        columns.append([result.name, *(values.get(step, "") for step in steps)])
     widths = [max(map(len, column)) for column in columns]
     rows = zip(*columns, strict=True) if drawn else ()
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

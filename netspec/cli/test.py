@@ -80,15 +80,15 @@ def evaluate(
         print(f"left out: {sample}")
     if output_folder is not None:
         print(f"written: {output_folder}")
-    for name, figure in evaluation.tables.items():
+    for name, values in evaluation.tables.items():
         print()
-        _print_figure(name, figure)
+        _print_values(name, values)
 
 
-def _print_figure(name: str, figure: TableRow | Mapping[str, TableRow]) -> None:
+def _print_values(name: str, values: TableRow | Mapping[str, TableRow]) -> None:
     """Numbers by their names, or a table."""
     rows: dict[str, dict[str, float]] = {}
-    for row, value in figure.items():
+    for row, value in values.items():
         rows[row] = dict(value) if isinstance(value, Mapping) else {"": value}
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     lines = [

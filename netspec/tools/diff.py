@@ -19,7 +19,7 @@ from netspec.schema.specs.comparison import SpecDifference, compare_specs
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.monitor import monitor_modes
 from netspec.tools.model_inputs import LoadedModel, import_options, open_any
-from netspec.tools.run_comparison import FigureComparison, compare_runs
+from netspec.tools.run_comparison import ValueComparison, compare_runs
 from netspec.training.model import Model
 
 
@@ -55,13 +55,13 @@ class Difference:
     """Reason why outputs were not compared."""
     weighed: tuple[bool, bool] = (True, True)
     """Whether either side has weights of its own."""
-    results: tuple[FigureComparison, ...] = ()
+    results: tuple[ValueComparison, ...] = ()
     """Losses and metrics, if both sides are run directories."""
 
     @property
     def same(self) -> bool:
         """Whether nothing at all differs; weights that one side alone has are a difference."""
-        return self.alike and len(set(self.weighed)) == 1 and all(figure.same for figure in self.results)
+        return self.alike and len(set(self.weighed)) == 1 and all(result.same for result in self.results)
 
     @property
     def alike(self) -> bool:
@@ -83,7 +83,7 @@ class Difference:
             "outputs": self.outputs.max_abs if self.outputs else None,
             "outputs_gaps": {name: asdict(gap) for name, gap in self.outputs.gaps.items()} if self.outputs else None,
             "outputs_not_compared": self.why_not or None,
-            "results": [asdict(figure) for figure in self.results],
+            "results": [asdict(result) for result in self.results],
         }
 
 

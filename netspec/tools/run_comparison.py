@@ -16,7 +16,7 @@ Both = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
-class FigureComparison:
+class ValueComparison:
     """A loss or metric of two runs."""
 
     name: str
@@ -41,7 +41,7 @@ class FigureComparison:
         return self.last[0] == self.last[1] and all(before == after for _, before, after in self.curve)
 
 
-def compare_runs(before: Path, after: Path, modes: Mapping[str, Mode | None]) -> tuple[FigureComparison, ...]:
+def compare_runs(before: Path, after: Path, modes: Mapping[str, Mode | None]) -> tuple[ValueComparison, ...]:
     """Compare losses and metrics of two run directories, by `modes` that say what is better.
 
     Returns nothing if one of the folders has no log, or no values in it.
@@ -50,7 +50,7 @@ def compare_runs(before: Path, after: Path, modes: Mapping[str, Mode | None]) ->
         logs = read_run_log(before), read_run_log(after)
     except InputError:
         return ()
-    names = dict.fromkeys((split, name) for log in logs for split in log.events for name in log.figures())
+    names = dict.fromkeys((split, name) for log in logs for split in log.events for name in log.value_names())
     compared = []
     for split, name in names:
         points = [_points(log, split, name) for log in logs]
@@ -59,21 +59,21 @@ def compare_runs(before: Path, after: Path, modes: Mapping[str, Mode | None]) ->
     return tuple(compared)
 
 
-def _points(log: RunLog, split: str, figure: str) -> dict[int, float]:
+def _points(log: RunLog, split: str, name: str) -> dict[int, float]:
     if split not in log.events:
         return {}
-    steps, values = log.points(split, figure, "step")
+    steps, values = log.points(split, name, "step")
     return {int(step): value for step, value in zip(steps, values, strict=True)}
 
 
-def _compared(name: str, points: Sequence[Mapping[int, float]], mode: Mode | None) -> FigureComparison:
+def _compared(name: str, points: Sequence[Mapping[int, float]], mode: Mode | None) -> ValueComparison:
     first, other = points
     monitor = None if mode is None else Monitor(monitor=name.removesuffix(IN_UNIT), mode=mode)
     best = [_best(each, monitor) for each in points]
     last = [list(each.values())[-1] if each else None for each in points]
     curve = tuple((step, first[step], other[step]) for step in sorted(first.keys() & other.keys()))
     (first_step, first_best), (other_step, other_best) = best
-    return FigureComparison(name, (last[0], last[1]), (first_best, other_best), (first_step, other_step), curve)
+    return ValueComparison(name, (last[0], last[1]), (first_best, other_best), (first_step, other_step), curve)
 
 
 def _best(points: Mapping[int, float], monitor: Monitor | None) -> tuple[int | None, float | None]:

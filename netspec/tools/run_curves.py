@@ -37,7 +37,7 @@ class RunLog:
     """Events by split and step; the last event of a step counts, if a resumed run repeated it."""
     steps_per_epoch: int | None
 
-    def figures(self) -> list[str]:
+    def value_names(self) -> list[str]:
         """Return the names of losses and metrics, the loss first."""
         names = (name for by_step in self.events.values() for event in by_step.values() for name in values_of(event))
         return list(dict.fromkeys([LOSS, *names]))
@@ -46,11 +46,11 @@ class RunLog:
         """Return the names of the other values, such as the learning rate."""
         return [name for name in LOGGED if any(name in event for event in self.events[TRAIN].values())]
 
-    def points(self, split: str, figure: str, axis: Axis) -> tuple[list[float], list[float]]:
-        """Return the values of a figure, and their positions on an axis. Raises `InputError` without such positions."""
+    def points(self, split: str, name: str, axis: Axis) -> tuple[list[float], list[float]]:
+        """Return the values of a name, and their positions on an axis. Raises `InputError` without such positions."""
         steps, values = [], []
         for step, event in sorted(self.events[split].items()):
-            value = values_of(event).get(figure, event.get(figure))
+            value = values_of(event).get(name, event.get(name))
             if isinstance(value, (int, float)):
                 steps.append(step)
                 values.append(float(value))
@@ -89,21 +89,21 @@ def read_run_log(folder: Path) -> RunLog:
 
 
 def run_charts(
-    folders: Sequence[Path], scale: AxisScale, axis: Axis = "step", figures: Sequence[str] | None = None
+    folders: Sequence[Path], scale: AxisScale, axis: Axis = "step", names: Sequence[str] | None = None
 ) -> list[Chart]:
-    """Return a chart for each figure: by default losses and metrics.
+    """Return a chart for each loss, metric or other value in `names`: by default losses and metrics.
 
     Charts of several runs have a color for each run, whose name includes the settings that differ. Raises `InputError`
-    if a run can't be read, or none has a figure.
+    if a run can't be read, or none has a value of a name.
     """
     logs = [read_run_log(folder) for folder in folders]
-    logged = list(dict.fromkeys(name for log in logs for name in [*log.figures(), *log.others()]))
-    for name in figures or ():
+    logged = list(dict.fromkeys(name for log in logs for name in [*log.value_names(), *log.others()]))
+    for name in names or ():
         if name not in logged:
             raise InputError(
                 f"no run has logged `{name}`", expected=f"one of {listing(logged)}", hint=did_you_mean(name, logged)
             )
-    chosen = list(figures or dict.fromkeys(name for log in logs for name in log.figures()))
+    chosen = list(names or dict.fromkeys(name for log in logs for name in log.value_names()))
     labels = _labels(folders) if len(folders) > 1 else [""]
     seconds, unit = _unit(logs) if axis == "time" else (1.0, "")
     title = f"time, {unit}" if unit else axis
@@ -115,13 +115,13 @@ def run_charts(
     return charts
 
 
-def _curves(log: RunLog, label: str, figure: str, axis: Axis, seconds: float) -> Iterator[Curve]:
-    """Yield a curve for each split that has the figure."""
+def _curves(log: RunLog, label: str, value_name: str, axis: Axis, seconds: float) -> Iterator[Curve]:
+    """Yield a curve for each split that has the value."""
     for split in log.events:
-        xs, ys = log.points(split, figure, axis)
+        xs, ys = log.points(split, value_name, axis)
         if xs:
             kind = SPLITS.get(split, split)
-            name = f"{label} {kind}" if label else "run" if figure in LOGGED else kind
+            name = f"{label} {kind}" if label else "run" if value_name in LOGGED else kind
             yield Curve(name, [x / seconds for x in xs], ys, group=label, kind=kind if label else "")
 
 

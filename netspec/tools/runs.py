@@ -303,14 +303,14 @@ def _results(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]
     for name in ("validation", "test"):
         if isinstance(evaluation := done.get(name), dict):
             results |= {name: values_of(evaluation)}
-            results |= {other: values_of(figures) for other, figures in evaluation.get("others", {}).items()}
+            results |= {other: values_of(values) for other, values in evaluation.get("others", {}).items()}
     elapsed = [event["elapsed"] for event in events if isinstance(event.get("elapsed"), (int, float))]
     return {
         "started": starts[0].get("time") if starts else None,
         "seconds": elapsed[-1] if elapsed else done.get("seconds"),
         "step": stepped[-1] if stepped else None,
         "steps": starts[-1].get("steps") if starts else None,
-        "metrics": {f"{name}/{key}": value for name, figures in results.items() for key, value in figures.items()},
+        "metrics": {f"{name}/{key}": value for name, values in results.items() for key, value in values.items()},
         **_monitored(events, evaluations, tree),
     }
 

@@ -228,7 +228,7 @@ def format_event(event: Event) -> str:
             evaluations = {split: event[split] for split in ("validation", "test") if event.get(split)}
             for evaluation in list(evaluations.values()):
                 evaluations |= evaluation.get("others", {})
-            results = "".join(f", {split} {format_evaluation(figures)}" for split, figures in evaluations.items())
+            results = "".join(f", {split} {format_evaluation(values)}" for split, values in evaluations.items())
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
             best = f", {describe_best(event)}" if event.get("best") else ""
             return f"done: {counted(event['steps'], 'step')} in {duration(event['seconds'])}{best}{results}{skipped}"

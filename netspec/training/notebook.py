@@ -59,8 +59,8 @@ def run_html(title: str, history: Iterable[Event], results: Mapping[str, Evaluat
         for name, by_split in curves.items()
     ]
     final = {split: values_of(evaluation.as_json()) for split, evaluation in results.items() if evaluation is not None}
-    names = list(dict.fromkeys(name for figures in final.values() for name in figures))
-    rows = [[split, *(_rounded(figures.get(name)) for name in names)] for split, figures in final.items()]
+    names = list(dict.fromkeys(name for values in final.values() for name in values))
+    rows = [[split, *(_rounded(values.get(name)) for name in names)] for split, values in final.items()]
     return f"<p>{escape(title)}</p>" + html_table(["data", *names], rows) * bool(rows) + as_svg(charts) * bool(charts)
 
 
