@@ -24,6 +24,7 @@ from netspec.tools.model_script import (
     Inputs,
     ScriptData,
     ScriptOutput,
+    example_text,
     image_preparation,
     script_text,
 )
@@ -114,7 +115,7 @@ def write_card(
         *_introduction(spec, outputs, classes),
         *_inputs_and_outputs(report, types, data, outputs, classes),
         *_preprocessing(deployed, data, left_out),
-        *_how_to_run(report, data),
+        *_how_to_run(report, data, example_text(report.path.name, data, report.inputs, types, outputs)),
         *_training(spec, run),
     ]
     mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
@@ -229,8 +230,7 @@ def _column_meaning(encoding: ColumnEncoding) -> str:
         return time if encoding.fills is None else f"{time}; NaN if it is missing"
     if isinstance(encoding, NumberEncoding):
         return "number" if encoding.fill is None else "number; NaN if it is missing"
-    names = [name for name, index in encoding.indices.items() if index > encoding.default or encoding.default < 0]
-    listed = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
+    listed = ", ".join(encoding.names[:MOST_NAMES]) + ", …" * (len(encoding.names) > MOST_NAMES)
     return f"name: {listed}".replace("|", "\\|")
 
 
@@ -253,7 +253,7 @@ def _preprocessing(deployed: DeployedModel | None, data: ScriptData, left_out: S
     yield ""
 
 
-def _how_to_run(report: ExportReport, data: ScriptData) -> Iterator[str]:
+def _how_to_run(report: ExportReport, data: ScriptData, example: str) -> Iterator[str]:
     yield from (
         "## Run",
         "",
@@ -264,6 +264,8 @@ def _how_to_run(report: ExportReport, data: ScriptData) -> Iterator[str]:
         "",
     )
     yield f"`{SCRIPT}` prints an answer for each sample. `{report.path.name}` has ONNX opset {report.opset}."
+    placeholders = "" if data.images else ", with your values in place of zeros and names"
+    yield from ("", f"In a program{placeholders}:", "", "```python", example, "```", "")
     if report.comparison is not None and report.comparison.whole.finite:
         yield f"ONNX Runtime and netspec give the same results: {report.comparison.whole}."
     yield ""

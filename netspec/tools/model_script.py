@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from netspec.data.tabular.encodings import CategoricalEncoding
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.script_table import ScriptTable
@@ -149,6 +150,48 @@ def script_text(files: Sequence[str], data: ScriptData, outputs: Sequence[Script
         *["", "", *_main(data)],
     ]
     return "\n".join(lines) + "\n"
+
+
+def example_text(
+    model: str, data: ScriptData, dims: Mapping[str, Sequence[object]], types: Mapping[str, str],
+    outputs: Sequence[ScriptOutput],
+) -> str:  # fmt: skip
+    """Return a short program that runs a model on one sample: an image, or zeros and names in place of values.
+
+    `dims` and `types` are the sizes, with the batch first, and the element types of the inputs.
+    """
+    named = [output for output in outputs if output.has_names]
+    lines = [*["import json", ""] * bool(named), "import numpy as np", "import onnxruntime"]
+    lines += ["from PIL import Image"] * data.images
+    lines += ["", f'session = onnxruntime.InferenceSession("{model}")']
+    if data.images:
+        ((name, image),) = data.inputs.items()
+        assert image is not None
+        channels = image.raw.shape[0]
+        assert channels is not None
+        opened = f'Image.open("photo.png").convert("{_MODES[channels]}")'
+        lines += [f"image = {opened}{_resizing(image)}", f'inputs = {{"{name}": {_pixels(image)}}}']
+    else:
+        lines += ["inputs = {"]
+        lines += [f'    "{name}": {_example(data, name, sizes, types[name])},' for name, sizes in dims.items()]
+        lines += ["}"]
+    lines.append(f"{_run(outputs)}inputs)")
+    if named:
+        lines.append('classes = json.loads(session.get_modelmeta().custom_metadata_map["netspec_classes"])')
+    for output in outputs:
+        is_choice = output.has_names and output.answer == "class"
+        best = f'classes["{output.named}"][{output.variable}[0].argmax()], {output.variable}[0].max()'
+        lines.append(f"print({best if is_choice else ', '.join(output.variables)})")
+    return "\n".join(lines)
+
+
+def _example(data: ScriptData, name: str, sizes: Sequence[object], dtype: str) -> str:
+    """Return an expression for an input of one sample, or of a whole batch if its size is fixed."""
+    shape = tuple(size if isinstance(size, int) else 1 for size in sizes)
+    encoding = None if data.table is None else data.table.encodings.get(name)
+    if isinstance(encoding, CategoricalEncoding):
+        return f"np.full({shape}, {next(iter(encoding.names), '')!r}, object)"
+    return f'np.zeros({shape}, "{dtype}")'
 
 
 def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
@@ -295,10 +338,8 @@ def _of_images(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read an image as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
     assert image is not None
-    channels, height, width = image.raw.shape
+    channels = image.raw.shape[0]
     assert channels is not None
-    resized = _resized(image)
-    pixels = "np.asarray(image)[None, None]" if channels == 1 else "np.asarray(image).transpose(2, 0, 1)[None]"
     return [
         "image = ImageOps.exif_transpose(Image.open(name))",
         'if image.mode.startswith("I;16"):  # Pillow would clip, and not keep the upper 8 bits',
@@ -307,9 +348,21 @@ def _of_images(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
         '    image = image.convert("RGBA")  # before transparency is dropped',
         f'image = image.convert("{_MODES[channels]}")',
         *["size = image.size"] * any(output.answer in ("mask", "boxes") for output in outputs),
-        *[f"image = image.resize(({width}, {height}), Image.Resampling.{resized.upper()})"] * bool(resized),
-        f'{_run(outputs)}{{"{name}": {pixels}}})',
+        *[f"image = image{_resizing(image)}"] * bool(_resized(image)),
+        f'{_run(outputs)}{{"{name}": {_pixels(image)}}})',
     ]
+
+
+def _resizing(image: DeployedInput) -> str:
+    """Return the call that resizes an image of Pillow before the model; empty if there is none."""
+    _, height, width = image.raw.shape
+    resized = _resized(image)
+    return f".resize(({width}, {height}), Image.Resampling.{resized.upper()})" if resized else ""
+
+
+def _pixels(image: DeployedInput) -> str:
+    """Return an expression for the pixels of an image of Pillow, as a batch."""
+    return "np.asarray(image)" + ("[None, None]" if image.raw.shape[0] == 1 else ".transpose(2, 0, 1)[None]")
 
 
 def _of_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:

@@ -151,11 +151,8 @@ class ScriptTable:
 
     def _finding_missing(self) -> Iterator[str]:
         """Yield the lines of a function that says whether a value is missing; names of categories never are."""
-        names = {
-            encoding.column: [name for name, index in encoding.indices.items() if index > encoding.default]
-            for encoding in self._of(CategoricalEncoding)
-            if encoding.default < 0
-        }
+        categories = [encoding for encoding in self._of(CategoricalEncoding) if encoding.default < 0]
+        names = {encoding.column: list(encoding.names) for encoding in categories}
         yield f"missing = {sorted({'', *self.missing})!r}"
         if self._of(CategoricalEncoding):
             yield f"categories = {names!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,45 @@ def test_the_card_describes_the_model(netspec, photos):
         "convert it to Pillow's mode `RGB` (of 16 bits, keep the upper 8). `run.py` does this.",
     ):  # fmt: skip
         assert part in card, part
+
+
+def printed_by_card() -> str:
+    """Run the program in the card, and return what it prints."""
+    (program,) = re.findall(r"```python\n(.*?)```", Path("deployed/README.md").read_text(), re.DOTALL)
+    assert len(program.splitlines()) < 16
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd="deployed", capture_output=True, text=True, check=False, env={}
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_program_in_the_card_runs(netspec, photos):
+    deployed(netspec, {**CLASSES, **SIZE})
+    shutil.copy(photos[0], "deployed/photo.png")
+    answers = predict("run", photos[:1]).answers
+    name, probability = printed_by_card().split()
+    assert name == answers["class"][0]
+    assert abs(float(probability) - answers["probability"][0]) < 0.002
+
+
+def test_the_program_in_the_card_of_a_table_has_names_and_zeros(netspec, work):
+    Path("rows.csv").write_text("length,color,kind\n1,red,long\n2,,short\n3,blue,long\n4,red,short\n")
+    text = PHOTOS[: PHOTOS.index("data:")].replace("image: {shape: [3, 6, 8]}", "features: {shape: [3]}")
+    for old, new in {**CLASSES, "from: image": "from: features"}.items():
+        text = text.replace(old, new)
+    columns = "{length: numeric, color: {type: categorical, missing: most_frequent}}"
+    Path("train.yaml").write_text(f"""{text}data:
+  train: {{source: csv, path: rows.csv, header: true, label: kind, batch_size: 4, columns: {columns}}}
+""")
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    assert netspec("export", "run", "--output", "deployed").status == 0
+    Path("zero.csv").write_text("length,color\n0,blue\n")
+    answers = predict("run", "zero.csv").answers
+    name, probability = printed_by_card().split()
+    assert name == answers["class"][0]
+    assert abs(float(probability) - answers["probability"][0]) < 1e-5
+    assert "| `color` | [N] | string | name: blue, red |" in Path("deployed/README.md").read_text()
 
 
 @pytest.mark.slow

@@ -155,13 +155,14 @@ class CategoricalColumn(Column):
         for written, meant in (self._spec.replace or {}).items():
             if meant in self._index:
                 indices[written] = self._index[meant]
+        names = tuple(indices)
         default = 0 if self._other else -1
         missing = default if self._fill is None else self._index.get(self._fill, default)
         for text in ("", *self.setting.absent):
             for spelled in (text, text.upper(), text.capitalize()):
                 indices.setdefault(spelled, missing)
         width = self.width if self.vector else 0
-        return CategoricalEncoding(self.name, indices, default, width, self._spec.missing)
+        return CategoricalEncoding(self.name, indices, names, default, width, self._spec.missing)
 
 
 class PlainLabelColumn(Column):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
@@ -37,6 +37,8 @@ class CategoricalEncoding:
     column: str
     indices: Mapping[str, int]
     """Index of each name, and of each text that stands for a missing name, including the empty text."""
+    names: Sequence[str]
+    """The names, without texts that stand for a missing one."""
     default: int
     """Index of all other names; −1 if they have no index, so that their vector is zero."""
     width: int
