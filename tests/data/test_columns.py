@@ -82,6 +82,17 @@ def test_numeric_columns(tmp_path, column, expected, learned):
     assert data.learned.get("age", {}) == learned
 
 
+def test_numbers_and_dates_can_stand_for_missing_values(tmp_path):
+    text = PEOPLE.replace("?", "-999")
+    columns = {"age": {"type": "numeric", "missing": 7}, "pay": {"type": "numeric", "missing": "drop"}}
+    text = text.replace(",Genf", "20,Genf")
+    data = table(tmp_path, columns, text, missing_values=["-999", "30"])
+    assert everything(data)["features"] == [[7, 100.5], [50, 99.5], [40, 300]]
+    columns = {"born": {"type": "date", "parts": ["year"], "missing": "drop"}}
+    data = table(tmp_path, columns, text, missing_values=["1990-02-28"])
+    assert everything(data)["features"] == [[1985], [2000], [1969]]
+
+
 def test_standard_normalization_ignores_missing_values(tmp_path):
     data = table(tmp_path, {"age": {"type": "numeric", "missing": "mean", "normalization": "standard"}})
     features = np.asarray(data.read(np.arange(4))["features"])

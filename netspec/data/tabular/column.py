@@ -105,6 +105,12 @@ class Column:
         is_missing = is_missing.astype(bool)
         return rows[is_missing], rows[~is_missing]
 
+    def declared_missing(self, cells: Cells) -> Array:
+        """Return the rows whose cell is a text that stands for a missing value."""
+        texts, text_indices = cells.distinct()
+        marks = [index for index, text in enumerate(texts) if text.lower() in self.setting.absent]
+        return np.flatnonzero(np.isin(text_indices, marks))
+
     def add_absent(self, faults: BlockFaults, rows: Array, cells: Cells, *, expected: str, hint: str | None) -> None:
         """Record rows that need a value and have none."""
         if not len(rows):

@@ -12,7 +12,7 @@ from netspec.data.tabular.cells import each_distinct
 from netspec.data.tabular.column import Column
 from netspec.data.tabular.encodings import DateEncoding
 from netspec.data.tabular.statistics import NOT_NORMALIZED, ColumnStatistics, normalized
-from netspec.data.timestamps import date_formats, moment_of
+from netspec.data.timestamps import UNREADABLE, date_formats, moment_of
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class DateColumn(Column):
     def __init__(self, spec: Date, setting: ColumnSetting) -> None:
         super().__init__(setting)
         self._spec = spec
+        self._has_dates_for_missing = any(not np.isnat(moment_of(text, spec.format)) for text in setting.absent)
+        """Whether a text that stands for a missing value is a date, such as `1900-01-01`."""
         self._figures = ColumnStatistics()
         self._learned: dict[str, list[float]] = {}
 
@@ -38,6 +40,8 @@ class DateColumn(Column):
         if values is None:
             moments, text_indices = each_distinct(cells, lambda text: moment_of(text, self._spec.format))
             values = np.array(moments, "datetime64[us]")[text_indices]
+        if self._has_dates_for_missing:
+            values[self.declared_missing(cells)] = UNREADABLE
         lost = np.flatnonzero(np.isnat(values))
         if len(lost):
             absent, bad = self.absent(cells, lost)

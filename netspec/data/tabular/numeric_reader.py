@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import Array
+from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.column import Column, quoted
 from netspec.data.tabular.encodings import NumberEncoding
 from netspec.data.tabular.row_errors import MOST_ALIKE
@@ -35,6 +36,9 @@ class NumericColumn(Column):
         label = setting.is_label and spec.missing is None
         self._missing = "error" if label else setting.missing if spec.missing is None else spec.missing
         self._format = replace(setting.number_format, unit=spec.unit)
+        marks = TextCells([*setting.absent])
+        self._has_numbers_for_missing = bool((~np.isnan(marks.numbers(self._format))).any())
+        """Whether a text that stands for a missing value is a number, such as `-999`."""
         self._figures = ColumnStatistics()
         self._median = Median()
         self._may_be_integer = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
@@ -50,6 +54,8 @@ class NumericColumn(Column):
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         values = cells.numbers(self._format)
+        if self._has_numbers_for_missing:
+            values[self.declared_missing(cells)] = np.nan
         lost = np.flatnonzero(np.isnan(values))
         if len(lost):
             absent, bad = self.absent(cells, lost)
