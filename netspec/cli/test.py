@@ -67,6 +67,8 @@ def evaluate(
             f"warning: not finite (nan or infinite) on the {split} data: {', '.join(evaluation.non_finite)}",
             file=sys.stderr,
         )
+    for note in evaluation.notes:
+        print(f"note: on the {split} data, {note}", file=sys.stderr)
     if as_json:
         print_json(evaluation.as_json())
         return

@@ -155,6 +155,8 @@ class MetricSpec(MetricFields):
     samples: ClassVar[tuple[Sample, ...]] = ()
     collects: ClassVar[bool] = False
     """Whether the results of batches are concatenated along axis 0, not summed."""
+    result_of_mean: ClassVar[float | None] = None
+    """The result for a prediction that is always the mean of the targets, if it is the same for all targets."""
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
         """Build the totals of one batch from prediction and target."""
@@ -166,6 +168,13 @@ class MetricSpec(MetricFields):
         It is called outside the graph, with NumPy arrays. `result` then gets the rows of all batches.
         """
         raise NotImplementedError(f"{type(self).__name__} does not collect")
+
+    def answer_counts(self, target: Any) -> Any:
+        """Return how many elements of the targets (N, …) of a batch each constant answer matches, (answers,).
+
+        None if the metric is not a share of right answers. It is called outside the graph, with a NumPy array.
+        """
+        return None
 
     def with_class_names(self, names: Sequence[str]) -> Self:
         """Return the metric with the names that the data has for the classes of its target."""

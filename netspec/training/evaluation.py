@@ -35,8 +35,8 @@ from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL, Session
 
-SIZE = "$size"
-"""Key of the number of samples among the results of a batch."""
+SIZE, ANSWERS = "$size", "$answers"
+"""Keys of the number of samples, and of the counts of constant answers, among the results of a batch."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Evaluation:
     """Number of damaged samples that `on_error: skip` left out."""
     damaged: tuple[str, ...] = ()
     """The problems of the first damaged samples."""
+    notes: tuple[str, ...] = ()
+    """The metrics that are no better than those of a constant answer, each as a sentence."""
     remark: str | None = None
     """Remark on the choice of the device."""
     others: dict[str, Evaluation] = field(default_factory=dict)
@@ -89,7 +91,8 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data, with `tables` if it has tables."""
-        return {**self.scalars(), **({"tables": dict(self.tables)} if self.tables else {})}
+        tables = {"tables": dict(self.tables)} if self.tables else {}
+        return {**self.scalars(), **tables, **({"notes": list(self.notes)} if self.notes else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -112,6 +115,7 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     loss, samples, left_out = 0.0, 0, list[str]()
     totals: dict[str, np.ndarray[Any, Any]] = {}
     collected: dict[str, list[np.ndarray[Any, Any]]] = {}
+    answers: dict[str, np.ndarray[Any, Any]] = {}
     for by_worker in session.gather_batches(_results(compiler, loader, left_out)):
         for results in by_worker:
             size = int(results[SIZE])
@@ -120,7 +124,9 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
             for name, value in results.items():
                 if name in (LOSS, SIZE) or name.startswith(f"{LOSS}/"):
                     continue
-                if compiler.metrics[name.rpartition("/")[0]].collects:
+                if name.startswith(f"{ANSWERS}/"):
+                    answers[name] = _padded_sum(answers.get(name, value[:0]), value)
+                elif compiler.metrics[name.rpartition("/")[0]].collects:
                     collected.setdefault(name, []).append(value)
                 else:
                     totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
@@ -141,7 +147,27 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
         else:
             evaluation.metrics[name] = result
     evaluation.in_units.update(in_target_units(compiler.spec, loader.unit_scales, evaluation.metrics))
-    return evaluation
+    notes = []
+    compared = {} if evaluation.non_finite else evaluation.metrics  # others have a warning already
+    for name, value in compared.items():
+        mean, counts = compiler.metrics[name].result_of_mean, answers.get(f"{ANSWERS}/{name}")
+        if mean is not None and value <= mean:
+            notes.append(f"{name} {value:.4f} is no better than always answering the mean of the targets")
+        # The counts differ from the metric's own if elements have weights or are masked.
+        elif counts is not None and 0 < counts.sum() == totals[f"{name}/1"] and value <= counts.max() / counts.sum():
+            largest, classes = int(counts.argmax()), names.get(name, ())
+            answer = f"`{classes[largest]}`" if largest < len(classes) else f"class {largest}"
+            share = f"{counts.max() / counts.sum():.4f}"
+            notes.append(f"{name} {value:.4f} is no better than always answering {answer}, the largest class: {share}")
+    return replace(evaluation, notes=tuple(notes))
+
+
+def _padded_sum(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the sum of two vectors, of which the shorter one is continued by zeros."""
+    total = np.zeros(max(len(a), len(b)), np.int64)
+    total[: len(a)] += a
+    total[: len(b)] += b
+    return total
 
 
 def in_target_units(net: NetSpec, scales: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
@@ -182,10 +208,18 @@ def total_skipped(session: Session, samples: int, examples: Sequence[str]) -> tu
 
 def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the results and the size of each batch. The problems of damaged samples are appended to `left_out`."""
+    targets = {
+        metric.name: metric.sources[1] for metric in resolve_names(compiler.spec).metrics if len(metric.sources) == 2
+    }
     for batch in loader.one_pass():
         left_out += map(str, batch.skipped)
         results = compiler.program(ProgramKind.TEST, batch.rows)(batch.inputs)
-        yield {SIZE: np.array(len(batch)), **_collected(compiler.metrics, results)}
+        counts = {
+            f"{ANSWERS}/{name}": compiler.metrics[name].answer_counts(np.asarray(batch.inputs[target])[: len(batch)])
+            for name, target in targets.items() if name in compiler.metrics and target in batch.inputs
+        }  # fmt: skip
+        counted = {key: value for key, value in counts.items() if value is not None}
+        yield {SIZE: np.array(len(batch)), **_collected(compiler.metrics, results), **counted}
 
 
 def _collected(metrics: Mapping[str, MetricSpec], results: Mapping[str, Any]) -> dict[str, Any]:

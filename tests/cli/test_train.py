@@ -316,3 +316,27 @@ def test_options_that_do_not_fit_the_test_of_learning_rates_are_reported(netspec
     result = netspec("train", "train.yaml", *words)
     assert result.status == 2
     assert message in result.err
+
+
+def test_a_result_that_is_no_better_than_the_largest_class_is_noted(netspec, work):
+    (work / "mails.csv").write_text("links,kind\n" + "1,ham\n2,ham\n1,spam\n" * 5)
+    (work / "mails.yaml").write_text("""\
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [1]}, label: {shape: [], dtype: int32}}
+  layers: [{name: logits, type: Dense, units: 2, kernel_initializer: Zeros, from: features}]
+  outputs: [logits]
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+  metrics: [{type: SparseCategoricalAccuracy, name: accuracy, from: [logits, label]}]
+data:
+  train: &mails {source: csv, path: mails.csv, header: true, label: kind, batch_size: 4}
+  test: *mails
+solver: {type: SGD, learning_rate: 0.001}
+train: {max_steps: 5}
+""")
+    assert netspec("train", "mails.yaml", "--run-dir", "mails").status == 0
+    result = netspec("test", "mails", "--json")
+    note = "accuracy 0.6667 is no better than always answering `ham`, the largest class: 0.6667"
+    assert f"note: on the test data, {note}\n" in result.err
+    assert result.json["notes"] == [note]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from netspec.graph.ops.elementwise import Equal, Greater, GreaterOrEqual, Where, call_elementwise, cast
 from netspec.graph.ops.reduce import ArgMax, ReduceSum, reshape_to
@@ -66,6 +66,13 @@ class SparseCategoricalAccuracy(ClassAxis, PairMetric):
         label, mask = mask_ignored(label, self.ignore_class)
         return ElementLosses(Equal()(ArgMax(axis)(scores), cast(label, DType.INT64)), mask=mask)
 
+    def answer_counts(self, target: Any) -> Any:
+        """Return the number of elements of each class."""
+        import numpy as np
+
+        labels = target[(target >= 0) & (target != self.ignore_class)]
+        return np.bincount(labels.astype(np.int64))
+
 
 @METRICS.register
 class CategoricalAccuracy(ClassAxis, PairMetric):
@@ -84,6 +91,12 @@ class CategoricalAccuracy(ClassAxis, PairMetric):
         axis = sample_axis(prediction, self.axis, "for classes")
         prediction, target = align_target(builder, prediction, target)
         return ElementLosses(Equal()(ArgMax(axis)(prediction), ArgMax(axis)(target)))
+
+    def answer_counts(self, target: Any) -> Any:
+        """Return the number of elements of each class."""
+        import numpy as np
+
+        return np.bincount(target.argmax(self.axis).reshape(-1))
 
 
 @METRICS.register
@@ -110,6 +123,12 @@ class BinaryAccuracy(PairMetric):
         return ElementLosses(
             Equal()(cast(call_elementwise(Greater(), prediction, self.threshold), target.dtype), target)
         )
+
+    def answer_counts(self, target: Any) -> Any:
+        """Return the number of elements that are 0 and 1."""
+        import numpy as np
+
+        return np.array([(target == 0).sum(), (target == 1).sum()])
 
 
 class TopKFields(ClassAxis):
