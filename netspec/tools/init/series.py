@@ -72,45 +72,65 @@ class RowOrder:
         return [part for part, recurs in repeats.items() if recurs]
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """The windows of a forecast, and the columns that the net reads in them."""
+
+    length: int
+    """Number of rows that the net reads."""
+    horizon: int
+    """Number of rows that it forecasts."""
+    windows: int
+    """Number of windows in the training data, about."""
+    columns: TableColumns
+    is_linear: bool
+    """Whether the net is linear, for lack of rows or of other columns."""
+    left_out: Sequence[tuple[str, str]]
+    """The columns that are not read, each with the reason."""
+
+
 def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey) -> Files:
     """Return the files to forecast a column. Raises `InputError` if rows are not in chronological order."""
     if not label.is_numeric:
         raise InputError(f"column {label.name!r} cannot be forecast", expected="numbers", got="texts")
     order = _order(path, survey, label)
-    horizon = max(1, min(order.season, order.longest // 10))
-    length = max(1, min(2 * order.season, order.longest // 3 - horizon))
-    if order.longest < 10:
-        raise InputError("the series is too short to be forecast", expected="10 rows or more", got=f"{order.longest}")
-    windows = max(1, round(0.85 * survey.rows * max(0.1, 1 - (length + horizon) / order.longest)))
-    small = survey.rows < SMALL
-    read = survey
-    if small:  # months and hours have no linear effect, and each series would need weights of its own
-        others = [column for column in survey.columns if column.name not in (order.time, order.group)]
-        read = replace(survey, columns=others)
-    columns = TableColumns(read, label, regression=True, text=False, date_parts=[] if small else order.date_parts)
-    needed = WINDOWS_PER_VALUE * length * columns.width
-    if small and windows < needed:
-        reason = f"{windows:,} windows are too few to also read this column without overfitting, which takes {needed:,}"
-        columns.left_out += [(name, reason) for name, _, _ in columns.used if name != label.name]
-        columns.used = [used for used in columns.used if used[0] == label.name]
-        columns.width = 0
-    small = small or not columns.width
-    left_out = [(name, reason) for name, reason in columns.left_out if name not in (order.time, order.group)]
+    forecast = _forecast(survey, label, order)
     files = Files("forecast", "", "")
     files.findings = [
         f"{survey.rows:,} rows, ordered by `{order.time}`",
         *([f"several series, named by `{order.group}`"] if order.group else []),
         f"a season of {order.season} rows: {order.season_name}",
-        f"forecast of `{label.name}`: {counted(horizon, 'row')} from the last {length}",
-        *(f"left out: `{name}`: {reason}" for name, reason in left_out),
+        f"forecast of `{label.name}`: {counted(forecast.horizon, 'row')} from the last {forecast.length}",
+        *(f"left out: `{name}`: {reason}" for name, reason in forecast.left_out),
     ]
-    files.warnings = [*survey.warnings, *columns.warnings, *order.warnings]
+    files.warnings = [*survey.warnings, *forecast.columns.warnings, *order.warnings]
     if label.missing:
         files.warnings.append(f"{label.missing:,} rows without `{label.name}`: no window spans them")
-    files.net = _net(name_of(path), label, length, horizon, columns.width, windows, is_linear=small)
-    used = [*columns.used]
-    files.train = _train(path, folder, net, survey, label, used, left_out, order, length, horizon, is_linear=small)
+    files.net = _net(name_of(path), label, forecast)
+    files.train = _train(path, folder, net, survey, label, order, forecast)
     return files
+
+
+def _forecast(survey: TableSurvey, label: ColumnSurvey, order: RowOrder) -> Forecast:
+    """Choose the windows by the season, and the columns by the number of windows."""
+    horizon = max(1, min(order.season, order.longest // 10))
+    length = max(1, min(2 * order.season, order.longest // 3 - horizon))
+    if order.longest < 10:
+        raise InputError("the series is too short to be forecast", expected="10 rows or more", got=f"{order.longest}")
+    windows = max(1, round(0.85 * survey.rows * max(0.1, 1 - (length + horizon) / order.longest)))
+    is_small = survey.rows < SMALL
+    if is_small:  # months and hours have no linear effect, and each series would need weights of its own
+        others = [column for column in survey.columns if column.name not in (order.time, order.group)]
+        survey = replace(survey, columns=others)
+    date_parts = [] if is_small else order.date_parts
+    columns = TableColumns(survey, label, regression=True, text=False, date_parts=date_parts)
+    needed = WINDOWS_PER_VALUE * length * columns.width
+    if is_small and windows < needed:
+        columns.leave_out_inputs(
+            f"{windows:,} windows are too few to also read this column without overfitting, which takes {needed:,}"
+        )
+    left_out = [(name, reason) for name, reason in columns.left_out if name not in (order.time, order.group)]
+    return Forecast(length, horizon, windows, columns, is_small or not columns.width, left_out)
 
 
 def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
@@ -222,9 +242,8 @@ def _season(step: float) -> tuple[int, str]:
     return NO_SEASON, "the time between rows is a year or more, or unknown"
 
 
-def _net(
-    name: str, label: ColumnSurvey, length: int, horizon: int, width: int, windows: int, *, is_linear: bool
-) -> str:
+def _net(name: str, label: ColumnSurvey, forecast: Forecast) -> str:
+    length, horizon, width, windows = forecast.length, forecast.horizon, forecast.columns.width, forecast.windows
     outputs: dict[str, Any] = {"type": "Dense", "units": horizon}
     lines = net_head(f"A net for a time series: it forecasts `{label.name}`.", name)
     lines += entry("past", {"shape": [length]}, f"`{label.name}` in the last {length} rows", 2)
@@ -232,7 +251,7 @@ def _net(
         lines += entry("features", {"shape": [length, width]}, "the other columns of these rows", 2)
     lines += entry("label", {"shape": [horizon] if horizon > 1 else []}, "the rows after them", 2)
     layers: list[tuple[dict[str, Any], str]] = []
-    if not is_linear:
+    if not forecast.is_linear:
         layers = [
             ({"name": "linear", **outputs, "from": "past"}, "most of a forecast is a weighted sum of the past"),
             ({"name": "flat", "type": "Flatten", "from": "features"}, ""),
@@ -265,18 +284,17 @@ def _net(
 
 
 def _train(
-    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey,
-    used: Sequence[tuple[str, dict[str, Any], str]], left_out: Sequence[tuple[str, str]], order: RowOrder, length: int,
-    horizon: int, *, is_linear: bool,
-) -> str:  # fmt: skip
+    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, order: RowOrder, forecast: Forecast
+) -> str:
+    length, horizon, used = forecast.length, forecast.horizon, forecast.columns.used
     lines = train_head(net, f"to forecast `{label.name}` of {relative(path, folder)}")
     source = {"source": survey.source["source"], "path": relative(path, folder), **survey.source, "label": label.name}
     lines += [line for key, value in source.items() for line in entry(key, value, survey.reasons.get(key, ""), 4)]
     lines.append("    columns:")
     for name, declared, why in used:
         lines += entry(column_key(name), declared, why, 6)
-    if left_out:
-        lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in left_out), 4)
+    if forecast.left_out:
+        lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in forecast.left_out), 4)
     windows: dict[str, Any] = {"length": length, "horizon": horizon}
     windows |= {"group": order.group} if order.group else {}
     for warning in order.warnings:
@@ -284,12 +302,14 @@ def _train(
     lines += entry(
         "windows", windows, f"reads {counted(length, 'row')}, and forecasts the next {counted(horizon, 'row')}", 4
     )
-    split = {**({} if is_linear else {"validation": 0.15}), "test": 0.15, "time": order.time}
+    split = {**({} if forecast.is_linear else {"validation": 0.15}), "test": 0.15, "time": order.time}
     if order.time_format and order.time not in [name for name, _, _ in used]:
         split["time_format"] = order.time_format
     lines += entry("split", split, "the last rows in time are held out to test the forecast", 4)
-    lines += [*entry("batch_size", 16 if is_linear else 64, "", 4), *entry("shuffle", True, "", 4)]
-    return document([*lines, *(_fixed_training() if is_linear else training(monitor="loss", epochs=50, patience=6))])
+    lines += [*entry("batch_size", 16 if forecast.is_linear else 64, "", 4), *entry("shuffle", True, "", 4)]
+    if forecast.is_linear:
+        return document([*lines, *_fixed_training()])
+    return document([*lines, *training(monitor="loss", epochs=50, patience=6)])
 
 
 def _fixed_training() -> list[str]:

@@ -332,6 +332,12 @@ class TableColumns:
                 self._add(column)
         self._label(label, regression=regression)
 
+    def leave_out_inputs(self, reason: str) -> None:
+        """Use no column but the label."""
+        *inputs, label = self.used
+        self.left_out += [(name, reason) for name, _, _ in inputs]
+        self.used, self.width = [label], 0
+
     def _add(self, column: ColumnSurvey) -> None:
         reason = (
             "it has no name" if not column.name
