@@ -58,7 +58,7 @@ class Evaluation:
     damaged: tuple[str, ...] = ()
     """The problems of the first damaged samples."""
     notes: tuple[str, ...] = ()
-    """The metrics that are no better than those of a constant answer, each as a sentence."""
+    """The metrics that are not better than those of a constant answer, each as a sentence."""
     remark: str | None = None
     """Remark on the choice of the device."""
     others: dict[str, Evaluation] = field(default_factory=dict)
@@ -87,12 +87,12 @@ class Evaluation:
         skipped = {"skipped": self.skipped} if self.skipped else {}
         in_units = {"in_units": dict(self.in_units)} if self.in_units else {}
         others = {"others": {name: other.scalars() for name, other in self.others.items()}} if self.others else {}
-        return {**data, **in_units, **skipped, **({"non_finite": bad} if bad else {}), **others}
+        notes = {"notes": list(self.notes)} if self.notes else {}
+        return {**data, **in_units, **skipped, **({"non_finite": bad} if bad else {}), **others, **notes}
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data, with `tables` if it has tables."""
-        tables = {"tables": dict(self.tables)} if self.tables else {}
-        return {**self.scalars(), **tables, **({"notes": list(self.notes)} if self.notes else {})}
+        return {**self.scalars(), **({"tables": dict(self.tables)} if self.tables else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -102,8 +102,9 @@ class Evaluation:
         metrics = {name: nan if value is None else value for name, value in metrics.items()}
         others = {name: cls.from_json(other) for name, other in data.get("others", {}).items()}
         return cls(
-            data["samples"], loss, metrics, tables, data.get("in_units", {}), data.get("skipped", 0), others=others
-        )
+            data["samples"], loss, metrics, tables, data.get("in_units", {}), data.get("skipped", 0), others=others,
+            notes=tuple(data.get("notes", ())),
+        )  # fmt: skip
 
 
 def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Evaluation:
@@ -152,13 +153,13 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     for name, value in compared.items():
         mean, counts = compiler.metrics[name].result_of_mean, answers.get(f"{ANSWERS}/{name}")
         if mean is not None and value <= mean:
-            notes.append(f"{name} {value:.4f} is no better than always answering the mean of the targets")
+            notes.append(f"{name} {value:.4f} is not better than always answering the mean of the targets")
         # The counts differ from the metric's own if elements have weights or are masked.
         elif counts is not None and 0 < counts.sum() == totals[f"{name}/1"] and value <= counts.max() / counts.sum():
             largest, classes = int(counts.argmax()), names.get(name, ())
             answer = f"`{classes[largest]}`" if largest < len(classes) else f"class {largest}"
             share = f"{counts.max() / counts.sum():.4f}"
-            notes.append(f"{name} {value:.4f} is no better than always answering {answer}, the largest class: {share}")
+            notes.append(f"{name} {value:.4f} is not better than always answering {answer}, the largest class: {share}")
     return replace(evaluation, notes=tuple(notes))
 
 

@@ -26,7 +26,7 @@ from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
-from netspec.training.events import Event, Listener, LogFiles, describe_best, duration, read_log
+from netspec.training.events import Event, Listener, LogFiles, data_name, describe_best, duration, read_log
 from netspec.training.loop import TrainingLoop
 from netspec.training.model import count_elements, load_weights
 from netspec.training.progress import Progress
@@ -409,6 +409,9 @@ def _finish(loop: TrainingLoop) -> Run:
     session.leave([progress.step, stopped])
     if stopped:
         raise Interrupted(folder.folder, progress.step, options=session.resume_options())
+    for split, evaluation in evaluations.items():
+        for note in evaluation.notes if evaluation else ():
+            loop.emit("note", message=f"on the {data_name(split)}, {note}")
     seconds = loop.clock.elapsed
     left_out = loop.loader.skipped_at_opening + len(progress.skipped_samples) + len(progress.newly_skipped)
     loop.emit(
