@@ -42,7 +42,7 @@ from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.raw_columns import RawColumns
-from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operators, is_exact
+from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operators, is_exact, sets_size
 from netspec.tools.raw_images import TOLERANCE as IMAGE_TOLERANCE
 from netspec.tools.text_vocabulary import TextInput, text_inputs
 from netspec.tools.transform_ops import has_ops, transform_ops
@@ -93,7 +93,7 @@ class DeployedInput:
                 first -= 1
         before, resizing, inside = transforms[:first], transforms[first:start], transforms[start:]
         raw = types[first]
-        if resizing:  # it takes images of all sizes, even if those of the data have one
+        if any(map(sets_size, resizing)):  # it takes images of all sizes, even if those of the data have one
             raw = FieldType((raw.shape[0], None, None), raw.dtype)
         return cls(raw, tuple(before), tuple(resizing), types[start], tuple(inside))
 

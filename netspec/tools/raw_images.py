@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from netspec.data.base import FieldType, Transform
+from netspec.data.imaging.color import GREY
 from netspec.data.transforms.cropping import CenterCrop
+from netspec.data.transforms.grey import Grayscale
 from netspec.data.transforms.resizing import Resizing
 from netspec.exchange.formats.onnx.wrapper import NodeWriter, RawTensor, Wrapper
 
@@ -37,12 +39,21 @@ def has_operators(transform: Transform, field: FieldType) -> bool:
     """Return whether a transform of images of this type has a form in operators."""
     if field.dtype != "uint8" or len(field.shape) != 3 or field.shape[0] is None:
         return False
+    if isinstance(transform, Grayscale) and field.shape[0] != 3:
+        return False
+    return isinstance(transform, (Resizing, CenterCrop, Grayscale))
+
+
+def sets_size(transform: Transform) -> bool:
+    """Return whether a transform with a form in operators gives images of any size one size."""
     return isinstance(transform, (Resizing, CenterCrop))
 
 
 def is_exact(transform: Transform) -> bool:
     """Return whether the operators of a transform give the pixels of the data, without exception."""
-    return isinstance(transform, Resizing) and not (transform.antialias and transform.interpolation in _MODES)
+    if isinstance(transform, Resizing):
+        return not transform.antialias or transform.interpolation not in _MODES
+    return isinstance(transform, Grayscale)
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ class RawImages:
         writer = _ImageWriter(wrapper, f"images/{self.name}")
         x = self.name
         for step in self.steps:
-            x = writer.resizing(x, step) if isinstance(step, Resizing) else writer.center_crop(x, step)
+            x = writer.transformed(x, step)
         writer.node("Identity", x, output=self.name)
 
 
@@ -82,6 +93,28 @@ class _ImageWriter(NodeWriter):
     def number(self, value: Any) -> str:
         """Add a constant of float64, and return its name."""
         return self.constant(value, "float64")
+
+    def transformed(self, x: str, step: Transform) -> str:
+        """Return images after a transform."""
+        match step:
+            case Resizing():
+                return self.resizing(x, step)
+            case CenterCrop():
+                return self.center_crop(x, step)
+            case Grayscale():
+                return self.grayscale(x, step)
+        raise TypeError(step)
+
+    def grayscale(self, x: str, step: Grayscale) -> str:
+        """Weight the colors in float32, one after the other like the data, and round."""
+        parts = [
+            self.node("Mul", self.cast(self.node("Gather", x, self.constant([channel]), axis=1), "float32"),
+                      self.constant(weight, "float32"))
+            for channel, weight in enumerate(GREY)
+        ]  # fmt: skip
+        sums = self.node("Add", self.node("Add", parts[0], parts[1]), parts[2])
+        grey = self.cast(self.node("Round", sums), "uint8")
+        return grey if step.num_output_channels == 1 else self.node("Concat", grey, grey, grey, axis=1)
 
     def resizing(self, x: str, step: Resizing) -> str:
         size = self._size(x)
@@ -97,9 +130,8 @@ class _ImageWriter(NodeWriter):
             return self._sampled(x, step.height, step.width, step.interpolation)
         return self._resized(x, step.height, step.width, _MODES[step.interpolation])
 
-    def center_crop(self, x: str, step: Transform) -> str:
+    def center_crop(self, x: str, step: CenterCrop) -> str:
         """Crop; images that are too small are cropped to the aspect ratio and enlarged."""
-        assert isinstance(step, CenterCrop)
         size, crop = self._size(x), self.constant([step.height, step.width])
         smaller = self.cast(self.node("Less", size, crop), "int64")
         is_small = self.cast(self.node("ReduceMax", smaller, keepdims=1), "bool")

@@ -116,6 +116,15 @@ def test_transforms_without_an_exact_form_are_listed_and_come_first(netspec, pix
     assert [step["type"] for step in json.loads(metadata["netspec_transforms"])] == ["AutoContrast"]
 
 
+def test_gray_images_of_one_size_keep_their_size(netspec, pixels):
+    train(netspec, steps=f"{{type: Grayscale, num_output_channels: 3}}, {STEPS}")
+    report = export(netspec, "--json").json
+    assert report["left_out"] == []
+    assert report["inputs"] == {"image": ["N", *pixels.shape[1:]]}
+    (probabilities,) = session().run(["probabilities"], {"image": pixels})
+    np.testing.assert_allclose(probabilities.max(1), predict("run", "photos").answers["probability"], rtol=1e-4)
+
+
 def test_a_normalized_target_is_predicted_in_the_units_of_the_data(netspec, work):
     rows = [f"{index}.5,1.5,{100 + 7 * index}.0" for index in range(8)]
     Path("prices.csv").write_text("\n".join(["x,y,price", *rows]))

@@ -94,6 +94,7 @@ STEPS = {
     "crop": "{type: Resizing, height: 12, width: 16, crop_to_aspect_ratio: true}",
     "pad": "{type: Resizing, height: 12, width: 16, pad_to_aspect_ratio: true, fill_value: 9}",
     "center": "{type: CenterCrop, height: 12, width: 16}",
+    "gray": "{type: Grayscale, num_output_channels: 3}, {type: Resizing, height: 12, width: 16}",
     "both": "{type: Resizing, height: 20, width: 22}, {type: CenterCrop, height: 12, width: 16}",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -10,8 +10,9 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from netspec.data.base import FieldType
+from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.imaging.geometry import resized
+from netspec.data.transforms.grey import Grayscale
 from netspec.data.transforms.resizing import Resizing
 from netspec.exchange.formats.onnx.wrapper import Wrapper
 from netspec.tools.raw_images import RESIZE_OPSET, RawImages, is_exact
@@ -26,7 +27,8 @@ STEPS = [
 ]
 
 
-def operators(step: Resizing) -> onnxruntime.InferenceSession:
+def operators(step: Transform, channels: int, height: int | str, width: int | str) -> onnxruntime.InferenceSession:
+    """Return a session that applies a transform, whose results have this size."""
     wrapper = Wrapper()
     RawImages("image", FieldType((3, None, None), "uint8"), [step]).add_to(wrapper)
     nodes = [
@@ -37,7 +39,7 @@ def operators(step: Resizing) -> onnxruntime.InferenceSession:
         for node in wrapper.before
     ]  # fmt: skip
     image = helper.make_tensor_value_info("image", onnx.TensorProto.UINT8, ["N", 3, "height", "width"])
-    result = helper.make_tensor_value_info("result", onnx.TensorProto.UINT8, ["N", 3, step.height, step.width])
+    result = helper.make_tensor_value_info("result", onnx.TensorProto.UINT8, ["N", channels, height, width])
     constants = [numpy_helper.from_array(array, name) for name, array in wrapper.constants.items()]
     graph = helper.make_graph(nodes, "resizing", [image], [result], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", RESIZE_OPSET)], ir_version=9)
@@ -51,7 +53,7 @@ def test_images_of_any_size_are_resized_like_the_data(step: dict[str, Any]) -> N
     largest = 0
     for height, width in TARGETS:
         resizing = Resizing(height=height, width=width, **step)
-        session = operators(resizing)
+        session = operators(resizing, 3, height, width)
         for size in SIZES:
             images = random.integers(0, 256, (2, *size, 3), np.uint8)
             expected = [resized(image, height, width, **step) for image in images]
@@ -59,3 +61,12 @@ def test_images_of_any_size_are_resized_like_the_data(step: dict[str, Any]) -> N
             difference = np.abs(found.transpose(0, 2, 3, 1).astype(int) - np.stack(expected))
             largest = max(largest, difference.max())
     assert largest <= (0 if is_exact(resizing) else 2)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_colors_become_gray_as_in_the_data(channels: Literal[1, 3]) -> None:
+    step = Grayscale(num_output_channels=channels)
+    images = np.random.default_rng(3).integers(0, 256, (4, 3, 200, 300), np.uint8)
+    (found,) = operators(step, channels, "height", "width").run(None, {"image": images})
+    assert is_exact(step)
+    np.testing.assert_array_equal(found, step.apply(images, SampleKeys(0, 0, np.arange(4), 0)))
