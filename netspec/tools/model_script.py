@@ -29,7 +29,7 @@ _INDENT = "    "
 USED = frozenset([
     "csv", "json", "re", "sys", "unicodedata", "np", "session", "metadata", "name", "image", "file", "rows",
     "columns", "column", "missing", "arrays", "number", "row", "best", "second", "chosen", "mask", "shares",
-    "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "datetime", "run", "absent", "edges",
+    "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "present", "datetime", "run", "absent", "edges",
     "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "categories",
     "is_missing", "read_rows", "read_number", "read_numbers", "read_date", "read_categories",
 ])  # fmt: skip

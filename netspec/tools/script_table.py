@@ -198,7 +198,8 @@ class ScriptTable:
             series = f"{{row[{self.group!r}] for row in rows[start : start + {length}]}}"
             yield f"starts = [start for start in starts if len({series}) == 1]"
         if self.dropping:
-            yield f"starts = [start for start in starts if {{*kept}}.issuperset(range(start, start + {length}))]"
+            yield "present = {*kept}"
+            yield f"starts = [start for start in starts if present.issuperset(range(start, start + {length}))]"
         yield "if not starts:"
         yield f'    raise ValueError("fewer than {length} consecutive rows")'
         yield f"windows = np.array(starts)[:, None] + np.arange({length})"
