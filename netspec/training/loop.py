@@ -96,6 +96,10 @@ class TrainingLoop:
         self._damaged: list[str] = []
         self._event_error: NetspecError | OSError | None = None
         """The first error that a callback raised in `on_event`."""
+        self._add_callbacks(listeners, callbacks)
+
+    def _add_callbacks(self, listeners: Sequence[Callback], callbacks: Sequence[Callback]) -> None:
+        """Order all callbacks, and restore the states of the user's."""
         self._checkpoints = Checkpoints()
         self._user_callbacks = _named(callbacks)
         self.callbacks = (
@@ -107,7 +111,7 @@ class TrainingLoop:
             callback.reads_loss and type(callback).on_step_end is not Callback.on_step_end for callback in callbacks
         )
         for name, callback in self._user_callbacks.items():
-            if (saved := progress.callbacks.get(name)) is not None:
+            if (saved := self.progress.callbacks.get(name)) is not None:
                 callback.stop_training = saved["stop_training"]
                 callback.load_state_dict(saved["state"])
 
