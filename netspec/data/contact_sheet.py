@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
+from PIL.ImageFont import FreeTypeFont
 
 from netspec.data.base import Array
+from netspec.data.imaging.lettering import drawable, font_for
 from netspec.data.imaging.palette import class_colors
 
 SIDE, MOST_SIDE = 96, 160
@@ -71,7 +73,7 @@ def outlined(pixels: Array, boxes: Array, classes: Array) -> Array:
 
 def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
     """Draw all strips below the title, as many in a row as fit. The first image of each has a frame."""
-    font = ImageFont.load_default(TEXT)
+    font = font_for([title, *(text for strip in strips for text in strip.texts)], TEXT)
     tiles = [[_tile(image) for image in strip.images] for strip in strips]
     wide = max(tile.width for row in tiles for tile in row)
     tall = max(tile.height for row in tiles for tile in row)
@@ -107,11 +109,9 @@ def _tile(pixels: Array) -> Image.Image:
     return tile.resize((tile.width * times, tile.height * times), Image.Resampling.NEAREST)
 
 
-def _fitting(
-    draw: ImageDraw.ImageDraw, text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont
-) -> str:
+def _fitting(draw: ImageDraw.ImageDraw, text: str, width: int, font: FreeTypeFont) -> str:
     """Return as much of the text as fits on one line."""
-    text = " ".join(text.split())
+    text = drawable(" ".join(text.split()), font)
     if draw.textlength(text, font) <= width:
         return text
     while text and draw.textlength(f"{text}…", font) > width:

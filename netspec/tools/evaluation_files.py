@@ -55,13 +55,19 @@ def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:
 
 def confusion_chart(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> Image.Image:
     """Draw a confusion matrix: a row for each class, shaded by the share of its samples, with numbers if they fit."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
+
+    from netspec.data.imaging.lettering import drawable, font_for
 
     cell = max(SMALLEST_CELL, min(CELL, LARGEST_MATRIX // len(names)))
-    font = ImageFont.load_default(min(13, max(6, cell - 2)))
+    font = font_for(names, min(13, max(6, cell - 2)))
+    names = [drawable(name, font) for name in names]
     margin = 24 + max(int(font.getlength(name)) for name in names)
     side = cell * len(names)
-    chart = Image.new("RGB", (margin + side + 12, side + margin + 28), PAPER)
+    title = "rows: actual class, columns: predicted class"
+    title_font = font_for([title], 13)
+    width = margin + max(side, int(title_font.getlength(title))) + 12
+    chart = Image.new("RGB", (width, side + margin + 28), PAPER)
     draw = ImageDraw.Draw(chart)
     for row, column, value, share in _cells(matrix):
         left, top = margin + column * cell, 28 + row * cell
@@ -76,7 +82,7 @@ def confusion_chart(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> 
         ImageDraw.Draw(upright).text((margin - 18, upright.height / 2), name, fill=INK, font=font, anchor="rm")
         turned = upright.rotate(90, expand=True)
         chart.paste(turned, (int(margin + (index + 0.5) * cell - turned.width / 2), side + 32))
-    draw.text((margin, 6), "rows: actual class, columns: predicted class", fill=INK, font=ImageFont.load_default(13))
+    draw.text((margin, 6), title, fill=INK, font=title_font)
     return chart
 
 

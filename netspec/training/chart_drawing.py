@@ -150,15 +150,18 @@ def _element(shape: Shape) -> str:
 
 def _write_png(charts: Sequence[Chart], path: Path) -> None:
     """Draw charts at a larger scale, and reduce the image, so that lines are smooth."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
+
+    from netspec.data.imaging.lettering import drawable, font_for
 
     unit = SHARPNESS * SMOOTHING
     size = WIDTH * unit, round(sum(map(height, charts))) * unit
     drawing = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(drawing)
-    font = ImageFont.load_default(FONT * unit)
+    shapes = list(_stacked(charts))
+    font = font_for((shape.text for shape in shapes if isinstance(shape, Text)), FONT * unit)
     anchors = {"start": "lm", "middle": "mm", "end": "rm"}
-    for shape in _stacked(charts):
+    for shape in shapes:
         match shape:
             case Polyline() | StraightLine():
                 for piece in _dashed(shape.points, shape.dash):
@@ -170,9 +173,8 @@ def _write_png(charts: Sequence[Chart], path: Path) -> None:
             case Text():
                 stroke = 1 if shape.bold else 0
                 position = shape.x * unit, shape.y * unit
-                draw.text(
-                    position, shape.text, fill=shape.color, font=font, anchor=anchors[shape.anchor], stroke_width=stroke
-                )
+                text, anchor = drawable(shape.text, font), anchors[shape.anchor]
+                draw.text(position, text, fill=shape.color, font=font, anchor=anchor, stroke_width=stroke)
     reduced = drawing.resize((size[0] // SMOOTHING, size[1] // SMOOTHING), Image.Resampling.BOX)
     reduced.save(path, format="PNG", optimize=True)
 

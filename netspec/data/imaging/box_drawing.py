@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
+from PIL.ImageFont import FreeTypeFont
 
+from netspec.data.imaging.lettering import drawable, font_for
 from netspec.data.imaging.palette import class_colors
 
 TEXT, LARGEST_TEXT = 12, 24
@@ -27,12 +29,12 @@ def with_boxes(
     drawing = image.convert("RGB").resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
     draw = ImageDraw.Draw(drawing)
     width = max(2, max(drawing.size) // 300)
-    font = ImageFont.load_default(min(LARGEST_TEXT, max(TEXT, max(drawing.size) // 40)))
+    font = font_for(labels, min(LARGEST_TEXT, max(TEXT, max(drawing.size) // 40)))
     for box, number, label in reversed(list(zip(boxes, classes, labels, strict=True))):  # the most probable on top
         color = tuple(class_colors()[(number + 1) % 256].tolist())
         left, top, right, bottom = (edge * scale for edge in box)
         draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=color, width=width)
-        _draw_label(draw, (left, top), label, color, font)
+        _draw_label(draw, (left, top), drawable(label, font), color, font)
     return drawing
 
 
@@ -41,7 +43,7 @@ def _draw_label(
     corner: tuple[float, float],
     label: str,
     color: tuple[int, ...],
-    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+    font: FreeTypeFont,
 ) -> None:
     """Write a label above a corner, or below it at the upper edge of the image; inside the image if it fits."""
     left, top, right, bottom = draw.textbbox((0, 0), label, font)
