@@ -27,7 +27,7 @@ def _not_negative(option: str, value: float) -> None:
     cls=Plain,
     epilog=examples(
         "netspec data show train.yaml",
-        "netspec data show train.yaml --split test --out test.png --samples 40",
+        "netspec data show train.yaml --split test --output test.png --samples 40",
         "netspec data show train.yaml data.train.limit=1000 --json",
     ),
 )
@@ -38,8 +38,8 @@ def show(
     split: Annotated[
         str, typer.Option("--split", metavar="NAME", help="Show this split: train, validation or test.")
     ] = "train",
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE", help="Write images to this PNG [default: data_SPLIT.png].")
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help="Write images to this PNG [default: data_SPLIT.png].")
     ] = None,
     samples: Annotated[int, typer.Option("--samples", metavar="N", help="Show N samples.")] = 24,
     read: Annotated[int, typer.Option("--read", metavar="N", help="Read at most N samples (0: all).")] = 10_000,
@@ -61,9 +61,9 @@ def show(
 
     for option, value in (("--samples", samples), ("--read", read), ("--seconds", seconds)):
         _not_negative(option, value)
-    target = Path(out or f"data_{split}.png")
-    if samples or out is not None:
-        writable(target, "--out", ".png")
+    target = Path(output or f"data_{split}.png")
+    if samples or output is not None:
+        writable(target, "--output", ".png")
     report = inspect_data(spec, overrides=overrides or (), split=split, max_samples=read)
     sheet = str(target) if samples and report.write_contact_sheet(target, samples) else None
     rows = report.rows(samples) if sheet is None else []

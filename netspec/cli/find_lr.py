@@ -31,23 +31,23 @@ def refuse_other_options(options: Mapping[str, object]) -> None:
 
 
 def find_lr(
-    spec: str, overrides: list[str], *, weights: str | None, device: str, out: Path | None, as_json: bool
+    spec: str, overrides: list[str], *, weights: str | None, device: str, output: Path | None, as_json: bool
 ) -> None:
     """Run the test, and print the losses, a chart and the suggestion."""
     from netspec.tools.learning_rate import find_learning_rate
     from netspec.training.charts import as_text
 
-    result = find_learning_rate(spec, overrides=overrides, weights=weights, device=device, out=out)
+    result = find_learning_rate(spec, overrides=overrides, weights=weights, device=device, output=output)
     if as_json:
         print_json(result.as_json())
         return
     _print_losses(result)
-    if out is None:
+    if output is None:
         width = min(WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH)
         smoothed = [curve for chart in result.charts() for curve in chart.curves][1:]
         for chart in result.charts():
             print("\n" + "\n".join(as_text(type(chart)(chart.title, chart.x, smoothed, across=chart.across), width)))
-    print("\n" + "\n".join(_summary(result, spec, out)))
+    print("\n" + "\n".join(_summary(result, spec, output)))
     if result.suggested is not None and result.field is not None:
         print(f"\nnext:\n  {command('train', spec, *overrides, f'{result.field}={result.suggested:g}')}")
 
@@ -66,7 +66,7 @@ def _print_losses(result: LearningRateTest) -> None:
     table(["learning rate", "loss", "smoothed", ""], rows, right=(0, 1, 2))
 
 
-def _summary(result: LearningRateTest, spec: str, out: Path | None) -> Iterator[str]:
+def _summary(result: LearningRateTest, spec: str, output: Path | None) -> Iterator[str]:
     steps = f"{count(len(result.losses))} steps with batches of {count(result.batch_size)}"
     end = "" if result.diverged_at is None else f", until the loss diverged at {result.diverged_at:.2g}"
     yield f"{steps}: the learning rate grew from {result.learning_rates[0]:.2g}{end}" if result.losses else steps
@@ -80,4 +80,4 @@ def _summary(result: LearningRateTest, spec: str, out: Path | None) -> Iterator[
         )
     field = f" ({result.field})" if result.field is not None else ", the highest rate of its schedule"
     yield f"{spec} has {result.current:g}{field}"
-    yield f"{out}: the losses over the learning rate; nothing else was written" if out else "nothing was written"
+    yield f"{output}: the losses over the learning rate; nothing else was written" if output else "nothing was written"

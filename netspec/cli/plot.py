@@ -23,9 +23,9 @@ MAX_WIDTH = 100
     cls=Plain,
     epilog=examples(
         "netspec plot train.yaml --schedule",
-        "netspec plot train.yaml solver.learning_rate=0.1 --schedule --out rate.svg",
+        "netspec plot train.yaml solver.learning_rate=0.1 --schedule --output rate.svg",
         "netspec plot runs/lenet_mnist --log",
-        "netspec plot runs/a runs/b --x time --metric accuracy --out compared.png",
+        "netspec plot runs/a runs/b --x time --metric accuracy --output compared.png",
     ),
 )
 def plot(
@@ -36,7 +36,7 @@ def plot(
     x: Annotated[str, typer.Option("--x", metavar="AXIS", help="Draw over step, epoch or time.")] = "step",
     metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Draw only this value; repeatable.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Use a logarithmic vertical axis.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG or PNG file.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG or PNG file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Draw losses and metrics of runs, or learning rates.
@@ -52,8 +52,8 @@ def plot(
     from netspec.tools.run_curves import AXES
     from netspec.training.charts import as_text
 
-    if out is not None:
-        writable(out, "--out", CHART_SUFFIXES)
+    if output is not None:
+        writable(output, "--output", CHART_SUFFIXES)
     sources, overrides = files_and_overrides(words)
     axis = next((name for name in AXES if name == x), None)
     if axis is None:
@@ -61,12 +61,12 @@ def plot(
             "--x: there is no such axis", expected=f"one of {', '.join(AXES)}", got=x, hint=did_you_mean(x, AXES)
         )
     charts = plot_charts(
-        *sources, overrides=overrides, schedule=schedule, logarithmic=log, x=axis, metrics=metric, out=out
+        *sources, overrides=overrides, schedule=schedule, logarithmic=log, x=axis, metrics=metric, output=output
     )
     if as_json:
         print_json([chart.as_json() for chart in charts])
-    elif out is None:
+    elif output is None:
         width = min(MAX_WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else MAX_WIDTH)
         print("\n\n".join("\n".join(as_text(chart, width)) for chart in charts))
     else:
-        print(f"{out}: {', '.join(chart.title for chart in charts)}")
+        print(f"{output}: {', '.join(chart.title for chart in charts)}")

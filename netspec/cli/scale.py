@@ -48,7 +48,7 @@ EXPECTED_WORKERS = "a number, 8..4096 or 1,2,4"
     cls=Plain,
     epilog=examples(
         "netspec scale train.yaml --workers 8..4096 --network ib-hdr --batch-size 32/worker",
-        "netspec scale train.yaml --network ethernet-25g --workers-per-host 4 --out scale.svg",
+        "netspec scale train.yaml --network ethernet-25g --workers-per-host 4 --output scale.svg",
         "netspec scale net.yaml --step-time 120ms --batch-size 8192 --network alpha=5us,beta=0.2ns",
     ),
 )
@@ -69,7 +69,7 @@ def scale(
     every: AverageEvery = None,
     density: Annotated[str, typer.Option(metavar="P%", help="Send this share in top_k.")] = "1%",
     micro_batches: MicroBatches = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write charts to this SVG file.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write charts to this SVG file.")] = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
@@ -85,8 +85,8 @@ def scale(
     all-reduce are auto, ring, tree, doubling, halving and hierarchical. Settings of the training file's own strategy
     replace the defaults.
     """
-    if out is not None:
-        writable(out, "--out", ".svg")
+    if output is not None:
+        writable(output, "--output", ".svg")
     from netspec.distributed.cost_model.networks import parse_seconds
     from netspec.tools.scale import scale as scale_spec
 
@@ -100,14 +100,14 @@ def scale(
         jitter=_percent(jitter, "--jitter"), servers=servers, every=every, density=_percent(density, "--density"),
         micro_batches=micro_batches, device=device,
     )  # fmt: skip
-    if out is not None:
-        report.write_svg(out)
+    if output is not None:
+        report.write_svg(output)
     if as_json:
         print_json(report.as_json())
         return
     _print(report)
-    if out is not None:
-        print(f"\n{out}: speedup, efficiency")
+    if output is not None:
+        print(f"\n{output}: speedup, efficiency")
 
 
 def _worker_counts(text: str) -> list[int]:

@@ -31,7 +31,7 @@ app = command_app()
         "netspec train train.yaml --run-dir runs/long --resume auto",
         "netspec train train.yaml --workers 4",
         "netspec train train.yaml --workers 64 --dry-run",
-        "netspec train train.yaml --find-lr --out rates.png",
+        "netspec train train.yaml --find-lr --output rates.png",
     ),
 )
 def train(
@@ -51,7 +51,7 @@ def train(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check spec, data and workers; don't train.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help="Try growing learning rates, and suggest one.")] = False,
-    out: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the chart of --find-lr as SVG or PNG.", show_default=False),
     ] = None,
@@ -79,12 +79,12 @@ def train(
         from netspec.cli.find_lr import refuse_other_options
 
         refuse_other_options({"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts})
-        if out is not None:
-            writable(out, "--out", CHART_SUFFIXES)
-        test_rates(spec, changes, weights=weights, device=device, out=out, as_json=as_json)
+        if output is not None:
+            writable(output, "--output", CHART_SUFFIXES)
+        test_rates(spec, changes, weights=weights, device=device, output=output, as_json=as_json)
         return DONE
-    if out is not None:
-        raise InputError("--out needs --find-lr", hint="a run is written to --run-dir")
+    if output is not None:
+        raise InputError("--output needs --find-lr", hint="a run is written to --run-dir")
     if dry_run:
         return _dry_run(spec, changes, workers, weights, as_json=as_json)
     if workers is not None and starts:

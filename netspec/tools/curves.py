@@ -27,7 +27,7 @@ def plot(
     logarithmic: bool = False,
     x: Axis = "step",
     metrics: Sequence[str] | None = None,
-    out: str | Path | None = None,
+    output: str | Path | None = None,
 ) -> list[Chart]:
     """Chart the losses and metrics of run directories, or the learning rates of a training file.
 
@@ -37,11 +37,11 @@ def plot(
     With `schedule`, charts the learning rate and momentum at each step: those of a run as logged, those of a training
     file as scheduled, without reading data (with `max_epochs` the samples are counted). A schedule that waits for a
     plateau depends on the run: the chart shows its values before any reduction. `logarithmic` scales the vertical
-    axis; `out` names an SVG or PNG file to write the charts to.
+    axis; `output` names an SVG or PNG file to write the charts to.
 
     Raises `InputError` if there is nothing to chart.
 
-        >>> loss = netspec.plot("runs/lenet_mnist", out="loss.svg")[0]
+        >>> loss = netspec.plot("runs/lenet_mnist", output="loss.svg")[0]
         >>> charts = netspec.plot("runs/lenet_mnist", "runs/lenet_mnist-2", x="time", metrics=["accuracy"])
     """
     if x not in AXES:
@@ -59,8 +59,8 @@ def plot(
         charts = run_charts(folders, scale, x, metrics)
     else:
         charts = _planned_charts(sources, overrides, scale, schedule=schedule)
-    if out is not None:
-        write_charts(charts, Path(out))
+    if output is not None:
+        write_charts(charts, Path(output))
     return charts
 
 

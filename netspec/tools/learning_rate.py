@@ -104,14 +104,14 @@ def find_learning_rate(
     weights: str | Path | None = None,
     samples: Mapping[str, Any] | None = None,
     device: str = "auto",
-    out: str | Path | None = None,
+    output: str | Path | None = None,
 ) -> LearningRateTest:
-    """Train for a few steps with a growing learning rate, and suggest one. Writes nothing but `out`.
+    """Train for a few steps with a growing learning rate, and suggest one. Writes nothing but `output`.
 
     The rate grows exponentially from `lowest` to `highest` in `steps` steps, and the test ends earlier if the loss
     diverges. The default range is wider than the solver's usual rates: from a tenth of the lowest to 100 times the
     highest. Rates of parameter groups grow in proportion; momenta keep their first values. `weights` and `samples` are
-    those of `netspec.train`. `out` names an SVG or PNG file for the chart.
+    those of `netspec.train`. `output` names an SVG or PNG file for the chart.
 
     Raises `InputError` if the spec, the data or the range is wrong, or the solver has no learning rate to test.
 
@@ -139,8 +139,8 @@ def find_learning_rate(
         set_first_values(spec, compiler, loader, StartingPoint(Progress()), weights)
         first, losses, diverged = _losses(spec, compiler, loader, rates)
     result = _evaluate(spec, rates, first, losses, diverged=diverged)
-    if out is not None:
-        write_charts(result.charts(), Path(out))
+    if output is not None:
+        write_charts(result.charts(), Path(output))
     return result
 
 

@@ -97,7 +97,7 @@ def test_figures_equal_the_files(netspec, photos):
 
 def test_test_data_uses_values_learned_from_training_data(netspec, work, photos):
     train = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
-    test = netspec("data", "show", "photos_train.yaml", "--split", "test", "--json", "--out", "t.png", *QUICK).json
+    test = netspec("data", "show", "photos_train.yaml", "--split", "test", "--json", "--output", "t.png", *QUICK).json
     assert test["learned"] == train["learned"]
     assert test["split"] == "test"
     assert test["contact_sheet"] == "t.png"
@@ -306,8 +306,8 @@ def test_rows_of_texts_are_readable(netspec, work):
         (("train.yaml", "--split", "tests"), "did you mean `test`?"),
         (("train.yaml", "--split", "test", "~data.test"), "there is no test data"),
         (("train.yaml", "--samples", "-1"), "--samples must be 0 or more"),
-        (("train.yaml", "--out", "sheet.jpg"), "--out: images are written as PNG"),
-        (("train.yaml", "--out", "nowhere/sheet.png"), "--out: there is no folder nowhere"),
+        (("train.yaml", "--output", "sheet.jpg"), "--output: images are written as PNG"),
+        (("train.yaml", "--output", "nowhere/sheet.png"), "--output: there is no folder nowhere"),
         (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_chart_is_drawn_in_the_terminal(netspec, work):
 
 
 def test_a_chart_is_written_as_svg(netspec, work):
-    result = netspec("plot", "train.yaml", COSINE, "--schedule", "--out", "rate.svg")
+    result = netspec("plot", "train.yaml", COSINE, "--schedule", "--output", "rate.svg")
     assert result.status == 0
     drawing = ET.parse(work / "rate.svg").getroot()
     (line,) = drawing.iter(f"{SVG}polyline")
@@ -108,10 +108,10 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml",), "a training file has no losses to draw"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
         ((".",), "is not a run directory"),
-        (("train.yaml", "--schedule", "--out", "rate.pdf"), "--out: images are written as SVG or PNG"),
+        (("train.yaml", "--schedule", "--output", "rate.pdf"), "--output: images are written as SVG or PNG"),
         (("train.yaml", "nosuch", "--schedule"), "several arguments must all be run directories"),
         (("train.yaml", "--schedule", "--x", "hours"), "--x: there is no such axis"),
-        (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
+        (("train.yaml", "--schedule", "--output", "no/rate.svg"), "there is no folder no"),
     ],
 )
 def test_charts_that_cannot_be_drawn_are_reported(netspec, work, words, message):
@@ -184,7 +184,7 @@ def test_runs_are_drawn_in_the_same_charts_named_by_what_differs(netspec, two_ru
 
 
 def test_a_run_has_one_color_in_a_drawing_and_dashes_for_training(netspec, two_runs):
-    assert netspec("plot", "slow", "fast", "--out", "runs.svg").status == 0
+    assert netspec("plot", "slow", "fast", "--output", "runs.svg").status == 0
     drawing = ET.parse(two_runs / "runs.svg").getroot()
     lines = [(line.get("stroke"), line.get("stroke-dasharray")) for line in drawing.iter(f"{SVG}polyline")]
     slow, fast = "#0072b2", "#d55e00"
@@ -195,7 +195,7 @@ def test_a_run_has_one_color_in_a_drawing_and_dashes_for_training(netspec, two_r
 
 
 def test_a_png_shows_the_curves_in_their_colors(netspec, two_runs):
-    assert netspec("plot", "slow", "fast", "--metric", "loss", "--out", "runs.png").status == 0
+    assert netspec("plot", "slow", "fast", "--metric", "loss", "--output", "runs.png").status == 0
     with Image.open(two_runs / "runs.png") as drawing:
         colors = {color for count, color in drawing.getcolors(1 << 24) or [] if count > 50}
         assert drawing.width == 1440

@@ -137,7 +137,7 @@ def test_times_below_a_millisecond_have_enough_digits(netspec, work):
 
 
 def test_text_and_a_drawing(netspec, work):
-    result = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--out", "scale.svg")
+    result = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--output", "scale.svg")
     assert result.status == 0
     assert result.out.startswith("blobs: a batch of 8 in total, 104 B of gradients\n")
     assert "network     ethernet-10g: α 25 µs, 1.18 GB/s" in result.out
@@ -173,7 +173,7 @@ def test_text_and_a_drawing(netspec, work):
         (("--jitter", "3"), "--jitter: not a percentage"),
         (("--density", "0%"), "--density is out of range"),
         (("--workers-per-host", "0"), "--workers-per-host must be 1 or more"),
-        (("--out", "scale.png"), "--out: images are written as SVG"),
+        (("--output", "scale.png"), "--output: images are written as SVG"),
     ],
 )
 def test_mistakes(netspec, work, words, message):

@@ -288,7 +288,8 @@ def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work)
 
 def test_learning_rates_are_tested_without_a_run(netspec, work):
     before = sorted(work.iterdir())
-    result = netspec("train", "train.yaml", "--find-lr", "--device", "reference", "--out", "rates.svg", "train.seed=4")
+    chart = "--output", "rates.svg"
+    result = netspec("train", "train.yaml", "--find-lr", "--device", "reference", *chart, "train.seed=4")
     assert result.status == 0
     assert sorted(work.iterdir()) == sorted([*before, work / "rates.svg"])
     assert result.out.splitlines()[0].split() == ["learning", "rate", "loss", "smoothed"]
@@ -304,8 +305,8 @@ def test_learning_rates_are_tested_without_a_run(netspec, work):
     [
         (("--find-lr", "--resume"), "--find-lr and --resume cannot be combined"),
         (("--find-lr", "--run-dir", "run"), "--find-lr and --run-dir cannot be combined"),
-        (("--find-lr", "--out", "rates.pdf"), "images are written as SVG or PNG"),
-        (("--out", "rates.svg"), "--out needs --find-lr"),
+        (("--find-lr", "--output", "rates.pdf"), "images are written as SVG or PNG"),
+        (("--output", "rates.svg"), "--output needs --find-lr"),
         (
             ("--find-lr", "solver={type: LBFGS}", "~train.max_steps", "train.max_epochs=2"),
             "finds the length of its steps",

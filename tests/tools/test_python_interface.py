@@ -78,7 +78,7 @@ def test_commands_are_functions_with_typed_results(training):
     assert (report.workers, len(report.predictions["all_reduce"])) == ([1, 4], 2)
     data = netspec.inspect_data("train.yaml", max_samples=0)
     assert (data.pipeline.samples, data.scanned.read) == (8, 8)
-    assert netspec.plot("train.yaml", schedule=True, out="rate.svg")[0].curves[0].ys == [0.1, 0.1]
+    assert netspec.plot("train.yaml", schedule=True, output="rate.svg")[0].curves[0].ys == [0.1, 0.1]
     assert (training / "rate.svg").exists()
     assert [device.name for device in netspec.devices().devices if device.is_default] == ["cpu"]
     assert "npz" in [source.name for source in netspec.data_sources()]
