@@ -27,7 +27,7 @@ app = command_app()
     epilog=examples(
         "netspec train train.yaml",
         "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
-        "netspec train runs/fast/spec.yaml --resume",
+        "netspec train runs/fast --resume",
         "netspec train train.yaml --run-dir runs/long --resume auto",
         "netspec train train.yaml --workers 4",
         "netspec train train.yaml --workers 64 --dry-run",
@@ -63,7 +63,7 @@ def train(
     Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts MPI processes on this
     machine; on a cluster, use its launcher, such as srun.
 
-    --resume continues a run: SPEC is the spec.yaml of the run, or a training file whose newest run continues. --resume
+    --resume continues a run: SPEC is the run directory, or a training file whose newest run continues. --resume
     auto starts a run if there is none. --resume FILE starts a new run from a netspec checkpoint, or from a PyTorch
     model with its optimizer (.safetensors).
 

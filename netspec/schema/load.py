@@ -36,10 +36,13 @@ from netspec.schema.yaml.reader import read_yaml
 from netspec.schema.yaml.tree import Map
 
 Source = str | PathLike[str] | Mapping[str, Any]
-"""A path of a YAML file, or the same as Python data."""
+"""A path of a YAML file or of a run directory, or the same as Python data."""
 Overrides = Sequence[str | Override] | Mapping[str, Any]
 """Changes as on the command line (`["solver.learning_rate=0.1"]`), or as Python data (`{"solver": {…}}`)."""
 Kind = Literal["net", "train"]
+
+RESOLVED_SPEC = "spec.yaml"
+"""File of a run directory: the spec of the run with all values."""
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
@@ -99,11 +102,17 @@ def _read(source: object) -> Map:
     if isinstance(source, Mapping):
         return from_python(source)
     if isinstance(source, (str, PathLike)) and isinstance(path := fspath(source), str):
-        return read_yaml(path)
+        return read_yaml(spec_file(path))
     raise InputError(
         "a spec is given in another form", expected="the path of a YAML file, or a mapping with what it would say",
         got=f"{source!r:.80}",
     )  # fmt: skip
+
+
+def spec_file(path: str) -> str:
+    """Return the spec of a run directory; any other path unchanged."""
+    resolved = Path(path, RESOLVED_SPEC)
+    return str(resolved) if resolved.is_file() else path
 
 
 def _kind(tree: Map, expected: Kind | None) -> Kind:

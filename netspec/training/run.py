@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from netspec.compile import Compiler
 from netspec.data.loader import Loader
 from netspec.errors import InputError, Location, NetspecError, as_netspec_error
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
-from netspec.schema.load import Overrides, Source, load_train
+from netspec.schema.load import Overrides, Source, load_train, spec_file
 from netspec.schema.specs.monitor import set_modes
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.adaptation import adapt
@@ -462,7 +462,7 @@ def _facts(loop: TrainingLoop) -> Event:
 
 
 def _own_run(source: object) -> Path | None:
-    return run_of(Path(source)) if isinstance(source, (str, PathLike)) else None
+    return run_of(Path(spec_file(fspath(source)))) if isinstance(source, (str, PathLike)) else None
 
 
 def _origin_in_run(folder: RunDir, changed: Collection[Location]) -> Callable[[Location], str | None]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from netspec.errors import InputError, RunError
 from netspec.exchange.files import remove_unfinished, write_atomically
+from netspec.schema.load import RESOLVED_SPEC
 from netspec.training.lock import LOCK, locked
 
-SPEC, WEIGHTS, BEST, LOG = "spec.yaml", "weights.h5", "best.h5", "log.jsonl"
+WEIGHTS, BEST, LOG = "weights.h5", "best.h5", "log.jsonl"
 STAGE = "stage-"
 """Beginning of the name of a stage's folder, which is in the run directory of all stages."""
 
@@ -29,7 +30,7 @@ class RunDir:
     @property
     def spec(self) -> Path:
         """The resolved spec: all values, each with its origin."""
-        return self.folder / SPEC
+        return self.folder / RESOLVED_SPEC
 
     @property
     def weights(self) -> Path:
@@ -94,7 +95,7 @@ class RunDir:
     @property
     def resumable_spec(self) -> Path:
         """The resolved spec that resumes the run: of a stage, that of all stages."""
-        of_all = self.folder.parent / SPEC
+        of_all = self.folder.parent / RESOLVED_SPEC
         return of_all if self.folder.name.startswith(STAGE) and of_all.is_file() else self.spec
 
     def is_own(self, file: str) -> bool:
@@ -139,7 +140,7 @@ def open_run_dir(name: str, path: Path | None, *, resume: bool) -> Iterator[RunD
 def find_run(name: str, path: Path | None) -> Path | None:
     """Return the run that `resume` continues, in `path` or the newest of the name; None if there is none."""
     folders = _candidates(name)[-1:] if path is None else [path]
-    return next((folder for folder in folders if (folder / SPEC).is_file()), None)
+    return next((folder for folder in folders if (folder / RESOLVED_SPEC).is_file()), None)
 
 
 def _remove_empty(opened: RunDir, folders: Sequence[Path]) -> None:
@@ -155,7 +156,7 @@ def run_of(spec: Path) -> Path | None:
     """Return the run directory that a file is the resolved spec of; None for any other file."""
     run = RunDir(spec.parent)
     outputs = (run.checkpoints, run.log, run.weights, run.best)
-    return run.folder if spec.name == SPEC and any(output.exists() for output in outputs) else None
+    return run.folder if spec.name == RESOLVED_SPEC and any(output.exists() for output in outputs) else None
 
 
 def _events(log: Path) -> set[str]:
@@ -190,7 +191,7 @@ def _new_folder(name: str, path: Path | None) -> Path:
 
 
 def _refuse_another(folder: Path) -> None:
-    if (folder / SPEC).exists():
+    if (folder / RESOLVED_SPEC).exists():
         raise InputError(
             f"{folder} already contains a run",
             hint="continue it with --resume, or choose another folder with --run-dir",

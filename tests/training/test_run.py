@@ -267,6 +267,8 @@ def test_the_spec_of_a_run_resumes_that_run(spec: Make, tmp_path: Path, monkeypa
     spec_file = first.run_dir / "spec.yaml"
     longer = {"train.max_steps": 4}
     assert netspec.train(spec_file, resume=True, **longer).run_dir == first.run_dir
+    assert netspec.train(first.run_dir, resume=True, **longer).run_dir == first.run_dir
+    assert netspec.check(first.run_dir).parameters == netspec.check(spec_file).parameters
     assert netspec.train(spec_file, resume=True, run_dir=second.run_dir, **longer).run_dir == second.run_dir
     assert netspec.train(spec_file).run_dir == Path("runs/small-3")  # without `resume` it is a spec like any other
 
