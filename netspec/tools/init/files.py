@@ -150,6 +150,11 @@ def patient_epochs(samples: int, batch: int, least: int) -> int:
     return max(least, ceil(LEAST_STEPS / ceil(samples / batch)))
 
 
+def most_epochs(samples: int, patience: int) -> int:
+    """Return a number of epochs after which early stopping has mostly ended the training."""
+    return 30 if samples > 20_000 else 60 if samples > 2_000 else max(120, 6 * patience)
+
+
 def class_monitor(samples: int, batch: int) -> str:
     """Return what decides when the training of a classifier of texts or rows ends: its loss or its accuracy.
 

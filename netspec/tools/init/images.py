@@ -24,6 +24,7 @@ from netspec.tools.init.files import (
     entry,
     hold_out,
     items,
+    most_epochs,
     name_of,
     net_head,
     patient_epochs,
@@ -284,6 +285,5 @@ def _train(
             *(line for key, value in trunk.init_from(folder).items() for line in entry(key, value, "", 2)),
         ]
     patience = patient_epochs(files.total, batch, 6)
-    epochs = 30 if files.total > 20_000 else 60 if files.total > 2_000 else max(120, 6 * patience)
     monitor = "accuracy" if patience == 6 else "loss"
-    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience)])
+    return document([*lines, *training(monitor=monitor, epochs=most_epochs(files.total, patience), patience=patience)])

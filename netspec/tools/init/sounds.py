@@ -20,6 +20,7 @@ from netspec.tools.init.files import (
     entry,
     hold_out,
     items,
+    most_epochs,
     name_of,
     net_head,
     nine_of_ten,
@@ -167,4 +168,5 @@ def _train(folder: Path, net: str, survey: SoundSurvey) -> str:
         ], 6),
     ]  # fmt: skip
     patience = patient_epochs(survey.files.total, BATCH, 8)
-    return document([*lines, *training(monitor="loss", epochs=max(40, 6 * patience), patience=patience)])
+    epochs = most_epochs(survey.files.total, patience)
+    return document([*lines, *training(monitor="loss", epochs=epochs, patience=patience)])

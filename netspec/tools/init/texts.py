@@ -22,6 +22,7 @@ from netspec.tools.init.files import (
     entry,
     hold_out,
     items,
+    most_epochs,
     name_of,
     net_head,
     nine_of_ten,
@@ -213,4 +214,5 @@ def _train(texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: V
     ]  # fmt: skip
     patience = patient_epochs(texts.total, BATCH, 5)
     monitor = class_monitor(texts.total, BATCH)
-    return document([*lines, *training(monitor=monitor, epochs=max(30, 6 * patience), patience=patience)])
+    epochs = most_epochs(texts.total, patience)
+    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience)])
