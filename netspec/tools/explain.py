@@ -420,7 +420,10 @@ def _table_arrays(
     with open_evaluation_loader(spec, name, model.compiler, learned) as loader:
         ranges, scales = loader.column_ranges, loader.unit_scales
         if not ranges:
-            raise InputError("the training reads no table", expected="a source with columns, such as `csv`")
+            raise InputError(
+                "only a training on a table has columns to rank", expected="a source with columns, such as `csv`",
+                hint="to explain the prediction for a sample, name its file: --input FILE",
+            )  # fmt: skip
         samples = 0
         for batch in loader.one_pass():
             batches.append(batch.inputs)

@@ -238,7 +238,9 @@ def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
         if path.exists():
             paths.append(path)
         elif not glob.has_magic(str(text)):
-            problems.append(Problem(f"there is no file or folder {path}", hint=near_path(path)))
+            problems.append(
+                Problem(f"there is no file or folder {path}", hint=near_path(path) or _text_hint(str(text)))
+            )
         elif matches := sorted(glob.glob(str(text), recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             paths += map(Path, matches)
         else:
@@ -248,6 +250,11 @@ def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
     if not paths:
         raise InputError("there is no input", expected="one file or more")
     return paths
+
+
+def _text_hint(text: str) -> str | None:
+    """Return how to predict a text itself, for what looks like one."""
+    return 'a text itself is a row, [{"text": "…"}], or standard input: --input -' if " " in text.strip() else None
 
 
 def _are_paths(inputs: object) -> bool:

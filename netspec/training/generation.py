@@ -143,7 +143,8 @@ def _window_of(model: Model) -> tuple[str, int, str]:
     name, shape = next(iter(outputs.items()))
     if len(outputs) != 1 or len(shape) != 3 or shape[1] != steps:
         raise InputError(
-            "the net has no logits for the token after each token", expected=f"one output (batch, {steps}, tokens)",
+            "the net is not a language model",
+            expected=f"one output (batch, {steps}, tokens), the logits of the next token",
             got=", ".join(f"`{output}`: {list(sizes)}" for output, sizes in outputs.items()),
         )  # fmt: skip
     return windows[0], steps, name

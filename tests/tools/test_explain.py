@@ -76,7 +76,7 @@ def test_mistakes_are_explained(images: Path, capsys: pytest.CaptureFixture[str]
     assert main(["explain", "run", "--input", "photos", "--output", "x.png"]) == 2
     assert "photos is not a file" in capsys.readouterr().err
     assert main(["explain", "run"]) == 2
-    assert "the training reads no table" in capsys.readouterr().err
+    assert "only a training on a table has columns to rank" in capsys.readouterr().err
 
 
 TEXTS = """\

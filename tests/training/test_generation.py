@@ -122,7 +122,7 @@ def test_nets_of_something_else_are_refused() -> None:
     with pytest.raises(InputError, match="does not read a window of tokens"):
         TextGenerator(netspec.load(image, device="reference"))
     last = language_net({"type": "LSTM", "units": 3})
-    with pytest.raises(InputError, match="no logits for the token after each token"):
+    with pytest.raises(InputError, match="the net is not a language model"):
         TextGenerator(netspec.load(last, device="reference"))
 
 
