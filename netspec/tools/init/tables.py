@@ -495,7 +495,7 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
         from netspec.tools.init.texts import text_layers
 
         vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
-        inputs, layers = text_layers(columns.text.name, length, vocabulary, last, why_last, columns.width)
+        inputs, layers = text_layers(length, vocabulary, last, why_last, columns.width)
         first = "A small net for texts" + " and other columns" * bool(columns.width)
     else:
         inputs = {"features": {"shape": [columns.width]}}
@@ -550,8 +550,11 @@ def _train(
 ) -> str:
     used = list(columns.used)
     if columns.text is not None:
+        from netspec.tools.init.texts import TEXT
+
         vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
         text = {"type": "text", "tokenizer": vocabulary.tokenizer, "length": length, "missing": "empty"}
+        text |= {"field": TEXT} if columns.text.name != TEXT else {}
         used.insert(0, (columns.text.name, text, f"nine of ten texts are not longer; {vocabulary.why}"))
     lines = train_head(net, f"to predict `{label.name}` of {relative(path, folder)}")
     lines += entry("source", table_survey.source["source"], "", 4) + entry("path", relative(path, folder), "", 4)

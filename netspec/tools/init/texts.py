@@ -40,6 +40,8 @@ WIDTHS = ((1_000, 16), (10_000, 32))
 WIDEST = 64
 TINY = 200
 """With fewer texts than this, the results depend on chance."""
+TEXT = "text"
+"""Name of the input of texts. A column may have any name, also that of a layer."""
 WORD = re.compile(r"\w+")
 BATCH = 32
 MAX_FILES, MAX_SECONDS, MAX_BYTES = 5_000, 5.0, 2**25
@@ -104,16 +106,16 @@ def tiny_warning(texts: int) -> list[str]:
 
 
 def text_layers(
-    name: str, length: int, vocabulary: Vocabulary, last: dict[str, Any], why: str, features: int = 0
+    length: int, vocabulary: Vocabulary, last: dict[str, Any], why: str, features: int = 0
 ) -> tuple[dict[str, Any], Layers]:
     """Return the inputs and layers of a net that reads texts as the mean of their words' vectors.
 
     `last` is the last layer. With `features`, the net also reads this many values of other columns.
     """
-    embedding = {"type": "Embedding", "input_dim": vocabulary.words, "output_dim": vocabulary.width, "from": name}
+    embedding = {"type": "Embedding", "input_dim": vocabulary.words, "output_dim": vocabulary.width, "from": TEXT}
     narrow = vocabulary.width < WIDEST
     why_width = "a vector for each word" + ", narrow since there are few texts" * narrow
-    is_word = {"name": "is_word", "type": "Expression", "expr": "1 if x > 0 else 0", "from": name}
+    is_word = {"name": "is_word", "type": "Expression", "expr": "1 if x > 0 else 0", "from": TEXT}
     weights = {"name": "weights", "type": "Expression", "expr": "x / max(y, 1)", "from": ["is_word", "words"]}
     mean = {"name": "mean", "type": "Einsum", "equation": "nl,nlc->nc", "from": ["weights", "vectors"]}
     layers: Layers = [
@@ -124,7 +126,7 @@ def text_layers(
         (weights, ""),
         (mean, "the mean of the vectors of a text, without padding"),
     ]
-    inputs: dict[str, Any] = {name: {"shape": [length], "dtype": "int32"}}
+    inputs: dict[str, Any] = {TEXT: {"shape": [length], "dtype": "int32"}}
     if features:
         inputs["features"] = {"shape": [features]}
         layers.append(
@@ -151,7 +153,7 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     files.warnings += tiny_warning(texts.total)
     vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
     last = {"name": "logits", "type": "Dense", "units": len(texts.by_class)}
-    inputs, layers = text_layers("text", length, vocabulary, last, "one output for each class")
+    inputs, layers = text_layers(length, vocabulary, last, "one output for each class")
     lines = net_head(f"A small net for {len(texts.by_class)} classes of texts.", name_of(path))
     lines += [line for key, value in inputs.items() for line in entry(key, value, "token numbers", 2)]
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]

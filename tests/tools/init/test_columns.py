@@ -208,10 +208,19 @@ def test_texts_and_numbers_are_read_together(tmp_path: Path) -> None:
     assert source(result).columns["price"].type == "numeric"
 
 
+@pytest.mark.parametrize("name", ["ticket text", "mean", "features", "text"])
+def test_a_column_of_texts_may_have_any_name(tmp_path: Path, name: str) -> None:
+    texts = [f"the parcel came {('late', 'early')[row % 2]} to house {row} today" for row in range(ROWS)]
+    path = table(tmp_path, {name: texts, "minutes waited": [str(row % 9) for row in range(ROWS)]})
+    split = source(init(path, task="text"))
+    assert list(split.columns) == [name, "minutes waited", "label"]
+    assert set(split.open().fields) == {"text", "features", "label"}
+
+
 def test_the_vocabulary_of_few_texts_is_small(tmp_path: Path) -> None:
     texts = [f"the parcel came {('late', 'early')[row % 2]} to house number {row} today" for row in range(ROWS)]
     result = init(table(tmp_path, {"body": texts}), task="text")
-    assert "{type: Embedding, input_dim: 100, output_dim: 16, from: body}" in result.net.read_text()
+    assert "{type: Embedding, input_dim: 100, output_dim: 16, from: text}" in result.net.read_text()
     text = result.train.read_text().replace("\n      # ", " ")
     assert "9 of 129 words occur more than once: others are unknown" in text
     assert result.warnings[0] == (
