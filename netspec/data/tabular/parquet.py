@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -167,8 +168,8 @@ class ArrowCells:
         return len(self._column)
 
     def text(self, row: int) -> str:
-        value = self._column[row].as_py()
-        return "" if value is None else str(value).strip()
+        texts, text_indices = self._distinct
+        return texts[text_indices[row]]
 
     def numbers(self, format: NumberFormat = PLAIN) -> Array:
         if not self._is_number:
@@ -183,9 +184,13 @@ class ArrowCells:
         return np.array(self._column.cast(self._pa.timestamp("us"), safe=False).to_numpy(), "datetime64[us]")
 
     def distinct(self) -> tuple[list[str], Array]:
+        return self._distinct
+
+    @cached_property
+    def _distinct(self) -> tuple[list[str], Array]:
         coded = self._column.combine_chunks().dictionary_encode(null_encoding="encode")
-        cells = coded.dictionary.cast(self._pa.string()).to_pylist()
-        texts, positions = merged("" if cell is None else cell for cell in cells)
+        cells = coded.dictionary if self._is_moment else coded.dictionary.cast(self._pa.string())
+        texts, positions = merged("" if cell is None else str(cell) for cell in cells.to_pylist())
         return texts, positions[coded.indices.to_numpy()]
 
 

@@ -131,8 +131,9 @@ def _parquet(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]
 
     def rows() -> Iterator[list[str]]:
         for block in table.blocks(column_indices):
+            columns = [cells.distinct() for cells in block.cells]
             for row in range(len(block)):
-                yield [cells.text(row) for cells in block.cells]
+                yield [texts[text_indices[row]] for texts, text_indices in columns]
 
     return {"source": "parquet"}, list(table.names), rows()
 

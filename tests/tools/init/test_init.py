@@ -187,6 +187,22 @@ def test_parquet(tmp_path: Path) -> None:
     assert trains(result, tmp_path).test is not None
 
 
+def test_booleans_of_parquet_are_categories_by_their_text(tmp_path: Path) -> None:
+    garage = [row % 3 == 0 for row in range(120)]
+    floors = pa.array([float(row % 5) for row in range(120)])
+    table = pa.table({"garage": garage, "floor": floors, "sold": [not value for value in garage]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    result = init(tmp_path / "a.parquet", target="sold")
+    split = train_split(result)
+    assert split.columns["garage"].vocabulary == ["false", "true"]  # type: ignore[attr-defined]  # of parquet
+    run = trains(result, tmp_path)
+    assert run.test is not None
+    assert netspec.export(run.run_dir, tmp_path / "exported")  # after a comparison of answers for raw rows
+    assert init(tmp_path / "a.parquet", target="floor", task="classification", force=True)
+    assert train_split(result).columns["floor"].vocabulary == ["0", "1", "2", "3", "4"]  # type: ignore[attr-defined]  # of parquet
+    train_split(result).open()
+
+
 def test_rows_of_another_length_are_left_out(table: Path, tmp_path: Path) -> None:
     table.write_text(table.read_text() + "1,2\n")
     result = init(table, target="left")
