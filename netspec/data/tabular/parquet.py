@@ -169,7 +169,7 @@ class ArrowCells:
 
     def text(self, row: int) -> str:
         texts, text_indices = self._distinct
-        return texts[text_indices[row]]
+        return texts[int(text_indices[row])]
 
     def numbers(self, format: NumberFormat = PLAIN) -> Array:
         if not self._is_number:

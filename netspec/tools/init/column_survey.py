@@ -140,8 +140,8 @@ class ColumnSurvey:
 
     @property
     def has_times(self) -> bool:
-        """Whether the dates have a time of day."""
-        return self.is_date and any(":" in cell for cell in islice(self.counts, SAMPLE))
+        """Whether the dates have different hours."""
+        return self.is_date and len({self.moment(cell) % 86400 // 3600 for cell in islice(self.counts, SAMPLE)}) > 1
 
     @property
     def is_text(self) -> bool:

@@ -197,10 +197,16 @@ def test_booleans_of_parquet_are_categories_by_their_text(tmp_path: Path) -> Non
     assert split.columns["garage"].vocabulary == ["false", "true"]  # type: ignore[attr-defined]  # of parquet
     run = trains(result, tmp_path)
     assert run.test is not None
-    assert netspec.export(run.run_dir, tmp_path / "exported")  # after a comparison of answers for raw rows
-    assert init(tmp_path / "a.parquet", target="floor", task="classification", force=True)
+    netspec.export(run.run_dir, tmp_path / "exported")  # after a comparison of answers for raw rows
+    result = init(tmp_path / "a.parquet", target="floor", task="classification", force=True)
     assert train_split(result).columns["floor"].vocabulary == ["0", "1", "2", "3", "4"]  # type: ignore[attr-defined]  # of parquet
-    train_split(result).open()
+    assert netspec.check(result.train).kind == "training"
+
+
+def test_the_hour_of_dates_is_read_if_it_differs(tmp_path: Path) -> None:
+    days = np.datetime64("2024-01-01", "us") + np.arange(100) * np.timedelta64(1, "D")
+    parquet.write_table(pa.table({"day": days, "label": [0, 1] * 50}), tmp_path / "a.parquet")
+    assert train_split(init(tmp_path / "a.parquet")).columns["day"].parts == ["timestamp", "month", "weekday"]  # type: ignore[attr-defined]  # of parquet
 
 
 def test_rows_of_another_length_are_left_out(table: Path, tmp_path: Path) -> None:
