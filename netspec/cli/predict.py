@@ -39,6 +39,8 @@ BOX_DIGITS = {"score": 3, "x1": 1, "y1": 1, "x2": 1, "y2": 1}
 """Number of decimals of the columns of a table of boxes."""
 MAX_ITEMS = 8
 """Number of items of a list that a table shows."""
+MAX_LENGTH = 80
+"""Number of characters of a text that a table shows; --json and --output have all."""
 
 
 @app.command(
@@ -196,4 +198,7 @@ def _text(name: str, value: Any) -> str:
         largest = sorted(value.items(), key=lambda item: -item[1])
         return _text(name, [f"{key} {share:.1%}" for key, share in largest if share])
     shape = getattr(value, "shape", None)
-    return f"array {list(shape)}" if shape else str(value)
+    if shape:
+        return f"array {list(shape)}"
+    words = " ".join(str(value).split())
+    return words if name == "file" or len(words) <= MAX_LENGTH else f"{words[: MAX_LENGTH - 1]}…"

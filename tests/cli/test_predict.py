@@ -395,3 +395,19 @@ def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspe
         netspec_package.load("run").predict(rows)
     with pytest.raises(InputError, match="`built` is missing in row 1"):
         netspec_package.predict("run", [rows[1]])
+
+
+def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(CARS)
+    Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
+    remark = "one owner,\nno rust " * 20
+    Path("new.csv").write_text(f'km,built,remark\n1,2,"{remark}"\n')
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    header, row = netspec("predict", "run", "--input", "new.csv", "--keep").out.splitlines()
+    assert "remark" in header
+    assert "one owner, no rust" in row
+    assert "…" in row
+    assert len(row) < 120
+    (answer,) = netspec("predict", "run", "--input", "new.csv", "--keep", "--json").lines
+    assert answer["remark"] == remark.strip()
