@@ -318,7 +318,7 @@ def _results(events: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]
 def _monitored(events: Sequence[Event], evaluations: Sequence[Event], tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the monitored value of the last and of the best evaluation."""
     splits = {event.get("split", "test") for event in evaluations}
-    split = "validation" if "validation" in splits else "test"
+    split = "validation" if "validation" in splits or (not splits and _holds_out_validation(tree)) else "test"
     loop = tree["train"] if isinstance(tree.get("train"), dict) else {}
     key, mode = loop.get("monitor"), loop.get("mode")
     recorded: Event = next((event for event in reversed(events) if isinstance(event.get("best"), dict)), {"best": {}})
@@ -339,6 +339,14 @@ def _monitored(events: Sequence[Event], evaluations: Sequence[Event], tree: Mapp
         best, best_step = value, recorded.get("weights_step")  # in the part of the log that was not read
     last = values_of(evaluations[-1]).get(key) if evaluations else None
     return {"monitor": f"{split}/{key}", "last": last, "best": best, "best_step": best_step}
+
+
+def _holds_out_validation(tree: Mapping[str, Any]) -> bool:
+    """Return whether a resolved spec has validation data, of its own or a part of the training data."""
+    data = tree["data"] if isinstance(tree.get("data"), dict) else {}
+    train = data["train"] if isinstance(data.get("train"), dict) else {}
+    parts = train["split"] if isinstance(train.get("split"), dict) else {}
+    return bool(data.get("validation") or parts.get("validation") or parts.get("folds"))
 
 
 def _sorted(found: Sequence[RunAndSpec], sort: str | None, *, reverse: bool) -> list[RunAndSpec]:

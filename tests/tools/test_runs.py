@@ -67,6 +67,23 @@ def test_best_and_last_monitored_values_come_from_the_validation_data(tmp_path):
     assert (run.step, run.steps, run.seconds) == (30, 30, 6.0)
 
 
+@pytest.mark.parametrize(
+    ("data", "split"),
+    [
+        ("", "test"),
+        (", split: {validation: 0.1}", "validation"),
+        (", split: {folds: 5, fold: 0}", "validation"),
+        ("}, validation: {source: npz, batch_size: 8", "validation"),
+    ],
+)
+def test_a_run_without_an_evaluation_has_the_split_that_it_would_evaluate(tmp_path, data: str, split: str):
+    folder = write_run(tmp_path / "run", START)
+    text = (folder / "spec.yaml").read_text()
+    (folder / "spec.yaml").write_text(text.replace("batch_size: 8}", f"batch_size: 8{data}}}"))
+    (run,) = netspec.runs(tmp_path)
+    assert run.monitor == f"{split}/accuracy"
+
+
 def test_the_middle_of_a_long_log_is_not_read(tmp_path):
     lines = [{"event": "log", "step": step, "loss": 0.5, "padding": "x" * 1000} for step in range(1, 1000)]
     best = {"monitor": "accuracy", "mode": "max", "value": 0.97}
