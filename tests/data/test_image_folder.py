@@ -87,6 +87,26 @@ def test_images_are_resized(tmp_path):
     assert images.tolist() == [[[[77] * 4] * 2], [[[0, 0, 200, 200]] * 2]]
 
 
+def test_resized_images_are_decoded_once(tmp_path, monkeypatch):
+    for number in range(3):
+        write_image(tmp_path / "set" / "a" / f"{number}.png", noise(8, 6, 3, seed=number))
+    resized, original = folder_of(tmp_path, size=[4, 3]), folder_of(tmp_path)
+    decoded: list[str] = []
+    read = decode.ImageDecoder.read_pillow
+    monkeypatch.setattr(
+        decode.ImageDecoder, "read_pillow", lambda self, file, name: decoded.append(name) or read(self, file, name)
+    )
+    every = np.arange(3)
+    first, second = (arrays_of(resized, every)["image"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert len(decoded) == 3
+    arrays_of(original, every), arrays_of(original, every)
+    assert len(decoded) == 9
+    write_image(tmp_path / "set" / "a" / "0.png", noise(9, 7, 3))
+    with pytest.raises(DamagedSamples, match=r"0\.png changed while it was read"):
+        resized.read(np.array([0]))
+
+
 @pytest.mark.parametrize(
     ("mode", "colour"), [("RGB", RED), ("RGBA", (*RED, 128)), ("P", RED), ("CMYK", (0, 255, 255, 0))]
 )

@@ -19,6 +19,11 @@ IMAGES = FileKind("image", frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 
 MOST_DAMAGED = 10
 """Number of damaged images that are listed; the others are counted."""
+CACHED_BYTES = 2**28
+"""Bytes of resized images that a dataset keeps in memory: decoding a photo takes longer than a step of a small net."""
+
+OVERHEAD = 1024
+"""Bytes of an image in memory in addition to its pixels."""
 
 
 def check_images(*listings: Listing, skip: bool) -> list[Listing]:
@@ -44,7 +49,8 @@ class ImageFiles(ListedFiles[PillowImage]):
     """The images of a listing: `image` (channels, H, W) of uint8, and `label`, if there are labels.
 
     Without `size` the images have the one that all their headers tell, or if these differ, each its own. With `skip`,
-    damaged ones are left for `read` to tell. Raises InputError with every header that cannot be read.
+    damaged ones are reported by `read`. With `size`, images stay in memory after they have been read, up to
+    `CACHED_BYTES`. Raises InputError with every header that cannot be read.
     """
 
     def __init__(
@@ -58,6 +64,8 @@ class ImageFiles(ListedFiles[PillowImage]):
             self.ragged_examples = {"image": f"{examples[0]}, {examples[-1]}"}
         self._channels = channels
         self._decoder = ImageDecoder(channels, size, interpolation)
+        self._most_cached = CACHED_BYTES // (size[0] * size[1] * channels + OVERHEAD) if size else 0
+        self._cached: dict[Path, PillowImage] = {}
 
     def read_raw(self, indices: Array, pillow_fields: Collection[str]) -> dict[str, Raw]:
         """Read like `read`, but keep Pillow's images for the fields in `pillow_fields`."""
@@ -65,10 +73,14 @@ class ImageFiles(ListedFiles[PillowImage]):
 
     def read_one(self, file: Path, name: str) -> PillowImage:
         """The image, (H, W, C)."""
+        if (cached := self._cached.get(file)) is not None:
+            return cached
         image = self._decoder.read_pillow(file, name)
         if self._size is not None and image.shape[:2] != self._size:
             expected, got = (" × ".join(map(str, size)) for size in (self._size, image.shape[:2]))
             raise InputError(f"image {name} does not have the size that its header states", expected=expected, got=got)
+        if len(self._cached) < self._most_cached:
+            self._cached[file] = image
         return image
 
     def batch_of(self, values: list[PillowImage]) -> Samples:
