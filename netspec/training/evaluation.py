@@ -153,13 +153,15 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     for name, value in compared.items():
         mean, counts = compiler.metrics[name].result_of_mean, answers.get(f"{ANSWERS}/{name}")
         if mean is not None and value <= mean:
-            notes.append(f"{name} {value:.4f} is not better than always answering the mean of the targets")
+            notes.append(f"{name} {value:.4f} is not better than always predicting the mean of the targets")
         # The counts differ from the metric's own if elements have weights or are masked.
         elif counts is not None and 0 < counts.sum() == totals[f"{name}/1"] and value <= counts.max() / counts.sum():
             largest, classes = int(counts.argmax()), names.get(name, ())
             answer = f"`{classes[largest]}`" if largest < len(classes) else f"class {largest}"
             share = f"{counts.max() / counts.sum():.4f}"
-            notes.append(f"{name} {value:.4f} is not better than always answering {answer}, the largest class: {share}")
+            notes.append(
+                f"{name} {value:.4f} is not better than always predicting {answer}, the most frequent class: {share}"
+            )
     return replace(evaluation, notes=tuple(notes))
 
 

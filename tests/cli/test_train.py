@@ -337,7 +337,7 @@ solver: {type: SGD, learning_rate: 0.001}
 train: {max_steps: 5}
 """)
     trained = netspec("train", "mails.yaml", "--run-dir", "mails")
-    note = "accuracy 0.6667 is not better than always answering `ham`, the largest class: 0.6667"
+    note = "accuracy 0.6667 is not better than always predicting `ham`, the most frequent class: 0.6667"
     assert f"note: on the test data, {note}" in trained.out + trained.err
     result = netspec("test", "mails", "--json")
     assert f"note: on the test data, {note}\n" in result.err
