@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _UNIT = re.compile(
-    r"[+-]?(?P<before>[$€£¥₹]|[A-Z]{3}(?= ))? *[+-]?\d[\d.,' ]*(?P<after>[%‰°€$£¥₹]\w*|[A-Za-zµ]{2,}[²³]?(?:/[a-z]+)?)?"
+    r"[+-]?(?P<before>[$€£¥₹]|[A-Z]{3}(?= ))? *[+-]?\d[\d.,' ]*"
+    r"(?P<after>[%‰°€$£¥₹]\w*"
+    r"|(?:[A-Za-zµ]{2,}(?: [A-Za-z]{2,})?(?:\^?[23]|[²³])?|[A-Za-zµ](?:\^?[23]|[²³]))(?:/[a-z]+)?)?"
 )
 
 
 def unit_of(text: str) -> str | None:
-    """Return the unit before or after a number, such as `%`, `$`, `EUR` or `kg`; None if there is none."""
+    """Return the unit before or after a number, such as `%`, `$`, `EUR`, `m²` or `sq ft`; None if there is none."""
     match = _UNIT.fullmatch(text)
     units = [unit for unit in match.groups() if unit] if match else []
     return units[0] if len(units) == 1 else None

@@ -181,6 +181,20 @@ def notation_of(columns: Sequence[ColumnSurvey], delimiter: str) -> tuple[Number
     return chosen, f"numbers such as {example}", False
 
 
+def other_notations(columns: Sequence[ColumnSurvey], notation: NumberFormat) -> list[str]:
+    """Return a warning for each column of numbers that are not in the notation of the table."""
+    warnings = []
+    for column in columns:
+        others = [other for other in NOTATIONS if column.fits(other)]
+        if others and not column.is_date and not column.fits(notation):
+            example = next(column.marked(others[0]))
+            warnings.append(
+                f"`{column.name}` has numbers such as {example}, in another notation than the other columns: they are "
+                "read as names until all columns have the same notation"
+            )
+    return warnings
+
+
 def _number(cell: str, notation: NumberFormat) -> float:
     try:
         return float("nan") if "_" in cell or len(cell) > MAX_TOKEN else float(notation.plain(cell))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, kind_of_file, listing
-from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, ColumnSurvey, notation_of
+from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, ColumnSurvey, notation_of, other_notations
 from netspec.tools.init.files import (
     Duplicates,
     Files,
@@ -46,6 +46,8 @@ MAX_CATEGORIES = 50
 """Maximum number of categories with an index of their own; rarer ones are unknown."""
 RARE = 5
 """A category that occurs less often is unknown."""
+MOST_UNKNOWN = 0.2
+"""A warning reports a column with a larger share of rows whose category is unknown."""
 OUTLIER = 3
 """Limit of normalized numbers, in standard deviations."""
 DELIMITERS = (",", ";", "\t", "|")
@@ -101,6 +103,7 @@ def _settle(result: TableSurvey) -> None:
         column.settle(notation)
     if is_guess:
         result.warnings.append(f"commas in numbers: {why}")
+    result.warnings += other_notations(result.columns, notation)
     for name, value in (("decimal", notation.decimal), ("thousands", notation.thousands)):
         if value != getattr(PLAIN, name):
             result.source[name] = value
@@ -410,6 +413,13 @@ class TableColumns:
         rare = len(column.counts) - len(vocabulary)
         facts = [f"{column.missing / column.rows:.1%} missing"] * bool(column.missing)
         facts += [f"{rare:,} rarer ones count as unknown"] * bool(rare)
+        unknown = 1 - sum(column.counts[name] for name in vocabulary) / column.filled
+        if unknown > MOST_UNKNOWN:
+            (example,) = column.counts.most_common()[-1:]
+            self.warnings.append(
+                f"`{column.name}` has {len(column.counts):,} different values such as {example[0]!r}: {unknown:.0%} of "
+                "the rows have a rare one, which counts as unknown"
+            )
         self.width += 1 + len(vocabulary)
         self.used.append((column.name, declared, ", ".join(facts)))
 

@@ -123,7 +123,27 @@ def test_commas_that_may_be_either_are_reported(tmp_path: Path, delimiter: str, 
 def test_units_are_read(tmp_path: Path) -> None:
     assert declared(tmp_path, [f"{row % 40} %" for row in range(ROWS)]) == {"unit": "%"}
     assert declared(tmp_path, [f"${row}.50" for row in range(ROWS)]) == {"unit": "$"}
+    for unit in ("m2", "m²", "sq ft", "sqm", "km/h", "cm^3"):
+        assert declared(tmp_path, [f"{row % 40}.5 {unit}" for row in range(ROWS)]) == {"unit": unit}
     assert "vocabulary" in declared(tmp_path, [f"{row % 3} {('kg', 'mm')[row % 2]}" for row in range(ROWS)])
+
+
+def test_columns_that_lose_most_of_their_values_are_reported(tmp_path: Path) -> None:
+    names = [f"model {row}" if row % 2 else "none given" for row in range(ROWS)]
+    result = init(table(tmp_path, {"x": names, "other": [str(row % 9) for row in range(ROWS)]}))
+    assert result.warnings[0] == (
+        "`x` has 61 different values such as 'model 119': 50% of the rows have a rare one, which counts as unknown"
+    )
+
+
+def test_columns_in_different_notations_are_reported(tmp_path: Path) -> None:
+    comma = [f"{row % 40},5" for row in range(ROWS)]
+    result = init(table(tmp_path, {"x": comma, "y": comma, "price": [f"{row % 50}.25" for row in range(ROWS)]}, ";"))
+    assert source(result).decimal == ","
+    assert result.warnings[0] == (
+        "`price` has numbers such as 0.25, in another notation than the other columns: they are read as names until "
+        "all columns have the same notation"
+    )
 
 
 def test_texts_among_numbers_are_missing_values(tmp_path: Path) -> None:
