@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, kind_of_file, listing
-from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, ColumnSurvey, notation_of, other_notations
+from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, SAMPLE, ColumnSurvey, notation_of, other_notations
 from netspec.tools.init.files import (
     Duplicates,
     Files,
@@ -48,6 +48,10 @@ RARE = 5
 """A category that occurs less often is unknown."""
 MOST_UNKNOWN = 0.2
 """A warning reports a column with a larger share of rows whose category is unknown."""
+FEW_ROWS = 30
+"""With fewer rows than this, a column may predict the target by chance."""
+SAME = 0.999
+"""Columns with a larger correlation than this are the same quantity."""
 OUTLIER = 3
 """Limit of normalized numbers, in standard deviations."""
 DELIMITERS = (",", ";", "\t", "|")
@@ -68,6 +72,8 @@ class TableSurvey:
     complete: bool = True
     """Whether all rows were looked at."""
     duplicates: Duplicates = field(default_factory=lambda: Duplicates("rows"))
+    sample: list[list[str]] = field(default_factory=list)
+    """The first rows."""
     ragged: int = 0
     """Number of rows with a different number of cells than the header."""
 
@@ -85,6 +91,8 @@ def survey(path: Path) -> TableSurvey:
             result.ragged += 1
             continue
         result.rows += 1
+        if len(result.sample) < SAMPLE:
+            result.sample.append(row)
         result.duplicates.add(hash(tuple(row)), f"row {number + 1:,}")
         for column, cell in zip(result.columns, row, strict=True):
             column.add(cell)
@@ -454,6 +462,7 @@ def _findings(
         findings.append(f"target `{label.name}`: {len(label.counts)} classes: {listing(shares, 10)}")
     findings += [f"left out: `{name}`: {reason}" for name, reason in columns.left_out]
     warnings = [*table_survey.warnings, *columns.warnings]
+    warnings += _leaks(table_survey, label, [name for name, _, _ in columns.used], regression=regression)
     if label.missing:
         warnings.append(f"{label.missing:,} of {label.rows:,} rows have no `{label.name}`, and are left out")
     warnings += table_survey.duplicates.warnings()
@@ -470,6 +479,48 @@ def _findings(
     if not regression and rare:
         warnings.append(f"classes of fewer than 20 rows: {listing(rare, 5)}")
     return findings, warnings
+
+
+def _leaks(table_survey: TableSurvey, label: ColumnSurvey, used: Sequence[str], *, regression: bool) -> list[str]:
+    """Return a warning for each used column that alone predicts the target in a sample of rows."""
+    warnings = []
+    target = table_survey.columns.index(label)
+    for index, column in enumerate(table_survey.columns):
+        if column is label or column.name not in used:
+            continue
+        pairs = [(row[index], row[target]) for row in table_survey.sample]
+        pairs = [(cell, answer) for cell, answer in pairs if cell in column.counts and answer in label.counts]
+        fact = _same_quantity(column, label, pairs) if regression else _same_classes(pairs)
+        if fact:
+            warnings.append(
+                f"`{column.name}` alone predicts `{label.name}` ({fact}): remove it from the table if it is not "
+                "known before the answer is"
+            )
+    return warnings
+
+
+def _same_quantity(column: ColumnSurvey, label: ColumnSurvey, pairs: Sequence[tuple[str, str]]) -> str | None:
+    """Return the correlation of two columns of numbers if it is nearly 1 or −1; None otherwise."""
+    import numpy as np
+
+    if not column.is_numeric or len(pairs) < FEW_ROWS or len({cell for cell, _ in pairs}) < 2:
+        return None
+    x, y = np.array([(column.number(cell), label.number(answer)) for cell, answer in pairs]).T
+    if not np.ptp(y):
+        return None
+    correlation = float(np.corrcoef(x, y)[0, 1])
+    return f"correlation {correlation:.4f}" if abs(correlation) > SAME else None
+
+
+def _same_classes(pairs: Sequence[tuple[str, str]]) -> str | None:
+    """Return that each of a few recurring cells has one class; None if that is not so."""
+    classes: dict[str, set[str]] = {}
+    for cell, answer in pairs:
+        classes.setdefault(cell, set()).add(answer)
+    several = len({answer for _, answer in pairs}) > 1
+    if len(pairs) < FEW_ROWS or not several or len(classes) > len(pairs) / 10 or max(map(len, classes.values())) > 1:
+        return None
+    return f"each of its {len(classes)} values has one class only"
 
 
 def _hidden(rows: int) -> tuple[list[int], float, str]:

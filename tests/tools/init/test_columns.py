@@ -136,6 +136,26 @@ def test_columns_that_lose_most_of_their_values_are_reported(tmp_path: Path) -> 
     )
 
 
+def test_columns_that_reveal_the_target_are_reported(tmp_path: Path) -> None:
+    prices = [f"{100 + (row * 37) % 91}.5" for row in range(ROWS)]
+    taxes = [f"{0.012 * float(price):.3f}" for price in prices]
+    sizes = [f"{float(price) + row % 17:.1f}" for row, price in enumerate(prices)]
+    columns = {
+        "price": prices,
+        "tax paid": taxes,
+        "size": sizes,
+        "state": [("open", "done")[row % 2] for row in range(ROWS)],
+    }
+    path = table(tmp_path, columns)
+    (warning,) = init(path, target="price").warnings
+    assert warning == (
+        "`tax paid` alone predicts `price` (correlation 1.0000): remove it from the table if it is not known before "
+        "the answer is"
+    )
+    (warning,) = init(path, force=True).warnings
+    assert warning.startswith("`state` alone predicts `label` (each of its 2 values has one class only): ")
+
+
 def test_columns_in_different_notations_are_reported(tmp_path: Path) -> None:
     comma = [f"{row % 40},5" for row in range(ROWS)]
     result = init(table(tmp_path, {"x": comma, "y": comma, "price": [f"{row % 50}.25" for row in range(ROWS)]}, ";"))
