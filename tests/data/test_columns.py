@@ -496,7 +496,7 @@ BAD_TOLD = """\
     | ^
   expected: a number
   got: an empty cell
-  hint: `missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median
+  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median`, which read it as that number
   requested at ./train.yaml:3:7
 ./people.csv:4:2: error: column `town` has no value here
   4 | ,?,1990-01-01

@@ -218,7 +218,7 @@ ERRORS = {
     |   ^
   expected: a number
   got: an empty cell
-  hint: `missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median
+  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median`, which read it as that number
   requested at ./train.yaml:3:7
 ./some.csv:3:7: error: column `b` has text here
   3 |  2 ,  oops,y

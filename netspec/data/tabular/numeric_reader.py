@@ -121,7 +121,9 @@ class NumericColumn(Column):
     def _absent_hint(self) -> str | None:
         if self.setting.is_label:
             return None
-        return "`missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median"
+        return (
+            "fill the cell, or train with `missing: 0` (any number) or `missing: median`, which read it as that number"
+        )
 
     def _expected_number(self, expected: str) -> str:
         return expected if self._spec.unit is None else f"{expected} with the unit `{self._spec.unit}`"

@@ -189,8 +189,8 @@ def other_notations(columns: Sequence[ColumnSurvey], notation: NumberFormat) -> 
         if others and not column.is_date and not column.fits(notation):
             example = next(column.marked(others[0]))
             warnings.append(
-                f"`{column.name}` has numbers such as {example}, in another notation than the other columns: they are "
-                "read as names until all columns have the same notation"
+                f"`{column.name}` has numbers such as {example}, which the notation of the other columns does not "
+                "allow: they are read as names until all columns have the same notation"
             )
     return warnings
 

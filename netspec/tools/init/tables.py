@@ -399,9 +399,10 @@ class TableColumns:
     def _numeric(self, column: ColumnSurvey) -> None:
         declared: dict[str, Any] = {"type": "numeric"}
         declared |= {"unit": column.number_format.unit} if column.number_format.unit else {}
+        declared |= {"missing": "median"}
         why = ""
         if column.missing:
-            declared |= {"missing": "median", "missing_indicator": True}
+            declared |= {"missing_indicator": True}
             why = f"{column.missing / column.rows:.1%} missing: replaced by the median, plus an indicator"
         self.width += 1 + bool(column.missing)
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))

@@ -83,9 +83,18 @@ def test_missing_dates_have_a_value_that_marks_them(tmp_path: Path) -> None:
     assert "# 10.0% missing: replaced by the mean of each part, plus an indicator" in text
 
 
+def test_rows_to_predict_may_lack_numbers(tmp_path: Path) -> None:
+    path = table(tmp_path, {"x": [str(row % 9) for row in range(ROWS)]})
+    run = netspec.train(init(path).train, run_dir=tmp_path / "run", **{"train.max_epochs": 1})
+    (tmp_path / "new.csv").write_text("x,n\n,1\n3,2\n")
+    assert len(netspec.predict(run.run_dir, tmp_path / "new.csv").answers["class"]) == 2
+
+
 def test_texts_that_resemble_dates_are_categories(tmp_path: Path) -> None:
     assert "vocabulary" in declared(tmp_path, [f"1.{1 + row % 20}.20" for row in range(ROWS)])
-    assert declared(tmp_path, [str(20240100 + row % 100) for row in range(ROWS)]) == {}  # 20240199 is a number
+    assert declared(tmp_path, [str(20240100 + row % 100) for row in range(ROWS)]) == {
+        "missing": "median"
+    }  # 20240199 is a number
 
 
 @pytest.mark.parametrize(
@@ -121,10 +130,13 @@ def test_commas_that_may_be_either_are_reported(tmp_path: Path, delimiter: str, 
 
 
 def test_units_are_read(tmp_path: Path) -> None:
-    assert declared(tmp_path, [f"{row % 40} %" for row in range(ROWS)]) == {"unit": "%"}
-    assert declared(tmp_path, [f"${row}.50" for row in range(ROWS)]) == {"unit": "$"}
+    assert declared(tmp_path, [f"{row % 40} %" for row in range(ROWS)]) == {"unit": "%", "missing": "median"}
+    assert declared(tmp_path, [f"${row}.50" for row in range(ROWS)]) == {"unit": "$", "missing": "median"}
     for unit in ("m2", "m²", "sq ft", "sqm", "km/h", "cm^3"):
-        assert declared(tmp_path, [f"{row % 40}.5 {unit}" for row in range(ROWS)]) == {"unit": unit}
+        assert declared(tmp_path, [f"{row % 40}.5 {unit}" for row in range(ROWS)]) == {
+            "unit": unit,
+            "missing": "median",
+        }
     assert "vocabulary" in declared(tmp_path, [f"{row % 3} {('kg', 'mm')[row % 2]}" for row in range(ROWS)])
 
 
@@ -161,8 +173,8 @@ def test_columns_in_different_notations_are_reported(tmp_path: Path) -> None:
     result = init(table(tmp_path, {"x": comma, "y": comma, "price": [f"{row % 50}.25" for row in range(ROWS)]}, ";"))
     assert source(result).decimal == ","
     assert result.warnings[0] == (
-        "`price` has numbers such as 0.25, in another notation than the other columns: they are read as names until "
-        "all columns have the same notation"
+        "`price` has numbers such as 0.25, which the notation of the other columns does not allow: they are read as "
+        "names until all columns have the same notation"
     )
 
 
