@@ -117,7 +117,7 @@ class Dataset:
     table: SampleRows | None = None
     """For a table: its rows as they are in the file."""
     vocabulary_sizes: Mapping[str, int] = _NOTHING
-    """Number of tokens of the tokenizer, for each field of tokens that is read fast."""
+    """Number of tokens of the tokenizer, for each field of tokens."""
     annotations: Mapping[str, Annotation] = _NOTHING
     """Rules by which fields that belong to positions in an image (masks, boxes) follow its transforms, by field."""
     window: int | None = None
@@ -168,13 +168,21 @@ class Dataset:
         return "row", index + 1
 
 
-class DamagedSamples(InputError):
-    """Some requested samples cannot be used. With `on_error: skip` they are left out."""
+class RejectedSamples(InputError):
+    """Some requested samples cannot be used."""
 
     def __init__(self, rows: Mapping[int, Sequence[Problem]]) -> None:
         self.rows = dict(rows)
         """The problems, by row of the requested indices."""
         super().__init__([problem for problems in self.rows.values() for problem in problems])
+
+
+class DamagedSamples(RejectedSamples):
+    """Samples that cannot be read, or have values that are not finite. With `on_error: skip` they are left out."""
+
+
+class OutOfRangeSamples(RejectedSamples):
+    """Samples with labels or tokens that the net does not have: a mistake in the spec, which is never skipped."""
 
 
 def _guarded_read(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -414,7 +422,7 @@ class Transform(Spec):
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """Return the transformed field of a batch, a list if samples differ in size. Does not modify `batch`.
 
-        Raises `DamagedSamples` with the rows that cannot be transformed. The caller adds the names of these samples.
+        Raises `RejectedSamples` with the rows that cannot be transformed. The caller adds the names of these samples.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `apply`")
 
@@ -430,7 +438,7 @@ class Transform(Spec):
         raise NotImplementedError(f"{type(self).__name__} has no `infer_fields`")
 
     def check_fields(self, batch: Mapping[str, Samples]) -> None:
-        """Raise `DamagedSamples` with the rows that must not be mixed with others. By default none."""
+        """Raise `RejectedSamples` with the rows that must not be mixed with others. By default none."""
 
     def apply_fields(self, batch: Mapping[str, Samples], keys: SampleKeys) -> dict[str, Samples]:
         """Return all fields of a batch after a transform that mixes samples. Does not modify `batch`."""
@@ -450,11 +458,11 @@ def located_at(spec: Spec, *path: str | int) -> Iterator[None]:
     """
     try:
         yield
-    except DamagedSamples as error:
+    except RejectedSamples as error:
         rows = {
             row: [with_location(problem, spec, path) for problem in problems] for row, problems in error.rows.items()
         }
-        raise DamagedSamples(rows) from None
+        raise type(error)(rows) from None
     except InputError as error:
         raise type(error)([with_location(problem, spec, path) for problem in error.problems]) from None
 

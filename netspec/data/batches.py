@@ -15,7 +15,7 @@ from time import perf_counter
 
 import numpy as np
 
-from netspec.data.base import Array, DamagedSamples, Raw, Samples, located_at
+from netspec.data.base import Array, DamagedSamples, Raw, RejectedSamples, Samples, located_at
 from netspec.data.input_binding import InputBinding
 from netspec.data.pipeline import TransformPipeline
 from netspec.data.prefetch import SlowStreak
@@ -250,9 +250,9 @@ class BatchBuilder:
                     return PreparedPart(job, self._prepared(job))
                 except DamagedSamples as error:
                     job = self._without(job, error)
-        except DamagedSamples:
+        except RejectedSamples:
             if job.whole is not None:
-                self._prepare_part(replace(job.whole, block=None))  # raises with all damaged samples of the batch
+                self._prepare_part(replace(job.whole, block=None))  # raises with all rejected samples of the batch
             raise
         return PreparedPart(job, {})
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netspec.data.base import Array, DamagedSamples, FieldType, with_location
+from netspec.data.base import Array, DamagedSamples, FieldType, OutOfRangeSamples, RejectedSamples, with_location
 from netspec.errors import InputError, Location, Problem, and_more, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
@@ -57,6 +57,8 @@ class _Fault(NamedTuple):
     brief: str
     """The reason in a few words, after the name of an input: "is out of range"."""
     expected: str | None
+    rejection: type[RejectedSamples] = DamagedSamples
+    """The error that such values raise."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class InputBinding:
     ) -> Array:
         """Convert the values (N, …) to the type of the input, contiguous; into the array `into` if there is one.
 
-        Raises `DamagedSamples` with the samples that the net cannot accept.
+        Raises `RejectedSamples` with the samples that the net cannot accept.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # such values are reported below
             if into is None:
@@ -88,11 +90,16 @@ class InputBinding:
             self._check(fault, values, indices, describe)
         return converted
 
-    def check_all(self, values: Array, describe: Callable[[int], str]) -> Iterator[Problem]:
-        """Yield one problem for all samples with values (N, …) that the net cannot accept for the same reason."""
+    def check_all(self, values: Array, describe: Callable[[int], str], *, skip: bool = False) -> Iterator[Problem]:
+        """Yield one problem for all samples with values (N, …) that the net cannot accept for the same reason.
+
+        With `skip`, damaged samples do not count.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             converted = values.astype(self.dtype)
         for fault in self._faults(values, converted):
+            if skip and fault.rejection is DamagedSamples:
+                continue
             bad = ~fault.good.reshape(len(values), -1)
             rows = np.flatnonzero(bad.any(axis=1))
             first = [values.reshape(len(values), -1)[row, bad[row].argmax()].item() for row in rows[:MOST_COUNTED]]
@@ -107,11 +114,11 @@ class InputBinding:
                 )  # fmt: skip
 
     def check_each(
-        self, samples: Iterable[Array | Sequence[Problem]], describe: Callable[[int], str]
+        self, samples: Iterable[Array | Sequence[Problem]], describe: Callable[[int], str], *, skip: bool = False
     ) -> Iterator[Problem]:
         """Yield one problem for all samples (*shape) with integers out of range, and one for all damaged samples.
 
-        `samples` has the problems of a damaged sample in place of its values.
+        `samples` has the problems of a damaged sample in place of its values. With `skip`, these do not count.
         """
         assert self.range is not None
         count, wrong, damaged = 0, list[int](), list[str]()
@@ -131,7 +138,7 @@ class InputBinding:
                 expected=f"{self.range}: {self.range.why}", got=", ".join(shown) + and_more(len(values) - len(shown)),
                 hint=self._hint(list(values)), notes=(f"samples: {named}{and_more(len(wrong) - MOST_NAMED)}",),
             )  # fmt: skip
-        if damaged:
+        if damaged and not skip:
             more = [f"{len(damaged) - MOST_NAMED:,} more"] if len(damaged) > MOST_NAMED else []
             yield Problem(
                 f"`{self.name}` cannot be used in {len(damaged):,} of {counted(count, 'sample')}", path=self.name,
@@ -140,6 +147,7 @@ class InputBinding:
 
     def _faults(self, values: Array, converted: Array) -> Iterator[_Fault]:
         """Yield which values (N, …) the net can accept, for each reason not to."""
+        fits: Array | None = None
         if not self.exact:
             low, high = _exact_range(np.dtype(self.dtype))
             fits = (values >= low) & (values <= high)
@@ -150,7 +158,9 @@ class InputBinding:
             yield _Fault(np.isfinite(converted), self._not_finite, "is missing or not finite", FINITE)
         if self.range is not None:
             expected = f"{self.range}: {self.range.why}"
-            yield _Fault(self.range.contains(values), self._out_of_range, "is out of range", expected)
+            allowed = self.range.contains(values)
+            allowed = allowed if fits is None else allowed | ~fits
+            yield _Fault(allowed, self._out_of_range, "is out of range", expected, OutOfRangeSamples)
 
     def _hint(self, values: Sequence[float]) -> str | None:
         """Return a hint if the values look like classes that are counted from 1."""
@@ -159,7 +169,7 @@ class InputBinding:
         return None
 
     def _check(self, fault: _Fault, values: Array, indices: Array, describe: Callable[[int], str]) -> None:
-        """Raise `DamagedSamples` if not all values are good."""
+        """Raise `RejectedSamples` if not all values are good."""
         if fault.good.all():
             return
         bad = ~fault.good.reshape(len(fault.good), -1)
@@ -172,7 +182,7 @@ class InputBinding:
             more = counted(len(rows) - len(listed), "more sample")
             text = f"`{self.name}`: the same problem in {more} of this batch of {len(bad):,}"
             problems[int(rows[-1])].append(Problem(text))
-        raise DamagedSamples(problems)
+        raise fault.rejection(problems)
 
     def _inexact(self, value: object, sample: str) -> Problem:
         return Problem(f"a value for `{self.name}` does not fit in {self.dtype}", got=f"{value} in {sample}")

@@ -6,7 +6,7 @@ resuming, prefetching and evaluating in between change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -71,8 +71,7 @@ class Loader:
             declared_inputs=declared_inputs, non_integer_labels=dataset.non_integer_labels,
             ragged_examples=dataset.ragged_examples,
         )  # fmt: skip
-        if split.on_error != "skip":
-            self._check_labels(dataset, split)
+        self._check_labels(dataset, split)
         self.deferred: dict[str, DeferredDecode] = {}
         """Remaining work on inputs that are returned as uint8. The positions of crops are separate, numbered inputs."""
         if late:
@@ -119,24 +118,32 @@ class Loader:
         """Check labels and masks that are read without the rest of the samples by the net's ranges.
 
         Also checks tokens if the tokenizer has more than the net accepts. Raises `InputError` with the numbers of wrong
-        samples. All other values are checked batch by batch.
+        samples, without damaged ones if the split skips them. All other values are checked batch by batch.
         """
         problems: list[Problem] = []
+        skip = split.on_error == "skip"
         changed = {name for name, _ in self._pipeline.transforms}
         for binding in self._bindings:
             tokens = dataset.vocabulary_sizes.get(binding.field, 0)
             too_many = binding.range is not None and tokens > binding.range.high + 1
-            if binding.field in changed or self._pipeline.mixes or not (too_many or dataset.reads_alone(binding.field)):
+            alone = dataset.reads_alone(binding.field) and binding.field not in changed
+            if self._pipeline.mixes or not (too_many or alone):
                 continue
             path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
             label_problems: Iterable[Problem] = ()
             if binding.shape and binding.range is not None:
-                label_problems = binding.check_each(self._samples_of(dataset, binding.field), dataset.describe)
+                read = self._transformed if binding.field in changed else dataset.read_field
+                label_problems = binding.check_each(self._samples_of(read, binding.field), dataset.describe, skip=skip)
             elif binding.shape or len(dataset) > MOST_CHECKED:
                 continue
             elif binding.range is not None or np.dtype(binding.dtype).kind == "f":
-                values = dataset.values_of(binding.field)[: self._pipeline.samples]
-                label_problems = binding.check_all(values, dataset.describe)
+                try:
+                    values = dataset.values_of(binding.field)[: self._pipeline.samples]
+                except DamagedSamples:
+                    if not skip:
+                        raise
+                    continue
+                label_problems = binding.check_all(values, dataset.describe, skip=skip)
             if too_many:
                 hint = f"the tokenizer has {counted(tokens, 'token')}"
                 label_problems = [replace(problem, hint=hint) for problem in label_problems]
@@ -144,18 +151,24 @@ class Loader:
         if problems:
             raise InputError(problems)
 
-    def _samples_of(self, dataset: Dataset, field: str) -> Iterator[Array | Sequence[Problem]]:
+    def _transformed(self, field: str, indices: Array) -> Samples:
+        """Return a field of samples after the transforms."""
+        return self._pipeline.read(indices, epoch=0)[field]
+
+    def _samples_of(
+        self, read_field: Callable[[str, Array], Samples], field: str
+    ) -> Iterator[Array | Sequence[Problem]]:
         """Yield a field of the samples in order, or the problems of damaged ones, up to `MOST_PIXELS` values."""
         values = 0
         for start in range(0, self._pipeline.samples, CHUNK):
             indices = np.arange(start, min(start + CHUNK, self._pipeline.samples))
             damaged: Mapping[int, Sequence[Problem]] = {}
             try:
-                arrays = iter(dataset.read_field(field, indices))
+                arrays = iter(read_field(field, indices))
             except DamagedSamples as error:
                 damaged = error.rows
                 usable = np.delete(indices, list(damaged))
-                arrays = iter(dataset.read_field(field, usable) if len(usable) else ())
+                arrays = iter(read_field(field, usable) if len(usable) else ())
             for row in range(len(indices)):
                 if row in damaged:
                     yield damaged[row]

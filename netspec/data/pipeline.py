@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Raw, SampleKeys, Samples, Transform, located_at
+from netspec.data.base import (
+    Array,
+    DamagedSamples,
+    Dataset,
+    FieldType,
+    Raw,
+    RejectedSamples,
+    SampleKeys,
+    Samples,
+    Transform,
+    located_at,
+)
 from netspec.data.imaging.annotations import ImageAnnotations
 from netspec.data.uint8_lut import MAX_CROP_RATIO, DeferredDecode, lookup_table
 from netspec.errors import InputError, Problem, did_you_mean, listing
@@ -271,7 +282,7 @@ class TransformPipeline:
     def read(self, indices: Array, epoch: int) -> Mapping[str, Samples]:
         """Return the samples at `indices` (N,) as they are in `epoch`, as a separate batch.
 
-        Raises `DamagedSamples`, located in the split, with every sample that turns out to be damaged.
+        Raises `RejectedSamples`, located in the split, with every sample that cannot be used.
         """
         changed = self.transform_samples(self.read_raw(indices), indices, epoch)
         self.check_mixed(changed, indices)
@@ -306,12 +317,12 @@ class TransformPipeline:
 
     @contextmanager
     def _located_at(self, step: _Step, indices: Array) -> Iterator[None]:
-        """Add the location in the spec to problems, and the names of the damaged samples."""
+        """Add the location in the spec to problems, and the names of the rejected samples."""
         with located_at(self._split, "transforms", step.stage):
             try:
                 yield
-            except DamagedSamples as error:
-                raise DamagedSamples(
+            except RejectedSamples as error:
+                raise type(error)(
                     {row: self._named(problems, indices[row]) for row, problems in error.rows.items()}
                 ) from None
 
@@ -320,7 +331,7 @@ class TransformPipeline:
         return [replace(problem, got=f"{problem.got} {where}" if problem.got else where) for problem in problems]
 
     def check_mixed(self, batch: Mapping[str, Samples], indices: Array) -> None:
-        """Raise `DamagedSamples` with the samples that would spoil those that they are mixed with."""
+        """Raise `RejectedSamples` with the samples that would spoil those that they are mixed with."""
         for step in self._mixed[:1]:
             with self._located_at(step, indices):
                 step.transform.check_fields(batch)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, ProgramKind
 from netspec.data.base import Dataset, Survey, Transform
-from netspec.data.input_binding import bind_inputs
+from netspec.data.input_binding import InputBinding, bind_inputs
 from netspec.data.pipeline import TransformPipeline
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
@@ -19,6 +19,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.tools.check_data import DataSurvey
 from netspec.tools.specs import precision_of
 from netspec.training.evaluation import input_fields
+from netspec.training.inputs import input_ranges
 
 
 def check_training(spec: TrainSpec, data: DataSurvey) -> None:
@@ -99,4 +100,27 @@ def check_feeds(compiler: Compiler, split: SplitFields, survey: Survey, purpose:
         for name, kind in input_fields(compiler, [purpose]).items()
         if survey.complete or split.inputs.get(name, name) not in survey.learned
     }
-    bind_inputs(pipeline.fields, inputs, split, declared_inputs=compiler.spec.inputs)
+    bindings = bind_inputs(
+        pipeline.fields, inputs, split, ranges=input_ranges(compiler), declared_inputs=compiler.spec.inputs
+    )
+    problems = list(_missing_classes(bindings, split, survey))
+    if problems:
+        raise InputError(problems)
+
+
+def _missing_classes(bindings: Sequence[InputBinding], split: SplitFields, survey: Survey) -> Iterator[Problem]:
+    """Yield a problem for each label of which the data has more classes than the net.
+
+    Labels that transforms change are only known once they are read, and those of a `limit` may be of the first classes.
+    """
+    changed = {getattr(transform, "apply_to", None) for transform in split.transforms}
+    for binding in bindings if split.limit is None else ():
+        classes = survey.classes.get(binding.field, survey.least_classes.get(binding.field, 0))
+        if binding.range is None or binding.shape or binding.field in changed or classes <= binding.range.high + 1:
+            continue
+        path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
+        yield Problem(
+            f"the data has {classes:,} classes{' or more' * (binding.field not in survey.classes)}, more than the net",
+            split.where(*path), ".".join(path), expected=f"`{binding.name}` from {binding.range}: {binding.range.why}",
+            got=f"0 to {classes - 1}",
+        )  # fmt: skip

@@ -20,6 +20,7 @@ from netspec.schema.specs.data import LABEL
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
 from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.spec import Spec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.check_data import DataSurvey
 from netspec.tools.specs import net_of, precision_of
@@ -172,6 +173,24 @@ def _number_of_classes(subject: _Subject) -> Iterator[Problem]:
         )  # fmt: skip
 
 
+def _larger_vocabulary(subject: _Subject) -> Iterator[Problem]:
+    """A tokenizer that may have more tokens than the net."""
+    if not isinstance(subject.spec, TrainSpec):
+        return
+    split = subject.spec.data.train
+    tokenizer = getattr(split, "tokenizer", None)
+    size = getattr(tokenizer, "size", None)
+    if not isinstance(tokenizer, Spec) or size is None:
+        return
+    for name, domain in subject.graph.builder.domains.items():
+        if split.inputs.get(name, name) == "text" and size > domain.high:
+            yield Problem(
+                f"the tokenizer may have more tokens than the net accepts in `{name}`", tokenizer.where("size"),
+                "data.train.tokenizer.size", expected=f"at most {domain.high:,}: {domain.why}", got=f"{size:,}",
+                hint=f"set `size: {domain.high}`, or enlarge the net",
+            )  # fmt: skip
+
+
 def _classes_balanced_twice(subject: _Subject) -> Iterator[Problem]:
     """Rare classes that are drawn more often, and weigh more in the loss as well."""
     spec = subject.spec
@@ -322,6 +341,7 @@ RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (
     _binary_loss_of_classes,
     _binary_loss_of_many_classes,
     _number_of_classes,
+    _larger_vocabulary,
     _classes_balanced_twice,
     _unscaled_pixels,
     _slow_moving_averages,

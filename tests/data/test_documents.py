@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.input_binding import ValueRange
 from netspec.data.loader import open_loader
 from netspec.errors import InputError
 from tests.data.conftest import problems_of, split_of
@@ -89,6 +90,22 @@ def test_unknown_tokens_are_reported_with_their_location_or_skipped(folder, kind
     with open_loader(split, seed=1) as loader:
         (batch,) = loader.one_pass()
     assert len(batch) == (2 if kind == "files" else 1)
+
+
+@pytest.mark.parametrize("kind", ["files", "lines"])
+@pytest.mark.parametrize("on_error", ["error", "skip"])
+def test_tokens_that_the_net_does_not_have_are_an_error_before_the_first_batch(folder, kind, on_error):
+    fields = {"documents": kind, "path": "train" if kind == "files" else ["neg.txt", "pos.txt"], "on_error": on_error}
+    split = split_of(
+        str(folder / "train.yaml"), source="documents", tokenizer=WORDS, transforms=[{"type": "Padding", "length": 2}],
+        **fields,
+    )  # fmt: skip
+    ranges = {"text": ValueRange(0, 3, "`input_dim` is 4")}
+    with pytest.raises(InputError) as error:
+        open_loader(split, seed=1, ranges=ranges)
+    (problem,) = error.value.problems
+    assert problem.message == "`text` is out of range in 1 of 3 samples"
+    assert problem.hint == "the tokenizer has 5 tokens"
 
 
 @pytest.mark.parametrize(

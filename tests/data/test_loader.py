@@ -256,15 +256,6 @@ def test_labels_are_checked_when_they_can_be_read_alone(labels, dtype, message, 
     assert bool(problem.hint) == bool(hint)
 
 
-def test_labels_are_not_checked_if_wrong_samples_are_skipped():
-    data = ArrayDataset({"label": np.array([0, 7, 1])}, digest="", describe=str)
-    split = split_of(source="npz", path="labels.npz", batch_size=3, on_error="skip")
-    ranges = {"label": ValueRange(0, 2, "`logits` has 3 classes")}
-    with Loader(data, split, seed=1, ranges=ranges, prefetch=0) as loader:
-        (batch,) = loader.one_pass()
-    assert batch.inputs["label"].tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("values", "dtype", "message"),
     [

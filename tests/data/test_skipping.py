@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.data import prefetch as prefetching
-from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.base import DamagedSamples, Dataset, FieldType, OutOfRangeSamples
 from netspec.data.batches import Batch
 from netspec.data.input_binding import ValueRange
 from netspec.data.loader import Loader
+from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.thread_pool import ThreadPool
 from netspec.errors import InputError, Problem
 from tests.data.conftest import split_of
@@ -119,18 +120,35 @@ def test_results_do_not_depend_on_threads_and_resuming(size, workers):
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_values_that_the_net_cannot_take_are_skipped(prefetch):
+def test_values_that_the_net_does_not_have_are_never_skipped(prefetch):
     data = Torn(50, [7])
     split = split_of(source="npz", path="unused", batch_size=4, on_error="skip", workers=2)
     ranges = {"x": ValueRange(-20, 45, "so it is")}
     with Loader(
         data, split, seed=1, inputs={"x": FieldType((2,), "float32")}, ranges=ranges, prefetch=prefetch
     ) as loader:
+        batches = loader.one_pass()
+        read = [index for _ in range(4) for index in next(batches).indices.tolist()]
+        assert read == [*range(7), *range(8, 17)]
+        with pytest.raises(OutOfRangeSamples) as error:
+            next(batches)
+    assert error.value.problems[0].brief == "`x` is -21.0, out of range: -21.0 in torn, sample 21"
+
+
+def test_labels_out_of_range_are_an_error_before_the_first_batch_while_damaged_ones_are_skipped():
+    labels = np.array([0, 1, np.nan, 5, 5, 2])
+    data = ArrayDataset({"label": labels}, digest="", describe=lambda index: f"labels.npz, sample {index}")
+    split = split_of(source="npz", path="unused", batch_size=3, on_error="skip")
+    ranges, inputs = {"label": ValueRange(0, 4, "`logits` has 5 classes")}, {"label": FieldType((), "int32")}
+    data.non_integer_labels = {"label": [Problem("nan in sample 2")]}
+    with pytest.raises(InputError) as error:
+        Loader(data, split, seed=1, inputs=inputs, ranges=ranges)
+    (problem,) = error.value.problems
+    assert problem.message == "`label` is out of range in 2 of 6 samples"
+    labels[3:5] = 4
+    with Loader(data, split, seed=1, inputs=inputs, ranges=ranges, prefetch=0) as loader:
         batches = list(loader.one_pass())
-    assert [index for batch in batches for index in batch.indices.tolist()] == [*range(7), *range(8, 21)]
-    skipped = [sample for batch in batches for sample in batch.skipped]
-    assert [sample.index for sample in skipped] == [7, *range(21, 50)]
-    assert str(skipped[1]) == "`x` is -21.0, out of range: -21.0 in torn, sample 21"
+    assert [batch.inputs["label"].tolist() for batch in batches] == [[0, 1, 4], [4, 2]]
 
 
 @pytest.mark.usefixtures("slow")

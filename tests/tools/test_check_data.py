@@ -312,9 +312,9 @@ def test_classes_of_a_label_column_are_counted(tmp_path: Path) -> None:
 def test_of_a_long_table_only_the_first_rows_are_read(tmp_path: Path) -> None:
     table(tmp_path)
     path = training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], classes=2, name="features")
-    report = netspec.check(path)
-    assert [each.message for each in report.warnings] == ["`scores` has 2 scores, and the data has 3 classes or more"]
-    assert report.data == "the first 4,096 rows of table.csv"
+    with pytest.raises(InputError) as caught:
+        netspec.check(path)
+    assert [each.message for each in caught.value.problems] == ["the data has 3 classes or more, more than the net"]
     # More scores than classes in the first rows: others may follow.
     assert not netspec.check(training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], 9, "features")).warnings
 
@@ -345,9 +345,10 @@ def test_parquet_is_surveyed_by_its_first_rows(tmp_path: Path) -> None:
     columns = {"a": np.arange(ROWS) / 7, "b": np.arange(ROWS) / 9, "y": np.arange(ROWS) % 4}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     source = {"source": "parquet", "path": "t.parquet", "label": "y"}
-    report = netspec.check(training(tmp_path, source, [2], name="features"))
-    assert [each.message for each in report.warnings] == ["`scores` has 3 scores, and the data has 4 classes or more"]
+    report = netspec.check(training(tmp_path, source, [2], classes=4, name="features"))
     assert report.data == "the first 4,096 rows of t.parquet"
+    fewer = problem_of(training(tmp_path, source, [2], name="features"))
+    assert fewer.message == "the data has 4 classes or more, more than the net"
     assert problem_of(training(tmp_path, source, [3], name="features")).got == "[2] of float32 from the source"
 
 
@@ -468,8 +469,8 @@ def test_arrays_are_compared_with_the_net(kind: str, tmp_path: Path) -> None:
             for name, array in arrays.items():
                 file[name] = array
     assert problem_of(training(tmp_path, source, [8])).got == "[7] of float32 from the source"
-    warnings = netspec.check(training(tmp_path, source, [7])).warnings
-    assert [each.message for each in warnings] == ["`scores` has 3 scores, and the data has 6 classes or more"]
+    fewer = problem_of(training(tmp_path, source, [7]))
+    assert fewer.message == "the data has 6 classes or more, more than the net"
 
 
 def test_a_survey_does_not_read_the_arrays_of_a_large_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

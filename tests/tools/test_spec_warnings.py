@@ -96,7 +96,7 @@ UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
             "use SparseCategoricalCrossentropy, and a last layer with 10 scores",
         ),
         (
-            {"net__layers__2__units": 9}, "layers.logits", "`logits` has 9 scores, and the data has 10 classes",
+            {"net__layers__2__units": 11}, "layers.logits", "`logits` has 11 scores, and the data has 10 classes",
             "set `units: 10`",
         ),
         (
@@ -180,6 +180,38 @@ def test_class_folders_are_counted(tmp_path: Path) -> None:
     }  # fmt: skip
     (warning,) = netspec.check(changed(data__train=split)).warnings
     assert warning.message == "`logits` has 10 scores, and the data has 3 classes"
+
+
+def test_fewer_scores_than_classes_are_an_error() -> None:
+    with pytest.raises(netspec.InputError) as caught:
+        netspec.check(changed(net__layers__2__units=9))
+    (problem,) = caught.value.problems
+    assert problem.message == "the data has 10 classes, more than the net"
+    assert problem.expected == "`label` from 0 to 8: `logits` has `units: 9`, one for each class"
+    assert (problem.path, problem.got) == ("data.train.source", "0 to 9")
+
+
+@pytest.mark.parametrize(("size", "count"), [(800, 0), (801, 1)])
+def test_a_vocabulary_that_is_larger_than_the_net(size: int, count: int, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("some words and some more")
+    net = {
+        "netspec": 1,
+        "inputs": {name: {"shape": [2], "dtype": "int32"} for name in ("text", "target")},
+        "layers": [
+            {"name": "vectors", "type": "Embedding", "input_dim": 800, "output_dim": 4, "from": "text"},
+            {"name": "scores", "type": "Dense", "units": 800},
+        ],
+        "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["scores", "target"], "from_logits": True}],
+    }
+    tokenizer = {"type": "words", "size": size, "unknown": True}
+    split = {"source": "text", "path": str(tmp_path / "text.txt"), "tokenizer": tokenizer, "length": 2, "batch_size": 1}
+    warnings = netspec.check(changed(net=net, data__train=split)).warnings
+    assert [warning.message for warning in warnings] == [
+        "the tokenizer may have more tokens than the net accepts in `text`"
+    ] * count
+    for warning in warnings:
+        assert warning.hint == "set `size: 800`, or enlarge the net"
+        assert warning.path == "data.train.tokenizer.size"
 
 
 def test_a_freeze_of_everything_is_reported_at_the_freeze(tmp_path: Path) -> None:

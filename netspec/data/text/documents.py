@@ -34,6 +34,7 @@ class TextFiles(ListedFiles["Array"]):
     ) -> None:
         super().__init__(listing, "text", *_TYPE)
         self._tokenizer, saved = tokenizer_of(spec, lambda: _usable(map(_text, listing.files), skip=skip), learned)
+        self.vocabulary_sizes = {"text": self._tokenizer.size}
         self.learned = {TOKENIZER: saved}
         self.digest = fingerprint(self.digest, json.dumps(saved, sort_keys=True))
 
@@ -90,6 +91,7 @@ class TextLines(Dataset):
         self.classes = {"label": classes} if classes else {}
         self.fields = {"text": _TYPE, **({"label": FieldType((), "int32")} if classes else {})}
         self._tokenizer, saved = tokenizer_of(spec, lambda: _usable(self._texts(), skip=skip), learned)
+        self.vocabulary_sizes = {"text": self._tokenizer.size}
         self.learned = {TOKENIZER: saved}
         self.digest = fingerprint(*lines.digests, *classes, json.dumps(saved, sort_keys=True))
         self._watched.check()

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from netspec.data.base import Array, DamagedSamples, FieldType, SampleKeys, Samples, Transform
+from netspec.data.base import Array, FieldType, OutOfRangeSamples, SampleKeys, Samples, Transform
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
 
@@ -16,7 +16,7 @@ from netspec.schema.specs.data import TRANSFORMS
 class CategoryEncoding(Transform):
     """Encode a class number k as `[num_tokens]` of float32: 1 at index k, 0 elsewhere.
 
-    As Keras's CategoryEncoding with `output_mode: one_hot`. A sample whose value is not a class number is damaged.
+    As Keras's CategoryEncoding with `output_mode: one_hot`. A value that is not a class number is an error.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -61,22 +61,22 @@ class CategoryEncoding(Transform):
 
         assert self.num_tokens is not None  # set by `infer`
         labels = np.asarray(batch)
-        damaged = out_of_range(self.apply_to or "label", labels, self.num_tokens)
-        if damaged:
-            raise DamagedSamples(damaged)
+        check_range(self.apply_to or "label", labels, self.num_tokens)
         return encoded(labels, self.num_tokens)
 
 
-def out_of_range(name: str, labels: Array, classes: int) -> dict[int, list[Problem]]:
-    """Return the problems of the labels, of (N,), that are not below `classes`, by row."""
+def check_range(name: str, labels: Array, classes: int) -> None:
+    """Raise `OutOfRangeSamples` with the labels, of (N,), that are not below `classes`."""
     import numpy as np
 
     bad = np.flatnonzero((labels < 0) | (labels >= classes))
     expected = f"0 to {classes - 1}, for {classes} classes"
-    return {
+    rows = {
         int(row): [Problem(f"`{name}` is {labels[row]}, out of range", expected=expected, got=str(labels[row]))]
         for row in bad
     }
+    if rows:
+        raise OutOfRangeSamples(rows)
 
 
 def encoded(labels: Array, classes: int) -> Array:

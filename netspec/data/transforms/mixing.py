@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from netspec.data.base import Array, DamagedSamples, FieldType, SampleKeys, Samples, Transform
-from netspec.data.transforms.encoding import CategoryEncoding, encoded, out_of_range
+from netspec.data.transforms.encoding import CategoryEncoding, check_range, encoded
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import TRANSFORMS
 
@@ -85,18 +85,20 @@ class Mixing(Transform):
         return self.num_classes is not None and label.shape[0] != self.num_classes
 
     def check_fields(self, batch: Mapping[str, Samples]) -> None:
-        """Raise `DamagedSamples` for labels out of range and non-finite values, which partners would receive."""
+        """Raise `RejectedSamples` for labels out of range and non-finite values, which partners would receive."""
         import numpy as np
 
         assert self.apply_to is not None
         labels = np.asarray(batch[self.label])
-        damaged = {} if labels.ndim > 1 else out_of_range(self.label, labels, self.num_classes or 0)
+        if labels.ndim == 1:
+            check_range(self.label, labels, self.num_classes or 0)
+        damaged: dict[int, list[Problem]] = {}
         values = np.asarray(batch[self.apply_to])
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             for row in np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)):
                 expected = "finite values, since they are mixed into other samples"
                 problem = Problem(f"a value of `{self.apply_to}` is not finite", expected=expected, got="one")
-                damaged.setdefault(int(row), []).append(problem)
+                damaged[int(row)] = [problem]
         if damaged:
             raise DamagedSamples(damaged)
 

@@ -81,8 +81,8 @@ class SplitFields(Spec):
     """Number of threads that prepare batches, if that takes long enough to use threads. By default one per CPU core.
     Results do not depend on it."""
     on_error: Literal["error", "skip"] = "error"
-    """Whether a damaged sample (a file that cannot be read, a value that is not finite, a label out of range) ends the
-    run (`error`), or is left out and counted in the log (`skip`)."""
+    """Whether a damaged sample (a file that cannot be read, a value that is not finite) ends the run (`error`), or is
+    left out and counted in the log (`skip`). Labels that the net does not have are always an error."""
 
     split: Annotated[HoldOut | str | None, BeforeValidator(no_stored_part, json_schema_input_type=HoldOut | None)] = (
         None
