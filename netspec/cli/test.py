@@ -62,6 +62,8 @@ def evaluate(
     )  # fmt: skip
     if evaluation.remark is not None:
         print(f"note: {evaluation.remark}", file=sys.stderr)
+    if evaluation.data_change is not None:
+        print(f"warning: {evaluation.data_change}", file=sys.stderr)
     if evaluation.non_finite:
         print(
             f"warning: not finite (nan or infinite) on the {split} data: {', '.join(evaluation.non_finite)}",

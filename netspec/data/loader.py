@@ -77,7 +77,8 @@ class Loader:
         if late:
             self._leave_late()
         self._split = split
-        self._data_digest = dataset.digest
+        self.digest = dataset.digest
+        """Fingerprint of the samples, which changes with the data."""
         self._seed = seed
         self._stream, self._block = dataset.window is not None, dataset.block
         self._window = _window_of(dataset, split)
@@ -100,6 +101,8 @@ class Loader:
         """Number of samples of an epoch."""
         self.learned: Learned = self._pipeline.learned
         """Values learned from this split if it is the training split, else those passed to it."""
+        self.is_held_out = split.split_name != "train"
+        """Whether the samples are a part of the source of the training data."""
         self.skips = split.on_error == "skip"
         """Whether damaged samples are left out."""
         self.skipped_at_opening: int = dataset.skipped
@@ -355,7 +358,7 @@ class Loader:
             "step": self._cursor.step,
             "samples": self.samples,
             "order": order_digest(self._order_of(self._cursor.epoch), self.samples),
-            "data": self._data_digest,
+            "data": self.digest,
         }
 
     @property
@@ -386,11 +389,11 @@ class Loader:
             )
         cursor = Cursor(*(int(number) for number in numbers if number is not None))
         digest = state.get("data")
-        if digest != self._data_digest:
+        if digest != self.digest:
             raise InputError(
                 "the training data changed since the checkpoint",
                 expected=f"data with the fingerprint {str(digest)[:12]}",
-                got=self._data_digest[:12],
+                got=self.digest[:12],
                 hint="restore the data, or start a new training from the weights",
             )
         problem = self._other_order(state, cursor)

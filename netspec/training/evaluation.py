@@ -16,7 +16,7 @@ from netspec.compile import LOSS, Compiler, ProgramKind
 from netspec.data.base import FieldType
 from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import Learned
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.graph.ops.source import Input
 from netspec.graph.types import Precision
 from netspec.layers.losses_and_metrics import LossSpec, MetricSpec, PairLoss, TableRow
@@ -61,6 +61,8 @@ class Evaluation:
     """The metrics that are not better than those of a constant answer, each as a sentence."""
     remark: str | None = None
     """Remark on the choice of the device."""
+    data_change: str | None = None
+    """How samples that are held out from the training data changed since the training, as a sentence."""
     others: dict[str, Evaluation] = field(default_factory=dict)
     """Evaluations of the sets in `data.evaluate` after the same step, by name."""
 
@@ -92,7 +94,8 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data, with `tables` if it has tables."""
-        return {**self.scalars(), **({"tables": dict(self.tables)} if self.tables else {})}
+        change = {} if self.data_change is None else {"data_change": self.data_change}
+        return {**self.scalars(), **change, **({"tables": dict(self.tables)} if self.tables else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -273,8 +276,8 @@ def test(
     options = spec.compile
     opened = open_device(device, options.autotune, options.rounding, deterministic=options.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
-    learned = PreprocessingRecord.from_meta(load_weights(compiler, weights).meta).learned
-    return replace(evaluate_on(spec, compiler, learned, split), remark=opened.remark)
+    record = PreprocessingRecord.from_meta(load_weights(compiler, weights).meta)
+    return replace(evaluate_on(spec, compiler, record, split), remark=opened.remark)
 
 
 def with_reports(net: NetSpec) -> NetSpec:
@@ -361,10 +364,24 @@ def _replace(compiler: Compiler, weights: Mapping[str, Any]) -> None:
         compiler.states.assign(compiler.evaluated.get(name, name), array)
 
 
-def evaluate_on(spec: TrainSpec, compiler: Compiler, learned: Learned | None, split: str = "test") -> Evaluation:
-    """Evaluate a net on a split of a training; if `learned` is missing, read the training data."""
-    with open_evaluation_loader(spec, split, compiler, learned_of(spec, compiler, learned)) as loader:
-        return evaluate(compiler, loader)
+def evaluate_on(spec: TrainSpec, compiler: Compiler, record: PreprocessingRecord, split: str = "test") -> Evaluation:
+    """Evaluate a net on a split of a training; if `record` has no learned values, read the training data."""
+    with open_evaluation_loader(spec, split, compiler, learned_of(spec, compiler, record.learned)) as loader:
+        return replace(evaluate(compiler, loader), data_change=_data_change(split, record, loader))
+
+
+def _data_change(name: str, record: PreprocessingRecord, loader: Loader) -> str | None:
+    """Return how samples that are held out from the training data differ from those at the time of the training.
+
+    Other samples are in files of their own, so they cannot be training samples by a change.
+    """
+    then = record.held_out.get(name)
+    if then is None or not loader.is_held_out or then["digest"] == loader.digest:
+        return None
+    return (
+        f"the data changed since the training ({counted(then['samples'], f'{name} sample')} then, "
+        f"{loader.samples:,} now): `split` divides it differently, so these samples may include training samples"
+    )
 
 
 def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Learned:

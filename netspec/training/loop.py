@@ -76,7 +76,8 @@ class TrainingLoop:
         self.total = spec.train.max_steps or (spec.train.max_epochs or 0) * self.stepper.steps_per_epoch
         """Total number of training steps."""
         self.preprocessing = PreprocessingRecord.of(
-            evaluation_loaders.get("test") or next(iter(evaluation_loaders.values()), loader)
+            evaluation_loaders.get("test") or next(iter(evaluation_loaders.values()), loader),
+            {name: split for name, split in evaluation_loaders.items() if split.is_held_out},
         )
         """Preprocessing of the samples that the net is evaluated on."""
         self.position = loader.position

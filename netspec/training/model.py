@@ -228,7 +228,7 @@ class Model:
         from netspec.training.samples import with_samples
 
         if isinstance(data, (str, PathLike)) or (isinstance(data, Mapping) and data.keys() & {"netspec", "net"}):
-            return evaluate_on(with_samples(with_split(data), samples), self.compiler, self.preprocessing.learned)
+            return evaluate_on(with_samples(with_split(data), samples), self.compiler, self.preprocessing)
         size = None if batch_size is None else int_argument("batch_size", batch_size, least=1)
         learned = self.preprocessing.learned
         with open_data(data, self.compiler, ProgramKind.TEST, batch_size=size, learned=learned) as loader:

@@ -26,11 +26,15 @@ class PreprocessingRecord:
     outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Meaning of outputs of a model of another program, by name: `{"classes": […], "function": "softmax"}`, where
     `softmax` or `sigmoid` turns the output into probabilities."""
+    held_out: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Samples that were held out from the training data, by split: `{"test": {"samples": 60, "digest": "…"}}`."""
 
     @classmethod
-    def of(cls, loader: Loader) -> Self:
-        """Return the record of a loader."""
-        return cls(tuple(record_of(name, step) for name, step in loader.transforms), loader.learned)
+    def of(cls, loader: Loader, held_out: Mapping[str, Loader]) -> Self:
+        """Return the record of a loader; `held_out` has the loaders of samples held out from the training data."""
+        steps = tuple(record_of(name, step) for name, step in loader.transforms)
+        samples = {name: {"samples": split.samples, "digest": split.digest} for name, split in held_out.items()}
+        return cls(steps, loader.learned, held_out=samples)
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> Self:
@@ -39,12 +43,16 @@ class PreprocessingRecord:
         learned = record.get("learned")
         steps = record.get("transforms")
         transforms = None if steps is None else tuple(step for step in steps if isinstance(step, dict))
-        return cls(transforms, None if learned is None else Learned.from_json(learned), record.get("outputs", {}))
+        return cls(
+            transforms, None if learned is None else Learned.from_json(learned), record.get("outputs", {}),
+            record.get("held_out", {}),
+        )  # fmt: skip
 
     def as_meta(self) -> dict[str, Any]:
         """Return the metadata that `from_meta` reads."""
         meta: dict[str, Any] = {} if self.transforms is None else {"transforms": list(self.transforms)}
         meta |= {"outputs": {name: dict(meaning) for name, meaning in self.outputs.items()}} if self.outputs else {}
+        meta |= {"held_out": {name: dict(split) for name, split in self.held_out.items()}} if self.held_out else {}
         return meta if self.learned is None else {**meta, "learned": self.learned.as_json()}
 
     def or_declared_in(self, spec: NetSpec | TrainSpec) -> PreprocessingRecord:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import netspec
+from netspec.cli import main
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.load import load_train
@@ -217,3 +219,49 @@ def test_a_sampler_is_for_training_data_only(spec: Make) -> None:
     training["data"]["train"] |= {"sampler": "balanced", "shuffle": {"window": 8}}
     with pytest.raises(InputError, match="cannot be combined"):
         load_train(training)
+
+
+@pytest.mark.parametrize("kind", ["csv", "image_folder"])
+def test_a_test_warns_if_the_divided_data_has_changed(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def add(start: int, stop: int) -> None:
+        for n in range(start, stop):
+            if kind == "csv":
+                with (tmp_path / "a.csv").open("a") as file:
+                    file.write(f"{n}.5,{n % 2}\n")
+            else:
+                path = tmp_path / "a.csv" / str(n % 2) / f"{n:03}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("L", (2, 2), n).save(path)
+
+    shape, field = ([1, 2, 2], "image") if kind == "image_folder" else ([1], "features")
+    net = {
+        "netspec": 1, "inputs": {field: {"shape": shape}, "label": {"shape": [], "dtype": "int32"}},
+        "layers": [{"type": "Flatten"}, {"type": "Dense", "units": 2}],
+        "losses": [{"type": "SparseCategoricalCrossentropy", "from_logits": True}],
+    }  # fmt: skip
+    form = {"size": [2, 2], "channels": 1} if kind == "image_folder" else {"header": True, "label": "y"}
+    split = {"source": kind, "path": "a.csv", **form, "split": {"test": 0.25}, "batch_size": 4}
+    train_spec = {
+        "netspec": 1, "net": net, "data": {"train": split}, "train": {"max_epochs": 1},
+        "solver": {"type": "SGD", "learning_rate": 0.001},
+    }  # fmt: skip
+    (tmp_path / "train.yaml").write_text(json.dumps(train_spec))
+    if kind == "csv":
+        (tmp_path / "a.csv").write_text("x,y\n")
+    add(0, 40)
+    run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run")
+    capsys.readouterr()
+    assert main(["test", str(run.run_dir)]) == 0
+    assert "changed" not in capsys.readouterr().err
+    add(40, 60)
+    assert main(["test", str(run.run_dir), "--json"]) == 0
+    output = capsys.readouterr()
+    change = (
+        "the data changed since the training (10 test samples then, 15 now): `split` divides it differently, so these "
+        "samples may include training samples"
+    )
+    assert f"warning: {change}\n" in output.err
+    assert json.loads(output.out)["data_change"] == change
+    assert netspec.load(run.run_dir).evaluate(run.run_dir / "spec.yaml").data_change == change
