@@ -129,7 +129,8 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
     from netspec.tools.init.tables import table_files
     from netspec.tools.init.trunk import trunk_in
 
-    has_images = task != "text" and path.is_dir() and has_class_files(training_folder(path), images.SUFFIXES)
+    root = training_folder(path) if path.is_dir() else path
+    has_images = task != "text" and path.is_dir() and has_class_files(root, images.SUFFIXES)
     if trunk is not None and not has_images:
         raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
     if path.is_file():
@@ -142,9 +143,9 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         return box_files(path, folder, net, parts)
     if has_images:
         return images.image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
-    if task != "text" and has_class_files(path, sounds.SUFFIXES):
+    if task != "text" and has_class_files(root, sounds.SUFFIXES):
         return sounds.sound_files(path, folder, net)
-    if has_class_files(path, texts.SUFFIXES):
+    if has_class_files(root, texts.SUFFIXES):
         return texts.text_files(path, folder, net)
     raise _unknown_data(path)
 

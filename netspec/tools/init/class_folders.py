@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from mimetypes import guess_type
 from pathlib import Path
+from typing import Any
 
 from netspec.errors import InputError, command, counted, listing
+from netspec.tools.init.files import entry, hold_out, relative
 from netspec.training.run_directory import LOG
 
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
@@ -140,8 +142,9 @@ def files_below(folder: Path, suffixes: Collection[str] | None = None) -> Iterat
 
 
 def training_folder(path: Path) -> Path:
-    """Return the folder `train` in a folder of data, or the folder itself if it is not divided."""
-    return path / "train" if (path / "train").is_dir() else path
+    """Return the folder `train` with folders in a folder of data, or the folder itself if it is not divided."""
+    train = path / "train"
+    return train if train.is_dir() and any(child.is_dir() for child in train.iterdir()) else path
 
 
 def stored_parts(path: Path) -> dict[str, Path | None]:
@@ -151,6 +154,33 @@ def stored_parts(path: Path) -> dict[str, Path | None]:
         part: next((path / name for name in names if is_divided and (path / name).is_dir()), None)
         for part, names in PARTS.items()
     }
+
+
+def stored_splits(
+    path: Path,
+    folder: Path,
+    source: str,
+    fields: Sequence[tuple[str, Any, str]],
+    batch: int,
+    transforms: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """Return the entries of `data` for the stored parts next to `train`, with the fields of the training split.
+
+    `folder` is that of the training file, and `transforms` are those without the random ones.
+    """
+    lines: list[str] = []
+    for part, part_folder in stored_parts(path).items():
+        if part_folder is not None:
+            lines += [f"  {part}:", f"    source: {source}", *entry("path", relative(part_folder, folder), "", 4)]
+            lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
+            lines += [*entry("batch_size", batch, "", 4), *entry("transforms", list(transforms), "", 4)]
+    return lines
+
+
+def hold_out_missing(path: Path, samples: int, *, stratify: str | None = None) -> list[str]:
+    """Return the field `split` of N training samples: it holds out the parts that are not stored next to `train`."""
+    missing = [part for part, part_folder in stored_parts(path).items() if part_folder is None]
+    return entry("split", *hold_out(samples, stratify=stratify, parts=missing), 4) if missing else []
 
 
 def class_listing(counts: Mapping[str, int]) -> str:

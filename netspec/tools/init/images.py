@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import listing
 from netspec.schema.yaml.flow_style import flow
-from netspec.tools.init.class_folders import ClassFiles, class_files, rare_class_warnings, stored_parts, training_folder
+from netspec.tools.init.class_folders import (
+    ClassFiles,
+    class_files,
+    hold_out_missing,
+    rare_class_warnings,
+    stored_splits,
+    training_folder,
+)
 from netspec.tools.init.files import (
     NORMALIZATION,
     Duplicates,
@@ -22,7 +29,6 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
-    hold_out,
     items,
     most_epochs,
     name_of,
@@ -255,7 +261,6 @@ def _train(
         fields.append(("channels", 1, "all images of the sample are gray" if trunk is None else "as the trunk has it"))
     if sample.unreadable:
         fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
-    stored = stored_parts(path)
     batch = 64 if files.total > 2_000 else 32
     lines = [
         *train_head(net, f"on the images in {data_location(path, folder)}"),
@@ -264,20 +269,11 @@ def _train(
     ]
     for key, value, why in fields:
         lines += entry(key, value, why, 4)
-    missing = [part for part, part_folder in stored.items() if part_folder is None]
-    if missing:
-        lines += entry("split", *hold_out(files.total, stratify="label", parts=missing), 4)
+    lines += hold_out_missing(path, files.total, stratify="label")
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     preparation = _preparation(trunk)
     lines += items([*_transforms(channels, size), *preparation], 6)
-    for part, part_folder in stored.items():
-        if part_folder is not None:
-            lines += [f"  {part}:", "    source: image_folder", f"    path: {flow(relative(part_folder, folder))}"]
-            lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
-            lines += [
-                *entry("batch_size", 100, "", 4),
-                *entry("transforms", [step for step, _ in preparation], "", 4),
-            ]
+    lines += stored_splits(path, folder, "image_folder", fields, 100, [step for step, _ in preparation])
     if trunk is not None:
         lines += ["", *comment("The weights of the trunk, which stay as they are: `freeze`. Only the head is trained.")]
         lines += [

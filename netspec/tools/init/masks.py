@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 from netspec.data.readers.mask_pairs import listed_names
 from netspec.errors import InputError, counted, listing
-from netspec.tools.init.class_folders import files_below, has_files, stored_parts, training_folder
+from netspec.tools.init.class_folders import files_below, has_files, hold_out_missing, stored_splits, training_folder
 from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
     data_location,
     document,
     entry,
-    hold_out,
     items,
     name_of,
     net_head,
@@ -277,7 +276,6 @@ def _train(
     path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey
 ) -> str:
     fields = _fields(folders, size, mask_survey)
-    stored = stored_parts(path)
     lines = [
         *train_head(net, f"on the images and masks in {data_location(path, folder)}"),
         *entry("source", "segmentation_folder", "", 4),
@@ -285,9 +283,7 @@ def _train(
     ]
     for key, value, why in fields:
         lines += entry(key, value, why, 4)
-    missing = [part for part, part_folder in stored.items() if part_folder is None]
-    if missing:
-        lines += entry("split", *hold_out(len(mask_survey.pairs), parts=missing), 4)
+    lines += hold_out_missing(path, len(mask_survey.pairs))
     transforms: Sequence[tuple[dict[str, Any], str]] = [
         (
             {"type": "RandomFlip", "mode": "horizontal"},
@@ -303,12 +299,7 @@ def _train(
         "    transforms:",
         *items(transforms, 6),
     ]
-    for part, part_folder in stored.items():
-        if part_folder is not None:
-            lines += [f"  {part}:", *entry("source", "segmentation_folder", "", 4)]
-            lines += entry("path", relative(part_folder, folder), "", 4)
-            lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
-            lines += [*entry("batch_size", batch, "", 4), "    transforms:", *items([(transforms[-1][0], "")], 6)]
+    lines += stored_splits(path, folder, "segmentation_folder", fields, batch, [transforms[-1][0]])
     epochs = 30 if len(mask_survey.pairs) > 5_000 else 60 if len(mask_survey.pairs) > 500 else 120
     patience = patient_epochs(len(mask_survey.pairs), batch, 8)
     return document([*lines, *training(monitor="mean_iou", epochs=epochs, patience=patience)])

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from netspec.errors import InputError, listing
-from netspec.tools.init.class_folders import ClassFiles, class_files, rare_class_warnings
+from netspec.tools.init.class_folders import (
+    ClassFiles,
+    class_files,
+    hold_out_missing,
+    rare_class_warnings,
+    stored_splits,
+    training_folder,
+)
 from netspec.tools.init.files import (
     NORMALIZATION,
     Duplicates,
@@ -18,7 +25,6 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
-    hold_out,
     items,
     most_epochs,
     name_of,
@@ -67,12 +73,12 @@ class SoundSurvey:
 
 def sound_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of sounds. Raises `InputError` for a single class, or if no sound can be read."""
-    survey = _open_sample(class_files(path, "sounds", SUFFIXES))
+    survey = _open_sample(class_files(training_folder(path), "sounds", SUFFIXES))
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
     files.net = _net(name_of(path), survey)
-    files.train = _train(folder, net, survey)
+    files.train = _train(path, folder, net, survey)
     return files
 
 
@@ -144,28 +150,33 @@ def _net(name: str, survey: SoundSurvey) -> str:
     ])  # fmt: skip
 
 
-def _train(folder: Path, net: str, survey: SoundSurvey) -> str:
-    root = survey.files.root
-    split, why = hold_out(survey.files.total, stratify="label")
-    lines = [
-        *train_head(net, f"on the sounds in {data_location(root, folder)}"),
-        "    source: audio",
-        *entry("path", relative(root, folder), "a folder for each class", 4),
-        *entry("classes", list(survey.files.by_class), "labels 0, 1, … in this order", 4),
-        *entry("sampling_rate", survey.rate, "samples per second", 4),
-        *entry("resample", True, "sounds at other rates are converted", 4),
+def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
+    fields: list[tuple[str, Any, str]] = [
+        ("classes", list(survey.files.by_class), "labels 0, 1, … in this order"),
+        ("sampling_rate", survey.rate, "samples per second"),
+        ("resample", True, "sounds at other rates are converted"),
     ]
     if survey.unreadable:
-        lines += entry("on_error", "skip", "some sounds cannot be read: they are left out, and counted in the log", 4)
-    padding = {"type": "Padding", "length": survey.length, "truncating": "random"}
-    lines += [
-        *entry("split", split, why, 4), *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
+        fields.append(("on_error", "skip", "some sounds cannot be read: they are left out, and counted in the log"))
+    padding = {"type": "Padding", "length": survey.length}
+    spectrogram, normalization = _spectrogram(survey)[0], {"type": "Normalization", "adapt": True}
+    lines = [
+        *train_head(net, f"on the sounds in {data_location(path, folder)}"),
+        "    source: audio",
+        *entry("path", relative(survey.files.root, folder), "a folder for each class", 4),
+        *(line for field_entry in fields for line in entry(*field_entry, 4)),
+        *hold_out_missing(path, survey.files.total, stratify="label"),
+        *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([
-            (padding, f"{survey.length / survey.rate:.2g} s: nine of ten sounds fit (at most {LONGEST:g} s)"),
-            (_spectrogram(survey)[0], "frames of 25 ms, one every 10 ms"),
-            ({"type": "Normalization", "adapt": True}, "mean and variance of the training part"),
+            (
+                {**padding, "truncating": "random"},
+                f"{survey.length / survey.rate:.2g} s: nine of ten sounds fit (at most {LONGEST:g} s)",
+            ),
+            (spectrogram, "frames of 25 ms, one every 10 ms"),
+            (normalization, "mean and variance of the training part"),
         ], 6),
+        *stored_splits(path, folder, "audio", fields, BATCH, [padding, spectrogram, normalization]),
     ]  # fmt: skip
     patience = patient_epochs(survey.files.total, BATCH, 8)
     epochs = most_epochs(survey.files.total, patience)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.errors import listing
-from netspec.tools.init.class_folders import ClassFiles, class_files
+from netspec.tools.init.class_folders import ClassFiles, class_files, hold_out_missing, stored_splits, training_folder
 from netspec.tools.init.files import (
     Duplicates,
     Files,
@@ -20,7 +20,6 @@ from netspec.tools.init.files import (
     data_location,
     document,
     entry,
-    hold_out,
     items,
     most_epochs,
     name_of,
@@ -137,7 +136,7 @@ def text_layers(
 
 def text_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
-    texts = class_files(path, "texts", SUFFIXES)
+    texts = class_files(training_folder(path), "texts", SUFFIXES)
     sample = _open_sample(texts)
     lengths = sample.lengths or [100]  # a guess if no text can be read
     unreadable = sample.unreadable
@@ -159,7 +158,7 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
     lines += class_losses()
     files.net = document(lines)
-    files.train = _train(texts, folder, net, length, vocabulary, skip=bool(unreadable))
+    files.train = _train(path, texts, folder, net, length, vocabulary, skip=bool(unreadable))
     return files
 
 
@@ -197,22 +196,26 @@ def _open_sample(texts: ClassFiles) -> TextSample:
     return result
 
 
-def _train(texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: Vocabulary, *, skip: bool) -> str:
-    lines = [
-        *train_head(net, f"on the texts in {data_location(texts.root, folder)}"),
-        "    source: documents",
-        *entry("path", relative(texts.root, folder), "a folder for each class", 4),
-        *entry("classes", list(texts.by_class), "labels 0, 1, … in this order", 4),
-        *entry("tokenizer", vocabulary.tokenizer, vocabulary.why, 4),
+def _train(
+    path: Path, texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: Vocabulary, *, skip: bool
+) -> str:
+    fields: list[tuple[str, Any, str]] = [
+        ("classes", list(texts.by_class), "labels 0, 1, … in this order"),
+        ("tokenizer", vocabulary.tokenizer, vocabulary.why),
     ]
     if skip:
-        lines += entry("on_error", "skip", "some files are not text: they are left out, and counted in the log", 4)
-    split, why = hold_out(texts.total, stratify="label")
+        fields.append(("on_error", "skip", "some files are not text: they are left out, and counted in the log"))
     padding = {"type": "Padding", "length": length}
-    lines += [
-        *entry("split", split, why, 4), *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
+    lines = [
+        *train_head(net, f"on the texts in {data_location(path, folder)}"),
+        "    source: documents",
+        *entry("path", relative(texts.root, folder), "a folder for each class", 4),
+        *(line for field_entry in fields for line in entry(*field_entry, 4)),
+        *hold_out_missing(path, texts.total, stratify="label"),
+        *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
+        *stored_splits(path, folder, "documents", fields, BATCH, [padding]),
     ]  # fmt: skip
     patience = patient_epochs(texts.total, BATCH, 5)
     monitor = class_monitor(texts.total, BATCH)

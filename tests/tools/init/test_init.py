@@ -115,6 +115,25 @@ def test_folders_for_training_and_test_are_used(photos: Path, tmp_path: Path) ->
     assert trains(result, tmp_path).test is not None
 
 
+def test_texts_for_training_and_test_are_used(reviews: Path, tmp_path: Path) -> None:
+    root = tmp_path / "sets"
+    root.mkdir()
+    for part in ("train", "test"):
+        (root / part).symlink_to(reviews)
+    result = init(root)
+    data = load_train(result.train).data
+    assert getattr(data.train, "classes", None) == ["bad", "good"]
+    assert data.train.hold_out is not None
+    assert data.train.hold_out.parts == ("validation",)
+    assert data.test is not None
+    assert netspec.check(result.train).warnings == ()
+
+
+def test_a_class_may_be_named_train(reviews: Path) -> None:
+    (reviews / "bad").rename(reviews / "train")
+    assert getattr(load_train(init(reviews).train).data.train, "classes", None) == ["good", "train"]
+
+
 def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
     (photos / "cat" / "broken.png").write_bytes(b"no image")
     (photos / "dog" / "copy.png").write_bytes((photos / "dog" / "01.png").read_bytes())

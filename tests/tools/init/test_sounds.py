@@ -10,6 +10,7 @@ import pytest
 
 import netspec
 from netspec.errors import InputError
+from netspec.schema.load import load_train
 from netspec.tools.init import init
 
 
@@ -50,6 +51,24 @@ def test_folders_of_sounds(sounds: Path, tmp_path: Path) -> None:
     assert run.test.samples == 5
     answers = netspec.predict(run.run_dir, sounds / "high" / "01.wav").answers
     assert answers["class"][0] in ("high", "low")
+
+
+def test_sounds_for_training_and_test_are_used(sounds: Path, tmp_path: Path) -> None:
+    root = tmp_path / "sets"
+    root.mkdir()
+    for part in ("train", "val"):
+        (root / part).symlink_to(sounds)
+    result = init(root)
+    data = load_train(result.train).data
+    assert data.train.hold_out is not None
+    assert data.train.hold_out.parts == ("test",)
+    assert data.validation is not None
+    assert [type(step).__name__ for step in data.validation.transforms] == [
+        "Padding",
+        "MelSpectrogram",
+        "Normalization",
+    ]
+    assert netspec.check(result.train).warnings == ()
 
 
 def test_one_class_is_not_enough(sounds: Path) -> None:
