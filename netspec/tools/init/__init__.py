@@ -62,8 +62,8 @@ def init(
 
     `target` is the column to predict, by default one named `label`, `target`, `class` or `y`. `task` is chosen by the
     data unless given; `text` reads texts from a folder or from a table's column, and `forecast` predicts the next rows
-    of a table. The files are written next to the data or to the folder `output`; `force` overwrites them. At most some
-    seconds and 64 MB of the data are read.
+    of a table. The files are written next to the data or to the folder `output`; `force` overwrites them. Of large
+    data, a sample is read, the same each time.
 
     `trunk` is a trained model on which the net for images is built, with a new head: the folder of an import, as it is;
     or a run or model file, which is imported without its last layer with parameters to the folder `trunk` next to the

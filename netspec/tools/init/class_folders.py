@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,10 @@ class ClassFiles:
         return f"{self.total:,} {self.kind} of {class_listing(self.counts)}"
 
     def sample(self, most: int) -> list[Path]:
-        """Return about `most` files, spread over all classes and over the files of each."""
+        """Return about `most` files, spread over all classes and over the files of each: in turn one of each class."""
         per_class = max(1, most // len(self.by_class))
-        return [
-            file
-            for files in self.by_class.values()
-            for file in files[:: max(1, len(files) // per_class)][:per_class]
-        ]  # fmt: skip
+        chosen = [files[:: max(1, len(files) // per_class)][:per_class] for files in self.by_class.values()]
+        return [file for files in zip_longest(*chosen) for file in files if file is not None]
 
     def other_warnings(self) -> list[str]:
         """Return warnings about files of other kinds in the class folders, and about folders without other files."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from netspec.tools.init.files import (
     train_head,
     training,
 )
-from netspec.tools.init.images import MAX_SECONDS, SUFFIXES, ImageSample
+from netspec.tools.init.images import MAX_BYTES, SUFFIXES, ImageSample
 
 IMAGES, MASKS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
 """Names of the folders."""
@@ -150,16 +149,17 @@ def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
 
     from netspec.data.readers.decode import read_mask
 
-    deadline = time.monotonic() + MAX_SECONDS
-    sample = result.sample
+    sample, read = result.sample, 0
     for image, mask in sorted(pairs, key=lambda pair: sha256(pair[0].name.encode()).digest())[:MAX_OPENED]:
-        if sample.opened > 1 and time.monotonic() > deadline:
+        if read > MAX_BYTES:
             break
         sample.opened += 1
         try:
             with Image.open(image) as opened:
                 sample.add(opened)
-            sample.duplicates.add(sha256(image.read_bytes()).digest(), str(image))
+            content = image.read_bytes()
+            read += len(content) + mask.stat().st_size
+            sample.duplicates.add(sha256(content).digest(), str(image))
             values, counts = np.unique(read_mask(mask, str(mask)), return_counts=True)
         except Exception as error:  # Pillow raises any class for a damaged file
             sample.unreadable.append(str(error).split("\n")[0].removeprefix("error: "))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,8 +42,8 @@ HIGHEST_RATE = 16_000
 """Sampling rate, in Hz, that suffices for speech and most noises."""
 LONGEST = 4.0
 """Maximum length of the clips that the net reads, in seconds."""
-MAX_FILES, MAX_SECONDS = 1_000, 5.0
-"""Limits of the sample that is read: files and seconds."""
+MAX_FILES, MAX_BYTES = 1_000, 2**28
+"""Limits of the sample that is read: files and bytes, which take some seconds."""
 RARE = 10
 """A class of fewer sounds than this is reported."""
 
@@ -87,15 +86,16 @@ def _open_sample(files: ClassFiles) -> SoundSurvey:
     from netspec.data.audio.riff import read_sound
 
     survey = SoundSurvey(files)
-    deadline = time.monotonic() + MAX_SECONDS
+    read = 0
     for file in files.sample(MAX_FILES):
-        if time.monotonic() > deadline:
+        if read > MAX_BYTES:
             break
         try:
             sound, samples = read_sound(file)
         except InputError as error:
             survey.unreadable.append(f"{file} ({error.problems[0].brief[:60]})")
             continue
+        read += samples.nbytes
         survey.rates[sound.rate] += 1
         survey.seconds.append(sound.frames / sound.rate)
         survey.duplicates.add(hash(samples.tobytes()), str(file))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,8 +37,8 @@ from netspec.tools.init.files import (
 if TYPE_CHECKING:
     from netspec.tools.init.texts import Vocabulary
 
-MAX_ROWS, MAX_BYTES, MAX_SECONDS = 200_000, 2**26, 10.0
-"""Limits of the rows that are looked at."""
+MAX_ROWS, MAX_CELLS = 200_000, 5_000_000
+"""Limits of the rows that are looked at, and of their cells, which take some seconds."""
 TARGETS = ("label", "target", "class", "y", "outcome")
 """Names of columns that are the target by default."""
 MAX_CATEGORIES = 50
@@ -82,9 +81,9 @@ def survey(path: Path) -> TableSurvey:
     """Look at the first rows of a table. Raises `InputError` for another kind of file."""
     source, names, rows = _opened(path)
     result = TableSurvey(source, [ColumnSurvey(name) for name in names])
-    deadline = time.monotonic() + MAX_SECONDS
+    most = min(MAX_ROWS, MAX_CELLS // max(1, len(names)))
     for number, row in enumerate(rows):
-        if number >= MAX_ROWS or (number % 1024 == 0 and time.monotonic() > deadline):
+        if number >= most:
             result.complete = False
             break
         if len(row) != len(names):

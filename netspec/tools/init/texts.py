@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ TEXT = "text"
 """Name of the input of texts. A column may have any name, also that of a layer."""
 WORD = re.compile(r"\w+")
 BATCH = 32
-MAX_FILES, MAX_SECONDS, MAX_BYTES = 5_000, 5.0, 2**25
+MAX_FILES, MAX_BYTES = 5_000, 2**25
 """Limits of the texts that are read."""
 
 Layers = list[tuple[dict[str, Any], str]]
@@ -177,9 +176,9 @@ class TextSample:
 def _open_sample(texts: ClassFiles) -> TextSample:
     """Read a sample of the texts of each class."""
     result = TextSample()
-    deadline, read = time.monotonic() + MAX_SECONDS, 0
+    read = 0
     for file in texts.sample(MAX_FILES):
-        if time.monotonic() > deadline or read > MAX_BYTES:
+        if read > MAX_BYTES:
             break
         try:
             text = file.read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from html import escape
 from pathlib import Path
 
@@ -132,6 +133,17 @@ def test_texts_for_training_and_test_are_used(reviews: Path, tmp_path: Path) -> 
 def test_a_class_may_be_named_train(reviews: Path) -> None:
     (reviews / "bad").rename(reviews / "train")
     assert getattr(load_train(init(reviews).train).data.train, "classes", None) == ["good", "train"]
+
+
+@pytest.mark.parametrize("kind", ["photos", "reviews"])
+def test_the_sample_does_not_depend_on_the_time(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = request.getfixturevalue(kind)
+    findings = init(data).findings
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr("time.monotonic", lambda: next(hours))
+    assert init(data, force=True).findings == findings
 
 
 def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
