@@ -56,6 +56,10 @@ class ClassFiles:
         chosen = [files[:: max(1, len(files) // per_class)][:per_class] for files in self.by_class.values()]
         return [file for files in zip_longest(*chosen) for file in files if file is not None]
 
+    def class_of(self, file: Path) -> str:
+        """Return the class of one of the files."""
+        return file.relative_to(self.root).parts[0]
+
     def other_warnings(self) -> list[str]:
         """Return warnings about files of other kinds in the class folders, and about folders without other files."""
         count = len(self.others)

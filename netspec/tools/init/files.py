@@ -10,6 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
+from netspec.errors import and_more
 from netspec.schema.yaml.flow_style import flow
 
 Number = TypeVar("Number", int, float)
@@ -21,6 +22,9 @@ LEAST_STEPS = 150
 """Minimum number of steps without improvement before a training ends."""
 FEW_STEPS = 60
 """With fewer steps per epoch than this, the loss of a classifier decides when training ends."""
+
+MAX_PAIRS = 3
+"""Number of pairs of duplicates that are named."""
 
 
 @dataclass
@@ -35,31 +39,58 @@ class Files:
 
 
 class Duplicates:
-    """Counts samples that repeat an earlier one."""
+    """Counts samples that are identical to an earlier one."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         """Name of the samples in messages, such as `images`."""
-        self._first: dict[Hashable, str] = {}
-        self._samples = self._count = 0
-        self._example = ""
+        self._first: dict[Hashable, tuple[str, str | None]] = {}
+        """Name and class of the first sample with each content."""
+        self._samples = 0
+        self._copies = _Pairs()
+        self._copies_in_other_classes = _Pairs()
 
-    def add(self, content: Hashable, name: str) -> None:
-        """Add a sample with this content, or a hash of it."""
+    def add(self, content: Hashable, name: str, label: str | None = None) -> None:
+        """Add a sample with this content, or a hash of it, and with its class, if it is known."""
         self._samples += 1
-        if content in self._first:
-            self._count += 1
-            self._example = self._example or f"{name} repeats {self._first[content]}"
-        else:
-            self._first[content] = name
+        first, first_label = self._first.setdefault(content, (name, label))
+        if first != name:
+            self._copies.add(first, name)
+            if label != first_label:
+                self._copies_in_other_classes.add(first, name)
 
     def warnings(self) -> list[str]:
-        """Return a warning with an example if there are any."""
-        if not self._count:
-            return []
-        are = "is a duplicate" if self._count == 1 else "are duplicates"
-        count = f"{self._count:,} of {self._samples:,} {self._kind} {are} ({self._example})"
-        return [f"{count}; copies in both training and test data make results look too good"]
+        """Return warnings with examples if there are any."""
+        warnings: list[str] = []
+        if count := self._copies.count:
+            are = "is a duplicate" if count == 1 else "are duplicates"
+            warnings.append(
+                f"{count:,} of {self._samples:,} {self._kind} {are} ({self._copies}); copies in both training and test "
+                "data make results look too good"
+            )
+        if count := self._copies_in_other_classes.count:
+            are = "duplicate is" if count == 1 else "duplicates are"
+            warnings.append(
+                f"{count:,} {are} in another class than the first copy ({self._copies_in_other_classes}): one of the "
+                "labels is wrong"
+            )
+        return warnings
+
+
+class _Pairs:
+    """Pairs of names, of which the first few are kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._shown: list[str] = []
+
+    def add(self, first: str, second: str) -> None:
+        self.count += 1
+        if len(self._shown) < MAX_PAIRS:
+            self._shown.append(f"{first} and {second}")
+
+    def __str__(self) -> str:
+        return "; ".join(self._shown) + and_more(self.count - len(self._shown))
 
 
 def comment(text: str, indent: int = 0) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -87,11 +88,11 @@ class ImageSurvey:
 def survey(root: Path) -> ImageSurvey:
     """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
     files = class_files(root, "images", SUFFIXES)
-    return ImageSurvey(files, open_sample(files.sample(MAX_OPENED)))
+    return ImageSurvey(files, open_sample(files.sample(MAX_OPENED), files.class_of))
 
 
-def open_sample(files: list[Path]) -> ImageSample:
-    """Open images until a limit is reached, and return findings about them."""
+def open_sample(files: list[Path], class_of: Callable[[Path], str | None] = lambda _: None) -> ImageSample:
+    """Open images until a limit is reached, and return findings about them. `class_of` returns the class of a file."""
     from PIL import Image, UnidentifiedImageError
 
     result = ImageSample()
@@ -114,7 +115,7 @@ def open_sample(files: list[Path]) -> ImageSample:
             continue
         read += len(content)
         if content:
-            result.duplicates.add(sha256(content).digest(), str(file))
+            result.duplicates.add(sha256(content).digest(), str(file), class_of(file))
     return result
 
 

@@ -98,7 +98,7 @@ def _open_sample(files: ClassFiles) -> SoundSurvey:
         read += samples.nbytes
         survey.rates[sound.rate] += 1
         survey.seconds.append(sound.frames / sound.rate)
-        survey.duplicates.add(hash(samples.tobytes()), str(file))
+        survey.duplicates.add(hash(samples.tobytes()), str(file), files.class_of(file))
     return survey
 
 

@@ -191,7 +191,7 @@ def _open_sample(texts: ClassFiles) -> TextSample:
         read += len(text)
         result.lengths.append(len(text.split()))
         result.words += count_words([(text, 1)])
-        result.duplicates.add(hash(text), str(file))
+        result.duplicates.add(hash(text), str(file), texts.class_of(file))
     return result
 
 

@@ -153,8 +153,12 @@ def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
     result = init(photos)
     first, second = photos / "dog" / "01.png", photos / "dog" / "copy.png"
     (copy,) = (warning for warning in result.warnings if "duplicate" in warning)
-    assert any(copy.startswith(f"1 of 41 images is a duplicate ({a} repeats {b}); copies in")
+    assert any(copy.startswith(f"1 of 41 images is a duplicate ({a} and {b}); copies in")
                for a, b in ((first, second), (second, first)))  # fmt: skip
+    (photos / "cat" / "copy.png").write_bytes(first.read_bytes())
+    (wrong,) = (warning for warning in init(photos, force=True).warnings if "in another class" in warning)
+    assert f"{photos}/cat/copy.png" in wrong
+    (photos / "cat" / "copy.png").unlink()
     assert any("broken.png (not an image)" in warning for warning in result.warnings)
     assert f"1 file of another kind is left out: {photos}/dog/notes.txt" in result.warnings
     run = trains(result, tmp_path)  # the broken one is left out
@@ -261,12 +265,12 @@ def test_problems_of_texts_and_rows_are_reported(reviews: Path, table: Path) -> 
         (reviews / "good" / f"{name}.txt").write_bytes((reviews / "good" / "1.txt").read_bytes())
     warnings = init(reviews).warnings
     assert f"texts that cannot be read, and are left out: {reviews}/bad/x.txt (not text in UTF-8)" in warnings
-    example = f"{reviews}/good/y.txt repeats {reviews}/good/1.txt"
+    example = f"{reviews}/good/1.txt and {reviews}/good/y.txt; {reviews}/good/1.txt and {reviews}/good/z.txt"
     assert any(text.startswith(f"2 of 62 texts are duplicates ({example}); copies in") for text in warnings)
     lines = table.read_text().splitlines()
     table.write_text("\n".join([*lines, lines[2]]))
     warnings = init(table, target="left").warnings
-    assert any(text.startswith("1 of 401 rows is a duplicate (row 401 repeats row 2)") for text in warnings)
+    assert any(text.startswith("1 of 401 rows is a duplicate (row 2 and row 401)") for text in warnings)
 
 
 def test_texts_in_a_column(table: Path, tmp_path: Path) -> None:
