@@ -52,6 +52,15 @@ def animals(tmp_path):
     return tmp_path, pixels
 
 
+@pytest.mark.parametrize("classes", [None, ["M\u00fcnzen", "Scheine"], ["Mu\u0308nzen", "Scheine"]])
+def test_names_of_classes_are_compared_in_one_form_of_unicode(classes, tmp_path):
+    for number, name in enumerate(("Mu\u0308nzen", "Scheine")):  # u and a diaeresis, as macOS writes it
+        write_image(tmp_path / "set" / name / f"{number}.png", noise(4, 6, 3))
+    data = folder_of(tmp_path, **({} if classes is None else {"classes": classes}))
+    assert data.classes == {"label": tuple(classes or ("M\u00fcnzen", "Scheine"))}
+    assert arrays_of(data, np.arange(2))["label"].tolist() == [0, 1]
+
+
 def test_classes_are_folders_and_samples_are_sorted(animals):
     root, pixels = animals
     data = folder_of(root)

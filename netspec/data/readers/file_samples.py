@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, cast
+from unicodedata import normalize
 
 import numpy as np
 
@@ -159,13 +160,12 @@ def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind, mos
 
     At most `most` files of each class, in no order.
     """
-    names = _class_names(existing(root, folder=True), classes, kind)
+    folders = _folders_of_classes(existing(root, folder=True), classes, kind)
+    names = list(folders)
     files: list[Path] = []
     labels: list[int] = []
-    for label, name in enumerate(names):
-        class_files = (
-            files_below(root / name, kind) if most is None else list(islice(_unsorted(root / name, kind), most))
-        )
+    for label, folder in enumerate(folders.values()):
+        class_files = files_below(folder, kind) if most is None else list(islice(_unsorted(folder, kind), most))
         files += class_files
         labels += [label] * len(class_files)
     _check_not_empty(root, names, labels, kind, declared=classes is not None)
@@ -187,7 +187,8 @@ def unlabelled(paths: Sequence[Path], kind: FileKind) -> Listing:
     return Listing(kind, files, None)
 
 
-def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> list[str]:
+def _folders_of_classes(root: Path, declared: Sequence[str] | None, kind: FileKind) -> dict[str, Path]:
+    """Return the folder of each class. Names are compared in NFC: macOS decomposes letters such as `ü`."""
     try:
         names = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
     except OSError as error:
@@ -201,7 +202,8 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
                 f"the name of a class folder in {root} is not text", expected="UTF-8", got=repr(os.fsencode(odd[0])),
                 hint="rename it: the names of the classes are saved with the weights",
             )  # fmt: skip
-        return names
+        return dict(sorted((normalize("NFC", name), root / name) for name in names))
+    known = {normalize("NFC", name) for name in declared}
     # A folder without such files, such as `runs`, does not count as a class.
     unknown = [
         Problem(
@@ -210,11 +212,12 @@ def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> 
             hint=did_you_mean(name, declared),
         )
         for name in names
-        if name not in declared and any(_unsorted(root / name, kind))
+        if normalize("NFC", name) not in known and any(_unsorted(root / name, kind))
     ]
     if unknown:
         raise InputError(unknown)
-    return list(declared)
+    present = {normalize("NFC", name): root / name for name in names}
+    return {name: present.get(normalize("NFC", name), root / name) for name in declared}
 
 
 def files_below(folder: Path, kind: FileKind) -> list[Path]:

@@ -34,6 +34,8 @@ class ClassFiles:
     """Files of other kinds in the class folders."""
     unread: dict[str, list[Path]] = field(default_factory=dict)
     """Files of formats that are not read, in folders that are not used as classes for this reason."""
+    empty: list[str] = field(default_factory=list)
+    """Names of folders without files, which are not used as classes either."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,6 +70,9 @@ class ClassFiles:
         warnings = [left_out] if count else []
         for name, files in self.unread.items():
             warnings.append(f"the folder {self.root / name} is not used as a class: {unread_files(self.kind, files)}")
+        if self.empty:
+            folders = listing([str(self.root / name) for name in self.empty], 3)
+            warnings.append(f"folders without files are not used as classes: {folders}")
         return warnings
 
     def nested_warnings(self) -> list[str]:
@@ -106,7 +111,7 @@ def class_files(root: Path, kind: str, suffixes: Collection[str]) -> ClassFiles:
                 f"in the folder {name}, {unread_files(kind, files)}" for name, files in unread.items()
             ),
         )  # fmt: skip
-    return ClassFiles(root, kind, by_class, others, unread)
+    return ClassFiles(root, kind, by_class, others, unread, [name for name, files in all_files.items() if not files])
 
 
 def is_medium(file: Path, kind: str) -> bool:

@@ -130,6 +130,13 @@ def test_texts_for_training_and_test_are_used(reviews: Path, tmp_path: Path) -> 
     assert netspec.check(result.train).warnings == ()
 
 
+def test_a_folder_without_files_is_named(reviews: Path) -> None:
+    (reviews / "empty class").mkdir()
+    result = init(reviews)
+    assert f"folders without files are not used as classes: {reviews}/empty class" in result.warnings
+    assert netspec.check(result.train).warnings == ()
+
+
 def test_a_class_may_be_named_train(reviews: Path) -> None:
     (reviews / "bad").rename(reviews / "train")
     assert getattr(load_train(init(reviews).train).data.train, "classes", None) == ["good", "train"]
