@@ -53,8 +53,8 @@ def show(
     Prints types, ranges, means and standard deviations of all fields, the number of samples of each class, values
     learned from the training data (such as vocabularies), and how many samples per second the loader prepares. For a
     table, prints the type, missing values and statistics of each column, and rows as they are in the file. Writes
-    images to a PNG file: each sample as it is read, and after the transforms of three epochs. Prints other samples as
-    rows.
+    images to a PNG file: each sample as it is read, and as it is transformed in three epochs. Prints samples of other
+    kinds as rows.
     """
     from netspec.cli.data_report import print_report
     from netspec.tools.data_report import inspect_data

@@ -13,7 +13,8 @@ Name: TypeAlias = Annotated[
     str, typer.Argument(metavar="NAME", help="Select a dataset that `netspec data list` lists.")
 ]
 DataFolder: TypeAlias = Annotated[
-    str | None, typer.Option("--path", metavar="FOLDER", help="Use files in this folder [default: below NETSPEC_DATA].")
+    str | None,
+    typer.Option("--path", metavar="DIR", help="Find or store files here [default: below NETSPEC_DATA]."),
 ]
 
 
@@ -60,7 +61,7 @@ def unpack(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Select mnist, or a dataset that `netspec data list` lists.")
     ],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Create this folder; it must be new or empty.")],
     path: DataFolder = None,
 ) -> None:
     """Write an image dataset as PNG files, in class folders.

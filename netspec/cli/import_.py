@@ -45,7 +45,7 @@ def import_file(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Read this model, weights, checkpoint, net file or run directory.")
     ],
-    output: Annotated[str, typer.Option("--output", metavar="FOLDER", help="Create this folder.")],
+    output: Annotated[str, typer.Option("--output", metavar="DIR", help="Create this folder.")],
     net: Annotated[
         str | None, typer.Option("--net", metavar="SPEC", help="Load the weights of FILE into this net.")
     ] = None,

@@ -34,7 +34,9 @@ def init(
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].")
     ] = None,
-    trunk: Annotated[str | None, typer.Option(metavar="PATH", help="Build on this import, run or model file.")] = None,
+    trunk: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Build on this imported net, run or model file.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -27,7 +27,7 @@ def schema(
         str | None, typer.Argument(metavar="[net|train]", help="Print the schema of these files [default: both].")
     ] = None,
     docs: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write a Markdown reference to this folder instead.")
+        Path | None, typer.Option(metavar="DIR", help="Write a Markdown reference to this folder instead.")
     ] = None,
 ) -> None:
     """Print the JSON Schema of net and training files.

@@ -38,9 +38,11 @@ def train(
     spec: Training,
     overrides: Overrides = None,
     run_dir: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Write to this folder [default: the next free runs/NAME-N].")
+        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the next free runs/NAME-N].")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run, or start from FILE (see above).")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run, or start from a checkpoint (see above).")
+    ] = False,
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="Load weights that match by name and shape.")
     ] = None,

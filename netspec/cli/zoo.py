@@ -52,7 +52,7 @@ def show(name: Name, as_json: Json = False) -> None:
 @app.command("copy", cls=Plain, epilog=examples("netspec zoo copy lenet_mnist my_lenet"))
 def copy(
     name: Name,
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Create this folder; it must be new or empty.")],
 ) -> None:
     """Copy a model to a new folder, to train or change it."""
     from netspec.tools.zoo import zoo_model

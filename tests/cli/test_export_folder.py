@@ -1,4 +1,4 @@
-"""`netspec export RUN --output FOLDER`: the model, a card, and a script that prints what `predict` says."""
+"""`netspec export RUN --output DIR`: the model, a card, and a script that prints what `predict` says."""
 
 from __future__ import annotations
 

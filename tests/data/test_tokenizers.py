@@ -118,7 +118,7 @@ def test_a_vocabulary_that_is_too_large_is_reported_with_the_rarest_tokens():
     ("fields", "message"),
     [
         ({"type": "characters", "size": 2, "padding": True, "unknown": True}, "no room for a vocabulary"),
-        ({"type": "words", "min_count": 3}, "`min_count` needs an index for rare words"),
+        ({"type": "words", "min_count": 3}, "`min_count` drops rare words, and without `unknown` they have no token"),
         ({"type": "byte_pairs", "size": 256}, "greater than 256"),
     ],
 )

@@ -261,15 +261,15 @@ def test_a_prototxt_is_identified_with_a_hint_to_import_it(tmp_path, name):
         read_yaml(tmp_path / name)
     (problem,) = caught.value.problems
     assert problem.hint is not None
-    assert f"`netspec import {tmp_path / name} --output FOLDER`" in problem.hint
+    assert f"`netspec import {tmp_path / name} --output DIR`" in problem.hint
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "hint"),
     [
-        ("net.onnx", "is an ONNX model", "`netspec import {} --output FOLDER`"),
-        ("net.keras", "is a model of Keras", "`netspec import {} --output FOLDER`"),
-        ("net.caffemodel", "is weights of Caffe", "`netspec import {} --output FOLDER`"),
+        ("net.onnx", "is an ONNX model", "`netspec import {} --output DIR`"),
+        ("net.keras", "is a model of Keras", "`netspec import {} --output DIR`"),
+        ("net.caffemodel", "is weights of Caffe", "`netspec import {} --output DIR`"),
         ("weights.h5", "is an HDF5 file", "`--weights`"),
         ("net.pt", "is a model of PyTorch", "export the model to ONNX"),
         ("table.csv", "is a table", "`{{source: csv, path: {}"),

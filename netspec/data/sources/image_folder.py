@@ -42,7 +42,8 @@ class ImageFileSource(FileSource):
     path: FilePath
     """The folder of the images. Relative to this file."""
     size: Size | None = None
-    """`[height, width]` that images are resized to; by default they keep their own sizes."""
+    """`[height, width]` to which images are resized; one integer is the side of a square. By default they keep their
+    own sizes."""
     channels: Literal[1, 3] = 3
     """3: color (red, green, blue); 1: gray. Transparency is dropped."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"

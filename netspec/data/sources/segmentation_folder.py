@@ -82,7 +82,7 @@ class SegmentationFolder(ImageFileSource):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.classes is not None and self.class_file is not None:
-            raise problem("the classes are named twice", field="class_file", expected="`classes` or `class_file`")
+            raise problem("`classes` and `class_file` cannot both be set", field="class_file", expected="one of them")
         if self.classes and self.mask_values and len(self.classes) != len(self.mask_values):
             raise problem(
                 "each class needs one pixel value", field="mask_values", expected=f"{len(self.classes)} values",

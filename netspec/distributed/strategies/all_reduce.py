@@ -63,8 +63,9 @@ class AllReduce(SynchronousStrategy):
 
         if self.deterministic and self.reduce_in != "float32":
             yield Problem(
-                "16-bit sums depend on the number of workers", self.where("reduce_in"), "reduce_in",
-                expected="float32, as `deterministic: true` needs", got=self.reduce_in,
+                "`deterministic: true` cannot be combined with 16-bit sums, which depend on the number of workers",
+                self.where("reduce_in"), "reduce_in",
+                expected="float32", got=self.reduce_in,
             )  # fmt: skip
 
         if self.deterministic and self.hierarchical is True:

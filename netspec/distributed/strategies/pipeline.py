@@ -71,8 +71,9 @@ class Pipeline(Strategy):
                 "`accumulate` cannot be combined with a pipeline, which accumulates gradients over `micro_batches`",
                 loop.where("accumulate"),
                 expected="1", got=str(loop.accumulate),
-                hint=f"a `batch_size` of {loop.accumulate * batch_size} in {loop.accumulate * self.micro_batches} "
-                "`micro_batches` is the same step",
+                hint="for the same updates, remove `accumulate`, and set "
+                f"`batch_size: {loop.accumulate * batch_size}` and "
+                f"`micro_batches: {loop.accumulate * self.micro_batches}`",
             )  # fmt: skip
         if loop.recompute == "all":
             yield Problem(
@@ -116,7 +117,7 @@ class Pipeline(Strategy):
             if position is None:
                 problem = f"there is no layer `{name}`", f"one of {listing(names[1:])}", did_you_mean(name, names)
             elif position <= last:
-                problem = f"a stage can't begin with `{name}`", f"a layer after `{names[last]}`", None
+                problem = f"a pipeline stage can't begin with `{name}`", f"a layer after `{names[last]}`", None
             else:
                 last = position
                 continue

@@ -193,7 +193,7 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
 
 @METRICS.register
 class TopKCategoricalAccuracy(TopKFields, PairMetric):
-    """Share of samples whose right class is among the `k` greatest scores. Targets are vectors over the classes.
+    """Share of samples whose right class is among the `k` greatest scores. Targets are one-hot vectors.
 
     Prediction (N, C), target (N, C), which is greatest for the right class. A tie counts for the right class.
     """

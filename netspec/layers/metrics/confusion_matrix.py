@@ -47,7 +47,7 @@ class ConfusionMatrixMetric(ClassAxis, MetricSpec):
     ignore_class: int | None = None
     """Class index of elements to leave out, such as 255 or -1."""
     class_names: list[str] | None = None
-    """Names of the classes; default: their indices."""
+    """Names of the classes; default: those of the data, or their indices."""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((9, 3), (9,), dtypes=("float32", "int32"), high=3),
@@ -243,7 +243,7 @@ class IndexOrScoreIoU(SparseFields, IoUBase):
     num_classes: PositiveInt
     """Number of classes."""
     sparse_y_true: bool = True
-    """`false`: the target holds vectors over the classes along `axis`, not class indices."""
+    """`false`: the target holds one-hot vectors along `axis`, not class indices."""
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …) or (N, …, C, …), target: likewise → (C, C)."""
@@ -271,7 +271,7 @@ class IoU(CheckedTargetClasses, IndexOrScoreIoU):
     """Intersection over union of some classes: elements of the class predicted as such, over elements that are either.
 
     Prediction (N, …): class indices, or with `sparse_y_pred: false` scores. Target (N, …): class indices, or with
-    `sparse_y_true: false` vectors. Elements in no class below `num_classes` are left out.
+    `sparse_y_true: false` vectors. Elements whose class is `num_classes` or more are left out.
     """
 
     type: Literal["IoU"] = "IoU"
@@ -317,7 +317,7 @@ class MeanIoU(IndexOrScoreIoU):
     """Mean intersection over union of the classes; absent classes do not count.
 
     Prediction (N, …): class indices, or with `sparse_y_pred: false` scores. Target (N, …): class indices, or with
-    `sparse_y_true: false` vectors. Elements in no class below `num_classes` are left out.
+    `sparse_y_true: false` vectors. Elements whose class is `num_classes` or more are left out.
     """
 
     type: Literal["MeanIoU"] = "MeanIoU"
@@ -331,7 +331,7 @@ class MeanIoU(IndexOrScoreIoU):
 
 @METRICS.register
 class OneHotIoU(CheckedTargetClasses, OneHotIoUBase):
-    """Intersection over union of some classes, from scores and vectors over the classes.
+    """Intersection over union of some classes, from scores and one-hot vectors.
 
     Prediction (N, …, C, …): scores, or with `sparse_y_pred: true` class indices. Target (N, …, C, …).
     """
@@ -344,7 +344,7 @@ class OneHotIoU(CheckedTargetClasses, OneHotIoUBase):
 
 @METRICS.register
 class OneHotMeanIoU(OneHotIoUBase):
-    """Mean intersection over union of the classes, from scores and vectors over the classes.
+    """Mean intersection over union of the classes, from scores and one-hot vectors.
 
     Prediction (N, …, C, …): scores, or with `sparse_y_pred: true` class indices. Target (N, …, C, …).
     """

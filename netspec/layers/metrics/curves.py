@@ -22,7 +22,7 @@ from netspec.schema.specs.spec import problem
 
 @METRICS.register
 class AUC(MetricSpec):
-    """Area under the curve of the rates of right and wrong answers at thresholds from 0 to 1, as Keras approximates it.
+    """Area under the ROC or the precision-recall curve, approximated by thresholds from 0 to 1 as in Keras.
 
     Prediction (N, …) probabilities, or with `from_logits` scores before the sigmoid; target 0 or 1 of the same shape.
     With `multi_label` both are (N, C), each class has a curve, and the areas are averaged. The target of a prediction
@@ -35,10 +35,11 @@ class AUC(MetricSpec):
     num_thresholds: Annotated[int, Field(gt=1)] = 200
     """Number of thresholds, evenly from 0 to 1."""
     curve: Literal["ROC", "PR", "PRGAIN"] = "ROC"
-    """ROC: recall over the rate of false positives; PR: precision over recall; PRGAIN: gains of both."""
+    """ROC: recall over the rate of false positives; PR: precision over recall; PRGAIN: the
+    precision-recall-gain curve."""
     summation_method: Literal["interpolation", "minoring", "majoring"] = "interpolation"
     """Area between two thresholds: the curve's trapezoid (for PR that of Davis and Goadrich 2006), or a rectangle with
-    the lower or the upper of both heights."""
+    the lower (`minoring`) or the higher (`majoring`) of the two heights."""
     thresholds: Thresholds | None = None
     """Thresholds in addition to 0 and 1; default: `num_thresholds` evenly."""
     multi_label: bool = False

@@ -36,7 +36,7 @@ class LossMetric(PairMetric):
 
 @METRICS.register
 class MeanSquaredErrorMetric(LossMetric):
-    """Mean of (prediction - target)² over all elements of the set.
+    """Mean of (prediction - target)² over all elements of the evaluated data.
 
     Prediction and target have one shape (N, …); (N, 1) with (N) is accepted.
     """
@@ -49,7 +49,7 @@ class MeanSquaredErrorMetric(LossMetric):
 
 @METRICS.register
 class RootMeanSquaredErrorMetric(LossMetric):
-    """√ of the mean of (prediction - target)² over all elements of the set.
+    """√ of the mean of (prediction - target)² over all elements of the evaluated data.
 
     Prediction and target have one shape (N, …); (N, 1) with (N) is accepted.
     """
@@ -66,7 +66,7 @@ class RootMeanSquaredErrorMetric(LossMetric):
 
 @METRICS.register
 class MeanAbsoluteErrorMetric(LossMetric):
-    """Mean of |prediction - target| over all elements of the set.
+    """Mean of |prediction - target| over all elements of the evaluated data.
 
     Prediction and target have one shape (N, …); (N, 1) with (N) is accepted.
     """
@@ -79,7 +79,7 @@ class MeanAbsoluteErrorMetric(LossMetric):
 
 @METRICS.register
 class MeanAbsolutePercentageErrorMetric(LossMetric):
-    """Mean of 100 · |prediction - target| / max(|target|, 1e-7) over all elements of the set.
+    """Mean of 100 · |prediction - target| / max(|target|, 1e-7) over all elements of the evaluated data.
 
     Prediction and target have one shape (N, …); (N, 1) with (N) is accepted.
     """
@@ -91,7 +91,7 @@ class MeanAbsolutePercentageErrorMetric(LossMetric):
 
 @METRICS.register
 class MeanSquaredLogarithmicErrorMetric(LossMetric):
-    """Mean of (ln(1 + prediction) - ln(1 + target))² over all elements of the set.
+    """Mean of (ln(1 + prediction) - ln(1 + target))² over all elements of the evaluated data.
 
     Prediction and target are not negative and have one shape (N, …); (N, 1) with (N) is accepted.
     """
@@ -103,7 +103,7 @@ class MeanSquaredLogarithmicErrorMetric(LossMetric):
 
 @METRICS.register
 class LogCoshErrorMetric(LossMetric):
-    """Mean of ln cosh(prediction - target) over all elements of the set.
+    """Mean of ln cosh(prediction - target) over all elements of the evaluated data.
 
     Prediction and target have one shape (N, …); (N, 1) with (N) is accepted.
     """
@@ -131,7 +131,7 @@ class CosineSimilarityMetric(regression.CosineAxis, PairMetric):
 
 @METRICS.register
 class HingeMetric(LossMetric):
-    """Mean of max(0, 1 - prediction · target) over all elements of the set.
+    """Mean of max(0, 1 - prediction · target) over all elements of the evaluated data.
 
     Prediction (N, …): scores. Target of the same shape: -1 or 1, or 0 or 1; (N, 1) with (N) is accepted.
     """
@@ -143,7 +143,7 @@ class HingeMetric(LossMetric):
 
 @METRICS.register
 class SquaredHingeMetric(LossMetric):
-    """Mean of max(0, 1 - prediction · target)² over all elements of the set.
+    """Mean of max(0, 1 - prediction · target)² over all elements of the evaluated data.
 
     Prediction (N, …): scores. Target of the same shape: -1 or 1, or 0 or 1; (N, 1) with (N) is accepted.
     """
@@ -167,7 +167,7 @@ class CategoricalHingeMetric(LossMetric):
 
 @METRICS.register
 class BinaryCrossentropyMetric(BinaryTargets, LossMetric):
-    """Mean of -(target · ln p + (1 - target) · ln(1 - p)) over all elements of the set.
+    """Mean of -(target · ln p + (1 - target) · ln(1 - p)) over all elements of the evaluated data.
 
     Prediction (N, …): probabilities p, or with `from_logits` scores before the sigmoid. Target of the same shape: 0 or
     1; (N, 1) with (N) is accepted.
@@ -228,7 +228,7 @@ class KLDivergenceMetric(LossMetric):
 
 @METRICS.register
 class PoissonMetric(LossMetric):
-    """Mean of prediction - target · ln prediction over all elements of the set.
+    """Mean of prediction - target · ln prediction over all elements of the evaluated data.
 
     Prediction (N, …): expected counts. Target of the same shape: counts; (N, 1) with (N) is accepted.
     """

@@ -108,8 +108,8 @@ class BlockSpec(Spec):
     layers: list[Entry] = Field(default_factory=list, min_length=1)
     """The layers. By default the first one reads the first input."""
     net: str | None = None
-    """The path of a net file, relative to this one, whose layers the block consists of: in place of all other fields.
-    `inputs` are the inputs of the net that its layers read, `outputs` its outputs, and its variables parameters."""
+    """The path of a net file, relative to this one, which becomes the block; no other field may be set. The inputs that
+    its layers read, its outputs and its `vars` are the `inputs`, `outputs` and `params` of the block."""
     outputs: Outputs | None = None
     """Layers that other layers can read by the name of a call: one layer, a list (read as `call.conv2`), or a mapping
     with names for them (`{skip: conv2}`, read as `call.skip`). `call` alone is the first. By default the last layer."""

@@ -7,14 +7,14 @@ from pathlib import PurePath
 
 from netspec.errors import InputError
 
-_IMPORT = "`netspec import {} --output FOLDER` converts it to a net file and weights"
+_IMPORT = "`netspec import {} --output DIR` converts it to a net file and weights"
 _TORCH = "files of PyTorch cannot be imported: export the model to ONNX, and import that with `netspec import`"
 _OTHERS = {
     ".prototxt": ("a net or solver of Caffe (prototxt)", _IMPORT),
     ".caffemodel": ("weights of Caffe", _IMPORT),
     ".solverstate": (
         "a snapshot of Caffe",
-        "`netspec import SOLVER.prototxt --weights {} --output FOLDER` continues from it",
+        "`netspec import SOLVER.prototxt --weights {} --output DIR` continues from it",
     ),
     ".onnx": ("an ONNX model", _IMPORT),
     ".h5": ("an HDF5 file", "pass weights with `--weights`, together with their spec; " + _IMPORT),

@@ -173,7 +173,7 @@ _LOSSES = {
         BCEWithLogitsLoss: BinaryCrossentropy | with `from_logits: true`
         MSELoss: MeanSquaredError
         L1Loss: MeanAbsoluteError
-        SmoothL1Loss: Huber | with `delta` for `beta`, by which PyTorch divides it
+        SmoothL1Loss: Huber | with `delta` for `beta`; PyTorch's loss is Huber's divided by `beta`
         HuberLoss: Huber
         KLDivLoss: KLDivergence | which takes the probabilities, not their logarithms
         PoissonNLLLoss: Poisson | with `log_input: true`, unless it is false in PyTorch

@@ -42,7 +42,8 @@ class HoldOut(Spec):
     fold: NonNegativeInt | None = None
     """Index of the fold with the validation data, from 0."""
     stratify: str | None = None
-    """A field of the source, or a column of a table, whose values are equally frequent in all parts; mostly `label`."""
+    """A field of the source, or a column of a table, whose values occur in the same proportions in all parts; mostly
+    `label`."""
     group: str | None = None
     """A field or column: samples with the same value stay in the same part, such as all rows of one customer."""
     time: str | None = None
@@ -52,10 +53,10 @@ class HoldOut(Spec):
     """The format of dates in `time`, in the notation of Python's `strptime`: `%d.%m.%Y`. By default that of the
     column's declaration in a table; else dates in ISO 8601, or numbers."""
     seed: NonNegativeInt = 1
-    """Seed of the random choice. It is not `train.seed`, so that trainings with other seeds have the same parts."""
+    """Seed of the random choice. It is not `train.seed`, so that runs with other seeds have the same parts."""
     of: str | None = None
-    """The stored part to divide, for sources that have several: the value that `split` has as a text. By default
-    `train`, or the folder itself for `image_folder`."""
+    """The stored part to divide, for sources that have several; without a division, `split: NAME` selects it. By
+    default `train`, or the folder itself for `image_folder`."""
 
     @property
     def parts(self) -> tuple[str, ...]:

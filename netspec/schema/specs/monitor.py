@@ -80,7 +80,7 @@ def without_evaluations(training: Any, subject: str, spec: Spec) -> Iterator[Pro
         yield Problem(
             f"{subject} needs evaluations during the training", spec.where(),
             expected="`data.validation` or `data.test`, and `train.test_every` above 0",
-            got="no such data" if not has_data else "`test_every: 0`",
+            got="neither" if not has_data else "`test_every: 0`",
         )  # fmt: skip
 
 

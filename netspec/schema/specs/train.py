@@ -43,8 +43,8 @@ class LossScale(Spec):
     growth_steps: PositiveInt | None = 2000
     """Number of consecutive steps with finite gradients after which the factor is doubled.
 
-    A step with gradients that are not finite is skipped, and halves the factor. With null the factor is constant and no
-    step is skipped.
+    A step with gradients that are not finite is skipped, and halves the factor. With `null`, the factor is constant and
+    no step is skipped.
     """
 
 
@@ -117,16 +117,16 @@ class LoopSpec(Monitor):
     keep_checkpoints: PositiveInt = 2
     """Number of checkpoints to keep on disk."""
     log_every: PositiveInt | None = None
-    """Number of steps between two lines of the log with the training loss. By default 100, or those between two
-    evaluations if these are more frequent."""
+    """Number of steps between two lines of the log with the training loss. By default 100, or the interval of
+    evaluations if that is shorter."""
     log_metrics: bool = True
     """Whether lines of the log with the training loss also have the metrics of the training batches since the previous
     line. They are those of the net in training, for example with dropout. Only metrics that are means, such as
     accuracies; not on GPUs, and not with the strategies `model`, `pipeline` and `parameter_server`."""
     log_gradient_norm: bool | None = None
     """Whether the log has the L2 norm of all gradients of the step together, before clipping (`gradient_norm`). By
-    default if the solver's `global_clipnorm` needs it anyway. Workers that train apart log that of the first one. Not
-    with the strategies `model`, `pipeline` and `parameter_server`."""
+    default if the solver's `global_clipnorm` needs it anyway. Workers that do not synchronize every step log the norm
+    of the first worker. Not with the strategies `model`, `pipeline` and `parameter_server`."""
     seed: Count = 1
     """Seed of all random numbers: initial weights, shuffling, dropout, augmentation."""
     precision: PrecisionName = "float32"
@@ -144,8 +144,8 @@ class LoopSpec(Monitor):
     """Factor by which the loss is multiplied before its gradients are computed, so that small gradients do not
     underflow in 16 bits. The gradients are then divided by it.
 
-    A number, or `dynamic` or a mapping for a factor that adapts: a step with gradients that are not finite is skipped
-    and halves it. By default `dynamic` with `precision: float16`, otherwise no factor.
+    A number is a constant factor. With `dynamic` or a mapping the factor adapts: a step with gradients that are not
+    finite is skipped, and halves the factor. By default `dynamic` with `precision: float16`, otherwise no factor.
     """
     recompute: Literal["auto", "none", "all"] = "auto"
     """Activations to recompute for the gradients instead of storing them (gradient checkpointing): as few as necessary

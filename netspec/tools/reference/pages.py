@@ -36,7 +36,7 @@ batch axis N, which specs leave out.
 INTRODUCTIONS: Mapping[str, str] = {
     "layer": "Layers are the entries of `layers` in a net file. Names and fields are Keras's; data is channels-first.",
     "loss": "Losses are the entries of `losses` in a net file. Training minimizes their weighted sum.",
-    "metric": "Metrics are the entries of `metrics` in a net file. Evaluation computes them over the test data.",
+    "metric": "Metrics are the entries of `metrics` in a net file, computed over the validation or test data.",
     "activation": "Activations are values of fields such as `activation`.",
     "initializer": "Initializers are values of fields such as `kernel_initializer`.",
     "regularizer": "Regularizers are values of fields such as `kernel_regularizer`. They add a penalty to the loss.",

@@ -88,7 +88,7 @@ class Words(VocabularySpec):
     def _rare_ones_are_unknown(self) -> Self:
         if self.min_count > 1 and not self.unknown:
             raise problem(
-                "`min_count` needs an index for rare words",
+                "`min_count` drops rare words, and without `unknown` they have no token",
                 field="min_count",
                 expected="`unknown: true`",
                 got=str(self.min_count),
