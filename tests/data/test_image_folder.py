@@ -102,9 +102,12 @@ def test_resized_images_are_decoded_once(tmp_path, monkeypatch):
     resized, original = folder_of(tmp_path, size=[4, 3]), folder_of(tmp_path)
     decoded: list[str] = []
     read = decode.ImageDecoder.read_pillow
-    monkeypatch.setattr(
-        decode.ImageDecoder, "read_pillow", lambda self, file, name: decoded.append(name) or read(self, file, name)
-    )
+
+    def counted(self: decode.ImageDecoder, file: Any, name: str) -> Any:
+        decoded.append(name)
+        return read(self, file, name)
+
+    monkeypatch.setattr(decode.ImageDecoder, "read_pillow", counted)
     every = np.arange(3)
     first, second = (arrays_of(resized, every)["image"] for _ in range(2))
     np.testing.assert_array_equal(first, second)
