@@ -329,6 +329,7 @@ _KINDS = {
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
     b"PK\x03\x04": "a zip",
+    b"PAR1": "a Parquet file",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
 }
 

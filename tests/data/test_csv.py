@@ -391,7 +391,11 @@ def test_the_label_is_not_an_input(tmp_path, columns, label):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(gzip.compress(b"a,b\n1,2\n", mtime=0), "gzipped data"), ("a,b\n1,2\n".encode("utf-16"), "text in UTF-16")],
+    [
+        (gzip.compress(b"a,b\n1,2\n", mtime=0), "gzipped data"),
+        ("a,b\n1,2\n".encode("utf-16"), "text in UTF-16"),
+        (b"PAR1\x15\x04", "a Parquet file"),
+    ],
 )
 def test_files_of_other_formats_are_named(tmp_path, content, message):
     with pytest.raises(InputError, match=f"got: {message}"):

@@ -131,7 +131,11 @@ class _Hashed(io.RawIOBase):
 
 def _refuse_packed(path: Path, head: bytes) -> None:
     """Raise `InputError` if the file begins like another known format."""
-    hints = {"gzipped data": "unpack it first, for example with `gunzip`", "text in UTF-16": "convert it to UTF-8"}
+    hints = {
+        "gzipped data": "unpack it first, for example with `gunzip`", "text in UTF-16": "convert it to UTF-8",
+        "a Parquet file": "`source: parquet` reads such files; to use it here, convert it to CSV, for example with "
+        "`pandas.read_parquet(…).to_csv(…, index=False)`",
+    }  # fmt: skip
     kind = kind_of_file(head)
     if kind in hints:
         raise InputError(f"{path} is not plain text", expected="a table as text", got=kind, hint=hints[kind])
