@@ -92,6 +92,8 @@ class ColumnSurvey:
             self._set_aside([cell for cell in self.counts if cell not in values])
         if len(tokens) < len(self.counts):
             self.date_formats = ()
+        if not self.date_formats and any(map(_is_code, tokens)):
+            values = {}
         numbers = {cell: value for cell, value in values.items() if not isnan(value)}
         self.numbers = sum(self.counts[cell] for cell in numbers)
         self.whole = sum(self.counts[cell] for cell, value in numbers.items() if value.is_integer())
@@ -200,6 +202,11 @@ def _number(cell: str, notation: NumberFormat) -> float:
         return float("nan") if "_" in cell or len(cell) > MAX_TOKEN else float(notation.plain(cell))
     except ValueError:
         return float("nan")
+
+
+def _is_code(cell: str) -> bool:
+    """Return whether digits begin with a zero, as in postal codes and other names, not in numbers."""
+    return len(cell) > 1 and cell.isdigit() and cell.startswith("0") and cell.strip("0") != ""
 
 
 def _formats(cells: Sequence[str]) -> list[str]:

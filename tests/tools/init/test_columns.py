@@ -90,6 +90,12 @@ def test_rows_to_predict_may_lack_numbers(tmp_path: Path) -> None:
     assert len(netspec.predict(run.run_dir, tmp_path / "new.csv").answers["class"]) == 2
 
 
+def test_digits_with_leading_zeros_are_names(tmp_path: Path) -> None:
+    towns = ["09264", "01099", "10115"]
+    assert declared(tmp_path, [towns[row % 3] for row in range(ROWS)])["vocabulary"] == sorted(towns)
+    assert "vocabulary" not in declared(tmp_path, [("0", "0.5", "10")[row % 3] for row in range(ROWS)])
+
+
 def test_texts_that_resemble_dates_are_categories(tmp_path: Path) -> None:
     assert "vocabulary" in declared(tmp_path, [f"1.{1 + row % 20}.20" for row in range(ROWS)])
     assert declared(tmp_path, [str(20240100 + row % 100) for row in range(ROWS)]) == {
