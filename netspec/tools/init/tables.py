@@ -45,6 +45,8 @@ MAX_CATEGORIES = 50
 """Maximum number of categories with an index of their own; rarer ones are unknown."""
 RARE = 5
 """A category that occurs less often is unknown."""
+MOST_FREQUENT = 0.8
+"""A warning reports a class with a larger share of the rows."""
 MOST_UNKNOWN = 0.2
 """A warning reports a column with a larger share of rows whose category is unknown."""
 FEW_ROWS = 30
@@ -475,6 +477,13 @@ def _findings(
         from netspec.tools.init.texts import tiny_warning
 
         warnings += tiny_warning(columns.text.filled)
+    most, count = label.counts.most_common(1)[0]
+    if not regression and count > MOST_FREQUENT * label.filled:
+        warnings.append(
+            f"{count / label.filled:.0%} of the rows are {most!r}, so that an accuracy of {count / label.filled:.0%} "
+            "needs no learning: `class_weight: balanced` in the loss gives all classes the same weight, and "
+            "`netspec test --report` shows scores of each class"
+        )
     rare = [name for name, count in label.counts.items() if count < 20]
     if not regression and rare:
         warnings.append(f"classes of fewer than 20 rows: {listing(rare, 5)}")

@@ -90,6 +90,13 @@ def test_rows_to_predict_may_lack_numbers(tmp_path: Path) -> None:
     assert len(netspec.predict(run.run_dir, tmp_path / "new.csv").answers["class"]) == 2
 
 
+def test_unbalanced_classes_are_reported(tmp_path: Path) -> None:
+    rows = [f"{row % 9},{'yes' if row % 10 == 0 else 'no'}" for row in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,label", *rows]) + "\n")
+    (warning,) = [text for text in init(tmp_path / "t.csv").warnings if "class_weight" in text]
+    assert warning.startswith("90% of the rows are 'no', so that an accuracy of 90% needs no learning: ")
+
+
 def test_digits_with_leading_zeros_are_names(tmp_path: Path) -> None:
     towns = ["09264", "01099", "10115"]
     assert declared(tmp_path, [towns[row % 3] for row in range(ROWS)])["vocabulary"] == sorted(towns)
