@@ -222,6 +222,14 @@ def test_numbers_in_a_different_notation_are_errors(tmp_path, cell, fields, colu
     assert problem.expected == ("a number with the unit `kg`" if column else "a number")
 
 
+def test_the_hint_at_a_notation_is_given_for_the_cells_that_have_it(tmp_path):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, {"x": "numeric"}, "x;y\n2;0\n12,5;1\nabc;1\n", delimiter=";")
+    assert [problem.hint for problem in error.value.problems] == [
+        'the source reads such numbers with `decimal: ","`', None,
+    ]  # fmt: skip
+
+
 TALK = 'said,age\n"Hello, you there",1\n?,2\nyou too,3\nhello  you,4\n'
 
 

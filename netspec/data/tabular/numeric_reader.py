@@ -152,16 +152,19 @@ class NumericColumn(Column):
         def cell_text(row: int) -> str:
             return repr(cells.text(row))
 
+        def notation(row: int) -> str | None:
+            return self._format.hint(cells.text(row))
+
         if self.setting.is_label:
             message = f"{self.title} is not a number here, as it is in other rows"
-            notation = self._format.hint(cells.text(int(rows[0])))
-            hint = notation or "if the labels are names of classes, declare them in `classes`"
+            classes = "if the labels are names of classes, declare them in `classes`"
             faults.add(
-                rows, self.index, message, expected="a finite number", got=lambda r: repr(cells.text(r)), hint=hint
-            )
+                rows, self.index, message, expected="a finite number", got=cell_text,
+                hint=lambda row: notation(row) or classes,
+            )  # fmt: skip
         else:
             message = f"{self.title} has text here"
-            expected, notation = self._expected_number("a number"), self._format.hint(cells.text(int(rows[0])))
+            expected = self._expected_number("a number")
             faults.add(rows, self.index, message, expected=expected, got=cell_text, hint=notation)
 
     def drops(self, values: Array) -> Array | None:

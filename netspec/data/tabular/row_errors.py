@@ -83,17 +83,17 @@ class BlockFaults:
         *,
         expected: str | None = None,
         got: Callable[[int], str] | str | None = None,
-        hint: str | None = None,
+        hint: Callable[[int], str | None] | str | None = None,
     ) -> None:
-        """Record the same problem for rows of the block, in a column or as a whole; `got` may depend on the row."""
+        """Record a problem of rows of the block, in a column or as a whole; `got` and `hint` may depend on the row."""
         rows_at_fault = self._marked(rows, column)
         before = len(self._faults.problems) if self._faults.skip else self._faults.alike[message]
         self._faults.alike[message] += len(rows_at_fault)
         for row in rows_at_fault[: max(0, MOST_ALIKE - before)].tolist():
             if self._faults.full:
                 return
-            text = got(row) if callable(got) else got
-            self._faults.problems.append(self.problem(row, column, message, expected=expected, got=text, hint=hint))
+            text, advice = (fact(row) if callable(fact) else fact for fact in (got, hint))
+            self._faults.problems.append(self.problem(row, column, message, expected=expected, got=text, hint=advice))
 
     def add_value(
         self, rows: Iterable[int] | Array, column: int, message: str, *, expected: str | None, hint: str | None
