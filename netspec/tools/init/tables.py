@@ -29,6 +29,7 @@ from netspec.tools.init.files import (
     items,
     name_of,
     net_head,
+    nine_of_ten,
     relative,
     train_head,
     training,
@@ -476,7 +477,11 @@ def _findings(
     if columns.text is not None:
         from netspec.tools.init.texts import tiny_warning
 
-        warnings += tiny_warning(columns.text.filled)
+        text = columns.text
+        longest = nine_of_ten(_lengths(text))
+        repeated = f"; {text.filled - len(text.counts):,} repeat another one" * (len(text.counts) < text.filled)
+        findings.append(f"texts: `{text.name}`: nine of ten have at most {longest:,} words{repeated}")
+        warnings += tiny_warning(text.filled)
     most, count = label.counts.most_common(1)[0]
     if not regression and count > MOST_FREQUENT * label.filled:
         warnings.append(
@@ -606,7 +611,12 @@ def _length(column: ColumnSurvey) -> int:
     """Return the number of words of a text that the net reads."""
     from netspec.tools.init.texts import text_length
 
-    return text_length(chain.from_iterable([len(text.split())] * count for text, count in column.counts.items()))
+    return text_length(_lengths(column))
+
+
+def _lengths(column: ColumnSurvey) -> Iterator[int]:
+    """Yield the number of words of each text."""
+    return chain.from_iterable([len(text.split())] * count for text, count in column.counts.items())
 
 
 def _train(

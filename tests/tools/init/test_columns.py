@@ -266,6 +266,7 @@ def test_texts_and_numbers_are_read_together(tmp_path: Path) -> None:
     result = init(path, task="text")
     assert list(source(result).columns) == ["body", "weight", "label"]
     assert "from: [mean, features]" in result.net.read_text()
+    assert "texts: `body`: nine of ten have at most 8 words" in result.findings
     prices = [f"{row * 1.5}" for row in range(ROWS)]
     path = table(tmp_path, {"body": texts, "price": prices})
     result = init(path, target="price", task="text", force=True)
