@@ -36,8 +36,10 @@ class Command:
 
     @property
     def certain(self) -> list[str]:
-        """Lines of the output that depend on nothing but the page."""
-        return [line for line in self.shown.splitlines() if line.startswith("OK: ")]
+        """The parts of output lines that depend on nothing but the page: not on the data, which is a slice here."""
+        return [
+            line.partition("; data read")[0].rstrip(")") for line in self.shown.splitlines() if line.startswith("OK: ")
+        ]
 
 
 def steps(page: Path) -> Iterator[Command | tuple[str, str]]:
