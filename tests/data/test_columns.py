@@ -504,7 +504,7 @@ BAD_TOLD = """\
     | ^
   expected: a number
   got: an empty cell
-  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median`, which read it as that number
+  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median` to replace it
   requested at ./train.yaml:3:7
 ./people.csv:4:2: error: column `town` has no value here
   4 | ,?,1990-01-01

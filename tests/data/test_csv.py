@@ -218,7 +218,7 @@ ERRORS = {
     |   ^
   expected: a number
   got: an empty cell
-  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median`, which read it as that number
+  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median` to replace it
   requested at ./train.yaml:3:7
 ./some.csv:3:7: error: column `b` has text here
   3 |  2 ,  oops,y

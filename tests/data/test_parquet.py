@@ -132,7 +132,7 @@ WRONG = """\
   at: path
   expected: a number
   got: an empty cell
-  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median`, which read it as that number
+  hint: fill the cell, or train with `missing: 0` (any number) or `missing: median` to replace it
 ./train.yaml:3:7: error: ./some.parquet, row 3: column `x` has a number that float32 cannot hold
   at: path
   got: inf

@@ -20,6 +20,11 @@ def unit_of(text: str) -> str | None:
     return units[0] if len(units) == 1 else None
 
 
+def with_plain_spaces(text: str) -> str:
+    """Return a text with spaces in the place of no-break spaces, which separate thousands too."""
+    return text.replace("\u00a0", " ").replace("\u202f", " ")
+
+
 @dataclass(frozen=True)
 class NumberFormat:
     """The notation of numbers in a column; see `decimal` and `thousands` of the source, and `unit` of the column."""
@@ -49,7 +54,7 @@ class NumberFormat:
                 return ""
             text = sign + rest.removeprefix(self.unit).removesuffix(self.unit).strip()
         if self.thousands is not None:
-            text = text.replace("\u00a0", " ").replace("\u202f", " ") if self.thousands == " " else text
+            text = with_plain_spaces(text) if self.thousands == " " else text
             if self.thousands in text:
                 if not self.grouped.fullmatch(text):
                     return ""

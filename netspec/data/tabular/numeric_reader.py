@@ -121,9 +121,7 @@ class NumericColumn(Column):
     def _absent_hint(self) -> str | None:
         if self.setting.is_label:
             return None
-        return (
-            "fill the cell, or train with `missing: 0` (any number) or `missing: median`, which read it as that number"
-        )
+        return "fill the cell, or train with `missing: 0` (any number) or `missing: median` to replace it"
 
     def _expected_number(self, expected: str) -> str:
         return expected if self._spec.unit is None else f"{expected} with the unit `{self._spec.unit}`"

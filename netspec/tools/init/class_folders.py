@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from mimetypes import guess_type
+from mimetypes import MimeTypes
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +116,18 @@ def class_files(root: Path, kind: str, suffixes: Collection[str]) -> ClassFiles:
 
 def is_medium(file: Path, kind: str) -> bool:
     """Return whether the name of a file is one of an image, a sound or a text, in any format."""
-    media_type, encoding = guess_type(file.name)
+    media_type, encoding = MimeTypes().guess_type(file.name)  # not the types that this machine adds
     return encoding is None and (media_type or "").startswith(MEDIA[kind])
 
 
 def unread_files(kind: str, files: Sequence[Path]) -> str:
     """Return a sentence about files of formats that are not read."""
     formats = {"images": "JPEG or PNG", "sounds": "WAV", "texts": "plain text (.txt)"}[kind]
-    return f"{len(files):,} {kind} such as {files[0]} cannot be read; convert them to {formats}"
+    are, them = ("is", "it") if len(files) == 1 else ("are", "them")
+    return (
+        f"{counted(len(files), kind[:-1])} {are} in a format that netspec does not read, such as {files[0]}: convert "
+        f"{them} to {formats}"
+    )
 
 
 def has_class_files(root: Path, suffixes: Collection[str]) -> bool:

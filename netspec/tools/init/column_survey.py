@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -11,7 +11,7 @@ from math import isnan
 
 import numpy as np
 
-from netspec.data.tabular.number_format import PLAIN, NumberFormat, unit_of
+from netspec.data.tabular.number_format import PLAIN, NumberFormat, unit_of, with_plain_spaces
 from netspec.data.tabular.source import MISSING_VALUES
 from netspec.data.timestamps import date_formats, moment_of
 
@@ -77,9 +77,10 @@ class ColumnSurvey:
         units = {unit_of(cell) for cell in islice(self._tokens, SAMPLE)}
         return units.pop() if len(units) == 1 else None
 
-    def marked(self, notation: NumberFormat) -> Iterator[str]:
-        """Yield the numbers with a separator of this notation."""
-        return (cell for cell in self._tokens if (notation.thousands or notation.decimal) in cell)
+    def example(self, notation: NumberFormat) -> str:
+        """Return a number with a separator of this notation; the first number if none has one."""
+        separator = notation.thousands or notation.decimal
+        return next((cell for cell in self._tokens if separator in with_plain_spaces(cell)), self._tokens[0])
 
     def settle(self, notation: NumberFormat) -> None:
         """Classify the distinct cells, with numbers in the notation of the table."""
@@ -92,7 +93,7 @@ class ColumnSurvey:
             self._set_aside([cell for cell in self.counts if cell not in values])
         if len(tokens) < len(self.counts):
             self.date_formats = ()
-        if not self.date_formats and any(map(_is_code, tokens)):
+        if not self.date_formats and _are_codes(tokens):
             values = {}
         numbers = {cell: value for cell, value in values.items() if not isnan(value)}
         self.numbers = sum(self.counts[cell] for cell in numbers)
@@ -179,8 +180,7 @@ def notation_of(columns: Sequence[ColumnSurvey], delimiter: str) -> tuple[Number
     if chosen in order[1:3] and all(len(fitting[notation]) == len(fitting[chosen]) for notation in order[1:3]):
         other = '`thousands: ","`' if chosen.thousands is None else '`decimal: ","`'
         return chosen, f"a guess, since three digits follow each comma: {other} is the other possibility", True
-    (example,) = islice((cell for column in fitting[chosen] for cell in column.marked(chosen)), 1)
-    return chosen, f"numbers such as {example}", False
+    return chosen, f"numbers such as {fitting[chosen][0].example(chosen)}", False
 
 
 def other_notations(columns: Sequence[ColumnSurvey], notation: NumberFormat) -> list[str]:
@@ -189,7 +189,7 @@ def other_notations(columns: Sequence[ColumnSurvey], notation: NumberFormat) -> 
     for column in columns:
         others = [other for other in NOTATIONS if column.fits(other)]
         if others and not column.is_date and not column.fits(notation):
-            example = next(column.marked(others[0]))
+            example = column.example(others[0])
             warnings.append(
                 f"`{column.name}` has numbers such as {example}, which the notation of the other columns does not "
                 "allow: they are read as names until all columns have the same notation"
@@ -204,9 +204,10 @@ def _number(cell: str, notation: NumberFormat) -> float:
         return float("nan")
 
 
-def _is_code(cell: str) -> bool:
-    """Return whether digits begin with a zero, as in postal codes and other names, not in numbers."""
-    return len(cell) > 1 and cell.isdigit() and cell.startswith("0") and cell.strip("0") != ""
+def _are_codes(cells: Sequence[str]) -> bool:
+    """Return whether digits begin with zeros, as in postal codes: in most cells, or in some of cells of one length."""
+    codes = sum(len(cell) > 1 and cell.isdigit() and cell.startswith("0") and cell.strip("0") != "" for cell in cells)
+    return codes > 0 and (2 * codes >= len(cells) or len(set(map(len, cells))) == 1)
 
 
 def _formats(cells: Sequence[str]) -> list[str]:

@@ -71,8 +71,8 @@ class Duplicates:
         if count := self._copies_in_other_classes.count:
             are = "duplicate is" if count == 1 else "duplicates are"
             warnings.append(
-                f"{count:,} {are} in another class than the first copy ({self._copies_in_other_classes}): one of the "
-                "labels is wrong"
+                f"{count:,} {are} in another class than the first copy ({self._copies_in_other_classes}): check "
+                "their labels"
             )
         return warnings
 

@@ -485,8 +485,8 @@ def _findings(
     most, count = label.counts.most_common(1)[0]
     if not regression and count > MOST_FREQUENT * label.filled:
         warnings.append(
-            f"{count / label.filled:.0%} of the rows are {most!r}, so that an accuracy of {count / label.filled:.0%} "
-            "needs no learning: `class_weight: balanced` in the loss gives all classes the same weight, and "
+            f"{count / label.filled:.0%} of the rows are {most!r}, and so would be the accuracy of always "
+            "predicting it: `class_weight: balanced` in the loss gives all classes the same weight, and "
             "`netspec test --report` shows scores of each class"
         )
     rare = [name for name, count in label.counts.items() if count < 20]
@@ -507,8 +507,8 @@ def _leaks(table_survey: TableSurvey, label: ColumnSurvey, used: Sequence[str], 
         fact = _same_quantity(column, label, pairs) if regression else _same_classes(pairs)
         if fact:
             warnings.append(
-                f"`{column.name}` alone predicts `{label.name}` ({fact}): remove it from the table if it is not "
-                "known before the answer is"
+                f"`{column.name}` alone predicts `{label.name}` ({fact}): leave it out if it is not known "
+                "when a prediction is made"
             )
     return warnings
 

@@ -94,13 +94,14 @@ def test_unbalanced_classes_are_reported(tmp_path: Path) -> None:
     rows = [f"{row % 9},{'yes' if row % 10 == 0 else 'no'}" for row in range(ROWS)]
     (tmp_path / "t.csv").write_text("\n".join(["x,label", *rows]) + "\n")
     (warning,) = [text for text in init(tmp_path / "t.csv").warnings if "class_weight" in text]
-    assert warning.startswith("90% of the rows are 'no', so that an accuracy of 90% needs no learning: ")
+    assert warning.startswith("90% of the rows are 'no', and so would be the accuracy of always predicting it: ")
 
 
 def test_digits_with_leading_zeros_are_names(tmp_path: Path) -> None:
     towns = ["09264", "01099", "10115"]
     assert declared(tmp_path, [towns[row % 3] for row in range(ROWS)])["vocabulary"] == sorted(towns)
     assert "vocabulary" not in declared(tmp_path, [("0", "0.5", "10")[row % 3] for row in range(ROWS)])
+    assert "vocabulary" not in declared(tmp_path, ["05", *(str(5 + 7 * row) for row in range(ROWS - 1))])
 
 
 def test_texts_that_resemble_dates_are_categories(tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def test_texts_that_resemble_dates_are_categories(tmp_path: Path) -> None:
         (["1.234,5", "-2,5", "10"], ";", ",", "."),
         (["1,234.5", "2.5", "10"], ",", ".", ","),
         (["1 234,5", "2,5", "10"], ";", ",", " "),
+        (["1\u00a0234,5", "2,5", "10"], ";", ",", " "),
         (["12'345", "2.5", "10"], ",", ".", "'"),
         (["3.14", "2.5", "10"], ";", ".", None),
     ],
@@ -174,8 +176,8 @@ def test_columns_that_reveal_the_target_are_reported(tmp_path: Path) -> None:
     path = table(tmp_path, columns)
     (warning,) = init(path, target="price").warnings
     assert warning == (
-        "`tax paid` alone predicts `price` (correlation 1.0000): remove it from the table if it is not known before "
-        "the answer is"
+        "`tax paid` alone predicts `price` (correlation 1.0000): leave it out if it is not known when a "
+        "prediction is made"
     )
     (warning,) = init(path, force=True).warnings
     assert warning.startswith("`state` alone predicts `label` (each of its 2 values has one class only): ")
