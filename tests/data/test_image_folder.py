@@ -52,6 +52,15 @@ def animals(tmp_path):
     return tmp_path, pixels
 
 
+def test_two_folders_with_one_name_in_different_forms_are_refused(tmp_path):
+    for number, name in enumerate(("M\u00fcnzen", "Mu\u0308nzen")):
+        write_image(tmp_path / "set" / name / "a.png", noise(4, 6, 3, seed=number))
+    if len(list((tmp_path / "set").iterdir())) == 1:
+        pytest.skip("this file system has one form of a name")
+    with pytest.raises(InputError, match="two folders called `M\u00fcnzen`, in different Unicode forms"):
+        folder_of(tmp_path)
+
+
 @pytest.mark.parametrize("classes", [None, ["M\u00fcnzen", "Scheine"], ["Mu\u0308nzen", "Scheine"]])
 def test_names_of_classes_are_compared_in_one_form_of_unicode(classes, tmp_path):
     for number, name in enumerate(("Mu\u0308nzen", "Scheine")):  # u and a diaeresis, as macOS writes it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -193,6 +194,12 @@ def _folders_of_classes(root: Path, declared: Sequence[str] | None, kind: FileKi
         names = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
     except OSError as error:
         raise InputError(f"cannot read folder {root}", got=error.strerror or str(error)) from None
+    twice = [name for name, count in Counter(normalize("NFC", name) for name in names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{root} has two folders called `{twice[0]}`, in different Unicode forms",
+            expected="one folder for each class", hint="move the files of one folder into the other",
+        )  # fmt: skip
     if declared is None:
         if not names:
             raise InputError(f"{root} holds no class folders", expected=f"one folder of {kind.name}s for each class")

@@ -48,7 +48,7 @@ def check_images(*listings: Listing, skip: bool) -> list[Listing]:
 class ImageFiles(ListedFiles[PillowImage]):
     """The images of a listing: `image` (channels, H, W) of uint8, and `label`, if there are labels.
 
-    Without `size` the images have the one that all their headers tell, or if these differ, each its own. With `skip`,
+    Without `size`, they have the size that all headers state, or if these differ, each its own. With `skip`,
     damaged ones are reported by `read`. With `size`, images stay in memory after they have been read, up to
     `CACHED_BYTES`. Raises InputError with every header that cannot be read.
     """
@@ -64,7 +64,8 @@ class ImageFiles(ListedFiles[PillowImage]):
             self.ragged_examples = {"image": f"{examples[0]}, {examples[-1]}"}
         self._channels = channels
         self._decoder = ImageDecoder(channels, size, interpolation)
-        self._most_cached = CACHED_BYTES // (size[0] * size[1] * channels + OVERHEAD) if size else 0
+        pixel = 4 if channels == 3 else channels  # as Pillow stores it
+        self._most_cached = CACHED_BYTES // (size[0] * size[1] * pixel + OVERHEAD) if size else 0
         self._cached: dict[Path, PillowImage] = {}
 
     def read_raw(self, indices: Array, pillow_fields: Collection[str]) -> dict[str, Raw]:
