@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ USED = frozenset([
     "columns", "column", "missing", "arrays", "number", "row", "best", "second", "chosen", "mask", "shares",
     "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "present", "datetime", "run", "absent", "edges",
     "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "categories",
-    "is_missing", "read_rows", "read_number", "read_numbers", "read_date", "read_categories",
+    "is_missing", "read_rows", "read_number", "read_numbers", "read_date", "read_categories", "classes", "inputs",
+    "score", "Image", "Path", "onnxruntime", *dir(builtins),
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
 

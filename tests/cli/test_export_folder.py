@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from netspec.tools.model_script import _identifier
 from netspec.tools.predict import predict
 from tests.cli.conftest import Netspec
 
@@ -93,6 +94,11 @@ def assert_predicted(lines: list[str], paths: list[str]) -> None:
     )
     percentages = [float(match[3]) for match in found if match]
     np.testing.assert_allclose(percentages, 100 * np.array(answers["probability"]), atol=0.2)
+
+
+@pytest.mark.parametrize("name", ["max", "print", "classes", "score", "lambda", "1st"])
+def test_variables_of_outputs_shadow_nothing_in_the_script(name):
+    assert _identifier(name) == f"output_{name}"
 
 
 def test_the_script_prints_the_answers_of_predict(netspec, photos):
