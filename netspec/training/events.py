@@ -37,6 +37,8 @@ MAX_LISTED_WORKERS = 4
 """Number of workers up to which the batch size of each is listed; for more workers, the number of each size."""
 IN_UNIT = " in the target's unit"
 """End of the name of a metric that is converted to the unit of the data."""
+REPORTED_APART = "skipped", "skipped_steps", "late_gradients", "gradient_norm"
+"""Facts of a log event or an evaluation for which each has a line of its own."""
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 """Splits of the data by name, and their names in sentences."""
 
@@ -238,9 +240,11 @@ def format_event(event: Event) -> str:
 def format_epoch(log: Event | None, test: Event) -> str | None:
     """Return the training loss up to an evaluation and its results as one line of text.
 
-    None if they are not of the same weights, or if the results are not finite.
+    None if they are not of the same weights, if the results are not finite, or if there is more to report.
     """
     if log is None or log["step"] != test["step"] or test.get("best_weights") or test.get("non_finite"):
+        return None
+    if any(event.get(name) for event in (log, test) for name in REPORTED_APART):
         return None
     values = {"loss": log["loss"], **log.get("metrics", {})}
     train = " ".join(f"{name} {value:.5f}" for name, value in values.items())

@@ -8,7 +8,7 @@ import os
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.pipeline import Pipeline
 from netspec.distributed.strategies.top_k import TopK
-from netspec.training.events import Clock, LogFiles, format_event
+from netspec.training.events import Clock, LogFiles, format_epoch, format_event
 
 
 def test_the_log_accepts_file_names_that_are_not_unicode(tmp_path):
@@ -53,3 +53,14 @@ def test_events_are_stamped_with_the_time_and_the_duration_of_the_run_without_in
     assert 0 <= first["elapsed"] < 60
     log.write_text(json.dumps({**first, "elapsed": 1000.5}) + '\n{"event": "log", "ela')
     assert 1000.5 <= Clock(log).stamp({"event": "note"})["elapsed"] < 1060
+
+
+def test_training_loss_and_evaluation_share_a_line_unless_there_is_more_to_report():
+    log = {"event": "log", "step": 8, "epoch": 1.0, "loss": 0.5, "metrics": {"accuracy": 0.75}}
+    evaluation = {"event": "test", "step": 8, "split": "validation", "loss": 0.25, "metrics": {}, "samples": 4}
+    line = format_epoch(log, evaluation)
+    assert line is not None
+    assert line.startswith("step 8 epoch 1.00 train loss 0.50000 accuracy 0.75000, validation loss 0.25000")
+    assert format_epoch({**log, "skipped_steps": 2}, evaluation) is None
+    assert format_epoch(log, {**evaluation, "skipped": 3}) is None
+    assert format_epoch({**log, "step": 7}, evaluation) is None
