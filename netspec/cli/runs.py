@@ -90,7 +90,7 @@ class _Column:
     def header(self) -> str:
         """The name in lines that are as short as the cells, if it has several parts."""
         width, lines = max(map(len, self.cells)), [""]
-        for part in re.findall(r"[^./_ ]+[./_ ]?", self.name):
+        for part in re.split(r"(?<=[./_ ])(?=[^./_ ])", self.name):
             if lines[-1] and len(lines[-1]) + len(part) > width:
                 lines.append("")
             lines[-1] += part

@@ -104,11 +104,12 @@ def runs_by_net(
 
     Runs without a spec are listed under an empty name, or under the net of all others.
     """
+    found = _sorted_runs(Path(folder), sort, reverse=reverse)
+    nets = {run.net for run, _ in found if run.net}
+    no_net = nets.pop() if len(nets) == 1 else ""  # no reason for two tables
     by_net: dict[str, list[RunAndSpec]] = {}
-    for run, spec in _sorted_runs(Path(folder), sort, reverse=reverse):
-        by_net.setdefault(run.net or "", []).append((run, spec))
-    if len(by_net) == 2 and "" in by_net:  # no reason for two tables
-        by_net = {next(filter(None, by_net)): [pair for group in by_net.values() for pair in group]}
+    for run, spec in found:
+        by_net.setdefault(run.net or no_net, []).append((run, spec))
     return {net: [run for run, _ in _with_settings(group)] for net, group in by_net.items()}
 
 

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from netspec.cli.runs import _Column
+
 
 def test_runs_are_listed_with_results_and_differences(netspec, work):
     for seed in (1, 2):
@@ -70,6 +72,11 @@ def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, work, m
     assert lines[-1].startswith("too wide to show: ")
     assert "train/accuracy" in lines[-1]
     assert lines[-1].endswith("; --csv and --json have all")
+
+
+def test_a_folded_header_has_all_characters_of_the_name():
+    name = "net.layers._res2a__bn.units"
+    assert _Column(name, ["1"]).header.replace("\n", "") == name
 
 
 def test_each_net_has_a_table_with_its_own_differences(netspec, work):

@@ -167,6 +167,7 @@ def test_runs_by_net_have_the_settings_that_differ_between_runs_of_the_net(tmp_p
     assert "net.layers.hidden.units" in netspec.runs(tmp_path)[0].settings
     (tmp_path / "c" / "spec.yaml").unlink()
     assert [run.name for run in runs_by_net(tmp_path, sort="name")["n"]] == ["a", "b", "c"]
+    assert [run.name for run in runs_by_net(tmp_path, sort="name", reverse=True)["n"]] == ["c", "b", "a"]
 
 
 def test_runs_are_sorted_by_any_value_and_those_without_it_come_last(tmp_path):
