@@ -96,7 +96,8 @@ class RunDir:
     def resumable_spec(self) -> Path:
         """The resolved spec that resumes the run: of a stage, that of all stages."""
         of_all = self.folder.parent / RESOLVED_SPEC
-        return of_all if self.folder.name.startswith(STAGE) and of_all.is_file() else self.spec
+        is_stage = self.folder.name.startswith(STAGE) and self.folder.name.removeprefix(STAGE).isdigit()
+        return of_all if is_stage and of_all.is_file() else self.spec
 
     def is_own(self, file: str) -> bool:
         """Whether a file is the resolved spec of the run."""
