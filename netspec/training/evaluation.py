@@ -160,7 +160,7 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
         # The counts differ from the metric's own if elements have weights or are masked.
         elif counts is not None and 0 < counts.sum() == totals[f"{name}/1"] and value <= counts.max() / counts.sum():
             largest, classes = int(counts.argmax()), names.get(name, ())
-            answer = f"`{classes[largest]}`" if largest < len(classes) else f"class {largest}"
+            answer = f"`{classes[largest]}`" if len(classes) == len(counts) else f"class {largest}"
             share = f"{counts.max() / counts.sum():.4f}"
             notes.append(
                 f"{name} {value:.4f} is not better than always predicting {answer}, the most frequent class: {share}"
@@ -380,7 +380,7 @@ def _data_change(name: str, record: PreprocessingRecord, loader: Loader) -> str 
         return None
     return (
         f"the data changed since the training ({counted(then['samples'], f'{name} sample')} then, "
-        f"{loader.samples:,} now): `split` divides it differently, so these samples may include training samples"
+        f"{loader.samples:,} now): if `split` divides it differently, these samples include training samples"
     )
 
 
