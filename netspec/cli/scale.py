@@ -57,7 +57,7 @@ def scale(
     overrides: Overrides = None,
     workers: WorkerCounts = None,
     network: Annotated[str, typer.Option(metavar="NAME", help="Connect hosts by this network.")] = "ib-hdr",
-    within: Annotated[str, typer.Option(metavar="NAME", help="Network inside a host.")] = "shared-memory",
+    within: Annotated[str, typer.Option(metavar="NAME", help="Connect a host's workers.")] = "shared-memory",
     workers_per_host: WorkersPerHost = None,
     batch_size: BatchSize = None,
     strategy: Strategies = None,

@@ -254,7 +254,8 @@ def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
 
 def _text_hint(text: str) -> str | None:
     """Return how to predict a text itself, for what looks like one."""
-    return 'a text itself is a row, [{"text": "…"}], or standard input: --input -' if " " in text.strip() else None
+    is_text = " " in text.strip() and "/" not in text and not Path(text).suffix
+    return 'to predict a text, use standard input (--input -) or a row: [{"text": "…"}]' if is_text else None
 
 
 def _are_paths(inputs: object) -> bool:
