@@ -155,7 +155,7 @@ class MetricSpec(MetricFields):
     samples: ClassVar[tuple[Sample, ...]] = ()
     collects: ClassVar[bool] = False
     """Whether the results of batches are concatenated along axis 0, not summed."""
-    result_of_mean: ClassVar[float | None] = None
+    mean_baseline: ClassVar[float | None] = None
     """The result for a prediction that is always the mean of the targets, if it is the same for all targets."""
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
@@ -169,8 +169,8 @@ class MetricSpec(MetricFields):
         """
         raise NotImplementedError(f"{type(self).__name__} does not collect")
 
-    def answer_counts(self, target: Any) -> Any:
-        """Return how many elements of the targets (N, …) of a batch each constant answer matches, (answers,).
+    def target_counts(self, target: Any) -> Any:
+        """Return how many elements of the targets (N, …) of a batch each constant prediction matches, (predictions,).
 
         None if the metric is not a share of right answers. It is called outside the graph, with a NumPy array.
         """

@@ -103,12 +103,12 @@ def check_feeds(compiler: Compiler, split: SplitFields, survey: Survey, purpose:
     bindings = bind_inputs(
         pipeline.fields, inputs, split, ranges=input_ranges(compiler), declared_inputs=compiler.spec.inputs
     )
-    problems = list(_missing_classes(bindings, split, survey))
+    problems = list(_labels_out_of_range(bindings, split, survey))
     if problems:
         raise InputError(problems)
 
 
-def _missing_classes(bindings: Sequence[InputBinding], split: SplitFields, survey: Survey) -> Iterator[Problem]:
+def _labels_out_of_range(bindings: Sequence[InputBinding], split: SplitFields, survey: Survey) -> Iterator[Problem]:
     """Yield a problem for each label of which the data has more classes than the net.
 
     Labels that transforms change are only known once they are read, and those of a `limit` may be of the first classes.

@@ -35,8 +35,8 @@ from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL, Session
 
-SIZE, ANSWERS = "$size", "$answers"
-"""Keys of the number of samples, and of the counts of constant answers, among the results of a batch."""
+SIZE, TARGET_COUNTS = "$size", "$targets"
+"""Keys of the number of samples, and of the counts of targets, among the results of a batch."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Evaluation:
     damaged: tuple[str, ...] = ()
     """The problems of the first damaged samples."""
     notes: tuple[str, ...] = ()
-    """The metrics that are not better than those of a constant answer, each as a sentence."""
+    """The metrics that are not better than those of a constant prediction, each as a sentence."""
     remark: str | None = None
     """Remark on the choice of the device."""
     data_change: str | None = None
@@ -119,7 +119,7 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     loss, samples, left_out = 0.0, 0, list[str]()
     totals: dict[str, np.ndarray[Any, Any]] = {}
     collected: dict[str, list[np.ndarray[Any, Any]]] = {}
-    answers: dict[str, np.ndarray[Any, Any]] = {}
+    target_counts: dict[str, np.ndarray[Any, Any]] = {}
     for by_worker in session.gather_batches(_results(compiler, loader, left_out)):
         for results in by_worker:
             size = int(results[SIZE])
@@ -128,8 +128,8 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
             for name, value in results.items():
                 if name in (LOSS, SIZE) or name.startswith(f"{LOSS}/"):
                     continue
-                if name.startswith(f"{ANSWERS}/"):
-                    answers[name] = _padded_sum(answers.get(name, value[:0]), value)
+                if name.startswith(f"{TARGET_COUNTS}/"):
+                    target_counts[name] = _padded_sum(target_counts.get(name, value[:0]), value)
                 elif compiler.metrics[name.rpartition("/")[0]].collects:
                     collected.setdefault(name, []).append(value)
                 else:
@@ -151,21 +151,27 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
         else:
             evaluation.metrics[name] = result
     evaluation.in_units.update(in_target_units(compiler.spec, loader.unit_scales, evaluation.metrics))
-    notes = []
+    return replace(evaluation, notes=tuple(_baseline_notes(compiler, evaluation, totals, target_counts, names)))
+
+
+def _baseline_notes(
+    compiler: Compiler, evaluation: Evaluation, totals: Mapping[str, Any], target_counts: Mapping[str, Any],
+    names: Mapping[str, Sequence[str]],
+) -> Iterator[str]:  # fmt: skip
+    """Yield a sentence for each metric that a constant prediction would reach."""
     compared = {} if evaluation.non_finite else evaluation.metrics  # others have a warning already
     for name, value in compared.items():
-        mean, counts = compiler.metrics[name].result_of_mean, answers.get(f"{ANSWERS}/{name}")
+        mean, counts = compiler.metrics[name].mean_baseline, target_counts.get(f"{TARGET_COUNTS}/{name}")
         if mean is not None and value <= mean:
-            notes.append(f"{name} {value:.4f} is not better than always predicting the mean of the targets")
+            yield f"{name} {value:.4f} is not better than always predicting the mean of the targets"
         # The counts differ from the metric's own if elements have weights or are masked.
         elif counts is not None and 0 < counts.sum() == totals[f"{name}/1"] and value <= counts.max() / counts.sum():
             largest, classes = int(counts.argmax()), names.get(name, ())
-            answer = f"`{classes[largest]}`" if len(classes) == len(counts) else f"class {largest}"
+            # Of a target with one element per class, the counts are those of 0 and 1.
+            is_class = largest < len(classes) and (len(counts) > 2 or len(classes) == 2)
+            answer = f"`{classes[largest]}`" if is_class else f"class {largest}"
             share = f"{counts.max() / counts.sum():.4f}"
-            notes.append(
-                f"{name} {value:.4f} is not better than always predicting {answer}, the most frequent class: {share}"
-            )
-    return replace(evaluation, notes=tuple(notes))
+            yield f"{name} {value:.4f} is not better than always predicting {answer}, the most frequent class: {share}"
 
 
 def _padded_sum(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -221,7 +227,9 @@ def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterato
         left_out += map(str, batch.skipped)
         results = compiler.program(ProgramKind.TEST, batch.rows)(batch.inputs)
         counts = {
-            f"{ANSWERS}/{name}": compiler.metrics[name].answer_counts(np.asarray(batch.inputs[target])[: len(batch)])
+            f"{TARGET_COUNTS}/{name}": compiler.metrics[name].target_counts(
+                np.asarray(batch.inputs[target])[: len(batch)]
+            )
             for name, target in targets.items() if name in compiler.metrics and target in batch.inputs
         }  # fmt: skip
         counted = {key: value for key, value in counts.items() if value is not None}

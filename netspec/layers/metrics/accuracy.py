@@ -66,7 +66,7 @@ class SparseCategoricalAccuracy(ClassAxis, PairMetric):
         label, mask = mask_ignored(label, self.ignore_class)
         return ElementLosses(Equal()(ArgMax(axis)(scores), cast(label, DType.INT64)), mask=mask)
 
-    def answer_counts(self, target: Any) -> Any:
+    def target_counts(self, target: Any) -> Any:
         """Return the number of elements of each class."""
         import numpy as np
 
@@ -92,7 +92,7 @@ class CategoricalAccuracy(ClassAxis, PairMetric):
         prediction, target = align_target(builder, prediction, target)
         return ElementLosses(Equal()(ArgMax(axis)(prediction), ArgMax(axis)(target)))
 
-    def answer_counts(self, target: Any) -> Any:
+    def target_counts(self, target: Any) -> Any:
         """Return the number of elements of each class."""
         import numpy as np
 
@@ -124,7 +124,7 @@ class BinaryAccuracy(PairMetric):
             Equal()(cast(call_elementwise(Greater(), prediction, self.threshold), target.dtype), target)
         )
 
-    def answer_counts(self, target: Any) -> Any:
+    def target_counts(self, target: Any) -> Any:
         """Return the number of elements that are 0 and 1."""
         import numpy as np
 

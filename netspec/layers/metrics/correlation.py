@@ -83,7 +83,7 @@ class R2Score(MetricSpec):
 
     type: Literal["R2Score"] = "R2Score"
     monitor_mode: ClassVar[Literal["max"]] = "max"
-    result_of_mean: ClassVar[float | None] = 0.0
+    mean_baseline: ClassVar[float | None] = 0.0
     class_aggregation: Literal["uniform_average", "variance_weighted_average"] | None = "uniform_average"
     """Average over the scores of the outputs; null for all scores."""
     num_regressors: int = Field(default=0, ge=0)

@@ -188,7 +188,7 @@ def stored_splits(
     return lines
 
 
-def hold_out_missing(path: Path, samples: int, *, stratify: str | None = None) -> list[str]:
+def split_entry(path: Path, samples: int, *, stratify: str | None = None) -> list[str]:
     """Return the field `split` of N training samples: it holds out the parts that are not stored next to `train`."""
     missing = [part for part, part_folder in stored_parts(path).items() if part_folder is None]
     return entry("split", *hold_out(samples, stratify=stratify, parts=missing), 4) if missing else []

@@ -15,8 +15,8 @@ from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.class_folders import (
     ClassFiles,
     class_files,
-    hold_out_missing,
     rare_class_warnings,
+    split_entry,
     stored_splits,
     training_folder,
 )
@@ -269,7 +269,7 @@ def _train(
     ]
     for key, value, why in fields:
         lines += entry(key, value, why, 4)
-    lines += hold_out_missing(path, files.total, stratify="label")
+    lines += split_entry(path, files.total, stratify="label")
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     preparation = _preparation(trunk)
     lines += items([*_transforms(channels, size), *preparation], 6)

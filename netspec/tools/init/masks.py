@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from netspec.data.readers.mask_pairs import listed_names
 from netspec.errors import InputError, counted, listing
-from netspec.tools.init.class_folders import files_below, has_files, hold_out_missing, stored_splits, training_folder
+from netspec.tools.init.class_folders import files_below, has_files, split_entry, stored_splits, training_folder
 from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
@@ -283,7 +283,7 @@ def _train(
     ]
     for key, value, why in fields:
         lines += entry(key, value, why, 4)
-    lines += hold_out_missing(path, len(mask_survey.pairs))
+    lines += split_entry(path, len(mask_survey.pairs))
     transforms: Sequence[tuple[dict[str, Any], str]] = [
         (
             {"type": "RandomFlip", "mode": "horizontal"},

@@ -11,8 +11,8 @@ from netspec.errors import InputError, listing
 from netspec.tools.init.class_folders import (
     ClassFiles,
     class_files,
-    hold_out_missing,
     rare_class_warnings,
+    split_entry,
     stored_splits,
     training_folder,
 )
@@ -165,7 +165,7 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
         "    source: audio",
         *entry("path", relative(survey.files.root, folder), "a folder for each class", 4),
         *(line for field_entry in fields for line in entry(*field_entry, 4)),
-        *hold_out_missing(path, survey.files.total, stratify="label"),
+        *split_entry(path, survey.files.total, stratify="label"),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.errors import listing
-from netspec.tools.init.class_folders import ClassFiles, class_files, hold_out_missing, stored_splits, training_folder
+from netspec.tools.init.class_folders import ClassFiles, class_files, split_entry, stored_splits, training_folder
 from netspec.tools.init.files import (
     Duplicates,
     Files,
@@ -210,7 +210,7 @@ def _train(
         "    source: documents",
         *entry("path", relative(texts.root, folder), "a folder for each class", 4),
         *(line for field_entry in fields for line in entry(*field_entry, 4)),
-        *hold_out_missing(path, texts.total, stratify="label"),
+        *split_entry(path, texts.total, stratify="label"),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),

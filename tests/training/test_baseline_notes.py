@@ -1,4 +1,4 @@
-"""Evaluations state which metrics are not better than those of a constant answer."""
+"""Evaluations state which metrics a constant prediction would reach too."""
 
 from __future__ import annotations
 
