@@ -106,6 +106,8 @@ class Dataset:
     """Problems of the first few damaged samples, with their locations."""
     rows_without: Mapping[str, Sequence[int]] = _NOTHING
     """For a table: the rows, counted from 0, that `missing: drop` leaves out, by the first column without a value."""
+    unknown_values: Mapping[str, Mapping[str, int]] = _NOTHING
+    """For a table: the values that the training data does not have, with numbers of rows, by column."""
     non_integer_labels: Mapping[str, Sequence[Problem]] = _NOTHING
     """Problems of rows whose values are not integers, by label field, for nets that require integers."""
     ragged_examples: Mapping[str, str] = _NOTHING

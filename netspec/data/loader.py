@@ -111,6 +111,8 @@ class Loader:
         """Problems of the first few damaged samples."""
         self.rows_without: Mapping[str, Sequence[int]] = dataset.rows_without
         """The rows of a table that `missing: drop` leaves out, by the first column without a value."""
+        self.unknown_values: Mapping[str, Mapping[str, int]] = dataset.unknown_values
+        """The values of a table that the training data does not have, with numbers of rows, by column."""
 
     def _inputs_of(self, split: SplitFields) -> dict[str, FieldType]:
         """Return all fields, under the names of the inputs that they feed."""

@@ -56,6 +56,8 @@ class Prediction:
     """Reason why the device is this one, if that needs an explanation."""
     missing: tuple[str, ...] = ()
     """Rows without a prediction, since a value is missing: a sentence for each table."""
+    unknown: tuple[str, ...] = ()
+    """Values that the training data does not have: a sentence for each table."""
 
     @property
     def samples(self) -> int:
@@ -88,6 +90,8 @@ class PredictionStream:
     """Number of samples so far with NaN or infinite elements, and the index of the first one, by output."""
     missing: list[str] = field(default_factory=list)
     """Rows so far without a prediction, since a value is missing: a sentence for each table."""
+    unknown: list[str] = field(default_factory=list)
+    """Values so far that the training data does not have: a sentence for each table."""
     unreadable: int = 0
     """Number of files so far that were left out, since they could not be read."""
 
@@ -102,6 +106,7 @@ class PredictionStream:
                     self.non_finite[name] = [number + len(bad), first]
             self.samples += len(batch)
             self.missing += [batch.missing] if batch.missing else []
+            self.unknown += [batch.unknown] if batch.unknown else []
             self.unreadable += len(batch.unreadable)
             yield batch
 
@@ -150,7 +155,9 @@ def predict(
     first = batches[0]
     answers = {name: [value for batch in batches for value in batch.columns[name]] for name in first.columns}
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
-    return Prediction(outputs, answers, stream.unapplied_transforms, stream.remark, tuple(stream.missing))
+    return Prediction(
+        outputs, answers, stream.unapplied_transforms, stream.remark, tuple(stream.missing), tuple(stream.unknown)
+    )
 
 
 def predict_stream(
@@ -328,7 +335,7 @@ def _answered(
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
         classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
-        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.missing, batch.unreadable)
+        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.missing, batch.unknown, batch.unreadable)
 
 
 def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

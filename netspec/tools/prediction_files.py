@@ -39,6 +39,8 @@ class AnsweredBatch:
     """Ids of the classes in the annotations of the data, if they have any."""
     missing: str = ""
     """Rows of the same table without a prediction, since a value is missing: a sentence, in its first batch."""
+    unknown: str = ""
+    """Values of the same table that the training data does not have: a sentence, in its first batch."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of files around these samples that were left out, one for each."""
 

@@ -17,7 +17,7 @@ from netspec.data.loader import Loader, open_loader
 from netspec.data.readers.images import IMAGES
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
-from netspec.data.tabular.row_errors import describe_missing
+from netspec.data.tabular.row_errors import describe_missing, describe_unknown
 from netspec.data.tabular.source import TableSource
 from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, Problem, counted, listing
@@ -50,6 +50,8 @@ class PredictedBatch:
     """The part of each sample's image that the net sees, in pixels of the file; None for other samples."""
     missing: str = ""
     """Rows of the same table without a prediction, since a value is missing: a sentence, in its first batch."""
+    unknown: str = ""
+    """Values of the same table that the training data does not have: a sentence, in its first batch."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
@@ -75,7 +77,8 @@ def predict_files(
         outputs = model.predict(batch.inputs, len(batch))
         yield PredictedBatch(
             identities, outputs, preparation.image_sizes(identities), preparation.image_windows(identities),
-            preparation.missing if not batch.position else "", tuple(sample.problems[0] for sample in batch.skipped),
+            *((preparation.missing, preparation.unknown) if not batch.position else ("", "")),
+            tuple(sample.problems[0] for sample in batch.skipped),
         )  # fmt: skip
 
 
@@ -91,6 +94,8 @@ class FilePreparation:
         self._seed = spec.train.seed
         self.missing = ""
         """Rows of the current table that are left out, since a value is missing, as a sentence; or nothing."""
+        self.unknown = ""
+        """Values of the current table that the training data does not have, as a sentence; or nothing."""
         self._shows_whole_images = False
         """Whether the samples of the current source are images that are at most resized."""
         self._moves: list[ImageTransform] | None = None
@@ -121,7 +126,8 @@ class FilePreparation:
                 declared_inputs=self._declared_inputs,
                 learned=self.learned,
             ) as loader:
-                self.missing = _missing_rows(path, loader)
+                self.missing, unknown = _missing_rows(path, loader), describe_unknown(loader.unknown_values)
+                self.unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
                     for _, transform in loader.transforms

@@ -411,3 +411,22 @@ def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, tmp_path, m
     assert len(row) < 120
     (answer,) = netspec("predict", "run", "--input", "new.csv", "--keep", "--json").lines
     assert answer["remark"] == remark.strip()
+
+
+def test_values_that_the_training_did_not_learn_are_noted(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    numeric = "built: {type: numeric, missing: drop}"
+    city = "city: {type: categorical, unknown: index, missing: unknown}"
+    Path("train.yaml").write_text(CARS.replace("shape: [2]", "shape: [5]").replace(numeric, f"{numeric}, {city}"))
+    Path("cars.csv").write_text("km,built,city,price\n1,2,Bonn,3\n2,3,Rome,4\n")
+    Path("new.csv").write_text("km,built,city\n1,2,Atlantis\n3,4,Rome\n5,6,\n7,8,Atlantis\n9,8,Lemuria\n")
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    note = "3 rows of `city` have values that the training did not learn, such as 'Atlantis'"
+    result = netspec("predict", "run", "--input", "new.csv", "--json")
+    assert (result.status, len(result.lines)) == (0, 5)
+    assert f"note: {note}\n" in result.err
+    assert f"note: new.csv: {note}\n" in netspec("predict", "run", "--input", "cars.csv", "new.csv").err
+    assert "learn" not in netspec("predict", "run", "--input", "cars.csv").err
+    assert netspec_package.predict("run", [{"km": 1, "built": 2, "city": "Ur"}]).unknown == (
+        "1 row of `city` has values that the training did not learn, such as 'Ur'",
+    )

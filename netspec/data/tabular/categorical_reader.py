@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +85,7 @@ class CategoricalColumn(Column):
         return values == _ABSENT if self._spec.missing == "drop" else None
 
     def tally(self, values: Array) -> None:
-        if self.setting.learned is None:
+        if self.setting.learned is None or self._other:
             counts = np.bincount(values[values >= 0], minlength=max(len(self._name_indices), len(self._counts)))
             counts[: len(self._counts)] += self._counts
             self._counts = counts
@@ -118,6 +118,11 @@ class CategoricalColumn(Column):
         """Names seen later are unknown."""
         final_indices = [self._index.get(name, 0) for name in self._name_indices]
         self._final = np.array([*final_indices, 0 if self._fill is None else self._index.get(self._fill, 0)], np.int32)
+
+    @property
+    def unknown_values(self) -> Mapping[str, int]:
+        counted = zip(self._name_indices, self._counts.tolist(), strict=False)
+        return {name: count for name, count in counted if count and name not in self._index}
 
     @property
     def learned(self) -> dict[str, Any]:

@@ -70,6 +70,11 @@ class Column:
         return ()
 
     @property
+    def unknown_values(self) -> Mapping[str, int]:
+        """Number of rows with each value that the training data does not have, if such values are allowed."""
+        return {}
+
+    @property
     def width(self) -> int:
         """Number of values that the column gives for a row."""
         return 1

@@ -73,6 +73,7 @@ def open_table(
         for name, field_columns in fields.items()
         if field_columns[0].non_integer_labels
     }
+    unknown = {column.name: column.unknown_values for column in columns if column.unknown_values}
     sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
     page = int(np.diff(file.pages()).max())
     if scanned.blocks is not None and scanned.samples * sample_bytes <= cache:
@@ -81,14 +82,14 @@ def open_table(
             table.encoded(values), digest=digest, describe=table.describe, identify=table.identify, **facts
         )
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
-        dataset.rows_without = scanned.rows_without
+        dataset.rows_without, dataset.unknown_values = scanned.rows_without, unknown
         dataset.column_ranges, dataset.column_encodings = table.column_ranges, table.column_encodings
         dataset.table = table.as_rows()
         return dataset, table.rows
     least = WINDOWS_KEPT * max(window, page) if window else 0
     paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
     paged.digest = digest
-    paged.rows_without = scanned.rows_without
+    paged.rows_without, paged.unknown_values = scanned.rows_without, unknown
     paged.column_ranges, paged.column_encodings = table.column_ranges, table.column_encodings
     paged.table = table.as_rows()
     return paged, table.rows
