@@ -83,7 +83,7 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
 
     first, *_, last = log(tmp_path / "learns", "log")
     assert last["loss"] < 0.5 * first["loss"]
-    (last_event,), (note,) = log(tmp_path / "learns", "done"), log(tmp_path / "learns", "note")
+    (last_event,), (note, *_) = log(tmp_path / "learns", "done"), log(tmp_path / "learns", "note")
     assert last_event["bytes_per_step"] == dict.fromkeys(
         ("expected", "measured"), pytest.approx(2 * 8 * 2 / 3 / 7, abs=0.6)
     )
