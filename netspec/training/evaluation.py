@@ -62,7 +62,7 @@ class Evaluation:
     remark: str | None = None
     """Remark on the choice of the device."""
     data_change: str | None = None
-    """How samples that are held out from the training data changed since the training, as a sentence."""
+    """Change of the held-out samples since the training, as a sentence; None if they are the same."""
     others: dict[str, Evaluation] = field(default_factory=dict)
     """Evaluations of the sets in `data.evaluate` after the same step, by name."""
 
