@@ -5,7 +5,7 @@ VENV   ?= .venv
 UV     ?= uv
 ARGS   ?=
 WORKERS ?= auto
-MARKERS ?= -m "not slow"
+MARKERS ?= -m "not slow and not exhaustive"
 
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.netspec-runtime
@@ -28,7 +28,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train quick test test-slow test-masked browser peers test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
+.PHONY: help install train quick test test-slow test-exhaustive test-masked browser peers test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
 
 help: ## print this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -39,17 +39,20 @@ install: $(RUNTIME) ## install netspec and its dependencies into .venv
 train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
 	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
 
-test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process, MARKERS= adds the slow ones
+test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process, MARKERS= adds all others
 	$(PYTEST) $(MARKERS) $(ARGS)
 
-test-slow: $(DEV) ## run the tests that `make test` leaves out: complete runs, jobs of several workers
-	$(PYTEST) -m slow $(ARGS)
+test-slow: $(DEV) ## run tests that CI runs besides `make test`: complete runs, jobs of several workers
+	$(PYTEST) -m "slow and not exhaustive" $(ARGS)
+
+test-exhaustive: $(DEV) ## run the tests that are too long for CI: more workers, larger nets, all samples of CUDA kernels
+	$(PYTEST) -m exhaustive $(ARGS)
 
 quick: $(DEV) ## run fast tests, in under a minute: graph, schema, layers, solvers, passes, architecture
 	$(PYTEST) tests/graph tests/schema tests/layers tests/solvers tests/passes tests/test_architecture.py $(ARGS)
 
 test-masked: $(DEV) ## run the tests that must pass without oneDNN, with oneDNN disabled
-	NETSPEC_ONEDNN=off $(PYTEST) $(MASKED) $(ARGS)
+	NETSPEC_ONEDNN=off $(PYTEST) -m "not exhaustive" $(MASKED) $(ARGS)
 
 test-gpu: $(DEV) ## run the tests that need an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fail without a GPU
 	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)

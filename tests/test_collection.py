@@ -39,7 +39,7 @@ def collected_elsewhere(root: Path, files: list[str], home: Path) -> set[str]:
     return set(process.stdout.splitlines())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ids_do_not_depend_on_clock_path_process_or_hash_seed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Collect the tests of this run again, in another process."""
     root = tmp_path / "elsewhere"

@@ -44,6 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_testing_the_weights_repeats_the_metrics_of_the_training(run: Path) -> None:
     logged = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]
     tested = json.loads(netspec_command("test", run / "spec.yaml", "--weights", run / "weights.h5", "--json"))

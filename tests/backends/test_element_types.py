@@ -31,6 +31,7 @@ outputs: [places, float, back]
 
 
 @pytest.mark.parametrize("dtype", WHOLE)
+@pytest.mark.slow
 def test_integer_net_moves_and_casts(tmp_path: Path, dtype: DType) -> None:
     compiler = Compiler(net(MOVED.format(dtype=dtype), tmp_path))
     limits = np.iinfo(str(dtype))

@@ -50,8 +50,8 @@ LAYERS: dict[str, dict[str, Any]] = {
 
 
 def one_is_fast(cases: Iterable[str], fast: str) -> list[Any]:
-    """Parameters of a test that compiles with every set of kernels: all cases but one are slow."""
-    return [pytest.param(name, marks=() if name == fast else pytest.mark.slow) for name in cases]
+    """Parameters of a test that compiles with every set of kernels: all cases but one are exhaustive."""
+    return [pytest.param(name, marks=() if name == fast else pytest.mark.exhaustive) for name in cases]
 
 
 def losses(compiler: Compiler, steps: int = 5) -> list[float]:
@@ -92,6 +92,7 @@ MASKED: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", one_is_fast(MASKED, "backwards"))
+@pytest.mark.slow
 def test_all_kernels_train_equally_with_masks_and_states(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [{"units": 6, **fields} for fields in MASKED[name]]
     actual = {}

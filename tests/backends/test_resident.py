@@ -33,7 +33,9 @@ print(json.dumps({**host.memory(), **host.ready()}))
 @pytest.mark.skipif(
     "onednn" in unavailable_reasons(("onednn",)), reason="reference convolutions allocate beside the plan"
 )
-@pytest.mark.parametrize("net", ["lenet", "cifar10_quick", "resnet20"])
+@pytest.mark.parametrize(
+    "net", ["lenet", *(pytest.param(net, marks=pytest.mark.exhaustive) for net in ("cifar10_quick", "resnet20"))]
+)
 @pytest.mark.slow
 def test_peak_of_two_steps_is_within_15_percent_of_the_plan(net: str) -> None:
     for _ in range(2):  # the first process may have to compile kernels, which takes memory too; the second finds them

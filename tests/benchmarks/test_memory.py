@@ -12,6 +12,7 @@ from benchmarks.alternate import ROOT
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the most that was resident is read from /proc")
+@pytest.mark.slow
 def test_the_memory_of_a_stream_is_bounded_by_its_window():
     """600 samples of 12 kB are a window, of which two are held at most; the 30 of the stream would be 221 MB."""
     command = [sys.executable, "-m", "benchmarks.bench_memory", "--measure", "600", "30"]

@@ -63,6 +63,7 @@ def test_an_import_without_weights_has_no_weights(netspec, files):
 
 
 @pytest.mark.parametrize("type_", RULES)
+@pytest.mark.slow
 def test_a_training_of_caffe_resumes(netspec, files, type_):
     folder, x, y = files
     caffe = Caffe(fields_of(type_), {"fc/0": (1, 1), "fc/1": (2, 0)})

@@ -130,6 +130,7 @@ def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: 
     assert "name: detections" in Path("imported/net.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     assert netspec("check", "train.yaml").status == 0
     trained = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")

@@ -65,7 +65,7 @@ def test_the_table_of_programs(netspec, work):
     assert "a batch of 1," in net.out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_memory_budget_is_kept_and_its_recomputation_reported(netspec, tmp_path):
     net = zoo_root().parent / "benchmarks" / "nets" / "resnet20.yaml"
     file = tmp_path / "train.yaml"
@@ -285,6 +285,7 @@ def test_memory_that_is_not_there_is_reported(netspec, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [[], ["train.accumulate=2"]])
+@pytest.mark.slow
 def test_the_largest_batch_of_this_machine(netspec, work, monkeypatch, words):
     monkeypatch.setattr("netspec.tools.batch_limit.machine_memory", lambda: 2**20)
     limit = netspec("plan", "train.yaml", *words, "--largest-batch", "--json").json["largest_batch"]

@@ -63,6 +63,7 @@ def fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
     assert netspec("check", "train.yaml", "--strict").status == 0
     trained = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")
@@ -94,6 +95,7 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
             np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
 
 
+@pytest.mark.slow
 def test_the_script_of_an_exported_model_writes_masks(netspec: Netspec, fields: Path) -> None:
     assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
     assert netspec("export", "run", "--output", "model").status == 0

@@ -36,6 +36,7 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_signal_finishes_requests_under_way(trained, number):
     body = json.dumps({"inputs": [{"name": "features", "shape": [1, 3], "datatype": "FP32", "data": [4, 4, 4]}]})
     with serving() as (process, port):

@@ -13,6 +13,7 @@ from tests.backends.cuda.nccl import install
 
 
 @pytest.mark.parametrize("words", [(), ("net",), ("train",)])
+@pytest.mark.slow
 def test_schema_is_json_with_docs(netspec, words):
     result = netspec("schema", *words)
     assert result.status == 0

@@ -17,8 +17,8 @@ COMMANDS = {
     "help": ["--help"],
     "schema": ["schema"],
 }
-ONE_PER_CAUSE = [name if name == "json" else pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS]
-"""Each command is a process that takes a second: one of them is tested in `make test` too."""
+ONE_PER_CAUSE = [name if name == "json" else pytest.param(name, marks=pytest.mark.exhaustive) for name in COMMANDS]
+"""Each command is a process that takes a second: one of them is enough for CI."""
 
 
 def run(words: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:

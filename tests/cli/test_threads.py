@@ -10,6 +10,7 @@ import pytest
 
 
 @pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.slow
 def test_a_training_runs_with_as_many_threads_as_asked_for(work, count):
     words = [sys.executable, "-m", "netspec", "train", "train.yaml", "--threads", str(count), "--json"]
     process = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)

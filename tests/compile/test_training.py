@@ -76,6 +76,7 @@ def alike(compiler: Compiler, other: Compiler, rtol: float) -> None:
 
 @pytest.mark.parametrize("rule", SOLVERS)
 @pytest.mark.parametrize(("dtype", "rtol"), [(DType.FLOAT64, 1e-12), (DType.FLOAT32, 2e-5)])
+@pytest.mark.slow
 def test_accumulated_batches_match_one_large_batch(rule, dtype, rtol, tmp_path):
     """Ten steps, each of 11 samples at once, or in batches of 4, 4 and 3; dropout drops the same numbers.
 

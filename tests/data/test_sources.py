@@ -93,6 +93,7 @@ def test_all_sources_are_registered_and_documented():
 @pytest.mark.parametrize("dtype", sorted(CODES))
 @pytest.mark.parametrize("suffix", ["idx", "idx.gz"])
 @given(shape=st.lists(st.integers(0, 4), min_size=1, max_size=4), seed=st.integers(0, 9))
+@pytest.mark.slow
 def test_idx_files_round_trip(tmp_path_factory, suffix, dtype, shape, seed):
     array = np.random.default_rng(seed).integers(0, 100, shape).astype(dtype)
     path = write_idx(tmp_path_factory.mktemp("idx") / f"some.{suffix}", array)

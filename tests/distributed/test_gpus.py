@@ -14,7 +14,7 @@ from tests.backends.cuda.emulator import compiler
 from tests.distributed.conftest import trainings
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with"),
 ]
 NET = """\

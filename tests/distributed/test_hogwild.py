@@ -100,6 +100,7 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
+@pytest.mark.exhaustive
 def test_training_resumes_after_a_worker_was_killed(jobs, spec, tmp_path: Path) -> None:
     train_spec = spec() | {"parallel": HOGWILD}
     train_spec["train"] |= {"max_steps": 2000, "checkpoint_every": 50, "log_every": 50}

@@ -46,6 +46,7 @@ def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
     assert int(received) > 4_000_000  # at least one sum came to each host
 
 
+@pytest.mark.exhaustive
 def test_hierarchical_training_equals_flat_training(
     jobs, hosts: Hosts, spec: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:

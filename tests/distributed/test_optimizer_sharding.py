@@ -141,6 +141,7 @@ SCALED = [(*solver, LossScale(initial=4.0, growth_steps=2)) for solver in FURTHE
 @pytest.mark.parametrize(
     ("type_", "fields", "scaling"), [*((*solver, None) for solver in [*CHAINS, *FURTHER]), *SCALED], ids=str
 )
+@pytest.mark.slow
 def test_updates_of_all_shards_equal_the_update_of_the_full_state(spec, monkeypatch, type_, fields, scaling) -> None:
     fields = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
     training = Training(spec, solver(type_, **fields), DType.FLOAT64, scaling)

@@ -25,7 +25,7 @@ PLAIN = {"NETSPEC_KERNELS": "workers"}
 Make = Callable[..., dict[str, Any]]
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_steps_equal_one_accumulating_worker(jobs: Any, workers: int) -> None:
     """Nets with skip connections, shared and frozen layers, several inputs and losses, masks and random numbers."""
     job = jobs(workers, "stages.py", variables=PLAIN)
@@ -35,6 +35,7 @@ def test_steps_equal_one_accumulating_worker(jobs: Any, workers: int) -> None:
     assert max(distances) < 1e-14  # sums of numbers near 1, in float64
 
 
+@pytest.mark.exhaustive
 def test_training_resumes_with_any_number_of_workers(jobs: Any, spec: Make, tmp_path: Path) -> None:
     """On as many as before to the same bits, else within rounding; with averages and clipping by a norm over all."""
     train_spec = spec(precision="float64", loss_scale="dynamic", keep_checkpoints=9)

@@ -15,7 +15,7 @@ from tests.distributed.conftest import trainings
 from tests.distributed.once import once
 from tests.distributed.test_training import LATE, NORMALIZED, assert_close, folder, log, training, weights
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 __all__ = ["folder"]
 

@@ -25,6 +25,8 @@ from tests.distributed.once import once
 from tests.distributed.test_training import LATE, assert_close, folder, log, training, weights
 
 pytestmark = pytest.mark.slow
+THREE = pytest.param(3, marks=pytest.mark.exhaustive)
+"""Workers: one more job, which differs in uneven shares alone."""
 
 __all__ = ["folder"]
 ROOT = Path(netspec.__file__).parents[1]
@@ -112,7 +114,7 @@ def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory)
     return run
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, THREE])
 @pytest.mark.parametrize("name", NAMES)
 def test_workers_reach_the_result_of_one(name: str, workers: int, trained, alone, jobs) -> None:
     runs, exact = trained(workers, jobs), name != "several"
@@ -127,7 +129,7 @@ def test_workers_reach_the_result_of_one(name: str, workers: int, trained, alone
     assert last["bytes_per_step"]["expected"] == last["bytes_per_step"]["measured"]
 
 
-@pytest.mark.parametrize("now", [2, 3])
+@pytest.mark.parametrize("now", [2, THREE])
 @pytest.mark.parametrize("name", RESUMED)
 def test_resume_on_any_worker_count(name: str, now: int, trained, alone, jobs) -> None:
     resumed = trained(now, jobs) / "again" / name

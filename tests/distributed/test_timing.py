@@ -52,6 +52,7 @@ def test_messages_equal_the_plan(jobs, spec: Path, capfd) -> None:
     assert any(layer["phases"]["communication"] > 0 for layer in full["layers"])
 
 
+@pytest.mark.exhaustive
 def test_communication_between_steps_is_timed(jobs, spec: Path) -> None:
     timing = timed(jobs, spec, "parallel={strategy: local_sgd, every: 4}", "--workers", 2)["communication"]
     assert timing["messages"] == []

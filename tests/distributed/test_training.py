@@ -17,6 +17,8 @@ from tests.distributed.conftest import trainings
 from tests.distributed.once import once
 
 pytestmark = pytest.mark.slow
+THREE = pytest.param(3, marks=pytest.mark.exhaustive)
+"""Workers: one more job, which differs in uneven shares alone."""
 
 SAMPLES = 225
 """Of the training set: in batches of 32 the last one has a single sample, and most workers none of it."""
@@ -222,7 +224,13 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
     return run
 
 
-@pytest.mark.parametrize(("name", "workers"), [*((name, 2) for name in REACH), *((name, 3) for name in REACH_ON_THREE)])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        *((name, 2) for name in REACH),
+        *(pytest.param(name, 3, marks=pytest.mark.exhaustive) for name in REACH_ON_THREE),
+    ],
+)
 def test_several_workers_reach_the_result_of_one(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors
@@ -236,13 +244,13 @@ def test_several_workers_reach_the_result_of_one(name: str, workers: int, traine
     np.testing.assert_allclose(losses, expected, rtol=1e-4 if name == "scaled" else 1e-11)
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, THREE])
 def test_averaging_every_sgd_step_equals_the_mean_gradient(workers: int, trained, jobs) -> None:
     runs, _ = trained(workers, jobs)
     assert_close(weights(runs / "averaged"), weights(runs / "added"), 1e-12)
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("workers", [2, THREE, pytest.param(4, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", BITS)
 def test_deterministic_training_is_bit_identical_on_any_worker_count(
     name: str, workers: int, trained, alone, jobs
@@ -275,6 +283,7 @@ def test_resume_on_equal_worker_count_is_bit_identical(name: str, trained, jobs)
 
 
 @pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
+@pytest.mark.exhaustive
 def test_resume_on_more_workers(name: str, trained, alone, jobs) -> None:
     runs, errors = trained(3, jobs)
     assert name not in errors
@@ -289,6 +298,7 @@ def test_resume_on_one_worker(name: str, folder: Path, tmp_path: Path, trained, 
     assert_close(weights(tmp_path / name), weights(alone(name)), 1e-11)
 
 
+@pytest.mark.exhaustive
 def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:
     runs, errors = trained(3, jobs)
     assert "damaged" not in errors
@@ -306,6 +316,7 @@ def test_non_finite_loss_is_reported_with_its_worker(trained, jobs) -> None:
     assert "(worker 0)" in errors["huge"]
 
 
+@pytest.mark.exhaustive
 def test_the_log_reports_how_a_batch_is_split(trained, jobs) -> None:
     runs, _ = trained(3, jobs)
     (start,) = log(runs / "buckets", "start")

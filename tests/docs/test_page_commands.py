@@ -64,7 +64,13 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
 """Pages of each task, and replacements in their commands."""
 
 
-@pytest.mark.parametrize("task", TASKS)
+EVERY_DAY = "images", "table", "text", "language model", "time series"
+"""Pages that CI runs; the others take half of a minute each."""
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=() if task in EVERY_DAY else pytest.mark.exhaustive) for task in TASKS]
+)
 def test_commands_of_a_task_run(task: str, tmp_path: Path) -> None:
     pages, slices = TASKS[task]
     run_pages(pages, tmp_path, slices)

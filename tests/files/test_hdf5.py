@@ -150,8 +150,10 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of CPU time")
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "data.h5" else pytest.mark.exhaustive) for name in READERS],
+)
 def test_a_file_that_the_library_loops_on_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,9 @@ def test_the_u_net_has_the_parameters_of_the_paper_s():
     assert sum(info.value.type.size for info in states) == down + up + 64 * 2 + 2
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FILES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in SLOW else ()) for name in FILES]
+)
 def test_a_net_learns_a_batch_by_heart(name):
     """Made-up samples: noise, and labels by chance; of pixels, whether they are bright."""
     rate, changes = SMALL[name]

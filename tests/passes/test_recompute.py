@@ -172,7 +172,7 @@ def training(net: str, loop: LoopSpec | None, device: str) -> Compiler:
     return Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device=device, loop=loop)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mobilenet_fits_into_two_thirds_for_little_arithmetic() -> None:
     compiler = training("mobilenet_v1", None, "null")
     graph = compiler.graph(ProgramKind.TRAIN, 16)
@@ -187,7 +187,7 @@ def test_mobilenet_fits_into_two_thirds_for_little_arithmetic() -> None:
     assert 0 < flops(list(part.recomputed)) < 0.03 * flops(list(full_plan.choices))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_recomputed_steps_of_resnet_are_bit_identical() -> None:
     """By the fastest kernels there are, layouts, fused groups and all."""
     open_device("cpu")

@@ -146,8 +146,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case == "that raises" else pytest.mark.exhaustive) for case in BROKEN]
+)
 def test_a_broken_package_is_reported_at_the_line_that_names_its_type(site, case):
     module, words = BROKEN[case]
     install(site, "broken", {"layers": ("Gate", "broken:Gate")}, module)

@@ -9,7 +9,7 @@ import pytest
 from tests.registry.extreme_sizes import failures
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_layer_is_planned_or_refused_at_extreme_sizes() -> None:
     """The first sample of each class with one extreme value; all samples and values: the module's own command."""
     totals: Counter[str] = Counter()

@@ -32,6 +32,7 @@ def process_members() -> list:
     return members
 
 
+@pytest.mark.slow
 def test_only_the_modules_of_a_used_layer_are_imported(process_members: list):
     few = process_members[0]
     assert "netspec.layers.shape.reshape" in few

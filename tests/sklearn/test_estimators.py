@@ -79,6 +79,7 @@ def test_regressor_predicts_in_units_of_the_target() -> None:
     )  # rounding of float32, over 15 epochs
 
 
+@pytest.mark.slow
 def test_grid_search_varies_the_solver_and_the_net() -> None:
     X, y = load_iris(return_X_y=True)
     grid = {"solver": [{"type": "SGD", "learning_rate": 1e-6}, FAST["solver"]], "batch_size": [16]}

@@ -99,6 +99,7 @@ def test_accumulate_cannot_change_on_resume(spec: Make, tmp_path: Path) -> None:
     assert {problem.path for problem in caught.value.problems} == {"train.accumulate", "train.loss_scale"}
 
 
+@pytest.mark.slow
 def test_skipped_steps_are_in_the_log(spec: Make, tmp_path: Path) -> None:
     log_events: list[Event] = []
     scaling = {"initial": 2.0**127, "growth_steps": 1000}

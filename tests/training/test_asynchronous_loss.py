@@ -37,6 +37,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [event_line for event_line in lines if event_line["event"] in ("log", "test", "checkpoint")]
 
 
+@pytest.mark.slow
 def test_asynchronous_runs_log_and_save_the_same_as_synchronous_ones(spec: Make, tmp_path: Path) -> None:
     train_spec = spec(max_steps=14, checkpoint_every=5, log_every=3)
     folders = [

@@ -85,6 +85,7 @@ def test_a_run_that_is_ended_early_needs_no_more_steps(
     assert not any(event["event"] == "note" for event in strict(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_remembers_the_best_loss(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told_losses(monkeypatch, [2.0, 1.0, 3.0])
     netspec.train(spec(max_steps=24, test_every=8), run_dir=tmp_path / "run")

@@ -115,6 +115,7 @@ def test_a_run_that_is_stopped_before_its_first_step_leaves_nothing(spec: Make, 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_auto_starts_a_run_and_continues_it(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     uninterrupted = netspec.train(spec(), run_dir=tmp_path / "whole")

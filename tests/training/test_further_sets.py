@@ -82,6 +82,7 @@ def test_a_further_set_can_decide(with_sets: Make, tmp_path: Path) -> None:
     assert "(highest night accuracy)" in (run.run_dir / "log.txt").read_text().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_with_the_sets(with_sets: Make, tmp_path: Path) -> None:
     def interrupt(event: dict[str, Any]) -> None:
         if event["event"] == "test" and (event["step"], event["split"]) == (16, "night"):

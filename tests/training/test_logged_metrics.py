@@ -51,6 +51,7 @@ def test_logging_metrics_and_norms_does_not_change_the_weights(spec: Make, tmp_p
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.slow
 def test_a_resumed_run_logs_the_same_metrics(spec: Make, tmp_path: Path, accumulate: int) -> None:
     class Stop(netspec.Callback):
         def on_step_end(self, training: TrainingLoop) -> None:

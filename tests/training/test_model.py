@@ -51,6 +51,7 @@ def test_predictions_do_not_depend_on_the_batch_size(model: netspec.Model) -> No
         np.testing.assert_allclose(parts, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_belong_to_the_sum_of_losses(model: netspec.Model) -> None:
     batch = {"x": x(8), "label": RNG.integers(0, 3, 8)}
     losses, gradients = model.loss_and_gradients(batch, seed=9, step=4)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import netspec
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.training.events import Event
@@ -24,6 +26,7 @@ def rates(events: list[Event]) -> dict[int, float]:
     return {event["step"]: event["learning_rate"] for event in events if event["event"] == "log"}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reduces_the_rate_at_the_same_steps(spec: Make, tmp_path: Path) -> None:
     log_events: list[Event] = []
     uninterrupted = netspec.train(watched(spec), run_dir=tmp_path / "whole", listeners=[log_events.append])

@@ -40,6 +40,7 @@ def run(spec: Make, folder: Path, solver: dict[str, Any], **loop: Any) -> tuple[
 
 @pytest.mark.parametrize("accumulate", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("solver", SOLVERS_OF_RUNS, ids=lambda solver_fields: solver_fields["type"])
+@pytest.mark.slow
 def test_a_resumed_run_continues_the_momentum_schedule(solver, accumulate, spec: Make, tmp_path: Path) -> None:
     uninterrupted, momenta = run(spec, tmp_path / "whole", solver, accumulate=accumulate, max_steps=24)
     schedule: Any = SCHEDULES.parse(CYCLE)
@@ -50,7 +51,7 @@ def test_a_resumed_run_continues_the_momentum_schedule(solver, accumulate, spec:
     assert all(np.array_equal(array, parts[name]) for name, array in uninterrupted.items())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_constant_schedule_trains_like_a_fixed_momentum(spec: Make, tmp_path: Path) -> None:
     """In float64: only the rounding of 1 - β differs."""
     equal = {"type": "PiecewiseConstantDecay", "boundaries": [5], "values": [0.75, 0.75]}

@@ -26,6 +26,7 @@ print('imported', sorted(name for name in sys.modules if name.startswith(package
 
 
 @pytest.mark.parametrize("program", [BY_API, BY_COMMAND], ids=["api", "command"])
+@pytest.mark.slow
 def test_training_with_one_worker_imports_nothing_from_distributed(spec: Make, tmp_path: Path, program: str) -> None:
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(spec(max_steps=4), sort_keys=False))
     command = [sys.executable, "-c", f"{program}\n{SHOW}"]

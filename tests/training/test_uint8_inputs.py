@@ -60,6 +60,7 @@ def training(
         ([{**FLIP, "mode": "vertical"}, SMALLER, RESCALING, MIDDLE, {**FLIP, "mode": "horizontal"}], (7, 8)),
     ],
 )
+@pytest.mark.slow
 def test_weights_are_bit_identical(
     transforms: list[dict[str, Any]], size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

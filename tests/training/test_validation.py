@@ -114,6 +114,7 @@ def test_only_validation_data_reaches_callbacks_early_stopping_and_schedules(
     assert (state["reductions"], state["waited"]) == (2, 0)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_evaluates_the_same(with_validation: Make, tmp_path: Path) -> None:
     class Stop(netspec.Callback):
         def on_step_end(self, training: TrainingLoop) -> None:

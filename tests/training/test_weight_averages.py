@@ -60,6 +60,7 @@ def test_logged_evaluations_and_the_best_weights_are_those_of_the_average(spec: 
         assert (evaluation.loss, evaluation.metrics) == logged[split, step]
 
 
+@pytest.mark.slow
 def test_a_saved_spec_with_averages_can_be_loaded(spec: Make, tmp_path: Path) -> None:
     """Every field stands in `spec.yaml`, those too that a solver within a group can't have."""
     train_spec = averaged(spec, max_steps=6)

@@ -174,6 +174,7 @@ def test_an_error_is_reported(name: str, wrong: dict[str, Thunk]) -> None:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.slow
 def test_a_broken_kernel_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
     mutant = MUTANTS[name]
     text = getattr(mutant.module, mutant.text)

@@ -50,7 +50,7 @@ def calls_of(kernel: Kernel) -> tuple[list[Call], list[Call]]:
 
 CALLS = [
     *(pytest.param((kernel, True), id=kernel.label) for kernel in KERNELS),
-    *(pytest.param((kernel, False), id=f"{kernel.label}-others", marks=pytest.mark.slow) for kernel in KERNELS),
+    *(pytest.param((kernel, False), id=f"{kernel.label}-others", marks=pytest.mark.exhaustive) for kernel in KERNELS),
 ]
 """Kernels, each with the first call of each op, and with all others, which take minutes."""
 
@@ -76,13 +76,14 @@ def bound(request: pytest.FixtureRequest, emulator: Emulator) -> dict[Any, list[
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.slow
 def test_each_kernel(check: Any, bound: dict[Any, list[Check]]) -> None:
     for run in bound.pop(check):
         next(run, None)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_random_sizes(family: Family, emulator: Emulator) -> None:
     """One seed; `python -m tests.backends.cuda.check --seeds 1 2 3` checks others."""
     actual = list(random_cases(0, [family]))

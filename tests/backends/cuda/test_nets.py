@@ -66,6 +66,7 @@ def compiled(file: Path, changes: list[str], device: Any) -> Compiler:
 
 
 @pytest.mark.parametrize("file", sorted(FILES), ids=lambda file: "/".join(file.parts[-2:]))
+@pytest.mark.slow
 def test_no_node_runs_array_code(file: Path) -> None:
     compiler = compiled(file, [], Planning())
     for purpose in (ProgramKind.TRAIN, ProgramKind.TEST):
@@ -89,8 +90,10 @@ def losses(compiler: Compiler) -> list[float]:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.exhaustive if "lenet" in name else pytest.mark.slow) for name in SMALL],
+)
 def test_net_trains_like_reference(name: str, emulated: None, tmp_path: Path) -> None:
     (tmp_path / "resnet.yaml").write_text(RESNET)
     file = tmp_path / name if name == "resnet.yaml" else ROOT / name

@@ -158,6 +158,7 @@ def poolings(window: Window) -> list[tuple[Op, tuple[np.ndarray, ...]]]:
     [*poolings(OVERLAPPING), *(pytest.param(*each, marks=pytest.mark.slow) for each in poolings(APART))],
     ids=lambda value: repr(value) if isinstance(value, Op) else "",
 )
+@pytest.mark.slow
 def test_poolings_run_along_the_batch_if_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
     node = node_of(op, *operands)
     signature = kernel_candidates(node, ["numba"]).kernels[0].layouts(node, [BATCH_LAST] * len(operands))

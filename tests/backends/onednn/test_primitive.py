@@ -37,6 +37,7 @@ def test_binding_rejects_missing_unknown_and_misplaced_arguments(engine):
         primitive.bind({Arg.SRC: good, Arg.DST: wrong})
 
 
+@pytest.mark.slow
 def test_thunk_keeps_its_arguments_alive(engine):
     x = uniform(1000)
     source, target = x.copy(), np.empty(1000, np.float32)

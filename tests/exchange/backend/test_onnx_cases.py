@@ -7,7 +7,7 @@ import pytest
 from tests.exchange.backend.suite import cases, exclusions, standard_tests
 
 TESTS = standard_tests(__name__)
-TESTS |= {name: pytest.mark.slow(suite) for name, suite in TESTS.items() if "RealModel" in name}
+TESTS |= {name: pytest.mark.exhaustive(suite) for name, suite in TESTS.items() if "RealModel" in name}
 for suite in TESTS.values():
     for name, case in list(vars(suite).items()):
         if "_expanded" in name:  # the operator's definition by other operators, which have cases too

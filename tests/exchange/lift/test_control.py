@@ -88,7 +88,7 @@ def test_loops_end_if_their_condition_becomes_a_constant(tmp_path: Path) -> None
     assert agrees(proto, tmp_path).count("sin(x)") == 3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_endless_loops_are_refused(tmp_path: Path) -> None:
     loop = turns(node("Sin", "s", "t"), outputs="t")
     start = time.process_time()

@@ -149,7 +149,7 @@ def test_annotations_without_boxes_or_of_several_trainings(tmp_path: Path) -> No
         init(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_detector_learns_shapes(tmp_path: Path) -> None:
     coco(tmp_path, boxed_images(tmp_path, 120, 32, 10), 32)
     result: InitResult = init(tmp_path)

@@ -65,6 +65,7 @@ def test_black_and_white_masks_with_a_suffix_are_mapped(tmp_path: Path) -> None:
     assert netspec.check(result.train).kind == "training"
 
 
+@pytest.mark.slow
 def test_folders_for_training_and_test_are_used(tmp_path: Path) -> None:
     for part, count in (("train", 12), ("test", 4)):
         write_pairs(tmp_path / part / "images", tmp_path / part / "masks", count)

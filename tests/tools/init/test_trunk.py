@@ -162,7 +162,7 @@ def digits(folder: Path, split: Literal["train", "test"], classes: range, count:
             Image.fromarray(image[0]).save(folder / str(digit) / f"{index:05}.png")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_trunk_beats_a_training_from_scratch_on_few_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     digits(Path("low"), "train", range(5), 300)

@@ -123,6 +123,7 @@ def test_descriptions_are_sentences(text: str, expected: str):
     assert sentence(text) == expected
 
 
+@pytest.mark.slow
 def test_only_required_fields_are_marked_as_required() -> None:
     lines = generated()["net.md"]
     assert "| `params` | mapping | none |" in lines

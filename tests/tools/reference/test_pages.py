@@ -16,6 +16,7 @@ from netspec.tools.reference import write_pages
 from tests.tools.reference.generated import generated
 
 
+@pytest.mark.slow
 def test_every_class_has_a_heading_on_one_page():
     headings = [line for text in generated().values() for line in text.splitlines() if line.startswith("## ")]
     for registry in REGISTRIES.values():
@@ -81,6 +82,7 @@ def test_pages_contain(page: str, line: str):
     assert line in generated()[page].splitlines()
 
 
+@pytest.mark.slow
 def test_outdated_pages_are_removed_and_other_files_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reference, "pages", generated)
     old, own_page = tmp_path / "layers" / "gone.md", tmp_path / "own.md"

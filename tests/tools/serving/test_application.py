@@ -334,6 +334,7 @@ def test_concurrent_requests_share_batches(serve, table_run):
     assert "netspec_batch_samples_sum 8\nnetspec_batch_samples_count 1\n" in text
 
 
+@pytest.mark.slow
 def test_many_clients_get_their_own_answers(serve, table_run):
     client = serve(table_run)
     inputs = [features(number % 5 + 1) + number for number in range(20)]

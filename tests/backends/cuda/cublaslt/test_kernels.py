@@ -31,6 +31,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda value: value.label)
+@pytest.mark.slow
 def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(kernel: Kernel) -> None:
     check(kernel)
 

@@ -30,6 +30,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kernel", registered_kernels(["cudnn"]), ids=lambda value: value.label)
+@pytest.mark.slow
 def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(kernel: Kernel) -> None:
     check(kernel, rounded_twice=True)  # the library rounds what it writes, before what follows
 

@@ -79,6 +79,7 @@ def normalizations(plan: ExecutionPlan) -> dict[Node, str]:
 
 
 @pytest.mark.parametrize(("precision", "within"), [(Precision.FLOAT32, 1e-4), (Precision.BFLOAT16, 0.02)])
+@pytest.mark.slow
 def test_each_layout_choice_moves_least_and_trains_like_reference(
     precision: Precision, within: float, tmp_path: Path
 ) -> None:

@@ -108,7 +108,7 @@ SHAPES = [
 
 
 FAST = {(SHAPES[0], True), (SHAPES[2], False)}
-"""Shapes, in blocks or not, that are tested in `make test` too."""
+"""Shapes, in blocks or not, that are not left to `make test-exhaustive`."""
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,14 @@ FAST = {(SHAPES[0], True), (SHAPES[2], False)}
         pytest.param(
             shape,
             small,
-            marks=() if (shape, small) in FAST else pytest.mark.slow,
+            marks=() if (shape, small) in FAST else pytest.mark.exhaustive,
             id=f"{shape}-{'in blocks' if small else 'whole'}",
         )
         for shape in SHAPES
         for small in (False, True)
     ],
 )
+@pytest.mark.slow
 def test_agrees_with_exact_sums(
     shape: tuple[int, int, int, int, int, int, Any], small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_rounds_some_times_as_much_as_direct_sums() -> None:
     assert error(direct, exact) < error(by_winograd(op, x, w), exact) < 2.5e-6
 
 
+@pytest.mark.slow
 def test_the_bits_do_not_depend_on_threads_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     op, x, w = conv(3, (1, 1), (1, 1)), normal(4, 32, 14, 14), normal(64, 32, 3, 3)
     dy = normal(4, 64, 14, 14)

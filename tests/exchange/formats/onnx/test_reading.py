@@ -58,7 +58,7 @@ def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
         imported(with_functions([node("First", "x x", domain="mine")], first, second), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_functions_that_grow_without_bounds_are_refused(tmp_path: Path) -> None:
     nest = [function("F0", [node("Add", "a b", "c")])]
     for depth in range(1, 20):
