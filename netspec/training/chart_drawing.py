@@ -1,20 +1,27 @@
-"""Charts as images: SVG, and PNG drawn with Pillow. Both draw the same shapes."""
+"""Charts as shapes: grid, axes, curves, legend."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from html import escape
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from netspec.errors import InputError
-from netspec.exchange.files import write_atomically
 from netspec.training.charts import Chart, Curve, number, ticks
+from netspec.training.drawing import (
+    CHARACTER,
+    SUFFIXES,
+    Dot,
+    Drawing,
+    Polyline,
+    Shape,
+    StraightLine,
+    Text,
+    moved,
+    svg,
+    write_drawing,
+)
 
-SUFFIXES = (".svg", ".png")
-"""Image formats, by suffix."""
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Colors that color-blind readers can distinguish: Okabe and Ito 2008, "Color Universal Design"."""
 GRAY = "#666666"
@@ -24,69 +31,12 @@ WIDTH, HEIGHT = 720, 320
 """Size of a chart without its legend."""
 LEFT, RIGHT, TOP, BOTTOM = 72, 16, 32, 44
 """Margins around the plotted area."""
-FONT, CHARACTER, ROW = 12, 6.4, 17
-"""Height of the text, average width of a character, and height of a row of the legend."""
+ROW = 17
+"""Height of a row of the legend."""
 PADDING = 0.03
 """Space around single points, in parts of the axes."""
 GAP = 10
 """Space around the legend."""
-SHARPNESS = 2
-"""Pixels of a PNG per unit."""
-SMOOTHING = 2
-"""Factor by which a PNG is drawn larger and then reduced, so that lines are smooth."""
-
-
-@dataclass(frozen=True)
-class Polyline:
-    """Straight lines between points."""
-
-    points: Sequence[tuple[float, float]]
-    color: str = "#000000"
-    width: float = 1.0
-    dash: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class StraightLine:
-    """A straight line of a grid, an axis or a legend."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    color: str = "#000000"
-    width: float = 1.0
-    dash: tuple[int, ...] = ()
-
-    @property
-    def points(self) -> Sequence[tuple[float, float]]:
-        """Both ends."""
-        return (self.x1, self.y1), (self.x2, self.y2)
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A filled circle."""
-
-    x: float
-    y: float
-    color: str
-    radius: float = 4.0
-
-
-@dataclass(frozen=True)
-class Text:
-    """A line of text; `anchor` is the position of `x` in it, and `y` its vertical middle."""
-
-    x: float
-    y: float
-    text: str
-    anchor: Literal["start", "middle", "end"] = "start"
-    color: str = "#000000"
-    bold: bool = False
-
-
-Shape = Polyline | StraightLine | Dot | Text
 
 
 @dataclass(frozen=True)
@@ -110,93 +60,16 @@ def write_charts(charts: Sequence[Chart], path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         expected = " or ".join(f"a file name that ends in {suffix}" for suffix in SUFFIXES)
         raise InputError("charts are written as SVG or PNG", expected=expected, got=str(path))
-    write = _write_svg if path.suffix.lower() == ".svg" else _write_png
-    write_atomically(path, lambda staged: write(charts, staged))
+    write_drawing(_drawing(charts), path)
 
 
 def as_svg(charts: Sequence[Chart]) -> str:
     """Return charts, one below the other, as an SVG document."""
-    total = round(sum(map(height, charts)))
-    size = f'width="{WIDTH}" height="{total}" viewBox="0 0 {WIDTH} {total}"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="{FONT}">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        *(_element(shape) for shape in _stacked(charts)),
-    ]
-    return "\n".join([*parts, "</svg>", ""])
+    return svg(_drawing(charts))
 
 
-def _write_svg(charts: Sequence[Chart], path: Path) -> None:
-    path.write_text(as_svg(charts), encoding="utf-8")
-
-
-def _element(shape: Shape) -> str:
-    """Return a shape as an element of SVG."""
-    match shape:
-        case Polyline() | StraightLine():
-            dashes = f' stroke-dasharray="{" ".join(map(str, shape.dash))}"' if shape.dash else ""
-            stroke = f'stroke="{shape.color}" stroke-width="{shape.width:g}"{dashes}'
-            if isinstance(shape, StraightLine):
-                x1, y1, x2, y2 = (f"{value:.1f}" for value in (shape.x1, shape.y1, shape.x2, shape.y2))
-                return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {stroke}/>'
-            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
-            return f'<polyline points="{points}" fill="none" {stroke}/>'
-        case Dot():
-            return f'<circle cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:g}" fill="{shape.color}"/>'
-    bold = ' font-weight="bold"' if shape.bold else ""
-    attributes = f'x="{shape.x:.1f}" y="{shape.y:.1f}" dominant-baseline="middle" text-anchor="{shape.anchor}"'
-    return f'<text {attributes} fill="{shape.color}"{bold}>{escape(shape.text)}</text>'
-
-
-def _write_png(charts: Sequence[Chart], path: Path) -> None:
-    """Draw charts at a larger scale, and reduce the image, so that lines are smooth."""
-    from PIL import Image, ImageDraw
-
-    from netspec.data.imaging.lettering import drawable, font_for
-
-    unit = SHARPNESS * SMOOTHING
-    size = WIDTH * unit, round(sum(map(height, charts))) * unit
-    drawing = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(drawing)
-    shapes = list(_stacked(charts))
-    font = font_for((shape.text for shape in shapes if isinstance(shape, Text)), FONT * unit)
-    anchors = {"start": "lm", "middle": "mm", "end": "rm"}
-    for shape in shapes:
-        match shape:
-            case Polyline() | StraightLine():
-                for piece in _dashed(shape.points, shape.dash):
-                    points = [(x * unit, y * unit) for x, y in piece]
-                    draw.line(points, fill=shape.color, width=round(shape.width * unit), joint="curve")
-            case Dot():
-                x, y, radius = shape.x * unit, shape.y * unit, shape.radius * unit
-                draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=shape.color)
-            case Text():
-                stroke = 1 if shape.bold else 0
-                position = shape.x * unit, shape.y * unit
-                text, anchor = drawable(shape.text, font), anchors[shape.anchor]
-                draw.text(position, text, fill=shape.color, font=font, anchor=anchor, stroke_width=stroke)
-    reduced = drawing.resize((size[0] // SMOOTHING, size[1] // SMOOTHING), Image.Resampling.BOX)
-    reduced.save(path, format="PNG", optimize=True)
-
-
-def _dashed(points: Sequence[tuple[float, float]], dash: tuple[int, ...]) -> Iterator[Sequence[tuple[float, float]]]:
-    """Yield the visible pieces of lines between points."""
-    if not dash:
-        yield points
-        return
-    on, off = dash
-    travelled = 0.0
-    for (x1, y1), (x2, y2) in pairwise(points):
-        length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
-        begin = 0.0
-        while begin < length:
-            phase = (travelled + begin) % (on + off)
-            end = min(length, begin + (on - phase if phase < on else on + off - phase))
-            if phase < on:
-                shares = begin / length, end / length
-                yield [(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share) for share in shares]
-            begin = max(end, begin + 1e-6)
-        travelled += length
+def _drawing(charts: Sequence[Chart]) -> Drawing:
+    return Drawing(WIDTH, round(sum(map(height, charts))), list(_stacked(charts)))
 
 
 def height(chart: Chart) -> float:
@@ -208,17 +81,8 @@ def _stacked(charts: Sequence[Chart]) -> Iterator[Shape]:
     """Yield the shapes of charts one below the other."""
     top = 0.0
     for chart in charts:
-        yield from (_moved(shape, top) for shape in _shapes(chart))
+        yield from (moved(shape, top) for shape in _shapes(chart))
         top += height(chart)
-
-
-def _moved(shape: Shape, down: float) -> Shape:
-    match shape:
-        case Polyline():
-            return replace(shape, points=[(x, y + down) for x, y in shape.points])
-        case StraightLine():
-            return replace(shape, y1=shape.y1 + down, y2=shape.y2 + down)
-    return replace(shape, y=shape.y + down)
 
 
 def _shapes(chart: Chart) -> Iterator[Shape]:
