@@ -12,6 +12,7 @@ Before a training:
 
     check               find mistakes in a net or training file
     check_expectations  run the steps that a training file's `expect` describes
+    draw                the layers of a net as SVG, PNG or Mermaid
     plan                shapes, parameters, memory and kernels
     time                time of a step, by layer and by operation
     scale               predicted time of a step on many workers
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from netspec.tools.datasets import unpack_dataset as unpack_dataset
     from netspec.tools.devices import devices as devices
     from netspec.tools.diff import diff as diff
+    from netspec.tools.draw import draw as draw
     from netspec.tools.dry_run import dry_run as dry_run
     from netspec.tools.explain import explain_columns as explain_columns
     from netspec.tools.explain import explain_image as explain_image
@@ -121,6 +123,7 @@ _NAMES = {
     "netspec.tools.datasets": "data_sources datasets get_dataset unpack_dataset",
     "netspec.tools.devices": "devices",
     "netspec.tools.diff": "diff",
+    "netspec.tools.draw": "draw",
     "netspec.tools.dry_run": "dry_run",
     "netspec.tools.explain": "explain_columns explain_image explain_row explain_sound explain_text",
     "netspec.tools.export": "convert export",

@@ -31,6 +31,7 @@ COMMANDS = {
     "convert": "Convert a model to another format, and compare both.",
     "check": "Find errors in net and training files.",
     "plan": "Show layers, shapes, parameters, FLOPs and memory.",
+    "draw": "Draw the layers of a net, with blocks collapsed.",
     "time": "Time a training step: in total, by layer, by operation.",
     "verify-parallel": "Check that several workers give bit-identical weights.",
     "scale": "Predict the step time and speedup of many workers.",

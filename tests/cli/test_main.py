@@ -58,6 +58,8 @@ MISTAKES = [
     ("plan", "nosuch.yaml"),
     ("plan", "net.yaml", "--batch-size", "-1"),
     ("plan", "net.yaml", "layers.hidden.units=1.5"),
+    ("draw", "nosuch.yaml"),
+    ("draw", "net.yaml", "--output", "net.pdf"),
     ("time", "nosuch.yaml"),
     ("time", "train.yaml", "--steps", "0"),
     ("scale", "train.yaml", "--network", "nosuch"),

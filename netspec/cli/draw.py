@@ -1,0 +1,59 @@
+"""`netspec draw`: the layers of a net as SVG, PNG or Mermaid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Device, Json, ModelFile, Overrides, Threads, writable
+from netspec.cli.output import print_json
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec draw net.yaml --shapes --output net.svg",
+        "netspec draw net.yaml >> README.md",
+        "netspec draw runs/lenet_mnist --parameters --time --expand --output net.png",
+    ),
+)
+def draw(
+    spec: ModelFile,
+    overrides: Overrides = None,
+    *,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write an SVG, PNG or Mermaid (.mmd) file.")
+    ] = None,
+    expand: Annotated[bool, typer.Option("--expand", help="Draw each layer of a block.")] = False,
+    shapes: Annotated[bool, typer.Option("--shapes", help="Show the shape of each output.")] = False,
+    parameters: Annotated[bool, typer.Option("--parameters", help="Show the number of parameters.")] = False,
+    time: Annotated[bool, typer.Option("--time", help="Measure a step, and show the time of each box.")] = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Draw the layers of a net, with blocks collapsed.
+
+    A block, or a repetition of layers, is one box with its number of repetitions: the layers whose names begin with the
+    same part before a slash. Without --output, prints Mermaid, which GitHub draws in a code block of that name.
+    """
+    from netspec.tools.draw import draw as draw_net
+    from netspec.tools.draw import mermaid
+
+    if output is not None:
+        writable(output, "--output")
+    diagram = draw_net(
+        spec, output=output, overrides=overrides or (), expand=expand, shapes=shapes, parameters=parameters, time=time,
+        device=device,
+    )  # fmt: skip
+    if as_json:
+        print_json(diagram.as_json())
+    elif output is None:
+        print(f"```mermaid\n{mermaid(diagram)}```")
+    else:
+        print(f"{output}: {len(diagram.boxes)} boxes")
