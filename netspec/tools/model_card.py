@@ -229,7 +229,8 @@ def _column_meaning(encoding: ColumnEncoding) -> str:
         time = "time in seconds since 1970-01-01 00:00 UTC"
         return time if encoding.fills is None else f"{time}; NaN if it is missing"
     if isinstance(encoding, NumberEncoding):
-        return "number" if encoding.fill is None else "number; NaN if it is missing"
+        number = "number: 1 for true, 0 for false" if encoding.boolean else "number"
+        return number if encoding.fill is None else f"{number}; NaN if it is missing"
     listed = ", ".join(encoding.names[:MOST_NAMES]) + ", …" * (len(encoding.names) > MOST_NAMES)
     return f"name: {listed}".replace("|", "\\|")
 

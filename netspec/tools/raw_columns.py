@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
-from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.timestamps import moment_of
 from netspec.errors import and_more
 from netspec.exchange.formats.onnx.wrapper import ML, NodeWriter, RawTensor, Wrapper
@@ -75,9 +74,7 @@ class RawColumns:
         texts = [text.strip() for text in cells]
         if isinstance(encoding, CategoricalEncoding):
             return np.array(texts, object)
-        read = (
-            _number_reader(encoding.format) if isinstance(encoding, NumberEncoding) else _date_reader(encoding.format)
-        )
+        read = _number_reader(encoding) if isinstance(encoding, NumberEncoding) else _date_reader(encoding.format)
         numbers = [np.nan if not text or text.lower() in self.missing else read(text) for text in texts]
         return np.array(numbers, np.float64)
 
@@ -97,8 +94,10 @@ class RawColumns:
                 writer.node("Reshape", parts[0], writer.constant((-1, *self.shape)), output=name)
 
 
-def _number_reader(notation: NumberFormat) -> Callable[[str], float]:
-    return lambda text: float(notation.plain(text))
+def _number_reader(encoding: NumberEncoding) -> Callable[[str], float]:
+    if encoding.boolean:
+        return lambda text: float(text == "true")
+    return lambda text: float(encoding.format.plain(text))
 
 
 def _date_reader(format_: str | None) -> Callable[[str], float]:

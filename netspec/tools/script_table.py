@@ -74,9 +74,11 @@ class ScriptTable:
     def functions(self) -> list[str]:
         """Return the lines of the functions that `reading` calls."""
         parts = [self._reading_rows(), self._finding_missing()]
-        numbers = self._of(NumberEncoding)
+        cells = self._of(NumberEncoding)
+        numbers = [encoding for encoding in cells if not encoding.boolean]
         parts += [_reading_numbers(numbers)] * bool(numbers) + [_reading_dates()] * self.has_dates
-        parts += [_reading_column()] * (bool(numbers) or self.has_dates)
+        parts += [_reading_booleans()] * any(encoding.boolean for encoding in cells)
+        parts += [_reading_column()] * (bool(cells) or self.has_dates)
         parts += [_reading_categories()] * bool(self._of(CategoricalEncoding))
         return [line for part in parts for line in ("", "", *part)]
 
@@ -235,6 +237,15 @@ def _reading_numbers(encodings: Sequence[NumberEncoding]) -> Iterator[str]:
     yield "    return float(text)"
 
 
+def _reading_booleans() -> Iterator[str]:
+    """Yield the lines of a function that reads a boolean as a number."""
+    yield "def read_boolean(cell):"
+    yield '    values = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}'
+    yield "    if cell.lower() not in values:"
+    yield "        raise ValueError(cell)"
+    yield "    return values[cell.lower()]"
+
+
 def _reading_dates() -> Iterator[str]:
     """Yield the lines of a function that reads dates as the model takes them."""
     yield "def read_date(text, form):"
@@ -287,5 +298,7 @@ def _reader(encoding: NumberEncoding | DateEncoding) -> str:
     """Return an expression for a function that converts a cell to a number."""
     if isinstance(encoding, DateEncoding):
         return f"lambda cell: read_date(cell, {encoding.format!r})"
+    if encoding.boolean:
+        return "read_boolean"
     unit = encoding.format.unit
     return "read_number" if unit is None else f"lambda cell: read_number(cell, {unit!r})"

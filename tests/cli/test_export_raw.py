@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -387,6 +389,22 @@ def test_the_script_reads_numbers_in_their_notation(netspec, tmp_path, monkeypat
         Path("bad.csv").write_text("\n".join(["length;color;kind", f"{cell};red;long", *rows]) + "\n")
         assert script_error("bad.csv") == f"error: bad.csv: row 1: cannot read length {cell!r}"
         assert netspec("predict", "run", "bad.csv").status == 2, cell
+
+
+def test_the_script_reads_booleans_of_parquet_as_numbers(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lengths, colors, kinds = range(16), [index % 2 == 0 for index in range(16)], ["long", "short"] * 8
+    pq.write_table(pa.table({"length": lengths, "color": colors, "kind": kinds}), "rows.parquet")
+    text = NOTED.replace("csv", "parquet").replace("FIELDS, ", "").replace("color: categorical", "color: numeric")
+    trained(netspec, text.replace("shape: [3]", "shape: [2]"))
+    exported(netspec)
+    assert "| `color` | [N] | float64 | number: 1 for true, 0 for false |" in Path("deployed/README.md").read_text()
+    for true, false in (("true", "false"), ("True", "False"), ("1", "0")):
+        cells = zip(lengths, [true if color else false for color in colors], strict=True)
+        Path("rows.csv").write_text("\n".join(["length,color", *(f"{length},{color}" for length, color in cells)]))
+        assert script("rows.csv") == class_lines("row", "rows.parquet")
+    Path("bad.csv").write_text("length,color\n1,2\n")
+    assert script_error("bad.csv") == "error: bad.csv: row 1: cannot read color '2'"
 
 
 DROPPED = """

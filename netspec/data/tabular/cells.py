@@ -16,6 +16,9 @@ Made = TypeVar("Made")
 class Cells(Protocol):
     """The cells of a column, as its reader accesses them."""
 
+    boolean: bool
+    """Whether the file stores the cells as booleans."""
+
     def __len__(self) -> int: ...
 
     def text(self, row: int) -> str:
@@ -37,6 +40,8 @@ class Cells(Protocol):
 
 class TextCells:
     """Cells of a text file."""
+
+    boolean = False
 
     def __init__(self, cells: Sequence[str]) -> None:
         self._cells = cells

@@ -21,6 +21,8 @@ class NumberEncoding:
     """Whether the number is followed by an indicator: 1 if x is missing, else 0."""
     format: NumberFormat = PLAIN
     """The notation of numbers in the cells."""
+    boolean: bool = False
+    """Whether the cells are booleans, with the texts `true` for 1 and `false` for 0."""
     missing: str = "error"
     """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
 

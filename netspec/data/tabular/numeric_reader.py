@@ -47,13 +47,14 @@ class NumericColumn(Column):
         self._exact = True
         """Whether float32 represents all labels exactly."""
         self._non_integers: list[Problem] = []
-        self._holds_text = False
+        self._holds_text = self._is_boolean = False
         self._has_rows = self._finished_learning = False
         self._fill: float | None = float(self._missing) if isinstance(self._missing, (int, float)) else None
         self._normalization: dict[str, list[float]] = {}
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         values = cells.numbers(self._format)
+        self._is_boolean = cells.boolean
         if self._has_numbers_for_missing:
             values[self.declared_missing(cells)] = np.nan
         lost = np.flatnonzero(np.isnan(values))
@@ -232,5 +233,6 @@ class NumericColumn(Column):
             return None
         (offset,), (scale,) = (self._normalization.get(name, [default]) for name, default in NOT_NORMALIZED)
         return NumberEncoding(
-            self.name, self._fill, offset, scale, self._spec.missing_indicator, self._format, str(self._missing)
-        )
+            self.name, self._fill, offset, scale, self._spec.missing_indicator, self._format, self._is_boolean,
+            str(self._missing),
+        )  # fmt: skip

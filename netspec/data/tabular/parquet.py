@@ -159,8 +159,9 @@ class ArrowCells:
         types = pa.types
         self._column = column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
         kind = self._column.type
-        self._is_number = any(
-            test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+        self.boolean = types.is_boolean(kind)
+        self._is_number = self.boolean or any(
+            test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal)
         )
         self._is_moment = types.is_date(kind) or types.is_timestamp(kind)
 
@@ -175,7 +176,7 @@ class ArrowCells:
         if not self._is_number:
             texts = self._column.cast(self._pa.string()).to_pylist()
             return TextCells(["" if text is None else text for text in texts]).numbers(format)
-        converted = self._column.cast(self._pa.int8()) if self._pa.types.is_boolean(self._column.type) else self._column
+        converted = self._column.cast(self._pa.int8()) if self.boolean else self._column
         return np.array(converted.cast(self._pa.float64(), safe=False).to_numpy(), np.float64)  # nulls become nan
 
     def moments(self) -> Array | None:
