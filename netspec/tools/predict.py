@@ -58,6 +58,8 @@ class Prediction:
     """Rows without a prediction, since a value is missing: a sentence for each table."""
     unknown: tuple[str, ...] = ()
     """Values that the training data does not have: a sentence for each table."""
+    unread: tuple[str, ...] = ()
+    """Files in folders that were left out, since their format is not read: one sentence, or none."""
 
     @property
     def samples(self) -> int:
@@ -92,6 +94,8 @@ class PredictionStream:
     """Rows so far without a prediction, since a value is missing: a sentence for each table."""
     unknown: list[str] = field(default_factory=list)
     """Values so far that the training data does not have: a sentence for each table."""
+    unread: list[str] = field(default_factory=list)
+    """Files in folders that were left out, since their format is not read: one sentence, or none."""
     unreadable: int = 0
     """Number of files so far that were left out, since they could not be read."""
 
@@ -105,8 +109,9 @@ class PredictionStream:
                     number, first = self.non_finite.get(name, [0, self.samples + int(bad[0])])
                     self.non_finite[name] = [number + len(bad), first]
             self.samples += len(batch)
-            self.missing += [batch.missing] if batch.missing else []
-            self.unknown += [batch.unknown] if batch.unknown else []
+            self.missing += filter(None, [batch.notes.missing])
+            self.unknown += filter(None, [batch.notes.unknown])
+            self.unread += filter(None, [batch.notes.unread])
             self.unreadable += len(batch.unreadable)
             yield batch
 
@@ -156,8 +161,9 @@ def predict(
     answers = {name: [value for batch in batches for value in batch.columns[name]] for name in first.columns}
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
     return Prediction(
-        outputs, answers, stream.unapplied_transforms, stream.remark, tuple(stream.missing), tuple(stream.unknown)
-    )
+        outputs, answers, stream.unapplied_transforms, stream.remark, tuple(stream.missing), tuple(stream.unknown),
+        tuple(stream.unread),
+    )  # fmt: skip
 
 
 def predict_stream(
@@ -335,7 +341,7 @@ def _answered(
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
         classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
-        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.missing, batch.unknown, batch.unreadable)
+        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.notes, batch.unreadable)
 
 
 def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

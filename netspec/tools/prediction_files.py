@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.plain_json import json_text
 from netspec.training.decoding import BOX_EDGES, Column
 from netspec.training.model import concatenated
+from netspec.training.predict_files import InputNotes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,10 +38,8 @@ class AnsweredBatch:
     """Names of the classes, if the answers are about classes with names."""
     category_ids: tuple[int, ...] = ()
     """Ids of the classes in the annotations of the data, if they have any."""
-    missing: str = ""
-    """Rows of the same table without a prediction, since a value is missing: a sentence, in its first batch."""
-    unknown: str = ""
-    """Values of the same table that the training data does not have: a sentence, in its first batch."""
+    notes: InputNotes = field(default_factory=InputNotes)
+    """Notes about the table or the files of the samples, in the first batch of these."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of files around these samples that were left out, one for each."""
 

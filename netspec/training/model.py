@@ -177,8 +177,8 @@ class Model:
             )  # fmt: skip
         with raw_files(samples, inference_split(self.training)) as (paths, split):
             for batch in predict_files(self, self.training, paths, size, split):
-                if batch.missing:
-                    raise InputError(batch.missing, expected="a value in each row")
+                if batch.notes.missing:
+                    raise InputError(batch.notes.missing, expected="a value in each row")
                 yield batch.outputs
 
     def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:

@@ -13,8 +13,8 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
+from netspec.data.file_kinds import IMAGES
 from netspec.data.loader import Loader, open_loader
-from netspec.data.readers.images import IMAGES
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
@@ -37,6 +37,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class InputNotes:
+    """What a user should know about files whose samples are predicted: a sentence each, or nothing."""
+
+    missing: str = ""
+    """Rows of a table without a prediction, since a value is missing."""
+    unknown: str = ""
+    """Values of a table that the training data does not have."""
+    unread: str = ""
+    """Files in folders that are left out, since their format is not read."""
+
+
+@dataclass(frozen=True)
 class PredictedBatch:
     """The outputs of consecutive samples."""
 
@@ -48,10 +60,8 @@ class PredictedBatch:
     """Height and width of each sample's image in its file, if the net sees all of it; None for other samples."""
     windows: Sequence[Window | None] | None = None
     """The part of each sample's image that the net sees, in pixels of the file; None for other samples."""
-    missing: str = ""
-    """Rows of the same table without a prediction, since a value is missing: a sentence, in its first batch."""
-    unknown: str = ""
-    """Values of the same table that the training data does not have: a sentence, in its first batch."""
+    notes: InputNotes = field(default_factory=InputNotes)
+    """Notes about the table or the files of the samples, in the first batch of these."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
@@ -77,7 +87,7 @@ def predict_files(
         outputs = model.predict(batch.inputs, len(batch))
         yield PredictedBatch(
             identities, outputs, preparation.image_sizes(identities), preparation.image_windows(identities),
-            *((preparation.missing, preparation.unknown) if not batch.position else ("", "")),
+            InputNotes() if batch.position else preparation.notes,
             tuple(sample.problems[0] for sample in batch.skipped),
         )  # fmt: skip
 
@@ -92,10 +102,8 @@ class FilePreparation:
         self._inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
         self._declared_inputs = model.compiler.spec.inputs
         self._seed = spec.train.seed
-        self.missing = ""
-        """Rows of the current table that are left out, since a value is missing, as a sentence; or nothing."""
-        self.unknown = ""
-        """Values of the current table that the training data does not have, as a sentence; or nothing."""
+        self.notes = InputNotes()
+        """Notes about the current table or files."""
         self._shows_whole_images = False
         """Whether the samples of the current source are images that are at most resized."""
         self._moves: list[ImageTransform] | None = None
@@ -126,8 +134,9 @@ class FilePreparation:
                 declared_inputs=self._declared_inputs,
                 learned=self.learned,
             ) as loader:
-                self.missing, unknown = _missing_rows(path, loader), describe_unknown(loader.unknown_values)
-                self.unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
+                unknown = describe_unknown(loader.unknown_values)
+                unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
+                self.notes = InputNotes(_missing_rows(path, loader), unknown, _unread_files(source, paths))
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
                     for _, transform in loader.transforms
@@ -160,6 +169,17 @@ def _missing_rows(path: Path | None, loader: Loader) -> str:
     title = "" if path is None else f"{path}: "
     rows = f"{count:,} of {counted(loader.samples + count, 'row')} {'has' if count == 1 else 'have'} no prediction"
     return f"{title}{rows}: {describe_missing(loader.rows_without)}"
+
+
+def _unread_files(source: Source, paths: Sequence[Path]) -> str:
+    """Return which files in folders are in formats that are not read, as a sentence; or nothing."""
+    if not isinstance(source, FileSource):
+        return ""
+    from netspec.data.readers.file_samples import unread_files_below
+
+    kind = source.file_kind()
+    unread = [file for path in paths if path.is_dir() for file in unread_files_below(path, kind)]
+    return f"left out: {kind.describe_unread(unread)}" if unread else ""
 
 
 def _sizes(ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]]:

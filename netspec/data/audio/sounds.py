@@ -7,10 +7,9 @@ from pathlib import Path
 from netspec.data.audio.resampling import LONGER, WIDEST, resampled, steps
 from netspec.data.audio.riff import read_sound
 from netspec.data.base import Array
-from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
+from netspec.data.readers.file_samples import ListedFiles, Listing
 from netspec.errors import InputError, counted
 
-SOUNDS = FileKind("sound", frozenset({".wav", ".wave"}))
 _MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
 """Number of output channels."""
 

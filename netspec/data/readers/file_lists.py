@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from netspec.data.file_kinds import FileKind
 from netspec.data.files import existing
-from netspec.data.readers.file_samples import FileKind, Listing
+from netspec.data.readers.file_samples import Listing
 from netspec.data.readers.list_labels import Line, list_labels
 from netspec.errors import InputError, Problem, counted, listing
 

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Generic, TypeVar, cast
 from unicodedata import normalize
 
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
+from netspec.data.file_kinds import FileKind
 from netspec.data.files import existing, fingerprint
 from netspec.data.readers.list_labels import CLASSES
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
 Item = TypeVar("Item")
 Batch = TypeVar("Batch")
-
-
-class FileKind(NamedTuple):
-    """Kind of file: its name in messages and its suffixes."""
-
-    name: str
-    """Name of one file in messages: `image`."""
-    suffixes: frozenset[str]
 
 
 @dataclass
@@ -183,7 +176,9 @@ def unlabelled(paths: Sequence[Path], kind: FileKind) -> Listing:
         below = files_below(path, kind) if path.is_dir() else [existing(path)]
         if not below:
             expected = f"files whose names end in {listing(sorted(kind.suffixes))}"
-            raise InputError(f"{path} holds no {kind.name}s", expected=expected)
+            unread = unread_files_below(path, kind)
+            hint = kind.describe_unread(unread) if unread else None
+            raise InputError(f"{path} holds no {kind.name}s", expected=expected, hint=hint)
         files += below
     return Listing(kind, files, None)
 
@@ -229,11 +224,25 @@ def _folders_of_classes(root: Path, declared: Sequence[str] | None, kind: FileKi
 
 def files_below(folder: Path, kind: FileKind) -> list[Path]:
     """All files of a kind below a folder, sorted by path."""
-    return sorted(_unsorted(folder, kind), key=lambda file: file.relative_to(folder).as_posix())
+    return _sorted(folder, _unsorted(folder, kind))
+
+
+def unread_files_below(folder: Path, kind: FileKind) -> list[Path]:
+    """Return the files of a kind below a folder that are in formats that are not read, sorted by path."""
+    return _sorted(folder, filter(kind.is_unread, _all_below(folder)))
+
+
+def _sorted(folder: Path, files: Iterable[Path]) -> list[Path]:
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
 
 
 def _unsorted(folder: Path, kind: FileKind) -> Iterator[Path]:
     """Yield the files of a kind below a class folder, as the file system lists them."""
+    return (file for file in _all_below(folder) if file.suffix.lower() in kind.suffixes)
+
+
+def _all_below(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder, as the file system lists them."""
     try:
         with os.scandir(folder) as entries:
             inner = []
@@ -242,14 +251,14 @@ def _unsorted(folder: Path, kind: FileKind) -> Iterator[Path]:
                     continue
                 if entry.is_dir():
                     inner.append(entry)
-                elif Path(entry.name).suffix.lower() in kind.suffixes:
+                else:
                     yield Path(entry.path)
     except OSError as error:
         _unlisted(error)
         return
     for entry in inner:
         if not entry.is_symlink():
-            yield from _unsorted(Path(entry.path), kind)
+            yield from _all_below(Path(entry.path))
 
 
 def _unlisted(error: OSError) -> None:

@@ -12,10 +12,8 @@ import numpy as np
 from netspec.data.base import Array, Raw, Samples
 from netspec.data.imaging.arrays import PillowImage, pixels
 from netspec.data.readers.decode import ImageDecoder, damage_of, upright_size
-from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
+from netspec.data.readers.file_samples import ListedFiles, Listing
 from netspec.errors import InputError, Problem, counted
-
-IMAGES = FileKind("image", frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"}))
 
 MOST_DAMAGED = 10
 """Number of damaged images that are listed; the others are counted."""

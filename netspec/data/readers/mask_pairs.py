@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from netspec.data.file_kinds import IMAGES, MASKS
 from netspec.data.files import existing
 from netspec.data.readers.decode import upright_size
-from netspec.data.readers.file_samples import FileKind, Listing, files_below
-from netspec.data.readers.images import IMAGES
+from netspec.data.readers.file_samples import Listing, files_below
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
-MASKS = FileKind("mask", frozenset({".png", ".bmp"}))
-"""JPEG is missing because its compression would change class indices."""
 MOST = 10
 """Number of files with the same problem that are listed; the others are counted."""
 

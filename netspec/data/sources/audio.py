@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import PositiveInt
 
 from netspec.data.base import ClassNames, Dataset, Survey, located_at
+from netspec.data.file_kinds import SOUNDS, FileKind
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import FileKind, Listing
+    from netspec.data.readers.file_samples import Listing
 
 
 @SOURCES.register
@@ -48,8 +49,6 @@ class Audio(FileSource):
 
     def file_kind(self) -> FileKind:
         """Return the kind of sound files."""
-        from netspec.data.audio.sounds import SOUNDS
-
         return SOUNDS
 
     def class_folder(self) -> Path | None:
@@ -71,7 +70,6 @@ class Audio(FileSource):
         return Survey(self._sounds(listing).fields)
 
     def _listing(self, learned: Mapping[str, Any] | None, most: int | None = None) -> Listing:
-        from netspec.data.audio.sounds import SOUNDS
         from netspec.data.readers.file_lists import listed_files
         from netspec.data.readers.file_samples import class_folders, unlabelled
 

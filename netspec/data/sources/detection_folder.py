@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
+from netspec.data.file_kinds import IMAGES
 from netspec.data.sources.image_folder import HEADERS, ImageFileSource
 from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
@@ -105,7 +106,6 @@ class DetectionFolder(ImageFileSource):
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Read the annotations. Images are read batch by batch."""
         from netspec.data.readers.file_samples import unlabelled
-        from netspec.data.readers.images import IMAGES
         from netspec.data.readers.list_labels import CLASSES
 
         with located_at(self, "path"):

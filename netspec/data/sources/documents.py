@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import Array, ClassNames, Dataset, FieldType, Survey, located_at
+from netspec.data.file_kinds import TEXTS, FileKind
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.data.sources.text import check_texts, text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
@@ -17,7 +18,7 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import FileKind, Listing
+    from netspec.data.readers.file_samples import Listing
     from netspec.data.text.documents import LineIndex
 
 
@@ -52,8 +53,6 @@ class Documents(FileSource):
 
     def file_kind(self) -> FileKind:
         """Return the kind of text files."""
-        from netspec.data.text.documents import TEXTS
-
         return TEXTS
 
     def class_folder(self) -> Path | None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Self
 from pydantic import PrivateAttr
 
 from netspec.data.base import Source, Survey
+from netspec.data.file_kinds import FileKind
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import FileKind, Listing
+    from netspec.data.readers.file_samples import Listing
 
 FIRST = 20
 """Number of files of each class, or of lines of a list, that a survey looks at."""

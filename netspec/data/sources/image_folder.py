@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
+from netspec.data.file_kinds import IMAGES, FileKind
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
@@ -17,7 +18,7 @@ from netspec.schema.specs.paths import FilePath, resolve_path
 from netspec.schema.specs.spec import describe, problem
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import FileKind, Listing
+    from netspec.data.readers.file_samples import Listing
     from netspec.data.readers.images import ImageFiles
 
 HEADERS = 100
@@ -51,8 +52,6 @@ class ImageFileSource(FileSource):
 
     def file_kind(self) -> FileKind:
         """Return the kind of image files."""
-        from netspec.data.readers.images import IMAGES
-
         return IMAGES
 
     def image_files(self, listing: Listing, *, skip: bool) -> ImageFiles:
@@ -128,7 +127,6 @@ class ImageFolder(ImageFileSource):
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool, most: int | None = None) -> Listing:
         from netspec.data.readers.file_lists import listed_files
         from netspec.data.readers.file_samples import class_folders, unlabelled
-        from netspec.data.readers.images import IMAGES
 
         if self._unlabelled:
             return unlabelled(self._unlabelled, IMAGES)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
+from netspec.data.file_kinds import IMAGES
 from netspec.data.sources.image_folder import HEADERS, ImageFileSource
 from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
@@ -125,7 +126,7 @@ class SegmentationFolder(ImageFileSource):
     def _samples(self, most: int | None = None) -> Dataset:
         """Return the samples, or at most `most` of them."""
         from netspec.data.readers.file_samples import unlabelled
-        from netspec.data.readers.images import IMAGES, check_images
+        from netspec.data.readers.images import check_images
         from netspec.data.readers.mask_pairs import paired_files
         from netspec.data.readers.masks import MaskFiles, SegmentationFiles, check_values
 

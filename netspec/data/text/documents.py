@@ -14,13 +14,12 @@ import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.data.files import Watched, fingerprint, read_bytes
-from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
+from netspec.data.readers.file_samples import ListedFiles, Listing
 from netspec.data.text.files import decoded, locate_byte, opened
 from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, tokenizer_of
 from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError, Problem
 
-TEXTS = FileKind("text", frozenset({".txt"}))
 MOST_BYTES = 2**26
 """Maximum size of a document."""
 _TYPE = FieldType((None,), "int32")

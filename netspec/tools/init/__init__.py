@@ -8,20 +8,19 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from netspec.data.file_kinds import IMAGES, SOUNDS, TEXTS
 from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
 from netspec.exchange.files import write_atomically
 from netspec.tools.init.class_folders import (
-    MEDIA,
     files_below,
     has_class_files,
-    is_medium,
     training_folder,
-    unread_files,
 )
 from netspec.tools.init.files import Files
 
 TASKS = ("classification", "regression", "text", "forecast")
 KINDS = "a folder of images, sounds or texts, or a table (CSV, Parquet)"
+SAMPLE_KINDS = (IMAGES, SOUNDS, TEXTS)
 TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
 
 
@@ -130,7 +129,7 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
     from netspec.tools.init.trunk import trunk_in
 
     root = training_folder(path) if path.is_dir() else path
-    has_images = task != "text" and path.is_dir() and has_class_files(root, images.SUFFIXES)
+    has_images = task != "text" and path.is_dir() and has_class_files(root, IMAGES)
     if trunk is not None and not has_images:
         raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
     if path.is_file():
@@ -143,17 +142,15 @@ def _files(path: Path, folder: Path, net: str, target: str | None, task: str | N
         return box_files(path, folder, net, parts)
     if has_images:
         return images.image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
-    if task != "text" and has_class_files(root, sounds.SUFFIXES):
+    if task != "text" and has_class_files(root, SOUNDS):
         return sounds.sound_files(path, folder, net)
-    if has_class_files(root, texts.SUFFIXES):
+    if has_class_files(root, TEXTS):
         return texts.text_files(path, folder, net)
     raise _unknown_data(path)
 
 
 def _unknown_data(folder: Path) -> InputError:
     """Return the error for a folder without data that is recognized."""
-    from netspec.tools.init import images, sounds, texts
-
     expected = (
         "a folder for each class, with images (JPEG, PNG, WebP, BMP), sounds (.wav) or texts (.txt); "
         "the folders `images` and `masks`; images with boxes; or a table (CSV, Parquet)"
@@ -165,11 +162,11 @@ def _unknown_data(folder: Path) -> InputError:
     hint = None
     if table is not None:
         hint = f"for a table in this folder, name the file: `{command('init', table)}`"
-    elif any(Path(name).suffix.lower() in images.SUFFIXES | sounds.SUFFIXES | texts.SUFFIXES for name in names):
+    elif any(Path(name).suffix.lower() in kind.suffixes for name in names for kind in SAMPLE_KINDS):
         hint = "move the files of each class into a folder of their own, with the name of the class"
     else:
-        of_kind = {kind: [file for file in files_below(folder) if is_medium(file, kind)] for kind in MEDIA}
-        hint = "; ".join(unread_files(kind, files) for kind, files in of_kind.items() if files) or None
+        unread = {kind: [file for file in files_below(folder) if kind.is_unread(file)] for kind in SAMPLE_KINDS}
+        hint = "; ".join(kind.describe_unread(files) for kind, files in unread.items() if files) or None
     return InputError(f"{folder} has no data that is recognized", expected=expected, got=listing(names, 5), hint=hint)
 
 

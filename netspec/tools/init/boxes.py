@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from netspec.data.base import Array
+from netspec.data.file_kinds import IMAGES
 from netspec.data.sources.detection_folder import DetectionFolder
 from netspec.errors import InputError, counted, listing
 from netspec.tools.init.class_folders import PARTS, class_listing, files_below, rare_class_warnings
@@ -27,7 +28,7 @@ from netspec.tools.init.files import (
     relative,
     train_head,
 )
-from netspec.tools.init.images import SUFFIXES, ImageSample, open_sample
+from netspec.tools.init.images import ImageSample, open_sample
 
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
@@ -171,7 +172,7 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     crowds = bool(np.asarray(train.read_field("crowd", indices)).any())
     counts = dict(zip(classes, np.bincount(labels[is_box], minlength=len(classes)).tolist(), strict=True))
     damaged = [text for data in opened.values() for text in data.damaged]
-    sample = open_sample(list(files_below(path, SUFFIXES)))
+    sample = open_sample(list(files_below(path, IMAGES.suffixes)))
     return BoxSurvey(parts, counts, sides, len(train), max(most, 1), crowds, damaged, sample)
 
 

@@ -6,19 +6,16 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from mimetypes import MimeTypes
 from pathlib import Path
 from typing import Any
 
+from netspec.data.file_kinds import FileKind
 from netspec.errors import InputError, command, counted, listing
 from netspec.tools.init.files import entry, hold_out, relative
 from netspec.training.run_directory import LOG
 
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
 """Names of folders and files that hold a split of their own, next to `train`."""
-
-MEDIA = {"images": "image/", "sounds": "audio/", "texts": "text/"}
-"""Start of the media types of files of each kind, whether netspec reads them or not."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,7 @@ class ClassFiles:
 
     root: Path
     """The folder of the class folders."""
-    kind: str
-    """Name of the files in messages, such as `images`."""
+    kind: FileKind
     by_class: dict[str, list[Path]]
     others: list[Path] = field(default_factory=list)
     """Files of other kinds in the class folders."""
@@ -50,7 +46,7 @@ class ClassFiles:
     @property
     def summary(self) -> str:
         """The number of files and classes, as a finding."""
-        return f"{self.total:,} {self.kind} of {class_listing(self.counts)}"
+        return f"{self.total:,} {self.kind.name}s of {class_listing(self.counts)}"
 
     def sample(self, most: int) -> list[Path]:
         """Return about `most` files, spread over all classes and over the files of each: in turn one of each class."""
@@ -69,7 +65,7 @@ class ClassFiles:
         left_out = f"{count:,} {are} left out: {listing([str(path) for path in self.others], 3)}"
         warnings = [left_out] if count else []
         for name, files in self.unread.items():
-            warnings.append(f"the folder {self.root / name} is not used as a class: {unread_files(self.kind, files)}")
+            warnings.append(f"the folder {self.root / name} is not used as a class: {self.kind.describe_unread(files)}")
         if self.empty:
             folders = listing([str(self.root / name) for name in self.empty], 3)
             warnings.append(f"folders without files are not used as classes: {folders}")
@@ -91,53 +87,37 @@ class ClassFiles:
         return [text]
 
 
-def class_files(root: Path, kind: str, suffixes: Collection[str]) -> ClassFiles:
+def class_files(root: Path, kind: FileKind) -> ClassFiles:
     """Return the files of each class folder. Raises `InputError` if there are fewer than two classes."""
     all_files = {child.name: list(files_below(child)) for child in _subfolders(root)}
     by_class: dict[str, list[Path]] = {}
     others: list[Path] = []
     unread: dict[str, list[Path]] = {}
     for name, files in all_files.items():
-        if matching := [file for file in files if file.suffix.lower() in suffixes]:
+        if matching := [file for file in files if file.suffix.lower() in kind.suffixes]:
             by_class[name] = matching
-            others += [file for file in files if file.suffix.lower() not in suffixes]
-        elif of_kind := [file for file in files if is_medium(file, kind)]:
+            others += [file for file in files if file.suffix.lower() not in kind.suffixes]
+        elif of_kind := [file for file in files if kind.is_unread(file)]:
             unread[name] = of_kind
     if len(by_class) < 2:
         raise InputError(
-            f"{root} has {counted(len(by_class), 'class folder')} with {kind}",
+            f"{root} has {counted(len(by_class), 'class folder')} with {kind.name}s",
             expected="two folders or more, one for each class", got=listing(list(by_class)) or "none",
-            hint=_hint_at_classes(root, list(by_class), suffixes) if not unread else "; ".join(
-                f"in the folder {name}, {unread_files(kind, files)}" for name, files in unread.items()
+            hint=_hint_at_classes(root, list(by_class), kind) if not unread else "; ".join(
+                f"in the folder {name}, {kind.describe_unread(files)}" for name, files in unread.items()
             ),
         )  # fmt: skip
     return ClassFiles(root, kind, by_class, others, unread, [name for name, files in all_files.items() if not files])
 
 
-def is_medium(file: Path, kind: str) -> bool:
-    """Return whether the name of a file is one of an image, a sound or a text, in any format."""
-    media_type, encoding = MimeTypes().guess_type(file.name)  # not the types that this machine adds
-    return encoding is None and (media_type or "").startswith(MEDIA[kind])
-
-
-def unread_files(kind: str, files: Sequence[Path]) -> str:
-    """Return a sentence about files of formats that are not read."""
-    formats = {"images": "JPEG or PNG", "sounds": "WAV", "texts": "plain text (.txt)"}[kind]
-    are, them = ("is", "it") if len(files) == 1 else ("are", "them")
-    return (
-        f"{counted(len(files), kind[:-1])} {are} in a format that netspec does not read, such as {files[0]}: convert "
-        f"{them} to {formats}"
-    )
-
-
-def has_class_files(root: Path, suffixes: Collection[str]) -> bool:
+def has_class_files(root: Path, kind: FileKind) -> bool:
     """Return whether a folder has class folders with such files."""
-    return any(has_files(child, suffixes) for child in _subfolders(root))
+    return any(has_files(child, kind) for child in _subfolders(root))
 
 
-def has_files(folder: Path, suffixes: Collection[str]) -> bool:
+def has_files(folder: Path, kind: FileKind) -> bool:
     """Return whether a folder has such files below it."""
-    return next(files_below(folder, suffixes), None) is not None
+    return next(files_below(folder, kind.suffixes), None) is not None
 
 
 def files_below(folder: Path, suffixes: Collection[str] | None = None) -> Iterator[Path]:
@@ -215,11 +195,11 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _hint_at_classes(root: Path, names: Sequence[str], suffixes: Collection[str]) -> str | None:
+def _hint_at_classes(root: Path, names: Sequence[str], kind: FileKind) -> str | None:
     """Return a hint if a single class folder contains several folders with files, which may be the classes."""
     while len(names) == 1:
         root /= names[0]
-        names = [child.name for child in _subfolders(root) if has_files(child, suffixes)]
+        names = [child.name for child in _subfolders(root) if has_files(child, kind)]
     if not names:
         return None
     return f"if the classes are the folders {listing(names, 5)} in {root}: `{command('init', root)}`"

@@ -10,6 +10,7 @@ from statistics import median
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from netspec.data.file_kinds import IMAGES
 from netspec.errors import listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.class_folders import (
@@ -43,7 +44,6 @@ from netspec.tools.init.trunk import IMAGENET, SCALING, Trunk, head
 if TYPE_CHECKING:
     from PIL import Image
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 MAX_OPENED, MAX_BYTES = 1_000, 2**27
 """Limits of the sample that is opened: files and bytes, which take some seconds."""
 SIDES = (28, 32, 48, 64, 96, 128)
@@ -87,7 +87,7 @@ class ImageSurvey:
 
 def survey(root: Path) -> ImageSurvey:
     """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
-    files = class_files(root, "images", SUFFIXES)
+    files = class_files(root, IMAGES)
     return ImageSurvey(files, open_sample(files.sample(MAX_OPENED), files.class_of))
 
 

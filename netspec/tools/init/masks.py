@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from netspec.data.file_kinds import IMAGES, MASKS
 from netspec.data.readers.mask_pairs import listed_names
 from netspec.errors import InputError, counted, listing
 from netspec.tools.init.class_folders import files_below, has_files, split_entry, stored_splits, training_folder
@@ -27,11 +28,10 @@ from netspec.tools.init.files import (
     train_head,
     training,
 )
-from netspec.tools.init.images import MAX_BYTES, SUFFIXES, ImageSample
+from netspec.tools.init.images import MAX_BYTES, ImageSample
 
-IMAGES, MASKS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
+IMAGE_FOLDERS, MASK_FOLDERS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
 """Names of the folders."""
-MASK_SUFFIXES = frozenset({".png", ".bmp"})
 MAX_OPENED = 500
 """Number of image and mask pairs that are opened at most."""
 MAX_CLASSES = 64
@@ -98,8 +98,10 @@ class MaskSurvey:
 def mask_folders(path: Path) -> MaskFolders | None:
     """Return the folders of images and masks in `path`, or in `train` in it; None if there are none."""
     root = training_folder(path)
-    images, masks = (next((name for name in names if (root / name).is_dir()), None) for names in (IMAGES, MASKS))
-    if images is None or masks is None or not has_files(root / masks, MASK_SUFFIXES):
+    images, masks = (
+        next((name for name in names if (root / name).is_dir()), None) for names in (IMAGE_FOLDERS, MASK_FOLDERS)
+    )
+    if images is None or masks is None or not has_files(root / masks, MASKS):
         return None
     return MaskFolders(root, images, masks)
 
@@ -107,8 +109,8 @@ def mask_folders(path: Path) -> MaskFolders | None:
 def survey(folders: MaskFolders) -> MaskSurvey:
     """Pair images and masks, and open some of the pairs. Raises `InputError` if there are none."""
     root, images, masks = folders
-    files = {_name(file, root / images): file for file in files_below(root / images, SUFFIXES)}
-    by_name = {_name(file, root / masks): file for file in files_below(root / masks, MASK_SUFFIXES)}
+    files = {_name(file, root / images): file for file in files_below(root / images, IMAGES.suffixes)}
+    by_name = {_name(file, root / masks): file for file in files_below(root / masks, MASKS.suffixes)}
     suffix = _suffix(files, by_name)
     pairs = [(file, by_name[name + suffix]) for name, file in files.items() if name + suffix in by_name]
     if not pairs:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from netspec.data.file_kinds import SOUNDS
 from netspec.errors import InputError, listing
 from netspec.tools.init.class_folders import (
     ClassFiles,
@@ -35,7 +36,6 @@ from netspec.tools.init.files import (
     training,
 )
 
-SUFFIXES = frozenset({".wav"})
 BATCH = 32
 BANDS = 40
 HIGHEST_RATE = 16_000
@@ -72,7 +72,7 @@ class SoundSurvey:
 
 def sound_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of sounds. Raises `InputError` for a single class, or if no sound can be read."""
-    survey = _open_sample(class_files(training_folder(path), "sounds", SUFFIXES))
+    survey = _open_sample(class_files(training_folder(path), SOUNDS))
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))

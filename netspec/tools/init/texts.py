@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from netspec.data.file_kinds import TEXTS
 from netspec.errors import listing
 from netspec.tools.init.class_folders import ClassFiles, class_files, split_entry, stored_splits, training_folder
 from netspec.tools.init.files import (
@@ -30,7 +31,6 @@ from netspec.tools.init.files import (
     training,
 )
 
-SUFFIXES = frozenset({".txt"})
 MOST_WORDS, FEWEST_WORDS = 20_000, 100
 """Largest and smallest size of the vocabulary."""
 WIDTHS = ((1_000, 16), (10_000, 32))
@@ -135,7 +135,7 @@ def text_layers(
 
 def text_files(path: Path, folder: Path, net: str) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
-    texts = class_files(training_folder(path), "texts", SUFFIXES)
+    texts = class_files(training_folder(path), TEXTS)
     sample = _open_sample(texts)
     lengths = sample.lengths or [100]  # a guess if no text can be read
     unreadable = sample.unreadable

@@ -111,8 +111,8 @@ class BodyReader:
         for identities, batch in self._preparation.batches(paths, split=split):
             for key, values in identities.items():
                 ids.setdefault(key, []).extend(values)
-            if self._preparation.missing:
-                raise RequestError(422, self._preparation.missing)
+            if self._preparation.notes.missing:
+                raise RequestError(422, self._preparation.notes.missing)
             parts.append(batch.inputs)
             windows += self._preparation.image_windows(identities) or []
         if not parts:

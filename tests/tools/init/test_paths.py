@@ -67,7 +67,8 @@ def test_formats_that_are_not_read(tmp_path: Path) -> None:
     for name in ("a.heic", "b.tif"):
         (tmp_path / "photos" / "fox" / name).write_bytes(b"image")
     fox = tmp_path / "photos" / "fox"
-    why = f"2 images are in a format that netspec does not read, such as {fox / 'a.heic'}: convert them to JPEG or PNG"
+    unread = "2 images are in a format that netspec does not read (1 .heic, 1 .tif)"
+    why = f"{unread}, such as {fox / 'a.heic'}: convert them to JPEG or PNG"
     assert f"the folder {fox} is not used as a class: {why}" in init(tmp_path / "photos").warnings
     (tmp_path / "photos" / "cat").rename(tmp_path / "cat")
     (tmp_path / "photos" / "train.yaml").unlink()

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from netspec.data.base import Array, FieldType, Samples
+from netspec.data.file_kinds import IMAGES
 from netspec.data.files import fingerprint
 from netspec.data.imaging.annotations import BoxAnnotation
 from netspec.data.imaging.arrays import PillowImage
@@ -20,7 +21,7 @@ from netspec.data.readers.boxes.annotated import (
     class_names,
 )
 from netspec.data.readers.file_samples import Listing
-from netspec.data.readers.images import IMAGES, ImageFiles
+from netspec.data.readers.images import ImageFiles
 from netspec.data.readers.list_labels import CLASSES
 from netspec.errors import InputError, counted
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 from xml.parsers import expat
 
+from netspec.data.file_kinds import IMAGES
 from netspec.data.files import existing
 from netspec.data.readers.boxes.annotated import AnnotatedBox, AnnotatedImage, AnnotationSet, Findings
-from netspec.data.readers.images import IMAGES
 from netspec.errors import InputError
 
 MAX_BYTES = 2**24
