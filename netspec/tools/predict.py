@@ -26,6 +26,7 @@ from netspec.training.model import Model
 from netspec.training.predict_files import (
     PredictedBatch,
     TableRows,
+    describe_unknown_texts,
     inference_split,
     input_suffix,
     predict_files,
@@ -57,7 +58,7 @@ class Prediction:
     missing: tuple[str, ...] = ()
     """Rows without a prediction, since a value is missing: a sentence for each table."""
     unknown: tuple[str, ...] = ()
-    """Values that the training data does not have: a sentence for each table."""
+    """Values that the training data does not have, and texts without a known token: a sentence for each table."""
     unread: tuple[str, ...] = ()
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
 
@@ -93,13 +94,15 @@ class PredictionStream:
     missing: list[str] = field(default_factory=list)
     """Rows so far without a prediction, since a value is missing: a sentence for each table."""
     unknown: list[str] = field(default_factory=list)
-    """Values so far that the training data does not have: a sentence for each table."""
+    """Values so far that the training data does not have: a sentence for each table. At the end, also texts without a
+    known token."""
     unread: list[str] = field(default_factory=list)
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
     unreadable: int = 0
     """Number of files so far that were left out, since they could not be read."""
 
     def __iter__(self) -> Iterator[AnsweredBatch]:
+        unknown_texts: list[str] = []
         for batch in self.batches:
             self.columns = list(batch.columns)
             self.output_shapes = {name: array.shape[1:] for name, array in batch.outputs.items()}
@@ -113,7 +116,10 @@ class PredictionStream:
             self.unknown += filter(None, [batch.notes.unknown])
             self.unread += filter(None, [batch.notes.unread])
             self.unreadable += len(batch.unreadable)
+            unknown_texts += batch.unknown_texts
             yield batch
+        if unknown_texts:
+            self.unknown.append(describe_unknown_texts(unknown_texts))
 
 
 def predict(
@@ -341,7 +347,20 @@ def _answered(
             columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
         classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
-        yield AnsweredBatch(columns, batch.outputs, classes, ids, batch.notes, batch.unreadable)
+        yield AnsweredBatch(
+            columns,
+            batch.outputs,
+            classes,
+            ids,
+            batch.notes,
+            tuple(_sample_name(batch.ids, index) for index in batch.unknown_texts),
+            batch.unreadable,
+        )
+
+
+def _sample_name(ids: Mapping[str, Sequence[str | int]], index: int) -> str:
+    """Return the name of a sample in messages: `reviews/1.txt`, `row 3`, or `new.csv, row 3`."""
+    return ", ".join(f"row {values[index]}" if key == "row" else str(values[index]) for key, values in ids.items())
 
 
 def _resized(mask: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

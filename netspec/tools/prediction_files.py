@@ -40,6 +40,8 @@ class AnsweredBatch:
     """Ids of the classes in the annotations of the data, if they have any."""
     notes: InputNotes = field(default_factory=InputNotes)
     """Notes about the table or the files of the samples, in the first batch of these."""
+    unknown_texts: tuple[str, ...] = ()
+    """The samples whose texts have no token that the training learned: `reviews/1.txt` or `row 3`."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of files around these samples that were left out, one for each."""
 

@@ -19,8 +19,9 @@ from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
 from netspec.data.tabular.source import TableSource
+from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.transforms.resizing import Resizing
-from netspec.errors import InputError, Problem, counted, listing
+from netspec.errors import InputError, Problem, and_more, counted, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import input_fields, learned_of
@@ -62,6 +63,8 @@ class PredictedBatch:
     """The part of each sample's image that the net sees, in pixels of the file; None for other samples."""
     notes: InputNotes = field(default_factory=InputNotes)
     """Notes about the table or the files of the samples, in the first batch of these."""
+    unknown_texts: Sequence[int] = ()
+    """Indices in the batch of the samples whose texts have no token that the training learned."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
@@ -87,7 +90,7 @@ def predict_files(
         outputs = model.predict(batch.inputs, len(batch))
         yield PredictedBatch(
             identities, outputs, preparation.image_sizes(identities), preparation.image_windows(identities),
-            InputNotes() if batch.position else preparation.notes,
+            InputNotes() if batch.position else preparation.notes, preparation.unknown_texts(batch),
             tuple(sample.problems[0] for sample in batch.skipped),
         )  # fmt: skip
 
@@ -104,6 +107,9 @@ class FilePreparation:
         self._seed = spec.train.seed
         self.notes = InputNotes()
         """Notes about the current table or files."""
+        self._reserved_tokens = _reserved_tokens(self.split, self.learned.source)
+        self._text_inputs: dict[str, list[int]] = {}
+        """The tokens for padding and unknown text of each input that has the tokens of the current source's texts."""
         self._shows_whole_images = False
         """Whether the samples of the current source are images that are at most resized."""
         self._moves: list[ImageTransform] | None = None
@@ -137,6 +143,7 @@ class FilePreparation:
                 unknown = describe_unknown(loader.unknown_values)
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 self.notes = InputNotes(_missing_rows(path, loader), unknown, _unread_files(source, paths))
+                self._text_inputs = self._text_inputs_of(source, loader)
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
                     for _, transform in loader.transforms
@@ -149,6 +156,24 @@ class FilePreparation:
                     ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
                     ids[origins[0][0]] = [origin for _, origin in origins]
                     yield ids, batch
+
+    def _text_inputs_of(self, source: Source, loader: Loader) -> dict[str, list[int]]:
+        if isinstance(source, TableSource):
+            names = {column: name for column, (name, _, _) in loader.column_ranges.items()}
+        else:
+            names = {field: name for name, field in source.inputs.items()}
+            names.setdefault("text", "text")
+        return {names[text]: tokens for text, tokens in self._reserved_tokens.items() if text in names}
+
+    def unknown_texts(self, batch: Batch) -> list[int]:
+        """Return the indices of the samples of a batch whose texts have no token that the training learned."""
+        unknown = np.zeros(len(batch), bool)
+        for name, reserved in self._text_inputs.items():
+            if name in batch.inputs:
+                tokens = batch.inputs[name][: len(batch)].reshape(len(batch), -1)
+                unknown |= np.isin(tokens, reserved).all(axis=1)
+        indices: list[int] = np.flatnonzero(unknown).tolist()
+        return indices
 
     def image_sizes(self, ids: Mapping[str, Sequence[str | int]]) -> list[tuple[int, int]] | None:
         """Return height and width of the images of a batch of `batches`; None if the net does not see all of them."""
@@ -169,6 +194,26 @@ def _missing_rows(path: Path | None, loader: Loader) -> str:
     title = "" if path is None else f"{path}: "
     rows = f"{count:,} of {counted(loader.samples + count, 'row')} {'has' if count == 1 else 'have'} no prediction"
     return f"{title}{rows}: {describe_missing(loader.rows_without)}"
+
+
+def _reserved_tokens(split: Source, learned: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the tokens for padding and unknown text of each column of texts; of documents, by the field `text`."""
+    saved = {}
+    if isinstance(split, TableSource):
+        columns = {name: entry for name, entry in learned.items() if isinstance(entry, Mapping)}
+        saved = {name: entry[TOKENIZER] for name, entry in columns.items() if TOKENIZER in entry}
+    elif isinstance(split, FileSource) and TOKENIZER in learned:
+        saved = {"text": learned[TOKENIZER]}
+    tokenizers = {name: saved_tokenizer(entry) for name, entry in saved.items()}
+    reserved = {name: [tokenizer.padding, tokenizer.unknown] for name, tokenizer in tokenizers.items()}
+    return {name: [token for token in tokens if token is not None] for name, tokens in reserved.items()}
+
+
+def describe_unknown_texts(texts: Sequence[str]) -> str:
+    """Return a sentence about samples whose texts have no token that the training learned."""
+    have = "has" if len(texts) == 1 else "have"
+    shown = ", ".join(texts[:3]) + and_more(len(texts) - 3)
+    return f"{counted(len(texts), 'text')} {have} no token that the training learned: {shown}"
 
 
 def _unread_files(source: Source, paths: Sequence[Path]) -> str:

@@ -61,6 +61,20 @@ def test_texts_for_a_table_of_texts(text_table_run: Path) -> None:
     assert answers["class"] == ["bad", "good"]
 
 
+def test_texts_without_known_words_are_noted(text_run: Path, text_table_run: Path, tmp_path: Path) -> None:
+    texts = [{"text": "nice"}, {"text": "fine day"}, {"text": ""}]
+    for run in (text_run, text_table_run):
+        assert netspec.predict(run, texts, batch_size=2).unknown == (
+            "2 texts have no token that the training learned: row 2, row 3",
+        )
+        assert netspec.predict(run, texts[:1]).unknown == ()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    assert netspec.predict(text_run, tmp_path).unknown == (
+        f"2 texts have no token that the training learned: {tmp_path / 'a.txt'}, {tmp_path / 'b.txt'}",
+    )
+
+
 def test_one_row(table_run: Path) -> None:
     answers = netspec.predict(table_run, [{"size": 9.1, "color": "red"}], device="reference").answers
     assert answers["class"] == ["apple"]

@@ -177,7 +177,8 @@ class _Endpoints:
         outputs = await self._compute(samples.inputs)
         size = sum(array.nbytes for array in outputs.values())
         answers = await self._run(size, self._service.answers, samples, outputs, top)
-        return _json({"model": self._service.name, "answers": answers})
+        notes = {"notes": samples.notes} if samples.notes else {}
+        return _json({"model": self._service.name, "answers": answers} | notes)
 
     async def _continue(self, request: Request, generation: Generation, texts: Iterator[str]) -> str:
         """Return the text after a prompt. If the request is canceled or the client goes away, the generation ends."""

@@ -24,7 +24,7 @@ from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
 from netspec.training.image_windows import Window
 from netspec.training.model import Model
-from netspec.training.predict_files import FilePreparation
+from netspec.training.predict_files import FilePreparation, describe_unknown_texts
 from netspec.training.raw_samples import TEXT, Row, is_text_file, sample_kind, write_rows, write_texts
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class PreparedBody(NamedTuple):
     """Inputs of the net, (N, …) by name."""
     windows: list[Window | None]
     """The part of each image that the net sees, in pixels; empty for other samples."""
+    notes: list[str]
+    """Sentences about values and texts that the training did not learn."""
 
 
 class BodyReader:
@@ -108,6 +110,8 @@ class BodyReader:
         ids: dict[str, list[Any]] = {}
         windows: list[Window | None] = []
         parts: list[Mapping[str, NDArray[Any]]] = []
+        unknown_texts: list[str] = []
+        count = 0
         for identities, batch in self._preparation.batches(paths, split=split):
             for key, values in identities.items():
                 ids.setdefault(key, []).extend(values)
@@ -115,10 +119,14 @@ class BodyReader:
                 raise RequestError(422, self._preparation.notes.missing)
             parts.append(batch.inputs)
             windows += self._preparation.image_windows(identities) or []
+            unknown_texts += [f"text {count + index + 1}" for index in self._preparation.unknown_texts(batch)]
+            count += len(batch)
         if not parts:
             raise RequestError(422, "there is no sample in the body")
         ids.pop("file", None)
-        return PreparedBody(ids, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, windows)
+        inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        notes = [self._preparation.notes.unknown, describe_unknown_texts(unknown_texts) if unknown_texts else ""]
+        return PreparedBody(ids, inputs, windows, list(filter(None, notes)))
 
     def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:
         """Write the samples of a body to files; return these and the source that describes their format."""

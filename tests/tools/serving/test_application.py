@@ -221,6 +221,22 @@ def test_texts(serve, text_run, body, kind, classes):
     assert (status, [each["class"] for each in answer["answers"]]) == (200, classes)
 
 
+def test_texts_without_known_words_are_noted(serve, text_run, text_table_run):
+    for run in (text_run, text_table_run):
+        client = serve(run, max_batch=2)
+        assert "notes" not in client.post("/predict", ["nice day", "awful"])[1]
+        status, answer = client.post("/predict", ["nice", "fine day", "awful", ""])
+        assert (status, len(answer["answers"])) == (200, 4)
+        assert answer["notes"] == ["2 texts have no token that the training learned: text 2, text 4"]
+
+
+def test_unknown_categories_are_noted(fruit):
+    rows = [{"size": 9, "color": "blue"}, {"size": 9, "color": None}, {"size": 9, "color": "red"}]
+    assert fruit.post("/predict", rows)[1]["notes"] == [
+        "1 row of `color` has values that the training did not learn, such as 'blue'"
+    ]
+
+
 def test_wrong_texts(serve, text_run):
     client = serve(text_run, max_batch=2)
     assert client.error("/predict", b"\xff") == (400, "the text is not UTF-8")
