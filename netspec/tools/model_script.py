@@ -32,7 +32,8 @@ USED = frozenset([
     "columns", "column", "missing", "arrays", "number", "row", "best", "second", "chosen", "mask", "shares",
     "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "present", "datetime", "run", "absent", "edges",
     "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "categories",
-    "is_missing", "read_rows", "read_number", "read_numbers", "read_date", "read_categories", "classes", "inputs",
+    "is_missing", "read_rows", "read_number", "read_boolean", "note_unknown_categories", "note_unknown_texts",
+    "Counter", "read_numbers", "read_date", "read_categories", "classes", "inputs",
     "score", "Image", "Path", "onnxruntime", *dir(builtins),
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
@@ -207,6 +208,8 @@ def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]
         "unicodedata": any(text.tokenizer.get("normalize") for text in data.texts),
     }
     yield from (f"import {module}" for module, is_used in modules.items() if is_used)
+    if data.table is not None and data.table.open_categories:
+        yield "from collections import Counter"
     if data.table is not None and data.table.has_dates:
         yield "from datetime import datetime, timezone"
     yield from ("from pathlib import Path", "", "import numpy as np", "import onnxruntime")
@@ -246,8 +249,21 @@ def _functions(data: ScriptData) -> Iterator[str]:
         yield from ("", "", *text.lines())
         if text.is_windowed:
             yield from ("", "", *text.decoding_lines())
+    if any(text.reserved_tokens and not text.is_windowed for text in data.texts):
+        yield from ("", "", *_noting_texts())
     if data.table is not None:
         yield from data.table.functions()
+
+
+def _noting_texts() -> Iterator[str]:
+    """Yield the lines of a function that reports texts without a token that the training learned."""
+    yield "def note_unknown_texts(texts, reserved, labels):"
+    yield "    unknown = [label for label, tokens in zip(labels, texts) if np.isin(tokens, reserved).all()]"
+    yield "    if unknown:"
+    yield '        have = "text has" if len(unknown) == 1 else "texts have"'
+    yield '        shown = ", ".join(unknown[:3]) + f" and {len(unknown) - 3:,} more" * (len(unknown) > 3)'
+    yield '        reason = f"no token that the training learned: {shown}"'
+    yield '        print(f"note: {len(unknown):,} {have} {reason}", file=sys.stderr)'
 
 
 def _computing(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
@@ -386,9 +402,12 @@ def _of_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
         ]
     else:
         lines.append("labels, texts = [name], [text]")
+    reserved = [] if text.is_windowed else text.reserved_tokens
+    names = "[label if isinstance(label, str) else f'row {label}' for label in labels]"
     return [
         *lines,
         f"tokens = np.array({'texts' if text.is_windowed else f'[{text.function}(text) for text in texts]'}, np.int32)",
+        *[f"note_unknown_texts(tokens, {reserved}, {names})"] * bool(reserved),
         f'{_run(outputs)}{{"{text.name}": tokens}})',
     ]
 

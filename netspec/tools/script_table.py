@@ -79,7 +79,9 @@ class ScriptTable:
         parts += [_reading_numbers(numbers)] * bool(numbers) + [_reading_dates()] * self.has_dates
         parts += [_reading_booleans()] * any(encoding.boolean for encoding in cells)
         parts += [_reading_column()] * (bool(cells) or self.has_dates)
-        parts += [_reading_categories()] * bool(self._of(CategoricalEncoding))
+        if categories := self._of(CategoricalEncoding):
+            parts.append(_reading_categories([encoding.column for encoding in categories if encoding.default < 0]))
+            parts += [_noting_categories()] * bool(self.open_categories)
         return [line for part in parts for line in ("", "", *part)]
 
     def reading(self) -> list[str]:
@@ -99,6 +101,7 @@ class ScriptTable:
             lines += _leaving_rows_out(self.dropping)
             if self.length is None:
                 lines.append("columns = {name: values[kept] for name, values in columns.items()}")
+        lines += self._noting_unknown()
         return lines if self.length is None else [*lines, *self._making_windows(self.length)]
 
     def _of(self, kind: type[Encoding]) -> list[Encoding]:
@@ -153,10 +156,9 @@ class ScriptTable:
 
     def _finding_missing(self) -> Iterator[str]:
         """Yield the lines of a function that says whether a value is missing; names of categories never are."""
-        categories = [encoding for encoding in self._of(CategoricalEncoding) if encoding.default < 0]
-        names = {encoding.column: list(encoding.names) for encoding in categories}
+        names = {encoding.column: list(encoding.names) for encoding in self._of(CategoricalEncoding)}
         yield f"missing = {sorted({'', *self.missing})!r}"
-        if self._of(CategoricalEncoding):
+        if names:
             yield f"categories = {names!r}"
         yield ""
         yield ""
@@ -192,6 +194,23 @@ class ScriptTable:
             if text.missing != "error":
                 cell = f'"" if is_missing(row, {text.column!r}) else {cell}'
             yield f'columns["{text.name}"] = np.array([{text.function}({cell}) for row in rows], np.int32)'
+
+    @property
+    def open_categories(self) -> list[str]:
+        """The columns of categories in which unknown ones have an index of their own."""
+        return [encoding.column for encoding in self._of(CategoricalEncoding) if encoding.default >= 0]
+
+    def _noting_unknown(self) -> Iterator[str]:
+        """Yield the lines that report values and texts that the training did not learn, as `netspec predict` does."""
+        if columns := self.open_categories:
+            yield f"for column in {columns!r}:"
+            rows = "[rows[number] for number in kept]" if self.dropping else "rows"
+            yield f"    note_unknown_categories({rows}, column)"
+        numbers = "kept" if self.dropping else "range(len(rows))"
+        for text in self.texts:
+            if text.reserved_tokens:
+                yield f"labels = [f'row {{number + 1}}' for number in {numbers}]"
+                yield f'note_unknown_texts(columns["{text.name}"], {text.reserved_tokens}, labels)'
 
     def _making_windows(self, length: int) -> Iterator[str]:
         """Yield the lines that turn columns into windows of consecutive rows, each within one group, without gaps."""
@@ -268,14 +287,27 @@ def _reading_column() -> Iterator[str]:
     yield "    return np.array(values, np.float64)"
 
 
-def _reading_categories() -> Iterator[str]:
-    """Yield the lines of a function that reads a column of categories; those without an index are an error."""
+def _reading_categories(closed: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a function that reads categories; unknown ones are an error in the columns `closed`."""
     yield "def read_categories(rows, column):"
-    yield "    for number, row in enumerate(rows, 1):"
-    yield "        is_known = row[column] in categories.get(column, [row[column]])"
-    yield "        if not is_known and not is_missing(row, column):"
-    yield '            raise ValueError(f"row {number}: {row[column]!r} is not a category of {column}")'
+    if closed:
+        yield "    known = {*categories[column]}"
+        yield "    for number, row in enumerate(rows, 1):"
+        yield f"        if column in {list(closed)!r} and row[column] not in known and not is_missing(row, column):"
+        yield '            raise ValueError(f"row {number}: {row[column]!r} is not a category of {column}")'
     yield "    return np.array([row[column] for row in rows], object)"
+
+
+def _noting_categories() -> Iterator[str]:
+    """Yield the lines of a function that reports the categories of a column that the training did not learn."""
+    yield "def note_unknown_categories(rows, column):"
+    yield "    known = {*categories[column]}"
+    yield "    cells = [row[column] for row in rows if row[column] not in known and not is_missing(row, column)]"
+    yield "    if cells:"
+    yield '        have = "row of `{}` has" if len(cells) == 1 else "rows of `{}` have"'
+    yield "        example = max(dict.fromkeys(cells), key=Counter(cells).get)"
+    yield '        reason = f"values that the training did not learn, such as {example!r}"'
+    yield '        print(f"note: {len(cells):,} {have.format(column)} {reason}", file=sys.stderr)'
 
 
 def _leaving_rows_out(dropping: Sequence[str]) -> list[str]:

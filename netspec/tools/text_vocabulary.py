@@ -46,6 +46,12 @@ class TextInput:
     """Handling of missing texts in a column: `error`, `drop` (the row is left out), or `empty`."""
 
     @property
+    def reserved_tokens(self) -> list[int]:
+        """The tokens for padding and for unknown text, which say nothing about a text."""
+        tokenizer = saved_tokenizer(self.tokenizer)
+        return [token for token in (tokenizer.padding, tokenizer.unknown) if token is not None]
+
+    @property
     def tokenizer_file(self) -> str:
         """Name of the file for the library `tokenizers`; empty for a list of tokens."""
         return "" if self.tokenizer["type"] in ("words", "characters") else f"{self.name}_tokenizer.json"

@@ -60,6 +60,14 @@ def script_error(*arguments: str, status: int = 1) -> str:
     return line
 
 
+def script_notes(*arguments: str) -> list[str]:
+    """The notes of a script that succeeds."""
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=True, env={}
+    )
+    return done.stderr.splitlines()
+
+
 def class_lines(label: str, paths: Any) -> list[str]:
     answers = predict("run", paths).answers
     rows = zip(answers[label], answers["class"], answers["probability"], strict=True)
@@ -373,6 +381,29 @@ def test_the_script_refuses_unknown_categories(netspec, tmp_path, monkeypatch):
     assert netspec("predict", "run", "new.csv").status == 2
 
 
+def test_the_script_notes_what_the_training_did_not_learn(netspec, rows):
+    trained(netspec, TABLE.replace("type: text,", "type: text, missing: drop,"))
+    exported(netspec)
+    assert script_notes("rows.csv") == [f"note: {note}" for note in predict("run", "rows.csv").unknown]
+    head, *lines = Path("rows.csv").read_text().splitlines()
+    known = next(line for line in lines if "Lund" in line and "blue" in line).split(",")
+    changes: tuple[dict[str, str], ...] = (
+        {"Lund": "Oslo"},
+        {"Lund": "Oslo", "blue": "red"},
+        {"Lund": "Rome"},
+        {},
+        {"Lund": "?"},
+    )
+    cells = [[change.get(cell.strip('"'), cell) for cell in known] for change in changes]
+    cells[1][-2], cells[3][-2:-1] = "xyzzy", ["%%%"]
+    Path("new.csv").write_text("\n".join([head, *map(",".join, cells), ",".join([*known[:-2], "", "yes"])]) + "\n")
+    notes = predict("run", "new.csv").unknown
+    assert len(notes) == 2
+    assert "such as 'Oslo'" in notes[0]
+    assert notes[1] == "2 texts have no token that the training learned: row 2, row 4"
+    assert script_notes("new.csv")[1:] == [f"note: {line}" for line in (*notes[0].split("; "), notes[1])]
+
+
 NOTATION = 'header: true, delimiter: ";", decimal: ",", thousands: "."'
 
 
@@ -528,6 +559,12 @@ def test_the_script_computes_tokens_of_texts(netspec, texts, tokenizer, padding)
     assert "`text`: tokens of texts" in result.err
     assert script(*texts) == class_lines("file", texts)
     assert len({line.split(": ")[1].split()[0] for line in class_lines("file", texts)}) == 2
+    Path("new.txt").write_text("☃ ☂")
+    Path("empty.txt").write_text("")
+    notes = [f"note: 1 text has no token that the training learned: {name}" for name in ("new.txt", "empty.txt")]
+    expected = {WORDS: notes, CHARACTERS: notes[1:], PAIRS: notes[1:]}[tokenizer]
+    assert script_notes("new.txt", "empty.txt") == expected
+    assert len(predict("run", ["new.txt", "empty.txt"]).unknown) == bool(expected)
 
 
 def test_the_script_reads_lines_of_texts(netspec, texts):
