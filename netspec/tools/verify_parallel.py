@@ -19,7 +19,7 @@ from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
 from netspec.errors import InputError, RunError
-from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint, read_checkpoint
+from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.specs import load_train
 
@@ -144,9 +144,9 @@ def _train(
     process = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
     if process.returncode:
         raise RunError(f"the training on {workers} workers failed", got=process.stderr.strip())
-    path = find_latest_checkpoint(folder / "checkpoints").path
-    assert path is not None, "a run that succeeds has written a checkpoint"
-    return round(time.perf_counter() - began, 3), read_checkpoint(path).states
+    checkpoint = find_latest_checkpoint(folder / "checkpoints").content
+    assert checkpoint is not None, "a run that succeeds has written a checkpoint"
+    return round(time.perf_counter() - began, 3), checkpoint.states
 
 
 def compare_states(

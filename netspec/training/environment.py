@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
-
-import numpy as np
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 
 from netspec import __version__
 
+LIBRARIES = {
+    "numpy": "numpy", "numba": "numba", "llvmlite": "llvmlite", "onednn-cpu-gomp": "oneDNN", "mpi4py": "mpi4py",
+    "cupy-cuda12x": "CuPy", "cupy-cuda13x": "CuPy",
+}  # fmt: skip
+"""Packages of the libraries that compute, and the names of these."""
 
-def versions() -> dict[str, str]:
-    """Return the versions that a result may depend on."""
-    return {"netspec": __version__, "numpy": np.__version__, "python": platform.python_version()}
+
+@cache
+def versions() -> Mapping[str, str]:
+    """Return the versions that a result may depend on; libraries that are not installed are left out."""
+    found = {"netspec": __version__, "python": platform.python_version()}
+    for package, name in LIBRARIES.items():
+        with suppress(PackageNotFoundError):
+            found[name] = version(package)
+    return MappingProxyType(found)
 
 
 def threads() -> int:

@@ -21,7 +21,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.solvers.base import SolverSpec
 from netspec.training.checkpoint_resharding import MULTI_WORKER_ROLES, reshard_checkpoint
-from netspec.training.environment import threads
+from netspec.training.environment import threads, versions
 from netspec.training.events import read_log
 from netspec.training.progress import Progress
 from netspec.training.run_directory import RunDir
@@ -99,7 +99,7 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
     """
     start = StartingPoint(Progress())
     latest = find_latest_checkpoint(folder.checkpoints)
-    checkpoint = None if latest.path is None else read_checkpoint(latest.path)
+    checkpoint = latest.content
     before = _spec_of_run(folder, checkpoint)
     if before is not None:
         changed = check_unchanged(before, spec, folder, session)
@@ -120,15 +120,28 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
     _assign(checkpoint, f"{latest.path}", compiler, layout)
     start.worker_states, start.sharded = checkpoint.own, _sharded(checkpoint, layout)
     loader.restore(checkpoint.progress["loader"])
-    then, now = checkpoint.progress.get("threads"), threads()
-    if then is not None and then != now:
-        start.warnings.append(
-            f"{now} threads are used instead of {then}: sums are split differently, so the weights "
-            f"will differ by rounding (set OMP_NUM_THREADS={then} for bit-identical weights)"
-        )
+    start.warnings += _changed_environment(checkpoint)
     start.progress = Progress.from_json(checkpoint.progress)
     _restore_best(start, folder)
     return start
+
+
+def _changed_environment(checkpoint: CheckpointFile) -> Iterator[str]:
+    """Yield a warning for each change since the checkpoint after which kernels may round differently."""
+    then, now = checkpoint.progress.get("threads"), threads()
+    if then is not None and then != now:
+        yield (
+            f"{now} threads are used instead of {then}: sums are split differently, so the weights "
+            f"will differ by rounding (set OMP_NUM_THREADS={then} for bit-identical weights)"
+        )
+    before, installed = checkpoint.progress.get("versions", {}), versions()
+    changed = [
+        f"{name} {before.get(name, 'missing')} → {installed.get(name, 'missing')}"
+        for name in sorted({*before, *installed}, key=str.lower)
+        if before and before.get(name) != installed.get(name)
+    ]
+    if changed:
+        yield f"versions changed since the checkpoint, so the weights may differ by rounding: {', '.join(changed)}"
 
 
 def _restore_best(start: StartingPoint, folder: RunDir) -> None:

@@ -456,7 +456,7 @@ def _facts(loop: TrainingLoop) -> Event:
         "step": loop.progress.step,
         "seed": spec.train.seed,
         "threads": threads(),
-        "versions": versions(),
+        "versions": dict(versions()),
         **loop.session.start_facts(loader.batch_size),
     }
 

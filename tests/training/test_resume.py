@@ -18,6 +18,7 @@ from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights, 
 from netspec.exchange.formats.native.safetensors import write_safetensors
 from netspec.schema.language.provenance import resolved_yaml
 from netspec.schema.load import load_net
+from netspec.training import environment, resume
 from netspec.training.events import Event
 from tests.training.conftest import NET
 
@@ -239,6 +240,18 @@ def test_a_checkpoint_without_a_loader_state_resumes_after_its_steps(spec: Make,
     write_checkpoint(tmp_path / "other.h5", checkpoint.states, checkpoint.roles, {"step": 13}, checkpoint.spec)
     continued = netspec.train(constant_rate(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
     assert same(continued.last_weights, uninterrupted.last_weights)
+
+
+def test_a_resume_warns_of_other_versions(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = netspec.train(spec(max_steps=2), run_dir=tmp_path / "run")
+    content = read_checkpoint(max((run.run_dir / "checkpoints").iterdir()))
+    assert content.progress["versions"] == dict(environment.versions())
+    assert {"netspec", "python", "numpy", "numba"} <= content.progress["versions"].keys()
+    monkeypatch.setattr(resume, "versions", lambda: {**environment.versions(), "numpy": "9.9"})
+    log_events: list[Event] = []
+    netspec.train(spec(max_steps=3), run_dir=run.run_dir, resume=True, listeners=[log_events.append])
+    (warning,) = [event["message"] for event in log_events if "versions" in event.get("message", "")]
+    assert warning.endswith(f"may differ by rounding: numpy {np.__version__} → 9.9")
 
 
 def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp_path: Path) -> None:

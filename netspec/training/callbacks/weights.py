@@ -11,7 +11,7 @@ from netspec.exchange.formats.native.hdf5 import write_checkpoint
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.monitor import LOSS, monitored_value
 from netspec.training.callbacks.base import Callback
-from netspec.training.environment import threads
+from netspec.training.environment import threads, versions
 from netspec.training.model import save_weights
 from netspec.training.stepper import PartialStep
 
@@ -163,6 +163,7 @@ class Checkpoints(Callback):
             **training.preprocessing.as_meta(),
             "loader": training.loader.state(),
             "threads": threads(),
+            "versions": dict(versions()),
         }
         # A state that was gathered from pieces is stored under its own name.
         stored = {name: compiler.info[label].gathers or label for name, label in compiler.evaluated.items()}

@@ -5,6 +5,7 @@ Each says what it is, which version of the layout it has, and what its bytes mus
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from netspec.errors import InputError
-from netspec.exchange.formats.native.hdf5_file import Content, read_block, read_file, verify_file, write_file
+from netspec.exchange.formats.native.hdf5_file import DAMAGED, Content, read_block, read_file, write_file
 
 LEARNED = ("parameter", "statistic")
 """Roles of the states that make up a net's weights; the rest of a checkpoint belongs to the solver."""
@@ -105,12 +106,15 @@ def write_checkpoint(
         for rank, states in enumerate(worker_states, 1)
         for name, array in states.items()
     }
-    standing = {"evaluated": dict(evaluated)} if evaluated else {}
+    meta = {"progress": dict(progress), "spec": spec, "spec_sha256": _sha256(spec)}
+    meta |= {"evaluated": dict(evaluated)} if evaluated else {}
     all_roles = {**roles, **dict.fromkeys(others, "worker")}
-    write_file(
-        path, "checkpoint", {**states, **others}, all_roles, {"progress": dict(progress), "spec": spec, **standing},
-        step if isinstance(step, int) and step >= 0 else None,
-    )  # fmt: skip
+    header_step = step if isinstance(step, int) and step >= 0 else None
+    write_file(path, "checkpoint", {**states, **others}, all_roles, meta, header_step)
+
+
+def _sha256(spec: str) -> str:
+    return hashlib.sha256(spec.encode()).hexdigest()
 
 
 def read_checkpoint(path: str | Path) -> CheckpointFile:
@@ -129,6 +133,12 @@ def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:
     meta, roles = content.meta, {name: role for name, role in content.roles.items() if role != "worker"}
     states = {name: content.arrays[name] for name in roles}
     progress, spec = _part(path, meta, "progress", dict), _part(path, meta, "spec", str)
+    digest = meta.get("spec_sha256", _sha256(spec))  # until version 0.2, there was none
+    if digest != _sha256(spec):
+        raise InputError(
+            f"{path} is refused: its spec is not the one that the run had", expected=f"sha256 {digest}",
+            got=f"sha256 {_sha256(spec)}", hint=DAMAGED,
+        )  # fmt: skip
     evaluated = _part(path, {"evaluated": {}, **meta}, "evaluated", dict)
     for name, other in evaluated.items():
         if not (isinstance(other, str) and name in states and other in states) or (
@@ -165,12 +175,13 @@ def _part(path: str | Path, meta: Mapping[str, Any], key: str, kind: type) -> An
 class LatestCheckpoint:
     """The newest undamaged checkpoint of a folder, if any; `notes` name damaged ones."""
 
-    path: Path | None
+    path: Path | None = None
+    content: CheckpointFile | None = None
     notes: tuple[str, ...] = ()
 
 
 def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
-    """The checkpoint of the highest step among the `.h5` files of `folder` whose checksum matches."""
+    """Read the checkpoint of the highest step among the undamaged `.h5` files of `folder`."""
     notes: list[str] = []
     checkpoints: list[tuple[int, str, Path]] = []
     for path in sorted(Path(folder).glob("*.h5")):
@@ -183,9 +194,7 @@ def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
             checkpoints.append((-1 if block.step is None else block.step, path.name, path))
     for _, _, path in sorted(checkpoints, reverse=True):
         try:
-            verify_file(path, CHECKPOINT)
+            return LatestCheckpoint(path, read_checkpoint(path), tuple(notes))
         except InputError as error:
             notes.append(f"left out: {error.summary}")
-            continue
-        return LatestCheckpoint(path, tuple(notes))
-    return LatestCheckpoint(None, tuple(notes))
+    return LatestCheckpoint(notes=tuple(notes))

@@ -34,6 +34,7 @@ Kind = Literal["weights", "checkpoint"]
 BLOCK_BYTES = 512
 VERSION = 1
 MAGIC = b"netspec "
+CHECKSUM_LINE = b"\nsha256 "
 MANIFEST = "manifest"
 ARRAYS = "arrays"
 DTYPES = (
@@ -213,8 +214,15 @@ def read_file(path: str | Path, expected: str) -> Content:
     with refuse_damage(path, expected, DAMAGED):
         content = _Reader(Hdf5File(str(path), path, expected, trusted=block.sha256 in WRITTEN)).content()
     if content.kind != block.kind or (block.step is not None and _step(content.meta) != block.step):
-        raise InputError(f"{path} contradicts itself", expected=f"a {block.kind} file", got=f"a {content.kind} file")
+        raise InputError(
+            f"{path} is damaged: its first lines contradict its content", expected=_describe(block.kind, block.step),
+            got=_describe(content.kind, _step(content.meta)), hint=DAMAGED,
+        )  # fmt: skip
     return content
+
+
+def _describe(kind: str, step: object) -> str:
+    return f"a {kind} file" if step is None else f"a {kind} file of step {step}"
 
 
 def _step(meta: dict[str, Any]) -> object:
@@ -226,7 +234,7 @@ def _block(path: str | Path, file: BufferedReader, size: int, expected: str) -> 
     head = file.read(BLOCK_BYTES)
     block = HeaderBlock.parse(head)
     if block is None:
-        if head.startswith(MAGIC):
+        if head.startswith(MAGIC) or CHECKSUM_LINE in head:
             short = f"; the file has {size} bytes only" if size < BLOCK_BYTES else ""
             raise InputError(f"{path} is damaged in its first lines{short}", expected=expected, hint=DAMAGED)
         of_onnx = "an ONNX model", "`netspec import` reads it"
@@ -238,7 +246,8 @@ def _block(path: str | Path, file: BufferedReader, size: int, expected: str) -> 
             got=f"version {block.version}", hint="upgrade netspec",
         )  # fmt: skip
     if block.kind not in ("weights", "checkpoint") or block.version < 1:
-        raise InputError(f"{path} is of an unknown kind", expected=expected, got=f"{block.kind} {block.version}")
+        got = f"{block.kind} {block.version}"
+        raise InputError(f"{path} is of an unknown kind", expected=expected, got=got, hint=DAMAGED)
     if block.size != size:
         state = "cut short" if size < block.size else "longer than it was written"
         raise InputError(f"{path} is {state}", expected=f"{block.size} bytes", got=f"{size} bytes", hint=DAMAGED)
