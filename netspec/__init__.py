@@ -19,6 +19,7 @@ Before a training:
     find_learning_rate  suggest a learning rate after a short training with growing rates
     dry_run             check everything that a training needs, data and workers included
     verify_parallel     check that several workers train bit-identical weights
+    verify_resume       check that a killed training resumes bit-identically
 
 Train a net and use it:
 
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from netspec.tools.serving.server import serve as serve
     from netspec.tools.timing import time as time
     from netspec.tools.verify_parallel import verify_parallel as verify_parallel
+    from netspec.tools.verify_resume import verify_resume as verify_resume
     from netspec.tools.zoo import zoo as zoo
     from netspec.tools.zoo import zoo_model as zoo_model
     from netspec.training import train as train
@@ -140,6 +142,7 @@ _NAMES = {
     "netspec.tools.serving.server": "serve",
     "netspec.tools.timing": "time",
     "netspec.tools.verify_parallel": "verify_parallel",
+    "netspec.tools.verify_resume": "verify_resume",
     "netspec.tools.zoo": "zoo zoo_model",
     "netspec.training": "train",
     "netspec.training.callbacks.base": "Callback CallbackSpec",

@@ -202,6 +202,7 @@ _FUNCTIONS = {
     "train": "train", "test": "test", "predict": "predict", "export": "export", "import": "import_model",
     "convert": "convert", "check": "check", "plan": "plan", "time": "time", "diff": "diff", "scale": "scale",
     "plot": "plot", "verify-parallel": "verify_parallel",
+    "verify-resume": "verify_resume",
 }  # fmt: skip
 """The function of the Python interface for each command."""
 _ARGUMENTS = {
@@ -214,6 +215,7 @@ _ARGUMENTS = {
     "--strategy": "strategies", "--algorithm": "algorithm", "--step-time": "step_time", "--jitter": "jitter",
     "--compute-scale": "compute_scale", "--servers": "servers", "--every": "every", "--density": "density",
     "--no-data": "data=False", "--micro-batches": "micro_batches", "--schedule": "schedule", "--split": "split",
+    "--kills": "kills",
 }  # fmt: skip
 """The argument of the Python interface for each option."""
 _OPTION = "|".join(sorted(_ARGUMENTS, key=len, reverse=True))

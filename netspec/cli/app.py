@@ -34,6 +34,7 @@ COMMANDS = {
     "draw": "Draw the layers of a net, with blocks collapsed.",
     "time": "Time a training step: in total, by layer, by operation.",
     "verify-parallel": "Check that several workers give bit-identical weights.",
+    "verify-resume": "Check that a killed training resumes bit-identically.",
     "scale": "Predict the step time and speedup of many workers.",
     "runs": "List runs: state, results, and the settings that differ.",
     "plot": "Draw losses and metrics of runs, or learning rates.",

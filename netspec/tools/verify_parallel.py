@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -12,15 +10,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from netspec.distributed.launcher.mpi_discovery import require_mpiexec
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
-from netspec.errors import InputError, RunError
-from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint
+from netspec.errors import InputError, counted
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bit_comparison import (
+    compare_states,
+    final_states,
+    stages_note,
+    train_in_process,
+    training_command,
+    without_stages,
+)
 from netspec.tools.specs import load_train
 
 if TYPE_CHECKING:
@@ -115,7 +118,7 @@ def verified_strategy(spec: TrainSpec, workers: int) -> AllReduce:
 
 def unverified_settings(spec: TrainSpec, verified: AllReduce) -> str | None:
     """The settings of the file that the verified training replaces, as text."""
-    notes = ["the file has stages, which were not verified: all layers were trained"] if spec.stages else []
+    notes = stages_note(spec)
     if isinstance(spec.parallel, AllReduce):
         fields, used = spec.parallel.model_dump(mode="json"), verified.model_dump(mode="json")
         replaced = [f"{name}: {json.dumps(fields[name])}" for name in fields if fields[name] != used[name]]
@@ -130,8 +133,7 @@ def short_training(spec: TrainSpec, strategy: AllReduce, steps: int) -> list[str
     """Overrides for a training of a few steps with `strategy`, without stages and evaluation."""
     block = json.dumps(strategy.model_dump(mode="json"))
     evaluation = [f"~data.{split}" for split in ("evaluate", "validation", "test") if getattr(spec.data, split)]
-    stages = ["~stages"] if spec.stages else []
-    return [*evaluation, *stages, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
+    return [*evaluation, *without_stages(spec), f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
 
 
 def _train(
@@ -139,20 +141,7 @@ def _train(
 ) -> tuple[float, Mapping[str, NDArray[Any]]]:
     """Run one training; its seconds, and the states of its checkpoint. Raises `RunError` with its error messages."""
     began = time.perf_counter()
-    words = ["train", str(spec), *changes, "--run-dir", str(folder), "--workers", str(workers), "--threads", "1"]
-    words += ["--device", "cpu"]  # whose sums are the same on any number of workers
-    process = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
-    if process.returncode:
-        raise RunError(f"the training on {workers} workers failed", got=process.stderr.strip())
-    checkpoint = find_latest_checkpoint(folder / "checkpoints").content
-    assert checkpoint is not None, "a run that succeeds has written a checkpoint"
-    return round(time.perf_counter() - began, 3), checkpoint.states
-
-
-def compare_states(
-    states: Mapping[str, NDArray[Any]], others: Mapping[str, NDArray[Any]]
-) -> tuple[tuple[str, ...], float]:
-    """Names of the arrays that are not bit-identical, and the largest absolute difference of an element."""
-    differ = tuple(name for name in states if states[name].tobytes() != others[name].tobytes())
-    gaps = (float(np.abs(states[name].astype(float) - others[name].astype(float)).max()) for name in differ)
-    return differ, max(gaps, default=0)
+    options = ["--threads", "1", "--device", "cpu"]  # whose sums are the same on any number of workers
+    command = training_command(spec, changes, folder, workers, options)
+    train_in_process(command, f"the training on {counted(workers, 'worker')}")
+    return round(time.perf_counter() - began, 3), final_states(folder)

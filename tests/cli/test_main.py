@@ -26,6 +26,7 @@ MISTAKES = [
     ("diff", "net.yaml", "nosuch.onnx"),
     ("verify-parallel", "train.yaml", "--workers", "1"),
     ("verify-parallel", "nosuch.yaml"),
+    ("verify-resume", "train.yaml", "--kills", "0"),
     ("convert", "net.yaml", "model.nonsense"),
     ("convert", "net.yaml", "model.onnx"),
     ("train", "train.yaml", "solver.learning_rat=1"),

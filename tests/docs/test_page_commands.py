@@ -35,6 +35,7 @@ FEW_STEPS = {
     "my_net/train.yaml --run-dir": f"my_net/train.yaml {SHORT} --run-dir",
     "step-00000938": "step-00000008",
     "my_net/train.yaml train.memory_budget": f"my_net/train.yaml {SHORT} train.memory_budget",
+    "--steps 200 --kills 5 train.test_every=50": "--steps 8 --kills 1 data.test.limit=200",
     "netspec import trained.keras": ": ",  # a file that the reader has
     "netspec train imported/train.yaml": ": ",
 }

@@ -95,9 +95,6 @@ class Strategy(Spec):
     divides_learning_rate: ClassVar[bool] = False
     """Whether the updates of all p workers add up, so that each uses 1/p of the learning rate."""
 
-    reproducible: ClassVar[bool] = True
-    """Whether a repeated training yields the same weights."""
-
     @property
     def stages(self) -> tuple[int, ...]:
         """First steps, from 0, of the stages between which the encoding of gradients changes."""
@@ -133,6 +130,11 @@ class Strategy(Spec):
         from netspec.distributed.cost_model.comm_volume import stop_vote
 
         yield stop_vote(cluster, batches, self.period)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether a repeated training yields the same weights."""
+        return True
 
     def roles(self, workers: int) -> dict[str, int]:
         """Return the number of ranks by role."""

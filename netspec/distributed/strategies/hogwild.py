@@ -35,7 +35,6 @@ class Hogwild(Strategy):
     sums_gradients: ClassVar[bool] = False
     host_only: ClassVar = "its workers share CPU memory"
     divides_learning_rate: ClassVar[bool] = True
-    reproducible: ClassVar[bool] = False
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
         "staleness": "use `every`: no worker is that many steps ahead of another",
@@ -55,6 +54,11 @@ class Hogwild(Strategy):
                     got=solver.type,
                     hint="strategies that sum the gradients of each step support all solvers",
                 )  # fmt: skip
+
+    @property
+    def reproducible(self) -> bool:
+        """Return False: which update is lost depends on the speed of the workers."""
+        return False
 
     def before_view(self, group: Communicator, replica: Replica) -> None:
         """Wait until no worker writes, then average the states that each worker has of its own."""

@@ -150,6 +150,11 @@ class ParameterServer(Strategy):
         """Average the moving statistics, which differ between workers."""
         average(group, replica, "statistic")
 
+    @property
+    def reproducible(self) -> bool:
+        """Whether a step waits for the gradients of all workers."""
+        return self.mode == "synchronous" and not self.backup_workers
+
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
         """Yield remarks on learning rates and reproducibility."""
         remark = "training is not reproducible: each run computes different weights"

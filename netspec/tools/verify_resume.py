@@ -1,0 +1,273 @@
+"""Check that a training that is killed again and again ends bit-identical to one that is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from netspec.distributed.strategies.base import Strategy
+from netspec.distributed.worker_checks import check_workers
+from netspec.errors import InputError, RunError
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bit_comparison import (
+    RunComparison,
+    RunDifference,
+    compare_runs,
+    stages_note,
+    train_in_process,
+    training_command,
+    training_failure,
+    without_stages,
+)
+from netspec.tools.specs import load_train
+from netspec.training.events import Event, parse_events
+from netspec.training.run_directory import RunDir
+
+POLL_INTERVAL = 0.001
+"""Seconds between two looks at the log of a training that is to be killed."""
+MAX_ROUNDS_WITHOUT_KILL = 3
+"""Number of trainings in a row that may end before they are killed."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A training that was killed."""
+
+    resumed_from: int
+    """Number of steps done when this part of the training began."""
+    logged_step: int
+    """Number of steps done when it was killed, according to its log."""
+    worker: int | None
+    """Index of the killed worker, in the order in which the workers were started; None if all were killed."""
+
+
+@dataclass(frozen=True)
+class ResumeCheck:
+    """A training in killed pieces, compared with one that was not interrupted."""
+
+    steps: int
+    workers: int
+    kills: tuple[Kill, ...]
+    """The kills in their order."""
+    arrays: int
+    """Number of arrays compared: weights and all states of solver and layers."""
+    log_lines: int
+    """Number of results in the log of the uninterrupted training: losses and evaluations."""
+    differences: tuple[RunDifference, ...]
+    """All differences. Those of the log come first, in the order of steps."""
+    note: str | None
+    """Settings of the training file that were replaced, and so not verified."""
+
+    @property
+    def identical(self) -> bool:
+        """Whether both trainings gave the same bits."""
+        return not self.differences
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as plain data."""
+        return {**asdict(self), "identical": self.identical}
+
+
+def verify_resume(
+    spec: str | Path, *, overrides: Sequence[str] = (), steps: int = 50, kills: int = 5, workers: int = 1,
+    device: str = "auto", seed: int = 0,
+) -> ResumeCheck:  # fmt: skip
+    """Check that a training that is killed `kills` times ends bit-identical to one that is not interrupted.
+
+    Runs the first `steps` steps of the training file `spec` twice. The second training is killed (SIGKILL) at moments
+    that `seed` draws from the duration of the first, and resumed each time; of several workers, either one or all are
+    killed. Compares the weights, all states, the monitored values, the position in the data, and every result in the
+    log. A training that ends before it is killed is compared too, and starts again. Leaves no files behind.
+
+    Raises `InputError` if the training or its strategy can't be verified, `RunError` if a training fails.
+
+        >>> netspec.verify_resume("train.yaml", kills=10).identical
+    """
+    for name, number in (("--steps", steps), ("--kills", kills), ("--workers", workers)):
+        if number < 1:
+            raise InputError(f"{name} must be 1 or more", got=str(number))
+    training = load_train(spec, overrides)
+    _check_strategy(training, workers)
+    changes = [*overrides, *verified_settings(training, steps, kills)]
+    options = ["--device", device]
+    with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
+        straight = Path(folder) / "straight"
+        train_in_process(
+            training_command(spec, changes, straight, workers, options), "the training without interruptions"
+        )
+        killed = _KilledTraining(spec, changes, options, workers, straight, Path(folder), np.random.default_rng(seed))
+        while len(killed.kills) < kills:
+            killed.train(kills - len(killed.kills))
+        differences = tuple(difference for comparison in killed.comparisons for difference in comparison.differences)
+        compared = killed.comparisons[0]
+        note = "; ".join(stages_note(training)) or None
+        return ResumeCheck(
+            steps, workers, tuple(killed.kills), compared.arrays, compared.log_lines, differences, note
+        )  # fmt: skip
+
+
+def _check_strategy(training: TrainSpec, workers: int) -> None:
+    """Raise `InputError` if the training can't run on the workers, or two of its runs differ without any kill."""
+    check_workers(training, workers)
+    strategy = training.parallel
+    if workers > 1 and isinstance(strategy, Strategy) and not strategy.reproducible:
+        raise InputError(
+            f"a training by {strategy.strategy} can't be verified: each run computes different weights",
+            location=strategy.where(), expected="a strategy whose runs can be repeated",
+            hint="verify another one: `parallel={strategy: all_reduce}`",
+        )  # fmt: skip
+
+
+def verified_settings(spec: TrainSpec, steps: int, kills: int) -> list[str]:
+    """Return overrides for a short training that logs every step and writes several checkpoints between two kills."""
+    every = spec.train.checkpoint_every
+    most = max(1, steps // (2 * (kills + 1)))
+    every = min(every, most) if every else most
+    return [
+        *without_stages(spec), f"train.max_steps={steps}", "train.log_every=1", f"train.checkpoint_every={every}"
+    ]  # fmt: skip
+
+
+class _KilledTraining:
+    """A training that is killed and resumed, and compared with a straight one whenever it is complete."""
+
+    def __init__(
+        self, spec: str | Path, changes: Sequence[str], options: Sequence[str], workers: int, straight: Path,
+        folder: Path, rng: np.random.Generator,
+    ) -> None:  # fmt: skip
+        self.kills: list[Kill] = []
+        self.comparisons: list[RunComparison] = []
+        self._spec, self._changes, self._options, self._workers = spec, changes, options, workers
+        self._straight, self._folder, self._random = straight, folder, rng
+        with RunDir(straight).log.open(encoding="utf-8") as lines:
+            events = [event for event in parse_events(lines) if isinstance(event.get("step"), int)]
+        self._events = [event for event in events if event["event"] in ("log", "test", "checkpoint")]
+        self._rounds, self._rounds_without_kill = 0, 0
+
+    def train(self, kills: int) -> None:
+        """Train to the end with up to `kills` kills, and compare the result."""
+        self._rounds += 1
+        run, before = self._folder / f"killed-{self._rounds}", len(self.kills)
+        for step, delay in self._moments(kills):
+            if not self._run_piece(run, step, delay):
+                break
+        else:
+            self._run_piece(run, None, 0)
+        self.comparisons.append(compare_runs(self._straight, run))
+        self._rounds_without_kill = 0 if len(self.kills) > before else self._rounds_without_kill + 1
+        if self._rounds_without_kill == MAX_ROUNDS_WITHOUT_KILL:
+            raise RunError("the training ends before it can be killed", hint="train more steps: `--steps`")
+
+    def _moments(self, kills: int) -> Iterator[tuple[int, float]]:
+        """Yield moments of the straight training in their order: a step, and seconds after its first event."""
+        first, last = self._events[0]["elapsed"], self._events[-1]["elapsed"]
+        for number in range(kills):
+            moment = first + (number + self._random.random()) / kills * (last - first)
+            before = [event for event in self._events if event["elapsed"] <= moment]
+            step = before[-1]["step"]
+            began = next(event["elapsed"] for event in self._events if event["step"] == step)
+            yield step, max(0.0, moment - began)
+
+    def _run_piece(self, run: Path, step: int | None, delay: float) -> bool:
+        """Train until the log has `step`, and kill `delay` seconds later. Return False if the training ended before."""
+        command = training_command(self._spec, self._changes, run, self._workers, self._options)
+        with tempfile.TemporaryFile() as errors, _Log(RunDir(run).log) as log:
+            process = subprocess.Popen([*command, "--resume", "auto"], stdout=subprocess.DEVNULL, stderr=errors)
+            started: list[int] = []
+            try:
+                while process.poll() is None and (step is None or log.step < step):
+                    time.sleep(POLL_INTERVAL if step is not None else 10 * POLL_INTERVAL)
+                    log.update()
+                    if self._workers > 1 and log.step >= 0 and not started:
+                        started = _descendants(process.pid)  # now, since it takes longer than a short step
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(delay)
+                if process.poll() is None:
+                    self._kill(process, started, log)
+                    return True
+            finally:
+                if process.poll() is None:
+                    _send_kill([*_descendants(process.pid), process.pid])
+                    process.wait()
+            if process.returncode:
+                errors.seek(0)
+                description = f"the training that resumed after {len(self.kills)} kills"
+                raise training_failure(description, errors.read().decode(errors="replace"))
+        return False
+
+    def _kill(self, process: subprocess.Popen[bytes], started: Sequence[int], log: _Log) -> None:
+        """Kill the training: of several workers one, or all of them with their launcher.
+
+        `started` are the processes of the launcher, the workers last.
+        """
+        choice = int(self._random.integers(2 * self._workers))
+        worker = choice if choice < self._workers < len(started) else None
+        _send_kill([*reversed(started), process.pid] if worker is None else [started[-self._workers + worker]])
+        process.wait()  # the launcher of several workers ends the others
+        log.update()
+        self.kills.append(Kill(log.first, max(log.first, log.step), worker))
+
+
+class _Log:
+    """The lines that a training appends to its log."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._rest = path, b""
+        self._file: IO[bytes] | None = None
+        self._offset = path.stat().st_size if path.is_file() else 0
+        self.first = 0
+        """Number of steps at the start of this part of the training."""
+        self.step = -1
+        """The largest number of steps in the new lines; -1 if there is none."""
+
+    def update(self) -> None:
+        """Read the lines that are new."""
+        if self._file is None:
+            if not self._path.is_file():
+                return
+            self._file = self._path.open("rb")
+            self._file.seek(self._offset)
+        *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        for event in parse_events(line.decode(errors="replace") for line in lines):
+            self._add(event)
+
+    def _add(self, event: Event) -> None:
+        if event["event"] == "start":
+            self.first = event["step"]
+        if isinstance(event.get("step"), int):
+            self.step = max(self.step, event["step"])
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _send_kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, directly or indirectly; those that these started come last."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found, parents = [], [pid]
+    while parents:
+        children = [child for child, parent in pairs if parent in parents]
+        found += children
+        parents = children
+    return found

@@ -1,0 +1,122 @@
+"""`netspec verify-resume`: a training that is killed and resumed is compared bit for bit with one that is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.cli import main
+from netspec.errors import InputError
+from netspec.exchange.formats.native.hdf5 import (
+    CheckpointFile,
+    find_latest_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from netspec.schema.load import load_train
+from netspec.tools.bit_comparison import compare_runs
+from netspec.tools.verify_resume import verified_settings
+from tests.training.conftest import points, spec
+
+__all__ = ["points", "spec"]  # the fixtures
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def runs(spec: Make, tmp_path: Path) -> tuple[Path, Path]:
+    """A run and its copy."""
+    run = netspec.train(spec(max_steps=8, log_every=2, test_every=4), run_dir=tmp_path / "run", device="reference")
+    shutil.copytree(run.run_dir, tmp_path / "other")
+    return run.run_dir, tmp_path / "other"
+
+
+def change_checkpoint(run: Path, change: Callable[[CheckpointFile], CheckpointFile]) -> None:
+    path = find_latest_checkpoint(run / "checkpoints").path
+    assert path is not None
+    changed = change(read_checkpoint(path))
+    write_checkpoint(path, changed.states, changed.roles, changed.progress, changed.spec, changed.evaluated)
+
+
+def test_equal_runs_are_identical_even_if_steps_are_logged_again(runs: tuple[Path, Path]) -> None:
+    run, other = runs
+    lines = (other / "log.jsonl").read_text().splitlines()
+    repeated = [json.loads(line) for line in lines if '"log"' in line]
+    again = [json.dumps({**event, "elapsed": 9, "samples_per_second": 1}) for event in repeated]
+    (other / "log.jsonl").write_text("\n".join([*lines, *again, '{"torn']))
+    comparison = compare_runs(run, other)
+    assert comparison.differences == ()
+    assert comparison.log_lines == 5 + 2
+    states = read_checkpoint(run / "checkpoints" / "step-00000008.h5").states
+    assert comparison.arrays == len(states) + 2 * 8  # two files of six parameters and two moving statistics
+
+
+def test_one_bit_of_a_state_is_reported_by_name(runs: tuple[Path, Path]) -> None:
+    run, other = runs
+
+    def flip(checkpoint: CheckpointFile) -> CheckpointFile:
+        kernel = checkpoint.states["fc1/kernel"].copy()
+        kernel.view("uint32")[2, 5] ^= 1
+        return replace(checkpoint, states={**checkpoint.states, "fc1/kernel": kernel})
+
+    change_checkpoint(other, flip)
+    (difference,) = compare_runs(run, other).differences
+    assert (difference.where, difference.name) == ("step-00000008.h5", "fc1/kernel")
+    assert difference.description.startswith("1 of 96 elements, first at [2, 5]: ")
+
+
+def test_differences_of_progress_logs_and_weights_are_reported(runs: tuple[Path, Path]) -> None:
+    run, other = runs
+    change_checkpoint(other, lambda file: replace(file, progress={**file.progress, "best_step": 4}))
+    lines = [json.loads(line) for line in (other / "log.jsonl").read_text().splitlines()]
+    first = next(event for event in lines if event["event"] == "log" and event["step"] == 4)
+    lines.append({**first, "loss": float(np.nextafter(first["loss"], 1e9))})
+    (other / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (other / "best.h5").unlink()
+    differences = compare_runs(run, other).differences
+    assert (differences[0].where, differences[0].name) == ("log.jsonl, step 4, train data", "loss")
+    assert differences[0].description == f"{first['loss']} ≠ {np.nextafter(first['loss'], 1e9)}"
+    named = {(difference.where, difference.name) for difference in differences[1:]}
+    assert {("step-00000008.h5", "best_step"), ("best.h5", "fc1/kernel"), ("best.h5", "step")} <= named
+
+
+def test_a_run_without_an_intact_checkpoint_cannot_be_compared(runs: tuple[Path, Path]) -> None:
+    run, other = runs
+    shutil.rmtree(other / "checkpoints")
+    with pytest.raises(InputError, match="there is no intact checkpoint in"):
+        compare_runs(run, other)
+
+
+@pytest.mark.parametrize(("every", "expected"), [(None, 4), (2, 2), (0, 4), (30, 4)])
+def test_checkpoints_are_written_between_kills(spec: Make, every: int | None, expected: int) -> None:
+    training = spec(checkpoint_every=every)
+    changed = load_train(training, verified_settings(load_train(training), 50, 5)).train
+    assert (changed.max_steps, changed.checkpoint_every, changed.log_every) == (50, expected, 1)
+
+
+def test_strategies_whose_runs_differ_are_refused(spec: Make, tmp_path: Path, capfd: Any) -> None:
+    path = tmp_path / "train.yaml"
+    for strategy in ("{strategy: hogwild}", "{strategy: parameter_server, mode: asynchronous}"):
+        path.write_text(json.dumps(spec()))
+        assert main(["verify-resume", str(path), "--workers", "2", f"parallel={strategy}"]) == 2
+        assert "can't be verified: each run computes different weights" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_twice_is_bit_identical(spec: Make, tmp_path: Path, capfd: Any) -> None:
+    (tmp_path / "train.yaml").write_text(json.dumps(spec(test_every=5)))
+    words = ["verify-resume", str(tmp_path / "train.yaml"), "--steps", "20", "--kills", "2", "--device", "reference"]
+    assert main([*words, "--json"]) == 0
+    check = json.loads(capfd.readouterr().out)
+    assert check["identical"]
+    assert check["log_lines"] == 20 + 4
+    assert len(check["kills"]) == 2
+    assert {path.suffix for path in tmp_path.iterdir()} == {".yaml", ".npz"}
