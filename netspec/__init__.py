@@ -33,6 +33,7 @@ Train a net and use it:
     generate            text that continues a prompt; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
     runs                runs below a folder: states, results, and the settings that differ
+    replay              repeat a training step that failed, and find its first bad operation
     plot                charts of losses, metrics and learning rates
     Callback            base class of objects that are called between training steps
     CallbackSpec        base class of callbacks that a training file can name
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from netspec.tools.predict import predict as predict
     from netspec.tools.predict import predict_stream as predict_stream
     from netspec.tools.predict import test as test
+    from netspec.tools.replay import replay as replay
     from netspec.tools.runs import runs as runs
     from netspec.tools.scale import scale as scale
     from netspec.tools.serving.server import serve as serve
@@ -137,6 +139,7 @@ _NAMES = {
     "netspec.tools.model_inputs": "load",
     "netspec.tools.plan": "plan",
     "netspec.tools.predict": "predict predict_stream test",
+    "netspec.tools.replay": "replay",
     "netspec.tools.runs": "runs",
     "netspec.tools.scale": "scale",
     "netspec.tools.serving.server": "serve",

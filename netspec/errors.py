@@ -201,7 +201,7 @@ def as_netspec_error(error: BaseException) -> NetspecError:
 _FUNCTIONS = {
     "train": "train", "test": "test", "predict": "predict", "export": "export", "import": "import_model",
     "convert": "convert", "check": "check", "plan": "plan", "time": "time", "diff": "diff", "scale": "scale",
-    "plot": "plot", "verify-parallel": "verify_parallel",
+    "replay": "replay", "plot": "plot", "verify-parallel": "verify_parallel",
     "verify-resume": "verify_resume",
 }  # fmt: skip
 """The function of the Python interface for each command."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Program:
         self._around = device.run_context(array_code=array_code)
         self._prepared: int | None = None  # the version of the states that the invariant nodes have read
         self._outputs = {name: self._arrays[value] for name, value in plan.graph.outputs.items()}
-        guard = None if plan.graph.guard is None else self._arrays[plan.graph.guard]
+        self._guard = guard = None if plan.graph.guard is None else self._arrays[plan.graph.guard]
         inputs = {name: self._arrays[value] for name, value in self.inputs.items()}
         self._steps = device.executor(
             BoundProgram(plan, before, after, inputs, guard, self._writing, self._first_non_finite)
@@ -151,6 +152,32 @@ class Program:
             seconds = list(self._first.timed_calls())
         self._prepared = self.states.version
         return seconds
+
+    def trace(self) -> Iterator[tuple[Node, list[Any]]]:
+        """Run once, one node at a time; yield each node with copies of its results.
+
+        Ends after a guard that is not finite, before any state changes, as `run` does. Results in a layout that only
+        kernels know are left out.
+        """
+
+        def traced(calls: CallSequence) -> Iterator[tuple[Node, list[Any]]]:
+            for node, _ in calls.timed_calls():
+                if node is not None:
+                    plain = [value for value in node.outputs if value in self._arrays and self._is_plain(value)]
+                    yield node, [self.device.fetch(self._arrays[value]) for value in plain]
+
+        with self._around():
+            self._steps.take()
+            yield from traced(self._first)
+            self._prepared = self.states.version
+            yield from traced(self._before)
+            if self._guard is not None and not isfinite(float(self.device.fetch(self._guard))):
+                return
+            self._writing()
+            yield from traced(self._after)
+
+    def _is_plain(self, value: Value) -> bool:
+        return self.plan.layouts[value].opaque is None
 
     def only(self, is_wanted: Callable[[Node], bool]) -> Callable[[], None]:
         """Return a call that runs some nodes in order on the memory of the last run, for timing."""

@@ -32,6 +32,7 @@ COMMANDS = {
     "check": "Find errors in net and training files.",
     "plan": "Show layers, shapes, parameters, FLOPs and memory.",
     "draw": "Draw the layers of a net, with blocks collapsed.",
+    "replay": "Repeat a failed training step, and find its cause.",
     "time": "Time a training step: in total, by layer, by operation.",
     "verify-parallel": "Check that several workers give bit-identical weights.",
     "verify-resume": "Check that a killed training resumes bit-identically.",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         scheduled_inputs,
         training_form,
     )
-    from netspec.compile.training import GRADIENT_NORM, SCALE, SKIPPED
+    from netspec.compile.training import GRADIENT_NORM, SCALE, SKIPPED, gradient_sum_label
     from netspec.graph.ops.all_reduce import WEIGHT
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "ProcessRole",
     "ProgramKind",
     "build",
+    "gradient_sum_label",
     "input_type",
     "is_rate",
     "make_plan",
@@ -84,7 +85,7 @@ _HOMES = {
         ),
         "steps",
     ),
-    **dict.fromkeys(("GRADIENT_NORM", "SCALE", "SKIPPED"), "training"),
+    **dict.fromkeys(("GRADIENT_NORM", "SCALE", "SKIPPED", "gradient_sum_label"), "training"),
     "WEIGHT": "training",
 }
 

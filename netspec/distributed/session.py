@@ -209,7 +209,7 @@ class WorkerSession:
             return FixedOrderStepper(spec, compiler, loader, self.workers, self.shards, self.share)
         if compiler.workers > 1:
             return Stepper(spec, compiler, loader, stage=self.strategy.stage, restarts=True)
-        return Stepper(spec, compiler, loader, restarts=not self.alone)
+        return Stepper(spec, compiler, loader, restarts=not self.alone, keep_states=self.alone)
 
     def layout(self, compiler: Compiler) -> StateLayout:
         """Return which states are sharded. Collective in the first call."""

@@ -1,4 +1,4 @@
-"""Versions and number of threads, which results may depend on."""
+"""Versions, machine and number of threads, which results may depend on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import MappingProxyType
 
 from netspec import __version__
@@ -27,6 +28,16 @@ def versions() -> Mapping[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(package)
     return MappingProxyType(found)
+
+
+def machine() -> dict[str, str]:
+    """Return the processor and the operating system."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()  # Linux has it
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"processor": (models or [platform.processor() or platform.machine()])[0], "system": platform.platform()}
 
 
 def threads() -> int:

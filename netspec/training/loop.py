@@ -19,15 +19,17 @@ from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LEARNING_RATE, Compiler, scheduled_inputs
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
-from netspec.errors import InputError, NetspecError, Problem, RunError
+from netspec.errors import InputError, NetspecError, Problem, RunError, command
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.graph.fused import node_scopes
 from netspec.schema.specs.monitor import monitored_value
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.training.call_record import FailedCall
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
+from netspec.training.capsule import bad_operation, failure_text, likely_fix, save_capsule
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, Clock, data_name
 from netspec.training.model import Parameters
@@ -297,6 +299,7 @@ class TrainingLoop:
             self._note_skipped(batch)
             return
         self._pending = PendingStep(*started, copy(self.progress), self.position)
+        self.stepper.calls.complete(self._pending)
         self.progress.step = step + 1
         if (self.session.size > 1 and not self.session.joint_steps) or self._waits_for_loss:
             self.settle()  # other workers and callbacks must only see finite values
@@ -304,6 +307,8 @@ class TrainingLoop:
         self._note_skipped(batch)
         self.rates, self.epoch = rates, batch.epoch + batch.end / self.loader.samples
         self.step_seconds += time.perf_counter() - self._resumed_at
+        if self.reached_end or any(map(self.is_due, (self.spec.train.test_every, self.spec.train.checkpoint_every))):
+            self._check_states()
         self.call("on_step_end")
         if self.loader.between_epochs:
             self.call("on_epoch_end")
@@ -321,6 +326,14 @@ class TrainingLoop:
         self.progress.loss_sum += loss
         self.progress.loss_count += pending.losses
         self.last_loss = loss if pending.losses else self.last_loss
+
+    def _check_states(self) -> None:
+        """Raise `RunError` if a step left a parameter that is not finite, before it is evaluated or saved."""
+        self.settle()
+        try:
+            self.stepper.calls.check()
+        except NonFiniteLoss as error:
+            raise self._not_finite(error, None) from None
 
     def mean_loss(self) -> float:
         """Return the mean loss since the last log line, over all workers if their losses differ."""
@@ -464,42 +477,68 @@ class TrainingLoop:
             self.emit("warning", message=message, step=self.progress.step)
 
     def _not_finite(self, error: NonFiniteLoss, pending: PendingStep | None) -> RunError:
-        """Save the weights before the step, and return the error that names the first value that is not finite.
+        """Save the weights and a capsule of the step; return the error that names the first value that is not finite.
 
-        `pending` is the failed step; its progress is undone.
+        `pending` is the failed step; its progress is undone. If a state was not finite before it, an earlier step
+        failed, and that one is undone.
         """
+        failed = self.stepper.calls.failed_call(error) if self.session.alone else None
+        if failed is not None and error.state is not None:
+            pending = failed.call.pending
         if pending is not None:
             self._pending = None
             vars(self.progress).update(vars(pending.before))
             self.loader.seek(*pending.position)
         step = self.progress.step
-        if self.session.alone or (self.session.joint_steps and not self.progress.part.batches):
+        undone = failed is None or failed.call.step == step
+        if undone and (self.session.alone or (self.session.joint_steps and not self.progress.part.batches)):
             self.save_checkpoint()
-        else:
+        elif undone:
             with suppress(NetspecError, OSError, PeerFailure):
                 self._checkpoints.save_after_failure(self)
-        if error.state is not None:
-            description = f"`{error.state}` is not finite since the step before"
-        elif layers := _layers_of(error):
-            named = [f"`{name}` ({kind})" for name, kind in layers.items()]
-            description = f"first in layer {named[0]}"
-            if len(named) > 1:
-                description = f"first in one of the layers {', '.join(named)}"
-        else:
-            description = "in the sum of the losses"
-        location = error.node.scope.location if error.node is not None else None
-        origin = self.session.agree_on_origin(
-            NonFiniteOrigin(description, location, error.state is not None or error.node is not None)
-        )
         path = self.folder.checkpoint(step)
+        notes = [f"the weights before this step are in {path}"] if undone and path.is_file() else []
+        bad = None
+        if failed is not None:
+            bad = bad_operation(failed, self.compiler, forward=error.state is None)
+            notes += self._save_capsule(failed)
+        if failed is not None and bad is not None:
+            step, message = failed.call.step, failure_text(bad, failed.call.step + 1, self.compiler)
+            location = bad.scope.location
+            notes += [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
+        else:
+            origin = self.session.agree_on_origin(_origin_of(error))
+            message, location = f"the loss is not finite at step {step + 1}: {origin.description}", origin.location
         return RunError(
             Problem(
-                f"the loss is not finite at step {step + 1}: {origin.description}", origin.location,
-                got=f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}",
-                hint="lower the learning rate, add `global_clipnorm`, or check the data of this step",
-                notes=(f"the weights before this step are in {path}",) if path.is_file() else (),
+                message, location, got=f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}", hint=likely_fix(bad),
+                notes=tuple(notes),
             )
         )  # fmt: skip
+
+    def _save_capsule(self, failed: FailedCall) -> list[str]:
+        """Write a capsule of a failed step; return the note on it, or on why it could not be written."""
+        path = self.folder.capsule(failed.call.step + 1)
+        try:
+            save_capsule(path, failed, self.spec, self.compiler)
+        except (NetspecError, OSError) as error:  # the first error is the one to report
+            return [f"no capsule of this step was written: {error}"]
+        return [f"`{command('replay', path)}` repeats this step"]
+
+
+def _origin_of(error: NonFiniteLoss) -> NonFiniteOrigin:
+    """Describe the layer or the state that an error names."""
+    if error.state is not None:
+        description = f"`{error.state}` is not finite since the step before"
+    elif layers := _layers_of(error):
+        named = [f"`{name}` ({kind})" for name, kind in layers.items()]
+        description = f"first in layer {named[0]}"
+        if len(named) > 1:
+            description = f"first in one of the layers {', '.join(named)}"
+    else:
+        description = "in the sum of the losses"
+    location = error.node.scope.location if error.node is not None else None
+    return NonFiniteOrigin(description, location, error.state is not None or error.node is not None)
 
 
 def _layers_of(error: NonFiniteLoss) -> dict[str, str]:

@@ -60,6 +60,10 @@ class RunDir:
         """The checkpoint after `step` steps."""
         return self.checkpoints / f"step-{step:08d}.h5"
 
+    def capsule(self, step: int) -> Path:
+        """The capsule of the step `step`, counted from 1, whose loss or gradient was not finite."""
+        return self.folder / f"capsule-{step:08d}.h5"
+
     def newest_step(self) -> int | None:
         """Return the step of the newest checkpoint, from its name; None if there is no checkpoint."""
         names = [path.stem.removeprefix("step-") for path in self.checkpoints.glob("step-*.h5")]

@@ -318,7 +318,7 @@ class LocalSession:
 
     def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
         """Return a stepper for one worker."""
-        return Stepper(spec, compiler, loader)
+        return Stepper(spec, compiler, loader, keep_states=True)
 
     def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
         """Return the values as they are."""

@@ -29,6 +29,7 @@ from netspec.errors import InputError
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.lbfgs import LBFGS, partial_step_problem
+from netspec.training.call_record import CallRecord, ProgramCall
 from netspec.training.lbfgs import LbfgsMinimizer
 
 
@@ -60,8 +61,9 @@ class Stepper:
         *,
         stage: Callable[[int], int | None] = lambda step: None,
         restarts: bool = False,
+        keep_states: bool = False,
     ) -> None:
-        """`stage` returns the compiled variant for a step, None for the last variant.
+        """`stage` returns the compiled variant for a step, None for the last variant. `keep_states` as in `CallRecord`.
 
         `restarts`: a failed step of several batches starts again from its first batch, because a worker does not have
         the gradients of the others and can't continue it alone. Raises `InputError` if the solver needs the whole
@@ -87,6 +89,8 @@ class Stepper:
         """Their values before the current step."""
         self._before: int | None = None
         """Version of the states that a failing step leaves unchanged."""
+        self.calls = CallRecord(compiler, keep_states=keep_states and not isinstance(spec.solver, LBFGS))
+        """The last calls of programs."""
         self._held: list[Batch] = []
         """The batches of the current epoch so far, for a full-batch solver."""
         self._minimizer = LbfgsMinimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
@@ -131,9 +135,9 @@ class Stepper:
             if self._compiler.workers == 1 and not len(batch):
                 return float, 0
             global_batch = batch.end - batch.position
-            program = self._compiler.program(self._compiler.batch_program, batch.rows, self._stage(step), global_batch)
-            program.write({**self._inputs(batch, step, part), **_update_inputs(step, rates)})
-            program.run()
+            inputs = {**self._inputs(batch, step, part), **_update_inputs(step, rates)}
+            kind, stage = self._compiler.batch_program, self._stage(step)
+            program = self.calls.run(ProgramCall(kind, batch.rows, stage, global_batch, inputs, step, batch.indices))
             self._updating = program
             self._read_totals(program, batch)
             return program.outcome, 1
@@ -162,19 +166,17 @@ class Stepper:
         if not part.samples:
             return 0.0, 0
         self._before = self._compiler.states.version
-        program = self._compiler.program(ProgramKind.UPDATE, 1, self._stage(step))
         mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
-        program.write({**_update_inputs(step, rates), **mean})
-        program.run()
+        inputs = {**_update_inputs(step, rates), **mean}
+        program = self.calls.run(ProgramCall(ProgramKind.UPDATE, 1, self._stage(step), None, inputs, step))
         self._updating = program
         return part.loss / part.samples, 1
 
     def _add(self, batch: Batch, step: int, part: PartialStep) -> tuple[float, int]:
         """Add the gradients of a batch to those of the step; return its loss and its number of samples."""
         global_batch = batch.end - batch.position
-        program = self._compiler.program(self._compiler.batch_program, batch.rows, global_batch=global_batch)
-        program.write(self._inputs(batch, step, part))
-        program.run()
+        kind, inputs = self._compiler.batch_program, self._inputs(batch, step, part)
+        program = self.calls.run(ProgramCall(kind, batch.rows, None, global_batch, inputs, step, batch.indices))
         self._read_totals(program, batch)
         alone = self._compiler.workers == 1
         samples = len(batch) if alone else round(float(program.read(TOTAL)[TOTAL]) * self._loader.batch_size)

@@ -113,11 +113,24 @@ def read_checkpoint(folder: Path) -> None:
     read_checkpoint(folder / "c.h5")
 
 
+def write_capsule(folder: Path) -> None:
+    from netspec.exchange.formats.native.hdf5 import CapsuleFile, write_capsule
+
+    capsule = CapsuleFile({"a/kernel": X}, {"x": X}, {}, "net: net.yaml", {"step": 3})
+    write_capsule(folder / "c.h5", capsule, {"a/kernel": "parameter"})
+
+
+def read_capsule(folder: Path) -> None:
+    from netspec.exchange.formats.native.hdf5 import read_capsule
+
+    read_capsule(folder / "c.h5")
+
+
 def sealed(data: bytes) -> bytes:
     """One of netspec's own files with the right size and checksum in its text block."""
     from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, HeaderBlock
 
-    kind = "checkpoint" if b"checkpoint" in data[:BLOCK_BYTES] else "weights"
+    kind = next((kind for kind in ("checkpoint", "capsule") if kind.encode() in data[:BLOCK_BYTES]), "weights")
     digest = hashlib.sha256(data[BLOCK_BYTES:]).hexdigest()
     step = 3 if kind == "checkpoint" else None
     return HeaderBlock(kind, 1, max(len(data), BLOCK_BYTES), digest, step).render() + data[BLOCK_BYTES:]
@@ -435,6 +448,8 @@ READERS: dict[str, Reader] = {
     ),
     "checkpoint": Reader(write_checkpoint, read_checkpoint),
     "checkpoint, checksum right": Reader(write_checkpoint, read_checkpoint, seal=sealed),
+    "capsule": Reader(write_capsule, read_capsule),
+    "capsule, checksum right": Reader(write_capsule, read_capsule, seal=sealed),
     "Caffe solver": Reader(partial(write_solver, kind=""), partial(read_solver, kind="")),
     "Caffe solver state in HDF5": Reader(
         partial(write_solver, kind=".h5"), partial(read_solver, kind=".h5"), "*.solverstate.h5"

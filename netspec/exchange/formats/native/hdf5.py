@@ -1,4 +1,7 @@
-"""netspec's own files: *weights* (parameters and statistics of a net) and *checkpoint* (everything that resumes a run).
+"""netspec's own files: weights, checkpoints and capsules.
+
+*weights* has the parameters and statistics of a net, *checkpoint* everything that resumes a run, *capsule* everything
+that repeats a failed step.
 
 Each says what it is, which version of the layout it has, and what its bytes must add up to (docs/formats.md).
 """
@@ -23,6 +26,9 @@ WORKER = "$worker"
 """Prefix of the names of states that belong to further workers."""
 WEIGHTS = "a weights file (.h5) written by netspec"
 CHECKPOINT = "a checkpoint (.h5) written by netspec"
+CAPSULE = "a capsule (.h5) that `netspec train` wrote when a run failed"
+INPUT, TABLE = "$input/", "$table/"
+"""Prefixes of the names of a capsule's inputs, and of the tables that decode its images."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,22 @@ class CheckpointFile:
         return {name: self.states[self.evaluated.get(name, name)] for name in learned_names}
 
 
+@dataclass(frozen=True)
+class CapsuleFile:
+    """A training step whose results were not finite: one call of a program, with everything that it reads."""
+
+    states: dict[str, NDArray[Any]]
+    """The states before the call, by name."""
+    inputs: dict[str, NDArray[Any]]
+    """What the program reads in addition: the batch, the key of random numbers, learning rates."""
+    tables: dict[str, NDArray[Any]]
+    """Lookup tables of the inputs that are images in bytes."""
+    spec: str
+    """The run's resolved YAML, with origins."""
+    facts: dict[str, Any]
+    """The program, the step, the environment, and the results."""
+
+
 def write_weights(
     path: str | Path, arrays: Mapping[str, NDArray[Any]], *, net: str = "", name: str = "", **meta: Any
 ) -> None:
@@ -75,6 +97,9 @@ def read_weights(path: str | Path) -> WeightsFile:
     if content.kind == "checkpoint":
         weights = _checkpoint(path, content)
         return WeightsFile(weights.learned(), kind="checkpoint", meta={"progress": weights.progress})
+    if content.kind == "capsule":
+        hint = "`netspec replay` repeats the step; checkpoints of the run have its weights"
+        raise InputError(f"{path} is a capsule of a failed step, not a weights file", expected=WEIGHTS, hint=hint)
     net, name, extra = (
         _part(path, content.meta, key, kind) for key, kind in (("net", str), ("name", str), ("extra", dict))
     )
@@ -122,11 +147,36 @@ def read_checkpoint(path: str | Path) -> CheckpointFile:
     content = read_file(path, CHECKPOINT)
     if content.kind != "checkpoint":
         raise InputError(
-            f"{path} is a weights file, not a checkpoint", expected=CHECKPOINT,
-            got="weights: no step, no state of the solver",
-            hint="to start a new run from these weights, pass them as `--weights`",
+            f"{path} is a {content.kind} file, not a checkpoint", expected=CHECKPOINT,
+            got=f"{content.kind}: no progress of a training",
+            hint="to start a new run from weights, pass them as `--weights`",
         )  # fmt: skip
     return _checkpoint(path, content)
+
+
+def write_capsule(path: str | Path, capsule: CapsuleFile, roles: Mapping[str, str]) -> None:
+    """Write a capsule; `roles` are those of its states. Raises `RunError` if it cannot be written."""
+    inputs = {f"{INPUT}{name}": array for name, array in capsule.inputs.items()}
+    tables = {f"{TABLE}{name}": array for name, array in capsule.tables.items()}
+    all_roles = {**roles, **dict.fromkeys(inputs, "input"), **dict.fromkeys(tables, "table")}
+    meta = {"spec": capsule.spec, "facts": capsule.facts}
+    write_file(path, "capsule", {**capsule.states, **inputs, **tables}, all_roles, meta)
+
+
+def read_capsule(path: str | Path) -> CapsuleFile:
+    """Read a capsule. Raises `InputError` if the file is damaged or something else."""
+    content = read_file(path, CAPSULE)
+    if content.kind != "capsule":
+        raise InputError(f"{path} is a {content.kind} file, not a capsule", expected=CAPSULE, got=content.kind)
+    spec, facts = _part(path, content.meta, "spec", str), _part(path, content.meta, "facts", dict)
+
+    def named(prefix: str, role: str) -> dict[str, NDArray[Any]]:
+        of_role = {name: array for name, array in content.arrays.items() if content.roles[name] == role}
+        return {name.removeprefix(prefix): array for name, array in of_role.items()}
+
+    inputs, tables = named(INPUT, "input"), named(TABLE, "table")
+    states = {name: array for name, array in content.arrays.items() if content.roles[name] not in ("input", "table")}
+    return CapsuleFile(states, inputs, tables, spec, facts)
 
 
 def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 from zlib import crc32
 
 import numpy as np
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-Kind = Literal["weights", "checkpoint"]
+Kind = Literal["weights", "checkpoint", "capsule"]
 
 BLOCK_BYTES = 512
 VERSION = 1
@@ -179,7 +179,7 @@ def _seal(image: memoryview, kind: str, step: int | None) -> None:
     image[:BLOCK_BYTES] = HeaderBlock(kind, VERSION, len(image), digest, step).render()
 
 
-ROLES = ("parameter", "statistic", "slot", "gradient", "residual", "center", "worker")
+ROLES = ("parameter", "statistic", "slot", "gradient", "residual", "center", "worker", "input", "table")
 DAMAGED = "copy or download it again, or use an earlier one"
 
 
@@ -245,7 +245,7 @@ def _block(path: str | Path, file: BufferedReader, size: int, expected: str) -> 
             f"{path} was written by a later netspec", expected=f"format version {VERSION} or lower",
             got=f"version {block.version}", hint="upgrade netspec",
         )  # fmt: skip
-    if block.kind not in ("weights", "checkpoint") or block.version < 1:
+    if block.kind not in get_args(Kind) or block.version < 1:
         got = f"{block.kind} {block.version}"
         raise InputError(f"{path} is of an unknown kind", expected=expected, got=got, hint=DAMAGED)
     if block.size != size:

@@ -1,0 +1,163 @@
+"""`CallRecord`: the last calls of a training's programs, and the states that they started from.
+
+A loss that is not finite leaves all states unchanged, but a gradient that is not finite is noticed only by what it did
+to a parameter. To find its origin, the calls since a copy of the states are repeated. The copy is renewed so that it
+takes at most `COST` of the time, so repeating takes at most `1 / COST` times as long as a copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.backends.program import NonFiniteLoss, Program
+from netspec.compile import Compiler, ProgramKind
+
+if TYPE_CHECKING:
+    from netspec.training.progress import PendingStep
+
+COST = 0.005
+"""Largest fraction of the time of training that copies of the states take."""
+MOST_STATE_BYTES = 2**28
+"""Largest size of states that are copied."""
+MOST_INPUT_BYTES = 2**26
+"""Size of the batches kept after which the copy is renewed."""
+CHECKED_ROLES = ("parameter", "statistic", "gradient")
+"""Roles of the states that are not finite after a gradient that is not finite."""
+
+
+@dataclass
+class ProgramCall:
+    """A call of a program of a training step, and everything that it reads except states."""
+
+    kind: ProgramKind
+    rows: int
+    """Number of samples in the arrays."""
+    stage: int | None
+    global_batch: int | None
+    inputs: Mapping[str, Any]
+    """The inputs that were written, by name."""
+    step: int
+    """Number of steps before the one that the call belongs to."""
+    samples: Iterable[int] = ()
+    """Indices of the samples in the training data."""
+    pending: PendingStep | None = None
+    """The point to return to if the call undid the training; None until the step is complete."""
+
+    def program(self, compiler: Compiler) -> Program:
+        """Return the program."""
+        return compiler.program(self.kind, self.rows, self.stage, self.global_batch)
+
+    def run(self, compiler: Compiler) -> Program:
+        """Run the program. Raises `NonFiniteLoss`."""
+        program = self.program(compiler)
+        program.write(self.inputs)
+        program.run()
+        return program
+
+
+@dataclass(frozen=True)
+class FailedCall:
+    """A call whose results are not finite, and the states before it."""
+
+    call: ProgramCall
+    states: Mapping[str, Any]
+
+
+class CallRecord:
+    """Records the calls of a stepper."""
+
+    def __init__(self, compiler: Compiler, *, keep_states: bool) -> None:
+        """Without `keep_states`, only the last calls are kept: states can't be restored."""
+        self._compiler = compiler
+        self._keeps = keep_states and not compiler.device.runs_ahead and compiler.states.nbytes <= MOST_STATE_BYTES
+        self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
+        self._saved: dict[str, Any] = {}
+        self._saved_at, self._cost, self._bytes = -inf, 0.0, 0
+        self._version: int | None = None
+        """Version of the states after the last call."""
+
+    def run(self, call: ProgramCall) -> Program:
+        """Run a call. Raises `NonFiniteLoss`, also if an earlier call left a state that is not finite."""
+        if self._keeps and self._is_due():
+            self._save()
+        self._calls.append(call)
+        self._bytes += sum(array.nbytes for array in call.inputs.values())
+        program = call.run(self._compiler)
+        self._version = self._compiler.states.version
+        return program
+
+    def complete(self, pending: PendingStep) -> None:
+        """Record the point to return to if the step of the last call fails."""
+        if self._calls:
+            self._calls[-1].pending = pending
+
+    def check(self) -> None:
+        """Raise `NonFiniteLoss` if a state is not finite. Only for trainings whose states are kept."""
+        if not self._keeps:
+            return
+        for name in self._compiler.names(*CHECKED_ROLES):
+            if not np.isfinite(self._compiler.states.array(name)).all():
+                raise NonFiniteLoss(None, name)
+
+    def failed_call(self, error: NonFiniteLoss) -> FailedCall | None:
+        """Return the call that an error is about, with the states before it; None if it is unknown.
+
+        If a state was not finite, all states have the values from before that call again.
+        """
+        if error.state is not None:
+            return self._find_failed_call()
+        if error.late >= len(self._calls):
+            return None
+        return FailedCall(self._calls[-1 - error.late], dict(self._compiler.states))
+
+    def _find_failed_call(self) -> FailedCall | None:
+        """Repeat the calls since the states were copied; return the first after which a state is not finite.
+
+        The states are then those before it. If there is none, because something else changed the states, they stay
+        as they are.
+        """
+        states = self._compiler.states
+        if not (self._keeps and self._saved):
+            return None
+        current, before = dict(states), self._saved
+        self._assign(before)
+        for call in self._calls:
+            try:
+                call.run(self._compiler).outcome()
+                self.check()
+            except NonFiniteLoss:
+                self._assign(before)
+                return FailedCall(call, before)
+            before = dict(states)
+        self._assign(current)
+        return None
+
+    def _is_due(self) -> bool:
+        if self._version != self._compiler.states.version or self._bytes > MOST_INPUT_BYTES:
+            return True
+        return time.perf_counter() - self._saved_at >= self._cost / COST
+
+    def _save(self) -> None:
+        """Copy all states, after a check that they are finite."""
+        began, states = time.perf_counter(), self._compiler.states
+        if self._version == states.version:
+            self.check()  # else something else has assigned them
+        if self._saved:
+            for name, array in self._saved.items():
+                np.copyto(array, states.array(name))
+        else:
+            self._saved = dict(states)
+        self._calls.clear()
+        self._saved_at = time.perf_counter()
+        self._cost, self._bytes = self._saved_at - began, 0
+
+    def _assign(self, states: Mapping[str, Any]) -> None:
+        for name, array in states.items():
+            self._compiler.states.assign(name, array)
