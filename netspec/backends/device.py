@@ -180,6 +180,11 @@ class Device:
         """The libraries that run the kernels of each backend."""
         return {name: description(name) for name in self.kernels}
 
+    @property
+    def product(self) -> str | None:
+        """Product name of a GPU; None for a CPU."""
+        return None
+
     def describe(self) -> dict[str, Any]:
         """Data for `netspec devices`."""
         return {

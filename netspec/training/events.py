@@ -125,6 +125,15 @@ def _open_to_append(path: Path) -> TextIO:
     return file
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file, after completing a last line that a killed process left. Raises `RunError`."""
+    try:
+        with _open_to_append(path) as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write {path}", got=error.strerror) from error
+
+
 def read_log(path: Path) -> Iterator[Event]:
     """Yield the events of a log that have a step. Damaged lines (the process was killed) are skipped.
 

@@ -11,6 +11,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from netspec.backends.memory import machine_memory
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
 from netspec.errors import InputError, Location, NetspecError, as_netspec_error
@@ -24,7 +25,7 @@ from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
-from netspec.training.environment import threads, versions
+from netspec.training.environment import machine, threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
 from netspec.training.events import Event, Listener, LogFiles, data_name, describe_best, duration, read_log
 from netspec.training.loop import TrainingLoop
@@ -457,6 +458,7 @@ def _facts(loop: TrainingLoop) -> Event:
         "seed": spec.train.seed,
         "threads": threads(),
         "versions": dict(versions()),
+        "machine": {**machine(), "memory_bytes": machine_memory(), "gpu": compiler.device.product},
         **loop.session.start_facts(loader.batch_size),
     }
 

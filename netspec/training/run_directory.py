@@ -52,6 +52,11 @@ class RunDir:
         return self.folder / LOG
 
     @property
+    def histograms(self) -> Path:
+        """The histograms of the callback `Histograms`, one JSON object a line."""
+        return self.folder / "histograms.jsonl"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.folder / "checkpoints"

@@ -370,6 +370,7 @@ def test_the_log_starts_with_versions_and_threads_and_resume_warns_of_changes(
         "numpy": np.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
     }
+    assert start["machine"].keys() == {"processor", "system", "memory_bytes", "gpu"}
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5, 7}, raising=False)
     log_events: list[Event] = []

@@ -106,7 +106,12 @@ class CudaDevice(ArrayDevice):
     @cached_property
     def rates(self) -> MachineModel:  # type: ignore[override]  # nobody sets it
         """Rates of a GPU of this name."""
-        return gpu_named(self._properties["name"].decode()).rates
+        return gpu_named(self.product).rates
+
+    @property
+    def product(self) -> str:
+        """Product name of the GPU."""
+        return str(self._properties["name"].decode())
 
     @cached_property
     def _properties(self) -> dict[str, Any]:
