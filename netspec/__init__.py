@@ -35,6 +35,7 @@ Train a net and use it:
     runs                runs below a folder: states, results, and the settings that differ
     replay              repeat a training step that failed, and find its first bad operation
     plot                charts of losses, metrics and learning rates
+    report              one HTML page about a run
     Callback            base class of objects that are called between training steps
     CallbackSpec        base class of callbacks that a training file can name
 
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from netspec.tools.predict import predict_stream as predict_stream
     from netspec.tools.predict import test as test
     from netspec.tools.replay import replay as replay
+    from netspec.tools.report.page import report as report
     from netspec.tools.runs import runs as runs
     from netspec.tools.scale import scale as scale
     from netspec.tools.serving.server import serve as serve
@@ -140,6 +142,7 @@ _NAMES = {
     "netspec.tools.plan": "plan",
     "netspec.tools.predict": "predict predict_stream test",
     "netspec.tools.replay": "replay",
+    "netspec.tools.report.page": "report",
     "netspec.tools.runs": "runs",
     "netspec.tools.scale": "scale",
     "netspec.tools.serving.server": "serve",

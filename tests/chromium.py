@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,9 @@ class Page:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.errors: list[str] = []
         """Uncaught errors of scripts, and requests that the browser blocked."""
-        for domain in ("Page", "Runtime", "Log", "DOM"):
+        self.requests: list[str] = []
+        """Addresses that pages requested, without those that contain their content (`data:`, `blob:`)."""
+        for domain in ("Page", "Runtime", "Log", "DOM", "Network"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> Any:
@@ -59,6 +62,9 @@ class Page:
             self.errors.append(str(event["params"]["exceptionDetails"]))
         if event.get("method") == "Log.entryAdded" and event["params"]["entry"]["level"] == "error":
             self.errors.append(event["params"]["entry"]["text"])
+        if event.get("method") == "Network.requestWillBeSent":
+            address = event["params"]["request"]["url"]
+            self.requests += [] if address.startswith(("data:", "blob:")) else [address]
 
     def open(self, url: str) -> None:
         """Go to an address."""
@@ -76,6 +82,22 @@ class Page:
         while not self.evaluate(condition):
             assert time.monotonic() < end, f"{condition}; the page shows: {self.evaluate('document.body.innerText')}"
             time.sleep(0.05)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the mouse button at a point of the window, move to another, and release it."""
+        for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
+            button = {"button": "left", "buttons": 1, "clickCount": 1}
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
+
+    def set_window(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Set the size of the window in pixels, and the color scheme that the reader prefers."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def screenshot(self, path: Path) -> None:
+        """Write the window as a PNG file."""
+        path.write_bytes(b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def choose_file(self, selector: str, file: Path) -> None:
         """Choose a file in an input of a form."""

@@ -110,7 +110,7 @@ def writable(path: Path, option: str, suffixes: str | Sequence[str] | None = Non
     if allowed and path.suffix.lower() not in allowed:
         kinds = " or ".join(suffix[1:].upper() for suffix in allowed)
         name = f"a file name that ends in {' or '.join(allowed)}"
-        raise InputError(f"{option}: images are written as {kinds}", expected=name, got=str(path))
+        raise InputError(f"{option}: the file is written as {kinds}", expected=name, got=str(path))
     return path
 
 

@@ -113,6 +113,24 @@ class DataReport:
         if not samples:
             return []
         indices, (_, prepared) = self.prepared(min(samples, MAX_ROWS), 1)
+        return self._rows_at(indices, prepared)
+
+    def rows_and_pictures(self, indices: Sequence[int]) -> tuple[list[dict[str, Any]], list[Array | None]]:
+        """Return what `rows` does for some samples, and their images, (H, W, 3) of uint8; None without one."""
+        from netspec.data.contact_sheet import displayable, span_of
+
+        raw, prepared = (dict(batch) for batch in read_both(self.pipeline, np.asarray(indices)))
+        rows = self._rows_at(indices, prepared)
+        if self.image is None:
+            return rows, [None] * len(rows)
+        is_read = self.image in self.dataset.fields and _is_image(self.dataset.fields[self.image])
+        batch = raw if is_read else prepared
+        images = [np.asarray(image) for image in batch[self.image]]
+        span = span_of(images)
+        pictures = [self._overlaid(displayable(image, span), batch, row) for row, image in enumerate(images)]
+        return [{name: value for name, value in row.items() if name != self.image} for row in rows], [*pictures]
+
+    def _rows_at(self, indices: Sequence[int], prepared: Mapping[str, Any]) -> list[dict[str, Any]]:
         described = [{"sample": self.dataset.describe(index)} for index in indices]
         if self.dataset.table is not None:
             cells = self.dataset.table.cells(np.asarray(indices))

@@ -306,7 +306,7 @@ def test_rows_of_texts_are_readable(netspec, work):
         (("train.yaml", "--split", "tests"), "did you mean `test`?"),
         (("train.yaml", "--split", "test", "~data.test"), "there is no test data"),
         (("train.yaml", "--samples", "-1"), "--samples must be 0 or more"),
-        (("train.yaml", "--output", "sheet.jpg"), "--output: images are written as PNG"),
+        (("train.yaml", "--output", "sheet.jpg"), "--output: the file is written as PNG"),
         (("train.yaml", "--output", "nowhere/sheet.png"), "--output: there is no folder nowhere"),
         (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
     ],

@@ -108,7 +108,7 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml",), "a training file has no losses to draw"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
         ((".",), "is not a run directory"),
-        (("train.yaml", "--schedule", "--output", "rate.pdf"), "--output: images are written as SVG or PNG"),
+        (("train.yaml", "--schedule", "--output", "rate.pdf"), "--output: the file is written as SVG or PNG"),
         (("train.yaml", "nosuch", "--schedule"), "several arguments must all be run directories"),
         (("train.yaml", "--schedule", "--x", "hours"), "--x: there is no such axis"),
         (("train.yaml", "--schedule", "--output", "no/rate.svg"), "there is no folder no"),

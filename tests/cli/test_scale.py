@@ -173,7 +173,7 @@ def test_text_and_a_drawing(netspec, work):
         (("--jitter", "3"), "--jitter: not a percentage"),
         (("--density", "0%"), "--density is out of range"),
         (("--workers-per-host", "0"), "--workers-per-host must be 1 or more"),
-        (("--output", "scale.png"), "--output: images are written as SVG"),
+        (("--output", "scale.png"), "--output: the file is written as SVG"),
     ],
 )
 def test_mistakes(netspec, work, words, message):

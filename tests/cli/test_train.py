@@ -305,7 +305,7 @@ def test_learning_rates_are_tested_without_a_run(netspec, work):
     [
         (("--find-lr", "--resume"), "--find-lr and --resume cannot be combined"),
         (("--find-lr", "--run-dir", "run"), "--find-lr and --run-dir cannot be combined"),
-        (("--find-lr", "--output", "rates.pdf"), "images are written as SVG or PNG"),
+        (("--find-lr", "--output", "rates.pdf"), "the file is written as SVG or PNG"),
         (("--output", "rates.svg"), "--output needs --find-lr"),
         (
             ("--find-lr", "solver={type: LBFGS}", "~train.max_steps", "train.max_epochs=2"),

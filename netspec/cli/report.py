@@ -1,0 +1,53 @@
+"""`netspec report`: one HTML page about a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Device, Threads, writable
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec report runs/lenet_mnist",
+        "netspec report runs/lenet_mnist --split validation --output lenet.html",
+        "netspec report runs/lenet_mnist --log-only",
+    ),
+)
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Read this run directory.")],
+    *,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Write this file.")] = Path("report.html"),
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Evaluate on this part of `data` [default: test, validation].")
+    ] = None,
+    log_only: Annotated[bool, typer.Option("--log-only", help="Compute nothing: read only the log and spec.")] = False,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Write one HTML page about a run.
+
+    The page contains curves, histograms, a confusion matrix, the samples with the highest losses, the net, times and
+    memory of layers, the environment, and the spec. It needs no other file and no network.
+
+    Evaluates the weights of the run and times a step, which takes as long as `netspec test` and `netspec time`. Parts
+    whose data is missing have the reason instead.
+    """
+    from netspec.tools.report.page import report as write_report
+
+    writable(output, "--output", ".html")
+    path = write_report(run, output=output, split=split, log_only=log_only, device=device, on_progress=_note)
+    print(path)
+
+
+def _note(message: str) -> None:
+    if sys.stderr.isatty():
+        print(f"{message}…", file=sys.stderr, flush=True)

@@ -1,0 +1,159 @@
+"""What is known about a run: its log, its net, and what its weights do with the held-out data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from netspec.errors import InputError, NetspecError
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools import timing as timings
+from netspec.tools.draw import annotated
+from netspec.tools.net_diagram import NetDiagram, net_diagram
+from netspec.tools.plan import Costs, plan
+from netspec.tools.predict import test
+from netspec.tools.report.worst_samples import WorstSamples, worst_samples
+from netspec.tools.run_curves import AXES, Axis, read_run_log, run_charts
+from netspec.tools.runs import RunSummary, runs
+from netspec.tools.specs import load_spec
+from netspec.tools.timing import Timing
+from netspec.training.callbacks.histograms import read_histograms
+from netspec.training.charts import AxisScale, Chart
+from netspec.training.evaluation import Evaluation, split_of
+from netspec.training.events import SPLITS, Event, data_name, parse_events
+from netspec.training.run_directory import RunDir
+
+Result = TypeVar("Result")
+MOST_MESSAGES = 200
+"""Number of notes and warnings of a log that are shown: the first ones."""
+MESSAGES = ("warning", "note", "error")
+"""Events of the log with messages."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Everything that the report of a run shows. Unknown parts are None or empty, and `missing` has the reasons."""
+
+    summary: RunSummary
+    start: Event
+    """The first event of the log: device, versions, machine; empty if it was lost."""
+    resumed: int
+    """Number of times that the run was resumed."""
+    splits: dict[str, dict[str, float | None]]
+    """Loss and metrics at the end, by split."""
+    charts: dict[Axis, list[Chart]]
+    """Charts of losses, metrics and other logged values, by their horizontal axis."""
+    histograms: Mapping[int, Mapping[str, Any]]
+    """Histograms of the parameters, by step and name."""
+    diagram: NetDiagram | None
+    costs: Costs | None
+    timing: Timing | None
+    split: str | None
+    """The split that `evaluation` and `worst` are about."""
+    evaluation: Evaluation | None
+    worst: WorstSamples | None
+    messages: tuple[Event, ...]
+    """Warnings, notes and errors in the log."""
+    spec_text: str
+    """The resolved spec, with the origin of each value."""
+    data_sources: dict[str, str]
+    """Source of each split."""
+    missing: dict[str, str]
+    """Reason why a part is missing, by part: `worst`, `timing`, …"""
+
+
+def run_facts(
+    run: Path, *, split: str | None = None, log_only: bool = False, device: str = "auto",
+    on_progress: Callable[[str], object] = lambda message: None,
+) -> RunFacts:  # fmt: skip
+    """Collect the facts about a run.
+
+    Evaluates the weights of the run on `split` (by default the test data, or else the validation data), and times a
+    step on `device`, unless `log_only`. Raises `InputError` if the folder has no log with values.
+    """
+    files, missing = RunDir(run), dict[str, str]()
+    log = read_run_log(run)
+    with files.log.open(encoding="utf-8", errors="replace") as lines:
+        events = [event for event in parse_events(lines) if event["event"] in ("start", *MESSAGES)]
+    starts = [event for event in events if event["event"] == "start"]
+    summary = next(each for each in runs(run) if each.run_dir == run)
+    charts: dict[Axis, list[Chart]] = {}
+    for axis in AXES:
+        try:
+            charts[axis] = run_charts([run], AxisScale(), axis, [*log.value_names(), *log.others()])
+        except InputError as error:
+            missing[axis] = error.summary
+
+    def attempt(part: str, message: str, compute: Callable[[], Result]) -> Result | None:
+        on_progress(message)
+        try:
+            return compute()
+        except NetspecError as error:
+            missing[part] = error.summary
+            return None
+
+    loaded = attempt("net", "reading the spec", lambda: load_spec(run))
+    spec = loaded if isinstance(loaded, TrainSpec) else None
+    diagram = costs = timing = evaluation = worst = None
+    if spec is not None:
+        if split is not None:
+            split_of(spec, split)
+        split = split or next((name for name in ("test", "validation") if name in spec.data.splits()), None)
+        costs = attempt("costs", "planning the step", lambda: plan(run).costs)
+        if log_only:
+            reason = "this report was made without computing anything: `--log-only`"
+            missing |= dict.fromkeys(("timing", "evaluation", "worst"), reason)
+        else:
+            timing = attempt("timing", "timing a step", lambda: timings.time(run, device=device))
+        if not log_only and split is None:
+            missing |= dict.fromkeys(("evaluation", "worst"), "the training has no test or validation data")
+        elif not log_only and split is not None:
+            name = split
+            evaluation = attempt(
+                "evaluation", f"evaluating on the {data_name(name)}",
+                lambda: test(run, split=name, report=True, device=device),
+            )  # fmt: skip
+            worst = attempt(
+                "worst", "looking for the samples with the highest losses",
+                lambda: worst_samples(run, name, device=device),
+            )  # fmt: skip
+        checked = spec
+        diagram = attempt(
+            "diagram", "drawing the net",
+            lambda: annotated(net_diagram(checked.net), checked, shapes=True, parameters=True, timing=timing),
+        )  # fmt: skip
+    sources = {} if spec is None else {
+        name: str(getattr(each, SOURCES.tag, "")) for name, each in spec.data.splits().items()
+    }  # fmt: skip
+    return RunFacts(
+        summary=summary,
+        start=starts[0] if starts else {"event": "start"},
+        resumed=max(0, len(starts) - 1),
+        splits=_splits(summary),
+        charts=charts,
+        histograms=read_histograms(run),
+        diagram=diagram,
+        costs=costs,
+        timing=timing,
+        split=split,
+        evaluation=evaluation,
+        worst=worst,
+        messages=tuple([event for event in events if event["event"] in MESSAGES][:MOST_MESSAGES]),
+        spec_text=files.spec.read_text(encoding="utf-8", errors="replace") if files.spec.is_file() else "",
+        data_sources=sources,
+        missing=missing,
+    )
+
+
+def _splits(summary: RunSummary) -> dict[str, dict[str, float | None]]:
+    """Return the losses and metrics of a run by split, the usual splits first."""
+    splits: dict[str, dict[str, float | None]] = {}
+    for name in [*SPLITS, *(key.partition("/")[0] for key in summary.metrics)]:
+        splits.setdefault(name, {})
+    for key, value in summary.metrics.items():
+        split, _, metric = key.partition("/")
+        splits[split][metric] = value
+    return {name: values for name, values in splits.items() if values}
