@@ -16,6 +16,7 @@ Before a training:
     plan                shapes, parameters, memory and kernels
     time                time of a step, by layer and by operation
     scale               predicted time of a step on many workers
+    gradcheck           compare the gradients of a net with central differences
     find_learning_rate  suggest a learning rate after a short training with growing rates
     dry_run             check everything that a training needs, data and workers included
     verify_parallel     check that several workers train bit-identical weights
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from netspec.tools.export import export as export
     from netspec.tools.generate import generate as generate
     from netspec.tools.generate import generate_stream as generate_stream
+    from netspec.tools.gradient_check import gradcheck as gradcheck
     from netspec.tools.import_model import import_model as import_model
     from netspec.tools.init import init as init
     from netspec.tools.json_schema import json_schema as json_schema
@@ -134,6 +136,7 @@ _NAMES = {
     "netspec.tools.explain": "explain_columns explain_image explain_row explain_sound explain_text",
     "netspec.tools.export": "convert export",
     "netspec.tools.generate": "generate generate_stream",
+    "netspec.tools.gradient_check": "gradcheck",
     "netspec.tools.import_model": "import_model",
     "netspec.tools.init": "init",
     "netspec.tools.json_schema": "json_schema",

@@ -32,6 +32,7 @@ COMMANDS = {
     "check": "Find errors in net and training files.",
     "plan": "Show layers, shapes, parameters, FLOPs and memory.",
     "draw": "Draw the layers of a net, with blocks collapsed.",
+    "gradcheck": "Compare the gradients of a net with central differences.",
     "replay": "Repeat a failed training step, and find its cause.",
     "time": "Time a training step: in total, by layer, by operation.",
     "verify-parallel": "Check that several workers give bit-identical weights.",

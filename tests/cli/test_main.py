@@ -61,6 +61,8 @@ MISTAKES = [
     ("plan", "net.yaml", "layers.hidden.units=1.5"),
     ("draw", "nosuch.yaml"),
     ("draw", "net.yaml", "--output", "net.pdf"),
+    ("gradcheck", "nosuch.yaml"),
+    ("gradcheck", "net.yaml", "--tolerance", "2"),
     ("replay", "nosuch.h5"),
     ("replay", "blobs.npz"),
     ("time", "nosuch.yaml"),

@@ -1,0 +1,71 @@
+"""`netspec gradcheck`: compare the gradients of a net with central differences."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from netspec.cli import DONE, FAILED
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Json, Overrides, Spec, Threads
+from netspec.cli.output import print_json, table
+from netspec.errors import counted
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec gradcheck net.yaml",
+        "netspec gradcheck train.yaml --batch-size 8 --elements 10",
+        "netspec gradcheck train.yaml --weights runs/lenet/best.h5 --json",
+    ),
+)
+def gradcheck(
+    spec: Spec,
+    overrides: Overrides = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Check at these weights, not at initial ones.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Use a batch of this many samples.")] = 4,
+    elements: Annotated[int, typer.Option(metavar="N", help="Also check this many elements of each tensor.")] = 4,
+    tolerance: Annotated[float, typer.Option(metavar="ERROR", help="Accept this relative error.")] = 1e-4,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> int:
+    """Compare the gradients of a net with central differences.
+
+    For each parameter, and each input of floats, compares the derivative of the loss along a random direction, and by
+    some single elements, with a central difference, in float64 on the reference backend. The batch is the first of the
+    training data, or random if there is none. A derivative at a kink of the loss, such as a ReLU at 0 or a tie of a
+    maximum, is counted, but not as a failure. Large nets are sampled.
+
+    The exit status is 1 if a gradient is wrong.
+    """
+    from netspec.tools.gradient_check import gradcheck as check_gradients
+
+    result = check_gradients(
+        spec, overrides=overrides or [], weights=weights, batch_size=batch_size, elements=elements, tolerance=tolerance
+    )
+    status = FAILED if result.failed else DONE
+    if as_json:
+        print_json(result.as_json())
+        return status
+    print(f"{result.name}: loss {result.loss:.6g} of {counted(result.batch_size, 'sample')}, {result.data}")
+    rows = [
+        [tensor.name, str(list(tensor.shape)), str(tensor.checked), f"{tensor.error:.1e}",
+         tensor.result + (f" ({counted(tensor.kinks, 'kink')})" if tensor.kinks else ""), tensor.cause]
+        for tensor in result.tensors
+    ]  # fmt: skip
+    table(["tensor", "shape", "checked", "relative error", "result", ""], rows, right=(2, 3))
+    if result.sampled:
+        print(f"checked: {result.sampled}")
+    if result.suspect is not None:
+        print(result.suspect)
+    verdict = (
+        f"{len(result.failed)} of {counted(len(result.tensors), 'gradient')} wrong" if result.failed else "all right"
+    )
+    print(f"{verdict} (relative error up to {result.tolerance:g})")
+    return status
