@@ -40,6 +40,7 @@ TINY = 200
 """With fewer texts than this, the results depend on chance."""
 TEXT = "text"
 """Name of the input of texts. A column may have any name, also that of a layer."""
+NOT_UTF8 = "not text in UTF-8"
 WORD = re.compile(r"\w+")
 BATCH = 32
 MAX_FILES, MAX_BYTES = 5_000, 2**25
@@ -146,7 +147,9 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     ])  # fmt: skip
     files.warnings += [*texts.nested_warnings(), *texts.other_warnings()]
     if unreadable:
-        files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}")
+        wrong_encoding = any(NOT_UTF8 in reason for reason in unreadable)
+        hint = "; `iconv -f latin1 -t utf8` converts texts of older programs to UTF-8" * wrong_encoding
+        files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}{hint}")
     files.warnings += sample.duplicates.warnings()
     files.warnings += tiny_warning(texts.total)
     vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
@@ -183,7 +186,7 @@ def _open_sample(texts: ClassFiles) -> TextSample:
         try:
             text = file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            result.unreadable.append(f"{file} (not text in UTF-8)")
+            result.unreadable.append(f"{file} ({NOT_UTF8})")
             continue
         except OSError as error:
             result.unreadable.append(f"{file} ({error.strerror})")

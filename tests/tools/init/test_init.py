@@ -271,7 +271,10 @@ def test_problems_of_texts_and_rows_are_reported(reviews: Path, table: Path) -> 
     for name in ("y", "z"):
         (reviews / "good" / f"{name}.txt").write_bytes((reviews / "good" / "1.txt").read_bytes())
     warnings = init(reviews).warnings
-    assert f"texts that cannot be read, and are left out: {reviews}/bad/x.txt (not text in UTF-8)" in warnings
+    assert (
+        f"texts that cannot be read, and are left out: {reviews}/bad/x.txt (not text in UTF-8); "
+        "`iconv -f latin1 -t utf8` converts texts of older programs to UTF-8"
+    ) in warnings
     example = f"{reviews}/good/1.txt and {reviews}/good/y.txt; {reviews}/good/1.txt and {reviews}/good/z.txt"
     assert any(text.startswith(f"2 of 62 texts are duplicates ({example}); copies in") for text in warnings)
     lines = table.read_text().splitlines()
