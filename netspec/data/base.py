@@ -84,6 +84,8 @@ class Survey:
     """Masks and boxes, which transforms move with their image."""
     damaged: Sequence[str] = ()
     """Problems of samples that `on_error: skip` leaves out, with their locations."""
+    ragged_examples: Mapping[str, str] = field(default_factory=dict)
+    """Description of two samples that differ in size, by field."""
 
 
 class Dataset:

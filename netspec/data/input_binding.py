@@ -293,13 +293,16 @@ def _mismatch(
         return _missing_field(name, field, fields, target, where, dotted, renamed=renamed)
     source_type = fields[field]
     if source_type.ragged:
+        has_size = "size" in type(split).model_fields and len(target.shape) > 1
+        resized = f"set `size: {list(target.shape[-2:])}` in the source, or " if has_size else ""
+        transforms = "Resizing, RandomResizedCrop, CenterCrop or Padding"
         return Problem(
             f"the samples of `{field}` differ in size",
             where,
             dotted,
             expected=f"{target}, as the net's input `{name}` declares",
             got=f"{source_type} from the source",
-            hint="add a transform that gives all of them one size: Resizing, RandomResizedCrop, CenterCrop or Padding",
+            hint=f"{resized}add a transform that gives all of them one size: {transforms}",
             notes=() if sizes is None else (sizes,),
         )
     if source_type.shape != target.shape:

@@ -78,6 +78,7 @@ class DeclaredDataset(Dataset):
 
     def __init__(self, survey: Survey) -> None:
         self.fields, self.annotations = survey.fields, survey.annotations
+        self.ragged_examples = survey.ragged_examples
 
     def __len__(self) -> int:
         return 1
@@ -101,8 +102,9 @@ def check_feeds(compiler: Compiler, split: SplitFields, survey: Survey, purpose:
         if survey.complete or split.inputs.get(name, name) not in survey.learned
     }
     bindings = bind_inputs(
-        pipeline.fields, inputs, split, ranges=input_ranges(compiler), declared_inputs=compiler.spec.inputs
-    )
+        pipeline.fields, inputs, split, ranges=input_ranges(compiler), declared_inputs=compiler.spec.inputs,
+        ragged_examples=survey.ragged_examples,
+    )  # fmt: skip
     problems = list(_labels_out_of_range(bindings, split, survey))
     if problems:
         raise InputError(problems)

@@ -443,6 +443,8 @@ def test_images_of_several_sizes_are_reported(tmp_path: Path) -> None:
     source = {"source": "image_folder", "path": "photos", "transforms": [{"type": "Rescaling", "scale": 0.01}]}
     problem = problem_of(training(tmp_path, source, [3, 10, 12], name="image"))
     assert problem.message == "the samples of `image` differ in size"
+    assert (problem.hint or "").startswith("set `size: [10, 12]` in the source, or add a transform")
+    assert problem.notes[0].endswith("/photos/ant/large.png is 40 × 40")
 
 
 def test_a_class_folder_without_images_is_an_error(tmp_path: Path) -> None:

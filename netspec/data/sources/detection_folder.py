@@ -13,7 +13,7 @@ from pydantic import Field
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
 from netspec.data.file_kinds import IMAGES
 from netspec.data.sources.image_folder import HEADERS, ImageFileSource
-from netspec.errors import InputError, counted
+from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -95,12 +95,7 @@ class DetectionFolder(ImageFileSource):
         with located_at(self, "path"):
             path = self._annotations_path()
             if self._format(path) != "coco" or total_size([path]) <= QUICK:
-                samples = self._samples(None, HEADERS)
-                read = f"the headers of {counted(len(samples), 'image')} of {resolve_path(self, 'path').name}"
-                return Survey(
-                    samples.fields, annotations=samples.annotations, classes=self.known_classes(), read=read,
-                    damaged=samples.damaged,
-                )  # fmt: skip
+                return self.survey_of_headers(self._samples(None, HEADERS))
         return super().survey()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:

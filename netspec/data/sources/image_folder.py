@@ -60,6 +60,14 @@ class ImageFileSource(FileSource):
 
         return ImageFiles(listing, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip)
 
+    def survey_of_headers(self, samples: Dataset) -> Survey:
+        """Return the facts about some of the samples, of whose images only the headers were read."""
+        read = f"the headers of {counted(len(samples), 'image')} of {resolve_path(self, 'path').name}"
+        return Survey(
+            samples.fields, annotations=samples.annotations, classes=self.known_classes(), read=read,
+            damaged=samples.damaged, ragged_examples=samples.ragged_examples,
+        )  # fmt: skip
+
 
 @SOURCES.register
 class ImageFolder(ImageFileSource):
@@ -120,9 +128,7 @@ class ImageFolder(ImageFileSource):
         with located_at(self, "path"):
             some = listing.only(range(0, len(listing.files), -(-len(listing.files) // HEADERS)))
             (some,) = check_images(some, skip=skip)
-            images = self.image_files(some, skip=skip)
-        read = f"the headers of {counted(len(images), 'image')} of {resolve_path(self, 'path').name}"
-        return Survey(images.fields, read=read, damaged=images.damaged)
+            return self.survey_of_headers(self.image_files(some, skip=skip))
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool, most: int | None = None) -> Listing:
         from netspec.data.readers.file_lists import listed_files

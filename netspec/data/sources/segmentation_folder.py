@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
 from netspec.data.file_kinds import IMAGES
 from netspec.data.sources.image_folder import HEADERS, ImageFileSource
-from netspec.errors import InputError, counted
+from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -112,12 +112,7 @@ class SegmentationFolder(ImageFileSource):
 
     def survey(self) -> Survey:
         """Find the masks of the first images, and compare their sizes."""
-        samples = self._samples(HEADERS)
-        read = f"the headers of {counted(len(samples), 'image')} of {resolve_path(self, 'path').name}"
-        return Survey(
-            samples.fields, annotations=samples.annotations, classes=self.known_classes(), read=read,
-            damaged=samples.damaged,
-        )  # fmt: skip
+        return self.survey_of_headers(self._samples(HEADERS))
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Find the mask of each image, and compare their sizes. Images are read batch by batch."""
