@@ -471,6 +471,30 @@ def located_at(spec: Spec, *path: str | int) -> Iterator[None]:
         raise type(error)([with_location(problem, spec, path) for problem in error.problems]) from None
 
 
+@contextmanager
+def hint_at_skip(split: SplitFields) -> Iterator[None]:
+    """Add a hint at `on_error: skip` to the last problem of damaged samples raised in the block.
+
+    Files that no spec names have no such field.
+    """
+    try:
+        yield
+    except InputError as error:
+        if split.on_error == "skip" or split.written is None:
+            raise
+        if isinstance(error, DamagedSamples):
+            rows = {row: list(problems) for row, problems in error.rows.items()}
+            rows[max(rows)] = _with_skip_hint(rows[max(rows)])
+            raise DamagedSamples(rows) from None
+        raise type(error)(_with_skip_hint(error.problems)) from None
+
+
+def _with_skip_hint(problems: Sequence[Problem]) -> list[Problem]:
+    *others, last = problems
+    hints = [hint for hint in (last.hint, "`on_error: skip` leaves out damaged samples") if hint]
+    return [*others, replace(last, hint="; ".join(hints))]
+
+
 def with_location(problem: Problem, spec: Spec, path: tuple[str | int, ...]) -> Problem:
     """Return a problem with the location in the spec that led to it, as `located_at` adds it.
 

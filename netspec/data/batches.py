@@ -15,7 +15,7 @@ from time import perf_counter
 
 import numpy as np
 
-from netspec.data.base import Array, DamagedSamples, Raw, RejectedSamples, Samples, located_at
+from netspec.data.base import Array, DamagedSamples, Raw, RejectedSamples, Samples, hint_at_skip, located_at
 from netspec.data.input_binding import InputBinding
 from netspec.data.pipeline import TransformPipeline
 from netspec.data.prefetch import SlowStreak
@@ -265,8 +265,9 @@ class BatchBuilder:
         return job
 
     def _without(self, job: BatchPart, error: DamagedSamples) -> BatchPart:
-        if not self._skip:
-            raise error
+        with hint_at_skip(self._split):
+            if not self._skip:
+                raise error
         return job.without(error.rows)
 
     def _prepared(self, job: BatchPart) -> Mapping[str, Samples]:

@@ -21,6 +21,7 @@ from netspec.data.base import (
     SampleKeys,
     Samples,
     Transform,
+    hint_at_skip,
     located_at,
 )
 from netspec.data.imaging.annotations import ImageAnnotations
@@ -206,8 +207,9 @@ class TransformPipeline:
                 yield self.read(indices, epoch=0)
                 return
             except DamagedSamples as error:
-                if self._split.on_error != "skip":
-                    raise
+                with hint_at_skip(self._split):
+                    if self._split.on_error != "skip":
+                        raise
                 indices = np.delete(indices, list(error.rows))
 
     @property

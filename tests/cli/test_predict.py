@@ -356,6 +356,14 @@ def test_a_single_image_that_cannot_be_read_is_a_wrong_input(netspec, gray_photo
     result = netspec("predict", "run", "--input", "photos/0/2.png")
     assert result.status == 2
     assert "2.png cannot be read" in result.err
+    assert "on_error" not in result.err
+
+
+def test_a_training_on_damaged_images_mentions_how_to_leave_them_out(netspec, gray_photos):
+    hint = "hint: `on_error: skip` leaves out damaged samples"
+    for words in (("train", "train.yaml", "--run-dir", "other"), ("check", "train.yaml")):
+        result = netspec(*words)
+        assert (result.status, result.err.count(hint)) == (2, 1), result.err
 
 
 def test_python_raises_for_images_that_cannot_be_read_unless_told_to_skip(gray_photos):

@@ -231,7 +231,8 @@ def test_an_image_found_damaged_later_is_reported_with_the_spec_location(tmp_pat
         "./train.yaml:2:9: error: image ./set/x/a.jpg cannot be read\n"
         "  at: source\n"
         "  expected: an intact JPEG, PNG, WEBP or BMP image\n"
-        "  got: a file of another kind, or a damaged one"
+        "  got: a file of another kind, or a damaged one\n"
+        "  hint: `on_error: skip` leaves out damaged samples"
     )
 
 

@@ -95,6 +95,7 @@ def test_without_skipping_the_first_damaged_sample_ends_the_run(damaged: Make, t
     with pytest.raises(InputError, match="a value for `x` is not a finite float32") as error:
         netspec.train(damaged("error", max_epochs=3, max_steps=None), run_dir=tmp_path / "run")
     assert "train.npz, sample" in str(error.value.problems[0].got)
+    assert error.value.problems[-1].hint == "`on_error: skip` leaves out damaged samples"
 
 
 def test_the_last_line_counts_skipped_samples(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, Survey, hint_at_skip, located_at
 from netspec.data.file_kinds import IMAGES
 from netspec.data.sources.image_folder import HEADERS, ImageFileSource
 from netspec.errors import InputError
@@ -119,7 +119,8 @@ class DetectionFolder(ImageFileSource):
         annotations = replace(annotations, images=annotations.images[:most])
         listing, arrays = boxed_images(annotations, findings, self.classes, trained, self.max_boxes, skip=skip)
         if most is not None:
-            (listing,) = check_images(listing, skip=skip)
+            with hint_at_skip(self):
+                (listing,) = check_images(listing, skip=skip)
         return BoxedImages(
             listing, arrays, annotations.category_ids, size=self.size, channels=self.channels,
             interpolation=self.interpolation, skip=skip,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
-from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, hint_at_skip, located_at
 from netspec.data.file_kinds import IMAGES, FileKind
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.errors import InputError, counted
@@ -58,7 +58,10 @@ class ImageFileSource(FileSource):
         """Return the images of a listing as samples."""
         from netspec.data.readers.images import ImageFiles
 
-        return ImageFiles(listing, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip)
+        with hint_at_skip(self):
+            return ImageFiles(
+                listing, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
+            )
 
     def survey_of_headers(self, samples: Dataset) -> Survey:
         """Return the facts about some of the samples, of whose images only the headers were read."""
@@ -127,7 +130,8 @@ class ImageFolder(ImageFileSource):
         skip = self.on_error == "skip"
         with located_at(self, "path"):
             some = listing.only(range(0, len(listing.files), -(-len(listing.files) // HEADERS)))
-            (some,) = check_images(some, skip=skip)
+            with hint_at_skip(self):
+                (some,) = check_images(some, skip=skip)
             return self.survey_of_headers(self.image_files(some, skip=skip))
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool, most: int | None = None) -> Listing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.data.base import ClassNames, Dataset, FieldType, Survey, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, Survey, hint_at_skip, located_at
 from netspec.data.file_kinds import IMAGES
 from netspec.data.sources.image_folder import HEADERS, ImageFileSource
 from netspec.errors import InputError
@@ -135,7 +135,8 @@ class SegmentationFolder(ImageFileSource):
                 folder(self.images), folder(self.masks), self.mask_suffix, names, skip=skip, most=most
             )
             if most is not None:
-                files, masks = check_images(files, masks, skip=skip)
+                with hint_at_skip(self):
+                    files, masks = check_images(files, masks, skip=skip)
             check_values(masks, values)
             images = self.image_files(files, skip=skip)
             shape = images.fields["image"].shape[1:]
