@@ -371,6 +371,24 @@ def test_cells_can_hold_long_texts(tmp_path, monkeypatch):
     assert len(np.unique(arrays["t"])) == 1
 
 
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ('"Bonn, am Rhein",x', 18),
+        ('"a ""b"", c", "x"', 15),
+        ('Bonn,  "x"', 8),
+        ('"","x"', 4),
+        ('"two\nlines",x', 1),
+    ],
+)
+def test_a_cell_after_quotes_is_located(tmp_path, row, column):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, f"city,b\nRome,1\n{row}\n", header=True, columns={"b": "numeric"})
+    location = error.value.problems[0].location
+    assert location is not None
+    assert (location.line, location.column) == (3, column)
+
+
 def test_the_first_skipped_rows_are_named(tmp_path):
     data = table(tmp_path, "a,b\n1,2\n1\n1,x\n", header=True, on_error="skip", label="a")
     path = tmp_path / "some.csv"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
@@ -313,17 +314,27 @@ class TextFile:
         )
 
     def _locate(self, row: _Row, column: int | None) -> Location:
-        """Return a row of the table, or a cell of it if no quotes are involved."""
+        """Return a row of the table, or a cell of it if this is in the row's first line."""
         if row.undecoded and column is None:
             line, position = row.undecoded[:2]
             return Location(str(self.path), line, position, self._text_of(line))
         text = self._text_of(row.line, row.offset)
-        position = 1
-        if column and not (self._options.quotes and '"' in text):
-            before = text.split(self._options.delimiter)[:column]
-            remaining = text[sum(map(len, before)) + column :]
-            position = len(text) - len(remaining.lstrip()) + 1
-        return Location(str(self.path), row.line, position, text)
+        start = self._cell_start(text, column or 0)
+        return Location(str(self.path), row.line, 1 if start is None else start + 1, text)
+
+    def _cell_start(self, text: str, column: int) -> int | None:
+        """Return the index of a cell in the first line of its row; None if a later line contains it."""
+        delimiter, blanks = re.escape(self._options.delimiter), " \t".replace(self._options.delimiter, "")
+        quoted, plain = re.compile(rf'"(?:[^"]|"")*"[^{delimiter}]*'), re.compile(f"[^{delimiter}]*")
+        start = 0
+        for _ in range(column):
+            start = len(text) - len(text[start:].lstrip(blanks))
+            is_quoted = self._options.quotes and text.startswith('"', start)
+            cell = (quoted if is_quoted else plain).match(text, start)
+            if cell is None or cell.end() == len(text):
+                return None
+            start = cell.end() + 1
+        return len(text) - len(text[start:].lstrip(blanks)) if column else 0
 
     def _text_of(self, line: int, offset: int | None = None) -> str:
         """Return the text of a line, for a message."""
