@@ -109,6 +109,8 @@ class Loader:
         """Number of damaged samples that the source left out when it was opened with `on_error: skip`."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
         """Problems of the first few damaged samples."""
+        self.classes_without_samples = _classes_without_samples(dataset, self.samples)
+        """Names of the classes of labels that no sample has, if labels are read without the rest of the samples."""
         self.rows_without: Mapping[str, Sequence[int]] = dataset.rows_without
         """The rows of a table that `missing: drop` leaves out, by the first column without a value."""
         self.unknown_values: Mapping[str, Mapping[str, int]] = dataset.unknown_values
@@ -435,6 +437,14 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _classes_without_samples(dataset: Dataset, samples: int) -> list[str]:
+    names = dataset.classes.get(LABEL, ())
+    if not names or not dataset.reads_alone(LABEL):
+        return []
+    counts = np.bincount(dataset.values_of(LABEL)[:samples], minlength=len(names))
+    return [name for name, count in zip(names, counts.tolist(), strict=False) if not count]
 
 
 def _window_of(dataset: Dataset, split: SplitFields) -> int | None:

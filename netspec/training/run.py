@@ -14,7 +14,7 @@ from typing import Any
 from netspec.backends.memory import machine_memory
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Location, NetspecError, as_netspec_error
+from netspec.errors import InputError, Location, NetspecError, as_netspec_error, listing
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
 from netspec.schema.load import Overrides, Source, load_train, spec_file
 from netspec.schema.specs.monitor import set_modes
@@ -357,7 +357,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
     """Emit the events of a training before its first step."""
     compiler, loader = loop.compiler, loop.loader
     no_steps = [] if isinstance(resume, bool) or not loop.finished else [_no_steps_left(loop, f"{resume}")]
-    for message in (*start.warnings, *no_steps, *_unreached_schedules(loop)):
+    for message in (*start.warnings, *no_steps, *_unreached_schedules(loop), *_empty_classes(loader)):
         loop.emit("warning", message=message)
     remarks = (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling)
     for remark in filter(None, (*remarks, *notes, *_not_logged(loop))):
@@ -369,6 +369,13 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
     loop.emit("start", **_facts(loop))
     if loader.skipped_at_opening:
         loop.emit_skipped("train", loader.skipped_at_opening, loader.damaged_at_opening)
+
+
+def _empty_classes(loader: Loader) -> list[str]:
+    """Return a warning if classes have no training sample."""
+    names = loader.classes_without_samples
+    kind = "class" if len(names) == 1 else "classes"
+    return [f"the training data has no sample of the {kind} {listing(names)}"] if names else []
 
 
 def _not_logged(loop: TrainingLoop) -> Iterator[str]:

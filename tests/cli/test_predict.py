@@ -359,6 +359,14 @@ def test_a_single_image_that_cannot_be_read_is_a_wrong_input(netspec, gray_photo
     assert "on_error" not in result.err
 
 
+def test_a_training_warns_about_a_declared_class_without_images(netspec, gray_photos):
+    text = Path("train.yaml").read_text().replace("channels: 1", "channels: 1, on_error: skip, classes: ['0', '1', x]")
+    Path("train.yaml").write_text(text.replace("units: 2", "units: 3"))
+    result = netspec("train", "train.yaml", "--run-dir", "other")
+    assert result.status == 0, result.err
+    assert "warning: the training data has no sample of the class x\n" in result.out + result.err
+
+
 def test_a_training_on_damaged_images_mentions_how_to_leave_them_out(netspec, gray_photos):
     hint = "hint: `on_error: skip` leaves out damaged samples"
     for words in (("train", "train.yaml", "--run-dir", "other"), ("check", "train.yaml")):
