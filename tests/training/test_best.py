@@ -67,10 +67,19 @@ def test_a_run_notes_that_its_last_evaluation_is_the_best(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], noted: bool
 ) -> None:
     told_losses(monkeypatch, losses)
-    netspec.train(spec(max_steps=8 * len(losses), test_every=8), run_dir=tmp_path / "run")
+    solver = {"type": "SGD", "learning_rate": 0.1}
+    netspec.train({**spec(max_steps=8 * len(losses), test_every=8), "solver": solver}, run_dir=tmp_path / "run")
     notes = [event["message"] for event in strict(tmp_path / "run") if event["event"] == "note"]
     expected = "the last evaluation has the lowest test loss: more steps may improve it (train.max_steps)"
     assert notes == [expected] * noted
+
+
+def test_a_decayed_learning_rate_explains_that_the_last_evaluation_is_the_best(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told_losses(monkeypatch, [3, 2, 1])
+    netspec.train(spec(max_steps=24, test_every=8), run_dir=tmp_path / "run")  # its rate decays to 0
+    assert not any(event["event"] == "note" for event in strict(tmp_path / "run"))
 
 
 def test_a_run_that_is_ended_early_needs_no_more_steps(

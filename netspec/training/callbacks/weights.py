@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from netspec.compile import LEARNING_RATE
 from netspec.exchange.formats.native.hdf5 import write_checkpoint
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.monitor import LOSS, monitored_value
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from netspec.training.loop import TrainingLoop
     from netspec.training.progress import Progress
     from netspec.training.session import GatheredStates
+
+DECAYED = 0.05
+"""Share of the highest learning rate at or below which a rate has decayed."""
 
 
 class Evaluations(Callback):
@@ -45,7 +49,8 @@ class FinalTest(Callback):
 class BestWeights(Callback):
     """Writes the weights of the evaluation with the best monitored value to `best.h5`.
 
-    Notes if that was the last of several evaluations of a complete training.
+    Notes if that was the last of several evaluations of a complete training, unless the learning rate has decayed: then
+    the last weights are usually the best, and more steps at that rate would change little.
     """
 
     def __init__(self) -> None:
@@ -55,6 +60,9 @@ class BestWeights(Callback):
     def on_train_end(self, training: TrainingLoop) -> None:
         progress, loop = training.progress, training.spec.train
         if not (self._improved and training.reached_end and progress.best_step == progress.step):
+            return
+        highest = training.schedules[LEARNING_RATE].upper_bound
+        if isfinite(highest) and training.rates[LEARNING_RATE] <= DECAYED * highest:
             return
         split, monitor = monitored_value(loop.monitor, training.spec)
         unit, field = ("epochs", "max_epochs") if loop.max_epochs is not None else ("steps", "max_steps")
