@@ -37,6 +37,7 @@ Train a net and use it:
     replay              repeat a training step that failed, and find its first bad operation
     plot                charts of losses, metrics and learning rates
     report              one HTML page about a run
+    board               follow all runs below a folder in a browser
     Callback            base class of objects that are called between training steps
     CallbackSpec        base class of callbacks that a training file can name
 
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from netspec.tools.predict import predict_stream as predict_stream
     from netspec.tools.predict import test as test
     from netspec.tools.replay import replay as replay
+    from netspec.tools.report.board import board as board
     from netspec.tools.report.page import report as report
     from netspec.tools.runs import runs as runs
     from netspec.tools.scale import scale as scale
@@ -145,6 +147,7 @@ _NAMES = {
     "netspec.tools.plan": "plan",
     "netspec.tools.predict": "predict predict_stream test",
     "netspec.tools.replay": "replay",
+    "netspec.tools.report.board": "board",
     "netspec.tools.report.page": "report",
     "netspec.tools.runs": "runs",
     "netspec.tools.scale": "scale",

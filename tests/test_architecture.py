@@ -55,7 +55,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "numba": ("backends/numba", "data/imaging"),
     "tokenizers": "data/text",
     "pyarrow": "data/tabular",
-    "starlette": "tools/serving",
+    "starlette": ("tools/serving", "tools/report"),
     "uvicorn": "tools/serving",
     "sklearn": "sklearn",
     "torch": None,

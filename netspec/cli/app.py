@@ -39,6 +39,7 @@ COMMANDS = {
     "verify-resume": "Check that a killed training resumes bit-identically.",
     "scale": "Predict the step time and speedup of many workers.",
     "runs": "List runs: state, results, and the settings that differ.",
+    "board": "Follow all runs below a folder in a browser.",
     "report": "Write one HTML page about a run.",
     "plot": "Draw losses and metrics of runs, or learning rates.",
     "diff": "Compare two nets: layers, settings, weights and results.",

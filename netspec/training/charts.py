@@ -76,6 +76,7 @@ class Chart:
                 "x": list(curve.xs),
                 "y": list(curve.ys),
                 **({"note": curve.note} if curve.note else {}),
+                **({"group": curve.group, "kind": curve.kind} if curve.group else {}),
             }
             for curve in self.curves
         ]

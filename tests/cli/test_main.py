@@ -69,6 +69,8 @@ MISTAKES = [
     ("time", "train.yaml", "--steps", "0"),
     ("scale", "train.yaml", "--network", "nosuch"),
     ("plot", "nosuch.yaml", "--schedule"),
+    ("board", "nosuch"),
+    ("board", ".", "--port", "-1"),
     ("report", "nosuch"),
     ("report", "."),
     ("report", "nosuch", "--output", "report.pdf"),

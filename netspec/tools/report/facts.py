@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,12 +21,14 @@ from netspec.tools.runs import RunSummary, runs
 from netspec.tools.specs import load_spec
 from netspec.tools.timing import Timing
 from netspec.training.callbacks.histograms import read_histograms
-from netspec.training.charts import AxisScale, Chart
+from netspec.training.charts import AxisScale, Chart, Curve
 from netspec.training.evaluation import Evaluation, split_of
 from netspec.training.events import SPLITS, Event, data_name, parse_events
 from netspec.training.run_directory import RunDir
 
 Result = TypeVar("Result")
+MOST_POINTS = 4000
+"""Number of points of a curve on a page."""
 MOST_MESSAGES = 200
 """Number of notes and warnings of a log that are shown: the first ones."""
 MESSAGES = ("warning", "note", "error")
@@ -83,7 +85,8 @@ def run_facts(
     charts: dict[Axis, list[Chart]] = {}
     for axis in AXES:
         try:
-            charts[axis] = run_charts([run], AxisScale(), axis, [*log.value_names(), *log.others()])
+            values = run_charts([run], AxisScale(), axis, [*log.value_names(), *log.others()])
+            charts[axis] = [*map(thinned, values)]
         except InputError as error:
             missing[axis] = error.summary
 
@@ -146,6 +149,17 @@ def run_facts(
         data_sources=sources,
         missing=missing,
     )
+
+
+def thinned(chart: Chart) -> Chart:
+    """Return a chart whose curves have at most `MOST_POINTS` points: evenly spread ones, and the last one."""
+
+    def thin(curve: Curve) -> Curve:
+        last = len(curve.xs) - 1
+        chosen = sorted({*range(0, last + 1, -(-len(curve.xs) // MOST_POINTS)), last}) if curve.xs else []
+        return replace(curve, xs=[curve.xs[at] for at in chosen], ys=[curve.ys[at] for at in chosen])
+
+    return replace(chart, curves=[*map(thin, chart.curves)])
 
 
 def _splits(summary: RunSummary) -> dict[str, dict[str, float | None]]:

@@ -1,4 +1,4 @@
-"""`serve`: answer requests over HTTP until a signal."""
+"""`serve`: answer requests over HTTP until a signal; `run_application` does so for any ASGI application."""
 
 from __future__ import annotations
 
@@ -54,43 +54,53 @@ def serve(
         max_batch=(max_batch, 1, 4096), max_delay=(max_delay, 0, 10), max_body=(max_body, 1, 2**40),
         max_requests=(max_requests, 1, 100_000), timeout=(timeout, 0.001, 86_400), max_tokens=(max_tokens, 2, 2**20),
     )  # fmt: skip
-    uvicorn = _uvicorn()
+    require_libraries()
     from netspec import __version__
     from netspec.tools.serving.application import ServingLimits, application
     from netspec.tools.serving.service import PredictionService
 
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         service = PredictionService(
             source, weights=weights, overrides=overrides, name=name, max_batch=max_batch, max_delay=max_delay,
             max_tokens=max_tokens, device=device, autotune=autotune,
         )  # fmt: skip
         try:
             app = application(service, ServingLimits(max_body, max_requests, timeout), __version__)
-            config = uvicorn.Config(
-                app, log_level="warning", access_log=False, lifespan="off", server_header=False,
-                timeout_graceful_shutdown=int(timeout) + 1,
-            )  # fmt: skip
-            server = uvicorn.Server(config)
-            with _stopped_by_signals(server):
-                listener.listen(1024)
-                for remark in service.remarks:
-                    on_remark(remark)
-                ready(service.name, _url(listener))
-                server.run(sockets=[listener])
+            for remark in service.remarks:
+                on_remark(remark)
+            run_application(app, listener, timeout, lambda url: ready(service.name, url))
         finally:
             service.close()
 
 
-def _uvicorn() -> Any:
+def run_application(app: Any, listener: socket.socket, timeout: float, ready: Callable[[str], object]) -> None:
+    """Answer requests until SIGTERM or Ctrl-C; those under way are finished, within `timeout` seconds.
+
+    `ready` is called with the address once requests are accepted.
+    """
+    import uvicorn
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", server_header=False,
+        timeout_graceful_shutdown=int(timeout) + 1,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    with _stopped_by_signals(server):
+        listener.listen(1024)
+        ready(_url(listener))
+        server.run(sockets=[listener])
+
+
+def require_libraries() -> None:
+    """Raise `InputError` if the libraries of the extra `serve` are not installed."""
     try:
-        import starlette  # noqa: F401  # the application needs it
-        import uvicorn
+        import starlette  # noqa: F401  # applications need it
+        import uvicorn  # noqa: F401  # `run_application` needs it
     except ImportError:
         raise InputError(
-            "the libraries starlette and uvicorn, which serve models, are not installed",
+            "the libraries starlette and uvicorn, which answer requests, are not installed",
             hint="pip install 'netspec[serve]'",
         ) from None
-    return uvicorn
 
 
 def _check(**ranges: tuple[float, float, float]) -> None:
@@ -101,8 +111,8 @@ def _check(**ranges: tuple[float, float, float]) -> None:
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Reserve an address before the model is loaded. Raises `RunError` if it is in use."""
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Reserve an address while the block runs, without accepting connections. Raises `RunError` if it is in use."""
     if not 0 <= port < 2**16:
         raise InputError("the port must be between 0 and 65,535", got=str(port))
     try:

@@ -1,8 +1,8 @@
 "use strict";
 // Charts of curves (uPlot) that zoom together: used by the report of a run and by the board.
 const netspec = (() => {
-  // Okabe and Ito 2008; black is replaced by gray, which is visible on dark and on light paper.
-  const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#808080"];
+  // Okabe and Ito 2008, changed where a color is not visible on both dark and light paper: blue, yellow and black.
+  const COLORS = ["#1f8bd1", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#808080"];
   const DASHES = [[], [6, 3], [2, 2], [10, 4]];
   const HEIGHT = 260;
 

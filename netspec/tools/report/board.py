@@ -1,0 +1,179 @@
+"""`board`: the runs below a folder as a page that follows them, and their curves in the same charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, NetspecError, near_path
+from netspec.schema.plain_json import json_text
+from netspec.tools.report.facts import run_facts, thinned
+from netspec.tools.report.html import document
+from netspec.tools.report.page import page, zoom_buttons
+from netspec.tools.run_curves import AXES, read_run_log, run_charts
+from netspec.tools.runs import RunSummary, differing_settings, read_resolved, runs
+from netspec.tools.serving.server import listening, require_libraries, run_application
+from netspec.training.charts import AxisScale
+from netspec.training.run_directory import RunDir
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+HOST, PORT = "127.0.0.1", 8001
+"""The board is for this machine only, whatever the port."""
+TIMEOUT = 5.0
+"""Seconds that open requests get when the board ends."""
+MOST_RUNS = 20
+"""Number of runs whose curves are drawn in the same charts."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+"""Headers of all answers: other sites can neither read nor embed them."""
+BODY = """
+<header><h1>Runs</h1><p id="status" role="status">loading…</p></header>
+<main>
+<form id="run-filter"><label>Show names that contain <input type="text" name="filter" autocomplete="off"></label></form>
+<div class="scroll"><table id="runs"><thead></thead><tbody></tbody></table></div>
+<section aria-label="Comparison"><h2>Curves</h2>
+<form id="curve-controls">
+<fieldset>over AXES</fieldset>
+<label><input type="checkbox" name="log"> logarithmic</label>
+ZOOM
+</form>
+<p class="soft" id="no-curves">Select runs to compare their curves.</p>
+<div id="curves"></div></section>
+<section aria-label="Settings"><h2>Settings that differ</h2>
+<div class="scroll"><table id="settings"><thead></thead><tbody></tbody></table></div></section>
+</main>
+"""
+
+
+def board(
+    folder: str | Path = "runs", *, port: int = PORT, ready: Callable[[str], object] = lambda url: None
+) -> None:  # fmt: skip
+    """Show all runs below a folder in a browser, while they run, until SIGTERM or Ctrl-C.
+
+    The page lists the runs with their states and results, and draws the curves of selected runs in the same charts,
+    with the settings that differ. Each run has a page as `report` writes it with `log_only`. Only this machine can
+    connect (127.0.0.1), and only runs in the folder are shown. Port 0 is a free one. `ready` is called with the
+    address once requests are accepted.
+
+    Raises `InputError` if there is no such folder, `RunError` if the port is in use.
+
+        >>> netspec.board("runs", port=8001)
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}", expected="a folder with runs", hint=near_path(root))
+    require_libraries()
+    with listening(HOST, port) as listener:
+        run_application(board_application(root), listener, TIMEOUT, ready)
+
+
+def board_application(root: Path) -> Starlette:
+    """Return the ASGI application of a board."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.responses import HTMLResponse, Response
+    from starlette.routing import Route
+
+    axes = "".join(
+        f'<label><input type="radio" name="axis" value="{axis}"{" checked" * (axis == AXES[0])}> {axis}</label>'
+        for axis in AXES
+    )
+    body = BODY.replace("AXES", axes).replace("ZOOM", zoom_buttons())
+    index, policy = document("Runs · netspec board", body, None, ["board.js"], connects=True)
+
+    def answer_json(data: Any) -> Response:
+        return Response(json_text(data), media_type="application/json", headers=HEADERS)
+
+    def answer_page(text: str, policy: str) -> Response:
+        return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": policy})
+
+    def selected(request: Request, parameter: str) -> list[RunSummary]:
+        by_name = {run.name: run for run in runs_in(root)}
+        names = list(dict.fromkeys(request.query_params.getlist(parameter)))[:MOST_RUNS]
+        if unknown := [name for name in names if name not in by_name]:
+            raise HTTPException(404, f"there is no run {unknown[0]!r}")
+        return [by_name[name] for name in names]
+
+    # Starlette calls functions that are not coroutines in threads, so that reading files delays nobody.
+    def show_index(request: Request) -> Response:
+        return answer_page(index, policy)
+
+    def list_runs(request: Request) -> Response:
+        listed = [
+            {name: value for name, value in run.as_json().items() if name != "run_dir"} for run in runs_in(root)[::-1]
+        ]
+        return answer_json({"folder": str(root), "runs": listed})
+
+    def show_curves(request: Request) -> Response:
+        axis = next((name for name in AXES if name == request.query_params.get("axis")), AXES[0])
+        return answer_json(comparison(selected(request, "run"), axis))
+
+    def show_run(request: Request) -> Response:
+        found = selected(request, "name")
+        if not found:
+            raise HTTPException(404, "the address names no run")
+        return answer_page(*page(run_facts(found[0].run_dir, log_only=True)))
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            status, message = error.status_code, error.detail
+        else:
+            status, message = 422, str(error)
+        return Response(message, status, HEADERS, "text/plain")
+
+    return Starlette(
+        routes=[
+            Route("/", show_index),
+            Route("/api/runs", list_runs),
+            Route("/api/curves", show_curves),
+            Route("/run", show_run),
+        ],
+        # A site that makes its name point to this machine is not a page of the board.
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False)],
+        exception_handlers={HTTPException: refuse, NetspecError: refuse},
+    )
+
+
+def runs_in(root: Path) -> list[RunSummary]:
+    """Return the runs below a folder, the oldest first, without those whose files are links to other places."""
+    inside = root.resolve()
+
+    def is_inside(run: RunSummary) -> bool:
+        files = RunDir(run.run_dir)
+        paths = (files.log, files.spec, files.histograms)
+        return all(path.resolve().is_relative_to(inside) for path in paths)
+
+    return [run for run in runs(root) if is_inside(run)]
+
+
+def comparison(chosen: list[RunSummary], axis: Any) -> dict[str, Any]:
+    """Return charts of runs over an axis, and the settings that differ between them, as plain data."""
+    with_values, waiting = [], []
+    for run in chosen:
+        try:
+            read_run_log(run.run_dir)
+            with_values.append(run)
+        except InputError:  # it has just begun
+            waiting.append(run.name)
+    folders = [run.run_dir for run in with_values]
+    logs = map(read_run_log, folders)
+    names = list(dict.fromkeys(name for log in logs for name in [*log.value_names(), *log.others()]))
+    charts = run_charts(folders, AxisScale(), axis, names) if folders else []
+    settings = differing_settings([read_resolved(run.run_dir) for run in chosen]) if len(chosen) > 1 else {}
+    return {
+        "runs": [run.name for run in chosen],
+        "waiting": waiting,
+        "charts": [thinned(chart).as_json() for chart in charts],
+        "settings": settings,
+    }
