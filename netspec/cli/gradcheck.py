@@ -29,8 +29,8 @@ def gradcheck(
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="Check at these weights, not at initial ones.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(metavar="N", help="Use a batch of this many samples.")] = 4,
-    elements: Annotated[int, typer.Option(metavar="N", help="Also check this many elements of each tensor.")] = 4,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Use this many samples.")] = 4,
+    elements: Annotated[int, typer.Option(metavar="N", help="Check this many elements of each tensor.")] = 4,
     tolerance: Annotated[float, typer.Option(metavar="ERROR", help="Accept this relative error.")] = 1e-4,
     threads: Threads = None,
     as_json: Json = False,
