@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -21,6 +21,9 @@ from netspec.cli.options import (
 )
 from netspec.cli.output import print_json
 from netspec.errors import InputError, Problem, counted
+
+if TYPE_CHECKING:
+    from netspec.training.expectation_checks import ExpectationResult
 
 app = command_app()
 Finding: TypeAlias = tuple[str, Problem]
@@ -61,6 +64,10 @@ def check(
     exists, and that its headers and first samples fit the net. Lists all errors with their lines, then warnings about
     probable mistakes: probabilities for a loss of logits, pixels without scaling, unused layers, and others.
 
+    With --run, also runs a training step, compares its loss and gradients with the reference kernels and its loss with
+    that of an untrained net, and reports parameters without a gradient, and the time and memory of a step. Then runs
+    the steps that `expect` describes.
+
     With --export, also lists layers that the format does not support. Notes about parts
     that an export leaves out, such as losses, go to stderr.
     Formats: onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
@@ -93,7 +100,10 @@ def check(
                 facts += f"; data read: {report.data}" * bool(report.data)
                 print(f"OK: {file} ({facts})")
             if run:
-                problems += [(file, problem) for problem in _check_expectations(file, overrides, device, quiet=as_json)]
+                for result in _run_steps(file, overrides, device, quiet=as_json):
+                    problems += [(file, result.problem)] if result.problem is not None else []
+                    suspicions = problems if strict else warnings
+                    suspicions += [(file, result.warning)] if result.warning is not None else []
         if notes:
             _print_notes(file, notes, as_json=as_json)
     return _report(problems, warnings, as_json=as_json)
@@ -121,18 +131,18 @@ def _print_notes(file: str, notes: Sequence[str], *, as_json: bool) -> None:
         print(f"{file}: note: {note}", file=sys.stderr)
 
 
-def _check_expectations(file: str, overrides: Sequence[str], device: str, *, quiet: bool) -> Iterator[Problem]:
-    """Print a line for each expectation of a training file; yield the problems."""
+def _run_steps(file: str, overrides: Sequence[str], device: str, *, quiet: bool) -> Iterator[ExpectationResult]:
+    """Run steps of a training file; print and yield the result of each check."""
     from netspec.tools.check import check_expectations
 
-    results = list(check_expectations(file, overrides=overrides, device=device))
-    if not results and not quiet:
-        print(f"{file}: no step is run: a net file has no data to train on")
-    for result in results:
+    results = 0
+    for result in check_expectations(file, overrides=overrides, device=device):
+        results += 1
         if not quiet:
             print(f"{file}: {result.summary}")
-        if result.problem is not None:
-            yield result.problem
+        yield result
+    if not results and not quiet:
+        print(f"{file}: no step is run: a net file has no data to train on")
 
 
 def _located(severity: str, file: str, problem: Problem) -> dict[str, Any]:

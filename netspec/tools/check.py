@@ -144,17 +144,20 @@ def _collected(survey: DataSurvey, checks: Iterable[Callable[[], object]]) -> li
 def check_expectations(
     source: Source, *, overrides: Overrides = (), device: str = "auto"
 ) -> Iterator[ExpectationResult]:
-    """Run some steps of a training, and yield the result of each expectation that its `expect` declares.
+    """Run some steps of a training, and yield the results of checks, then of each expectation in its `expect`.
 
-    Without expectations of a training, one step is run. A net file yields nothing. Raises `InputError` if the spec is
-    wrong.
+    One step is compared with the reference kernels and with the loss of an untrained net; parameters without a
+    gradient are reported, and the time and memory of a step. A net file yields nothing. Raises `InputError` if the spec
+    is wrong.
 
         >>> all(result.problem is None for result in netspec.check_expectations("train.yaml"))
     """
     spec = load_spec(source, overrides)
     if isinstance(spec, TrainSpec):
         from netspec.training.expectation_checks import run_expectations  # a check without it starts no training
+        from netspec.training.step_checks import check_step
 
+        yield from check_step(spec, device)
         yield from run_expectations(spec, device)
 
 

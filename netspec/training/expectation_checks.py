@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite, log
 
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import build, scheduled_inputs
-from netspec.errors import Problem, counted
-from netspec.layers.losses_and_metrics import LossSpec
-from netspec.schema.specs.links import resolve_names
+from netspec.compile import scheduled_inputs
+from netspec.errors import Problem
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.training.adaptation import adapt
@@ -29,16 +26,17 @@ class ExpectationResult:
     """The result as one line of text."""
     problem: Problem | None
     """The error if the expectation is not met."""
+    warning: Problem | None = None
+    """A remarkable result that may be a mistake."""
 
 
 def run_expectations(spec: TrainSpec, device: str = "auto") -> Iterator[ExpectationResult]:
     """Check the expected first loss, and whether the net can overfit a few samples. Raises `InputError`.
 
-    Without such expectations, check that the loss of the first training step is finite.
+    Without such expectations, nothing is run.
     """
     expect = spec.expect
-    if expect is None or (expect.first_loss is None and expect.overfits is None):
-        yield _first_step(spec, device)
+    if expect is None:
         return
     if expect.first_loss is not None:
         bounds, loss = expect.first_loss, _losses(spec, 1, device)[0]
@@ -60,31 +58,6 @@ def run_expectations(spec: TrainSpec, device: str = "auto") -> Iterator[Expectat
         )  # fmt: skip
         yield ExpectationResult(f"{goal_text} reach a loss of {loss:.4g} (expected at most {goal.loss:g})",
                     None if loss <= goal.loss else problem)  # fmt: skip
-
-
-def _first_step(spec: TrainSpec, device: str) -> ExpectationResult:
-    """Run one training step."""
-    (loss,) = _losses(spec, 1, device)
-    samples = counted(spec.data.train.batch_size, "sample")
-    chance = _loss_of_chance(spec)
-    compared = f"; an untrained net has about {chance[1]:.4f} (ln {chance[0]})" if chance is not None else ""
-    problem = Problem(
-        "the loss of the first step is not finite", spec.where("net"), "net", expected="a finite loss", got=f"{loss:g}",
-        hint="`netspec train` names the layer in which the first non-finite value occurs",
-    )  # fmt: skip
-    summary = f"one training step with a batch of {samples}: loss {loss:.4f}{compared}"
-    return ExpectationResult(summary, None if isfinite(loss) else problem)
-
-
-def _loss_of_chance(spec: TrainSpec) -> tuple[int, float] | None:
-    """Return the number of classes and the loss of equal probabilities, if the only loss is a cross-entropy."""
-    links = resolve_names(spec.net).losses
-    fields = links[0].fields if len(links) == 1 else None
-    if not isinstance(fields, LossSpec) or not str(getattr(fields, "type", "")).endswith("CategoricalCrossentropy"):
-        return None
-    shape = build(spec.net, 1, training=False).values[links[0].sources[0]].shape
-    classes = shape[int(getattr(fields, "axis", -1))]
-    return (classes, log(classes)) if fields.weight == 1.0 else None
 
 
 def _steps_per_pass(spec: TrainSpec, samples: int) -> int:

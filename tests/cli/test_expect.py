@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from netspec.cli import main
+from netspec.training import step_checks
 
 NET = """\
 netspec: 1
@@ -47,8 +49,11 @@ def test_met_expectations_are_reported(folder, capsys):
     assert main(["check", "train.yaml", "--run"]) == 0
     output = capsys.readouterr().out.splitlines()
     assert output[0] == "OK: train.yaml (2 layers, 50 parameters)"
-    assert output[1].startswith("train.yaml: the first loss is 0.")
-    assert output[2].startswith("train.yaml: 6 samples in 60 steps reach a loss of ")
+    assert output[1].startswith("train.yaml: one training step with a batch of 4 samples: loss ")
+    assert output[2].startswith("train.yaml: kernels of cpu in float32: loss and ")
+    assert output[3].startswith("train.yaml: a step takes ")
+    assert output[4].startswith("train.yaml: the first loss is 0.")
+    assert output[5].startswith("train.yaml: 6 samples in 60 steps reach a loss of ")
     assert {path.name for path in Path().iterdir()} == {"blobs.npz", "net.yaml", "train.yaml"}  # nothing is written
 
 
@@ -107,3 +112,55 @@ def test_a_first_step_without_a_finite_loss_is_an_error(folder, capsys):
 def test_a_net_file_runs_no_step(folder, capsys):
     assert main(["check", "net.yaml", "--run"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "net.yaml: no step is run: a net file has no data to train on"
+
+
+@pytest.fixture
+def plain(folder):
+    """The training without `expect`."""
+    text = (folder / "train.yaml").read_text()
+    (folder / "train.yaml").write_text(text[: text.index("expect:")])
+    return folder
+
+
+def test_a_kernel_that_differs_from_the_reference_is_an_error(plain, capsys, monkeypatch):
+    gradients, calls = step_checks._gradients, count()
+
+    def spoiled(*arguments):
+        results = dict(gradients(*arguments))
+        if next(calls) == 1:  # the comparison's first: that of the device
+            results["gradient/hidden/kernel"] *= 1.02
+        return results
+
+    monkeypatch.setattr(step_checks, "_gradients", spoiled)
+    assert main(["check", "train.yaml", "--run", "--device", "reference"]) == 2
+    error = capsys.readouterr().err
+    assert "the gradient of hidden/kernel differs from the reference kernels" in error
+    assert "got: 0.02" in error
+
+
+def test_a_parameter_without_a_gradient_is_a_warning(plain, capsys):
+    changes = ["net.layers.hidden.kernel_initializer=Zeros"]
+    assert main(["check", "train.yaml", "--run", "--device", "reference", *changes]) == 0
+    captured = capsys.readouterr()
+    assert "2 parameters without a gradient" not in captured.out
+    assert "the gradient of 3 parameters is 0: hidden/bias, hidden/kernel, logits/kernel" in captured.err
+    assert main(["check", "train.yaml", "--run", "--strict", "--device", "reference", *changes]) == 2
+
+
+def test_a_gradient_that_is_not_finite_is_an_error(plain, capsys):
+    net = (plain / "net.yaml").read_text().replace(
+        "units: 8, activation: relu}", "units: 8, kernel_initializer: Zeros}\n  - {type: Expression, expr: sqrt(x * x)}"
+    ).partition("expect:")[0]  # fmt: skip
+    (plain / "net.yaml").write_text(net)
+    assert main(["check", "train.yaml", "--run", "--device", "reference"]) == 2
+    assert "the gradient of 2 parameters is not finite: hidden/bias, hidden/kernel" in capsys.readouterr().err
+
+
+def test_a_first_loss_far_from_chance_is_a_warning(plain, capsys):
+    arrays = dict(np.load("blobs.npz"))
+    np.savez("blobs.npz", features=arrays["features"] * 1000, label=arrays["label"])
+    assert main(["check", "train.yaml", "--run", "--device", "reference"]) == 0
+    error = capsys.readouterr().err
+    assert "warning: the first loss is far from that of an untrained net" in error
+    assert "expected: about 0.6931 (ln 2)" in error
+    assert "inputs are not scaled" in error
