@@ -86,19 +86,20 @@ class LogFiles:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "log.jsonl"
-        self._open()
+        self._files: tuple[TextIO, ...] = ()
+        """Both files, once there was an event."""
 
     def _open(self) -> None:
-        self._json, self._text = _open_to_append(self.path), _open_to_append(self.path.with_suffix(".txt"))
+        self._files = tuple(map(_open_to_append, (self.path, self.path.with_suffix(".txt"))))
 
     def __call__(self, event: Event) -> None:
         """Write one event. Raises `RunError` if writing fails."""
         if event["event"] == "progress":
             return
-        if self.path.parent.is_dir() and not self.path.exists():  # somebody removed them
+        if not self._files or (self.path.parent.is_dir() and not self.path.exists()):  # somebody removed them
             self.__exit__(None, None, None)
             self._open()
-        for file, line in ((self._json, json_text(event)), (self._text, format_event(event))):
+        for file, line in zip(self._files, (json_text(event), format_event(event)), strict=True):
             try:
                 file.write(line + "\n")
                 file.flush()
@@ -111,15 +112,21 @@ class LogFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in (self._json, self._text):
+        for file in self._files:
             with suppress(OSError):  # the error of the write was reported
                 file.close()
 
 
 def _open_to_append(path: Path) -> TextIO:
-    """Open a file to append to. A process that was killed may have left its last line incomplete."""
-    torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-    file = path.open("a", encoding="utf-8", errors="backslashreplace")  # names of files may be any bytes
+    """Open a file to append to. A process that was killed may have left its last line incomplete.
+
+    Raises `RunError` if it can't be opened.
+    """
+    try:
+        torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+        file = path.open("a", encoding="utf-8", errors="backslashreplace")  # names of files may be any bytes
+    except OSError as error:
+        raise RunError(f"cannot write {path}", got=error.strerror) from error
     if torn:
         file.write("\n")
     return file

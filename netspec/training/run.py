@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from netspec.backends.memory import machine_memory
 from netspec.compile import Compiler
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Location, NetspecError, as_netspec_error, listing
+from netspec.errors import InputError, Location, NetspecError, RunError, as_netspec_error, listing
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
 from netspec.schema.load import Overrides, Source, load_train, spec_file
 from netspec.schema.specs.monitor import set_modes
@@ -31,7 +31,7 @@ from netspec.training.events import Event, Listener, LogFiles, data_name, descri
 from netspec.training.loop import TrainingLoop
 from netspec.training.model import count_elements, load_weights
 from netspec.training.progress import Progress
-from netspec.training.resume import StartingPoint, restore_run, start_from_checkpoint
+from netspec.training.resume import StartingPoint, restore_run, resume_command, start_from_checkpoint
 from netspec.training.run_directory import RunDir, find_run, open_run_dir, run_of
 from netspec.training.samples import with_samples
 from netspec.training.session import Session, open_session
@@ -223,7 +223,18 @@ def _recorded_failure(loop: TrainingLoop, log: Sequence[Listener]) -> Iterator[N
         for listener in log:
             with suppress(NetspecError, OSError):  # the error to report is the one that ended the run
                 listener(loop.clock.stamp(event))
+        resumable = not loop.folder.discarded and loop.folder.spec.is_file()
+        if isinstance(error, RunError) and isinstance(error.__cause__, OSError) and resumable:
+            raise _with_resume_note(error, loop) from error
         raise
+
+
+def _with_resume_note(error: RunError, loop: TrainingLoop) -> RunError:
+    """Return an error of the disk with a note on how to continue when its cause is gone."""
+    step, resume = loop.folder.newest_step(), resume_command(loop.folder, loop.session)
+    saved = "there is no checkpoint yet" if step is None else f"the newest checkpoint is of step {step:,}"
+    (problem,) = error.problems
+    return RunError(replace(problem, notes=(*problem.notes, f"{saved}; to continue: {resume}")))
 
 
 def _checked(

@@ -215,7 +215,7 @@ def _make(folder: Path, *, new: bool = False) -> None:
     except OSError as error:
         if new and isinstance(error, FileExistsError):
             raise
-        raise RunError(f"cannot create the run directory {folder}: {error.strerror}") from None
+        raise RunError(f"cannot create the run directory {folder}: {error.strerror}") from error
 
 
 def _candidates(name: str) -> list[Path]:
