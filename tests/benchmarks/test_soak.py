@@ -1,0 +1,25 @@
+"""A dozen kills of the soak: one run is killed at each kind of place, and every complete run has the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system can't fork processes")
+def test_a_dozen_kills_end_bit_identical() -> None:
+    """In a process of its own: one with threads of kernels can't be forked."""
+    command = [sys.executable, "-m", "benchmarks.soak", "--kills", "12", "--seed", "2", "--json"]
+    command += ["--cases", "window,early stopping", "--device", "reference"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert process.returncode == 0, process.stdout + process.stderr
+    result = json.loads(process.stdout)
+    assert (result["kills"], result["failures"]) == (12, [])
+    assert result["runs compared"] >= 4
+    places = {place.partition(":")[0] for place in result["by place"]}
+    assert {"step", "write"} <= places
