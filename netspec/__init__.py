@@ -18,6 +18,7 @@ Before a training:
     scale               predicted time of a step on many workers
     gradcheck           compare the gradients of a net with central differences
     find_learning_rate  suggest a learning rate after a short training with growing rates
+    search              train with many values of fields, and keep the best
     dry_run             check everything that a training needs, data and workers included
     verify_parallel     check that several workers train bit-identical weights
     verify_resume       check that a killed training resumes bit-identically
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from netspec.tools.report.page import report as report
     from netspec.tools.runs import runs as runs
     from netspec.tools.scale import scale as scale
+    from netspec.tools.search import search as search
     from netspec.tools.serving.server import serve as serve
     from netspec.tools.timing import time as time
     from netspec.tools.verify_parallel import verify_parallel as verify_parallel
@@ -151,6 +153,7 @@ _NAMES = {
     "netspec.tools.report.page": "report",
     "netspec.tools.runs": "runs",
     "netspec.tools.scale": "scale",
+    "netspec.tools.search": "search",
     "netspec.tools.serving.server": "serve",
     "netspec.tools.timing": "time",
     "netspec.tools.verify_parallel": "verify_parallel",

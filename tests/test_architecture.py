@@ -58,6 +58,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "starlette": ("tools/serving", "tools/report"),
     "uvicorn": "tools/serving",
     "sklearn": "sklearn",
+    "optuna": "tools/search",
     "torch": None,
     "tensorflow": None,
     "keras": None,
@@ -86,6 +87,7 @@ HEAVY = {
     "pyarrow",
     "starlette",
     "uvicorn",
+    "optuna",
 }
 EXECUTES = {"eval", "exec", "__import__"}
 UNSAFE_YAML = {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"}

@@ -94,7 +94,9 @@ def check(
         if note is not None:
             note(text)
 
-    if problems := _collected(survey, _checks(spec, survey, settings, keep)):
+    if problems := _collected(
+        survey, [*_checks(spec, survey, settings, keep), *_search_checks(spec, source, overrides)]
+    ):
         raise InputError(sorted(problems, key=by_location))
     net = net_of(spec)
     states = build(net, 1, training=False, dtype=precision_of(spec), with_losses=False).builder.states.values()
@@ -178,6 +180,16 @@ def _checks(
     if export is not None:
         settings = export
         yield lambda: _check_export(spec, settings, note)
+
+
+def _search_checks(
+    spec: NetSpec | TrainSpec, source: Source, overrides: Overrides
+) -> Iterator[Callable[[], object]]:  # fmt: skip
+    """Functions that raise `InputError` if the file cannot take a value to search."""
+    if isinstance(spec, TrainSpec) and spec.search is not None:
+        from netspec.tools.search import check_values  # it also trains
+
+        yield partial(check_values, source, spec.search, overrides)
 
 
 def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[str], object]) -> None:

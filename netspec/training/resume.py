@@ -54,6 +54,7 @@ MAY_CHANGE = (
     "data.evaluate",
     "parallel.heartbeat",
     "parallel.stall",
+    "search",
     "net.description",
     "net.metrics",
     "net.vars",

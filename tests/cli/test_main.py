@@ -23,6 +23,7 @@ ALL = [(name,) for name in app.COMMANDS] + SUBCOMMANDS
 MISTAKES = [
     ("init", "nosuch.csv"),
     ("train", "nosuch.yaml"),
+    ("search", "nosuch.yaml"),
     ("diff", "net.yaml", "nosuch.onnx"),
     ("verify-parallel", "train.yaml", "--workers", "1"),
     ("verify-parallel", "nosuch.yaml"),

@@ -246,7 +246,7 @@ train.yaml:6:1: error: a training file has no field `optimizer`
   6 | optimizer: adam
     | ^
   hint: use `solver`
-  expected: one of solver, callbacks, compile, data, description, expect, include, init_from, name, net and 5 more
+  expected: one of solver, callbacks, compile, data, description, expect, include, init_from, name, net and 6 more
 17 errors
 """
     )

@@ -210,5 +210,5 @@ def test_a_block_that_the_document_leaves_out_is_made():
 
 
 def test_which_blocks_may_be_left_out():
-    assert optional_blocks(TrainSpec) == ["vars", "init_from", "expect", "parallel", "compile"]
+    assert optional_blocks(TrainSpec) == ["vars", "init_from", "expect", "parallel", "compile", "search"]
     assert optional_blocks(NetSpec) == ["vars", "blocks", "expect"]

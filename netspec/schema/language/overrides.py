@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netspec.errors import Location, Problem, SpecError, did_you_mean, listing
-from netspec.schema.yaml.python_data import located, python_location
+from netspec.schema.yaml.python_data import PYTHON, located, python_location
 from netspec.schema.yaml.reader import build
 from netspec.schema.yaml.scalars import DECIMAL
 from netspec.schema.yaml.tree import Map, Seq
@@ -35,7 +35,9 @@ class Override:
 
     @property
     def key_location(self) -> Location:
-        """The location of the path."""
+        """The location of the path; one that a file gives, as a search does, is at the value."""
+        if self.location.file not in (COMMAND_LINE, PYTHON):
+            return self.location
         return Location(self.location.file, self.location.line, 1, self.location.text)
 
 

@@ -17,6 +17,7 @@ from netspec.schema.specs.init_from import InitFromSpec
 from netspec.schema.specs.kinds import AnyCallback, AnySolver, AnyStrategy
 from netspec.schema.specs.monitor import EarlyStoppingFields, Monitor, set_modes, without_evaluations
 from netspec.schema.specs.net import NetSpec, Variable
+from netspec.schema.specs.search import SearchSpec
 from netspec.schema.specs.spec import Spec, describe, parts_of, problem
 from netspec.schema.specs.stages import StageSpec, stage_specs
 
@@ -240,6 +241,8 @@ class TrainSpec(Spec):
         "distribution": "use `parallel`",
         "workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "strategy": "`strategy` belongs under `parallel`",
+        "hyperparameters": "use `search`",
+        "tune": "use `search`",
     }
 
     netspec: Literal[1]
@@ -274,6 +277,8 @@ class TrainSpec(Spec):
     the number of workers."""
     compile: CompileSpec = Field(default_factory=CompileSpec)
     """Choice of the kernels that run on this machine."""
+    search: SearchSpec | None = None
+    """Values to try for other fields with `netspec search`. A training ignores it."""
 
     @model_validator(mode="after")
     def _fill_in_modes(self) -> Self:
@@ -283,7 +288,7 @@ class TrainSpec(Spec):
 
     def clashes(self) -> Iterator[Problem]:
         """Yield the conflicts of the solver, the loop, the strategy and the callbacks with the rest of the file."""
-        sections = [(name, getattr(self, name)) for name in ("solver", "train", "parallel")]
+        sections = [(name, getattr(self, name)) for name in ("solver", "train", "parallel", "search")]
         sections += [(f"callbacks.{index}", callback) for index, callback in enumerate(self.callbacks)]
         sections += [(f"stages.{index}", stage) for index, stage in enumerate(self.stages)]
         for name, section in sections:

@@ -1,0 +1,140 @@
+"""`search`: values of a training file to try, and how they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from netspec.errors import Problem, did_you_mean, listing
+from netspec.schema.specs.spec import Spec, describe, problem
+
+Number = int | float
+Scalar = bool | int | float | str | None
+
+
+class SearchedValue(Spec):
+    """The values to try for one field: those from `low` to `high`, or `choices`."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "min": "use `low`",
+        "max": "use `high`",
+        "lower": "use `low`",
+        "upper": "use `high`",
+        "values": "use `choices`",
+        "categories": "use `choices`",
+        "scale": "use `log: true`",
+        "distribution": "use `low` and `high`, with `log: true` for a logarithmic scale, or `choices`",
+        "q": "use `step`",
+    }
+
+    low: Number | None = None
+    """Lowest value. If `low` and `high` are both integers, so are all values."""
+    high: Number | None = None
+    """Highest value."""
+    log: bool = False
+    """Whether to choose from `low` to `high` on a logarithmic scale, as for learning rates."""
+    step: Number | None = Field(default=None, gt=0)
+    """Distance between values from `low` to `high`. By default 1 for integers, otherwise none."""
+    choices: list[Any] = Field(default_factory=list)
+    """Values to choose from: numbers, texts, lists or mappings, such as whole solvers."""
+    when: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
+    """Searched fields above this one, each with the value, or the list of values, that this field needs. In other
+    trials the field keeps its value in the file."""
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether all values are integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def extremes(self) -> list[Any]:
+        """The lowest and the highest value, or all choices."""
+        return list(self.choices) if self.choices else [self.low, self.high]
+
+    def applies(self, chosen: dict[str, Any]) -> bool:
+        """Whether the field is searched in a trial with these values of the fields above it."""
+        return all(
+            name in chosen and chosen[name] in (values if isinstance(values, list) else [values])
+            for name, values in self.when.items()
+        )
+
+    @model_validator(mode="after")
+    def _range_or_choices(self) -> Self:
+        if self.choices:
+            if given := self.model_fields_set & {"low", "high", "log", "step"}:
+                raise problem("`choices` cannot be combined with a range", field=min(given), hint="remove one of them")
+            return self
+        low, high = self.low, self.high
+        if low is None or high is None:
+            missing = [name for name in ("low", "high") if getattr(self, name) is None]
+            raise problem(
+                "values to try are missing", expected="`low` and `high`, or `choices` with at least one value",
+                got=f"no {' and no '.join(missing)}",
+            )  # fmt: skip
+        if low >= high:
+            raise problem("`high` must be above `low`", field="high", expected=f"above {low}", got=describe(high))
+        if self.log and low <= 0:
+            raise problem("a logarithmic range starts above 0", field="low", expected="above 0", got=describe(low))
+        if self.log and self.step is not None:
+            raise problem("`step` cannot be combined with `log: true`", field="step", hint="remove one of them")
+        if self.is_integer and isinstance(self.step, float):
+            raise problem("a range of integers has an integer step", field="step", got=describe(self.step))
+        return self
+
+
+class SearchSpec(Spec):
+    """Values to try for fields of the training file and its net, for `netspec search`. `netspec train` ignores it."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "space": "use `fields`",
+        "parameters": "use `fields`",
+        "params": "use `fields`",
+        "n_trials": "use `trials`",
+        "num_samples": "use `trials`",
+        "timeout": "it is an option of the command line: `netspec search … --minutes 30`",
+        "direction": "a search improves `monitor` of `train`, in the direction `mode`",
+        "metric": "a search improves `monitor` of `train`",
+        "objective": "a search improves `monitor` of `train`",
+        "scheduler": "use `pruner`",
+        "algorithm": "use `sampler`",
+    }
+
+    fields: dict[str, SearchedValue] = Field(min_length=1)
+    """The fields to search, by the dotted path that overrides use, such as `solver.learning_rate` or `net.vars.width`,
+    each with its values."""
+    trials: PositiveInt = 20
+    """Number of trainings."""
+    sampler: Literal["tpe", "random", "grid"] = "tpe"
+    """How values are chosen: by a model of the results so far (tree-structured Parzen estimator), at random, or all
+    combinations of `choices` and of ranges with a `step`, in random order."""
+    pruner: Literal["median", "hyperband", "none"] = "median"
+    """When a training is ended early: if an evaluation is worse than the median of the other trials at the same
+    evaluation, by the successive halving of Hyperband, or never."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Seed of the sampler. The trainings have the seed in `train`."""
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """Yield unknown fields in conditions, continuous ranges in a grid, and a training without evaluations."""
+        above: list[str] = []
+        for name, value in self.fields.items():
+            for other in value.when:
+                if other not in above:
+                    yield Problem(
+                        f"`{other}` is not searched above `{name}`", value.where("when", other, key=True),
+                        f"fields.{name}.when.{other}",
+                        expected=f"one of {listing(above)}" if above else "no `when` for the first field",
+                        hint=did_you_mean(other, above),
+                    )  # fmt: skip
+            above.append(name)
+            is_endless = not value.choices and value.step is None and not value.is_integer
+            if self.sampler == "grid" and is_endless:
+                yield Problem(
+                    f"a grid cannot try all values of `{name}`", value.where(), f"fields.{name}",
+                    expected="`choices`, integers, or a `step`", got="a continuous range",
+                )  # fmt: skip
+        if training.data.monitored not in training.data.splits():
+            yield Problem(
+                "a search needs evaluations to compare", self.where(),
+                expected="`data.validation`", got="no validation or test data",
+            )  # fmt: skip

@@ -1,0 +1,218 @@
+"""Search values of a training file: one training per trial, in a folder from which the search can be resumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from netspec.errors import InputError, Problem, RunError, SpecError
+from netspec.exchange.files import write_atomically
+from netspec.schema.language.overrides import Override, overrides_from_mapping, parse_overrides
+from netspec.schema.language.provenance import resolved_yaml
+from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.monitor import Mode
+from netspec.schema.specs.search import SearchSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.python_data import python_location
+from netspec.tools.search.study import ChosenTrial, Study, Trial, open_study
+from netspec.tools.search.trials import Outcome, TrialTask, open_trainer
+from netspec.tools.specs import load_train
+from netspec.training.run import Interrupted
+
+__all__ = ["SearchResult", "Trial", "check_values", "search"]
+
+BEST_SPEC = "best.yaml"
+Report = Callable[[Trial, Trial | None], object]
+"""Called with each trial that ended, and the best so far."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The trials of a search, and what the best one found."""
+
+    folder: Path
+    monitor: str
+    """The value that was improved, such as `validation/accuracy`."""
+    mode: Mode
+    trials: tuple[Trial, ...]
+    importances: Mapping[str, float] = field(default_factory=dict)
+    """Share of each field in the differences between results; empty with fewer than 20 complete trials."""
+
+    def ranked(self) -> list[Trial]:
+        """The trials with a value, the best first; those that were ended early come after the complete ones."""
+        sign = -1 if self.mode == "max" else 1
+        valued = [
+            (trial.state != "complete", sign * trial.value, trial) for trial in self.trials if trial.value is not None
+        ]
+        return [trial for _, _, trial in sorted(valued, key=lambda item: item[:2])]
+
+    @property
+    def best(self) -> Trial | None:
+        """The complete trial with the best value; None if none is complete."""
+        return next((trial for trial in self.ranked() if trial.state == "complete"), None)
+
+    @property
+    def best_spec(self) -> Path:
+        """The training file with the values of the best trial."""
+        return self.folder / BEST_SPEC
+
+    @property
+    def note(self) -> str | None:
+        """That the value of the best trial is optimistic, if the test data chose it."""
+        if not self.monitor.startswith("test/"):
+            return None
+        fix = "add `data.validation` for a choice that the test data can confirm"
+        return f"the test data chose the best trial, so its value there is optimistic: {fix}"
+
+    def as_json(self) -> dict[str, Any]:
+        """All trials and the best one as plain data."""
+        return {
+            "folder": str(self.folder), "monitor": self.monitor, "mode": self.mode, "note": self.note,
+            "best": self.best.as_json() if self.best else None, "best_spec": str(self.best_spec),
+            "importances": dict(self.importances), "trials": [trial.as_json() for trial in self.trials],
+        }  # fmt: skip
+
+
+def search(
+    source: Source, overrides: Overrides = (), *, run_dir: str | Path | None = None, trials: int | None = None,
+    minutes: float | None = None, jobs: int = 1, device: str = "auto", resume: bool = False,
+    report: Report | None = None,
+) -> SearchResult:  # fmt: skip
+    """Train with many values of the fields in `search`, and return what they gave.
+
+    `source` is a training file with a block `search`, and `overrides` change it for all trials. `run_dir` (by default
+    `runs/NAME-search`) gets a run directory for each trial, the results, and `best.yaml`, the training file with the
+    values of the best trial. `trials` replaces the number in the file; after `minutes`, no trial starts. `jobs` trials
+    run at the same time, each in a process with its share of the processor cores. `resume` continues a search: trials
+    that were interrupted continue from their checkpoints. `report` is called with each trial that ended, and the best
+    so far. Needs the extra `search`.
+
+    Raises `InputError` if the file, a value to try, or the folder is wrong, `RunError` if no trial succeeds, and
+    `Interrupted` if the search was asked to stop.
+
+        >>> result = netspec.search("train.yaml", trials=30)
+        >>> result.best.fields, result.best.value
+    """
+    if jobs < 1:
+        raise InputError("`jobs` must be 1 or more", got=str(jobs))
+    changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else list(overrides)
+    spec = load_train(source, changes)
+    searched = _searched(spec)
+    check_values(source, searched, changes)
+    folder = Path(run_dir) if run_dir is not None else Path("runs", f"{spec.name or spec.net.name}-search")
+    study = open_study(folder, spec, resume=resume)
+    running = _Search(source, [*changes, *parse_overrides(["~search"])], spec, searched, study, device, report)
+    running.run(trials or searched.trials, None if minutes is None else time.monotonic() + 60 * minutes, jobs)
+    result = replace(running.result(), importances=study.importances())
+    if result.trials and result.best is None:
+        messages = [trial.message for trial in result.trials if trial.message]
+        raise RunError("no trial of the search succeeded", got=messages[-1] if messages else "all ended early")
+    return result
+
+
+def check_values(source: Source, searched: SearchSpec, overrides: Overrides = ()) -> None:
+    """Load the file with the lowest and highest value of each field, and with each choice.
+
+    Raises `SpecError` with all values that the file cannot take.
+    """
+    changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else overrides
+    problems: dict[tuple[str, str], Problem] = {}
+    for name, values in searched.fields.items():
+        condition = {other: wanted[0] if isinstance(wanted, list) else wanted for other, wanted in values.when.items()}
+        needed = [_override(searched, other, wanted) for other, wanted in condition.items()]
+        for value in values.extremes():
+            try:
+                load_train(source, [*changes, *needed, _override(searched, name, value)])
+            except SpecError as error:
+                problems |= {(name, problem.message): problem for problem in error.problems}
+    if problems:
+        raise SpecError(list(problems.values()))
+
+
+def _searched(spec: TrainSpec) -> SearchSpec:
+    if spec.search is None:
+        raise InputError(
+            "the training file has no `search`", location=spec.where(), expected="a block `search` with `fields`",
+            hint="search: {fields: {solver.learning_rate: {low: 1e-4, high: 0.1, log: true}}}",
+        )  # fmt: skip
+    return spec.search
+
+
+def _override(searched: SearchSpec, name: str, value: Any) -> Override:
+    """The change of a searched field, located at its values in the file."""
+    location = searched.where("fields", name) or python_location(f"search.fields.{name}", value, 1)
+    return Override(tuple(name.split(".")), value, location)
+
+
+@dataclass
+class _Search:
+    """A running search: asks the study for trials, has them trained, and tells it the results."""
+
+    source: Source
+    changes: list[str | Override]
+    """For all trials."""
+    spec: TrainSpec
+    searched: SearchSpec
+    study: Study
+    device: str
+    report: Report | None
+    stopped: bool = field(default=False, init=False)
+
+    def run(self, count: int, deadline: float | None, jobs: int) -> None:
+        """Run trials until `count` have ended or the deadline has passed, `jobs` at the same time."""
+        try:
+            with open_trainer(jobs) as trainer:
+                while not self.stopped:
+                    while trainer.is_free and self._starts_another(count - len(trainer.tasks), deadline):
+                        trainer.submit(self._task(self.study.ask()))
+                    if not trainer.tasks:
+                        break
+                    self._end(*trainer.next_outcome())
+        except KeyboardInterrupt:
+            self.stopped = True
+        if self.stopped:
+            raise Interrupted(self.study.folder, None)
+
+    def _starts_another(self, count: int, deadline: float | None) -> bool:
+        is_late = deadline is not None and time.monotonic() >= deadline
+        return not is_late and len(self.study.ended()) < count and not self.study.is_exhausted()
+
+    def _with_values(self, fields: Mapping[str, Any]) -> list[str | Override]:
+        return [*self.changes, *(_override(self.searched, name, value) for name, value in fields.items())]
+
+    def _task(self, trial: ChosenTrial) -> TrialTask:
+        return TrialTask(trial, self.source, self._with_values(trial.fields), self.searched, self.device)
+
+    def _end(self, task: TrialTask, outcome: Outcome) -> None:
+        """Store the result of a trial and report it; one that was interrupted is left for a resume."""
+        if outcome.interrupted:
+            self.stopped = True
+            return
+        number = task.trial.number
+        self.study.tell(
+            number, outcome.value, outcome.seconds, pruned=outcome.pruned, message=outcome.message
+        )  # fmt: skip
+        result = self.result()
+        if result.best is not None and result.best.number == number:
+            self._write_best(result)
+        if self.report is not None:
+            self.report(next(ended for ended in result.trials if ended.number == number), result.best)
+
+    def _write_best(self, result: SearchResult) -> None:
+        assert result.best is not None
+        text = resolved_yaml(load_train(self.source, self._with_values(result.best.fields)))
+
+        def write(path: Path) -> None:
+            path.write_text(text, encoding="utf-8")
+
+        write_atomically(result.best_spec, write)
+
+    def result(self) -> SearchResult:
+        """What the trials that have ended gave."""
+        loop = self.spec.train
+        assert loop.mode is not None
+        name = f"{self.spec.data.monitored}/{loop.monitor}"
+        return SearchResult(self.study.folder, name, loop.mode, tuple(self.study.ended()))

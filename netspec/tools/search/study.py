@@ -1,0 +1,274 @@
+"""The study of a search: Optuna chooses values, stores results in a file, and ends trials early."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError
+from netspec.schema.specs.search import SearchedValue, SearchSpec
+from netspec.schema.specs.train import TrainSpec
+
+if TYPE_CHECKING:
+    import optuna
+
+FILE = "study.log"
+TRIAL = "trial-"
+"""Beginning of the names of the run directories of trials."""
+FOLDER, MESSAGE, SECONDS, SETTINGS = "folder", "message", "seconds", "settings"
+"""What the file stores of a trial, and of the study, besides values and results."""
+MOST_COMBINATIONS = 10_000
+TRIALS_TO_RANK_FIELDS = 20
+"""Complete trials below which the importance of fields would be chance: it compares the best tenth with the others."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a search."""
+
+    number: int
+    state: str
+    """`complete`, `pruned` (ended early), or `failed`."""
+    fields: Mapping[str, Any]
+    """The values of the searched fields."""
+    value: float | None
+    """The monitored value of its final weights; of a pruned trial the last one, of a failed trial None."""
+    seconds: float
+    run_dir: Path
+    message: str | None = None
+    """Why the trial failed."""
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields as plain data."""
+        return {**self.__dict__, "fields": dict(self.fields), "run_dir": str(self.run_dir)}
+
+
+@dataclass(frozen=True)
+class ChosenTrial:
+    """A trial that has not been trained yet."""
+
+    number: int
+    fields: Mapping[str, Any]
+    run_dir: Path
+    """Its run directory; one that an interrupted search began may exist."""
+
+
+class Study:
+    """The trials of a search, in a folder."""
+
+    def __init__(self, folder: Path, search: SearchSpec, study: optuna.Study) -> None:
+        self.folder, self._search, self._study = folder, search, study
+
+    def ask(self) -> ChosenTrial:
+        """Choose the values of the next trial."""
+        trial = self._study.ask()
+        chosen: dict[str, Any] = {}
+        for name, searched in self._search.fields.items():
+            if searched.applies(chosen):
+                chosen[name] = _suggest(trial, name, searched)
+        if FOLDER not in trial.user_attrs:  # an interrupted trial goes on in its own folder
+            trial.set_user_attr(FOLDER, f"{TRIAL}{trial.number:04d}")
+        return ChosenTrial(trial.number, chosen, self.folder / trial.user_attrs[FOLDER])
+
+    def tell(self, number: int, value: float | None, seconds: float, *, pruned: bool, message: str | None) -> None:
+        """Store how a trial ended: with a value, or with the message why there is none."""
+        from optuna.trial import TrialState
+
+        trial = _trial(self._study, number)
+        trial.set_user_attr(SECONDS, seconds)
+        if value is None:
+            trial.set_user_attr(MESSAGE, message)
+            self._study.tell(number, state=TrialState.FAIL)
+        elif pruned:
+            self._study.tell(number, state=TrialState.PRUNED)
+        else:
+            self._study.tell(number, value)
+
+    def ended(self) -> list[Trial]:
+        """The trials that have ended, without those that were interrupted, which others replace."""
+        return [
+            self._described(trial)
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.state.is_finished() and SECONDS in trial.user_attrs
+        ]
+
+    def is_exhausted(self) -> bool:
+        """Whether all combinations of a grid have been tried."""
+        from optuna.trial import TrialState
+
+        waiting = self._study.get_trials(deepcopy=False, states=[TrialState.WAITING])
+        return self._search.sampler == "grid" and not waiting
+
+    def importances(self) -> dict[str, float]:
+        """The share of each field in the differences between results, by PED-ANOVA; empty with too few trials.
+
+        Watanabe, Bansal, Hutter, "PED-ANOVA: Efficiently quantifying hyperparameter importance in arbitrary subspaces",
+        2023.
+        """
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+        complete = sum(trial.state == "complete" for trial in self.ended())
+        if complete < TRIALS_TO_RANK_FIELDS:
+            return {}
+        return dict(get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator()))
+
+    def _described(self, trial: optuna.trial.FrozenTrial) -> Trial:
+        fields = {name: _decoded(self._search.fields[name], value) for name, value in trial.params.items()}
+        state = {"COMPLETE": "complete", "PRUNED": "pruned"}.get(trial.state.name, "failed")
+        stored = trial.user_attrs
+        return Trial(
+            trial.number, state, fields, None if state == "failed" else trial.value, stored[SECONDS],
+            self.folder / stored[FOLDER], stored.get(MESSAGE),
+        )  # fmt: skip
+
+
+class Pruner:
+    """Decides in the process that trains a trial whether it goes on."""
+
+    def __init__(self, folder: Path, search: SearchSpec, number: int) -> None:
+        optuna = _optuna()
+        study = optuna.load_study(study_name=FILE, storage=_storage(folder / FILE), pruner=_pruner(search))
+        self._trial = _trial(study, number)
+
+    def ends(self, value: float, evaluation: int) -> bool:
+        """Report the value of an evaluation, numbered from 1; return whether the trial should end."""
+        self._trial.report(value, evaluation)
+        return bool(self._trial.should_prune())
+
+
+def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
+    """Create a study in a folder without one, or open that of an earlier search.
+
+    Raises `InputError` if Optuna is missing, or the folder or the settings of the earlier search do not fit.
+    """
+    search = spec.search
+    assert search is not None
+    optuna = _optuna()
+    path = folder / FILE
+    if path.exists() and not resume:
+        raise InputError(
+            f"there is a search in {folder}", expected="a folder without one",
+            hint="add --resume to continue it, or --run-dir to search elsewhere",
+        )  # fmt: skip
+    if resume and not path.exists():
+        raise InputError(f"there is no search in {folder}", expected=f"a folder with {FILE}")
+    folder.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        storage=_storage(path), study_name=FILE, load_if_exists=True,
+        direction="maximize" if spec.train.mode == "max" else "minimize", pruner=_pruner(search),
+    )  # fmt: skip
+    settings = json.dumps(spec.model_copy(update={"search": None}).model_dump(mode="json"), sort_keys=True)
+    if study.user_attrs.get(SETTINGS, settings) != settings:
+        raise InputError(
+            f"the training file has changed since the search in {folder} began", location=spec.where(),
+            expected="the same settings outside of `search`", hint="search in a new folder, with --run-dir",
+        )  # fmt: skip
+    if search.sampler == "grid" and SETTINGS not in study.user_attrs:
+        for fields in _combinations(search):
+            study.enqueue_trial(fields)
+    study.set_user_attr(SETTINGS, settings)
+    study.sampler = _sampler(search, len(study.get_trials(deepcopy=False)))
+    _requeue_interrupted(study)
+    return Study(folder, search, study)
+
+
+def _requeue_interrupted(study: optuna.Study) -> None:
+    """Replace trials that were running when the search ended by new ones with their values and folders."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+        study.tell(trial.number, state=TrialState.FAIL)
+        if FOLDER in trial.user_attrs:
+            study.enqueue_trial(trial.params, user_attrs={FOLDER: trial.user_attrs[FOLDER]})
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("Optuna is not installed", hint="pip install 'netspec[search]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def _storage(path: Path) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _trial(study: optuna.Study, number: int) -> optuna.Trial:
+    from optuna.trial import Trial as StoredTrial
+
+    return StoredTrial(study, study.get_trials(deepcopy=False)[number]._trial_id)
+
+
+def _sampler(search: SearchSpec, trials: int) -> Any:
+    """The sampler; its seed also depends on the number of trials, so that a resumed search draws new values."""
+    from optuna import samplers
+
+    seed = search.seed + trials
+    return samplers.TPESampler(seed=seed) if search.sampler == "tpe" else samplers.RandomSampler(seed=seed)
+
+
+def _pruner(search: SearchSpec) -> Any:
+    from optuna import pruners
+
+    if search.pruner == "hyperband":
+        return pruners.HyperbandPruner()
+    return pruners.MedianPruner() if search.pruner == "median" else pruners.NopPruner()
+
+
+def _suggest(trial: optuna.Trial, name: str, searched: SearchedValue) -> Any:
+    if searched.choices:
+        return _decoded(searched, trial.suggest_categorical(name, [_encoded(value) for value in searched.choices]))
+    low, high, step = searched.low, searched.high, searched.step
+    assert low is not None
+    assert high is not None
+    if searched.is_integer:
+        return trial.suggest_int(name, int(low), int(high), step=int(step or 1), log=searched.log)
+    return trial.suggest_float(name, float(low), float(high), step=step and float(step), log=searched.log)
+
+
+def _combinations(search: SearchSpec) -> list[dict[str, Any]]:
+    """All combinations of a grid as the study stores them, in random order. Raises `InputError` for too many."""
+    combinations: list[dict[str, Any]] = [{}]
+    for name, searched in search.fields.items():
+        extended = []
+        for fields in combinations:
+            chosen = {other: _decoded(search.fields[other], value) for other, value in fields.items()}
+            values = _all_values(searched) if searched.applies(chosen) else []
+            extended += [{**fields, name: value} for value in values] or [fields]
+            if len(extended) > MOST_COMBINATIONS:
+                raise InputError(
+                    "the grid has too many combinations", location=search.where("fields", name),
+                    expected=f"at most {MOST_COMBINATIONS:,}", hint="use `sampler: tpe` or `random`",
+                )  # fmt: skip
+        combinations = extended
+    Random(search.seed).shuffle(combinations)  # noqa: S311  # not for cryptography
+    return combinations
+
+
+def _all_values(searched: SearchedValue) -> list[Any]:
+    """The values of a field, as the study stores them."""
+    if searched.choices:
+        return [_encoded(value) for value in searched.choices]
+    low, high, step = searched.low, searched.high, searched.step or 1
+    assert low is not None
+    assert high is not None
+    return [low + index * step for index in range(int((high - low) / step + 1e-9) + 1)]
+
+
+def _encoded(value: Any) -> Any:
+    """A choice as the study stores it: mappings and lists as JSON."""
+    return json.dumps(value) if isinstance(value, (dict, list)) else value
+
+
+def _decoded(searched: SearchedValue, stored: Any) -> Any:
+    """A choice from what the study stored."""
+    return next((choice for choice in searched.choices if _encoded(choice) == stored), stored)
