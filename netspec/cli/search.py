@@ -1,4 +1,4 @@
-"""`netspec search`: trainings with many values of fields, and the best of them."""
+"""`netspec search`: train with many values of fields, and the best of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def search(
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
-    """Search better settings: trainings with many values of fields.
+    """Search better settings: train with many values of fields.
 
     The block `search` of the training file names the fields and their values. Each trial is a training with a run
     directory of its own below DIR. DIR/best.yaml is the training file with the values of the best trial.

@@ -66,7 +66,7 @@ def test_the_best_trial_is_the_one_with_the_lowest_loss(training: Make) -> None:
     assert again.validation is not None
     assert again.validation.loss == result.best.value, "its values are in best.yaml"
     assert not list(result.folder.glob("*/checkpoints")), "they are large, and a trial that has ended needs none"
-    assert netspec.load(result.best.run_dir, device="reference")
+    assert netspec.load(result.best.run_dir, device="reference").predict({"x": np.ones((1, 4), np.float32)})
 
 
 def test_a_grid_tries_all_combinations_that_conditions_allow(training: Make) -> None:
