@@ -17,6 +17,7 @@ Before a training:
     time                time of a step, by layer and by operation
     scale               predicted time of a step on many workers
     gradcheck           compare the gradients of a net with central differences
+    overfit             train on a few samples until the net has memorized them
     find_learning_rate  suggest a learning rate after a short training with growing rates
     search              train with many values of fields, and keep the best
     dry_run             check everything that a training needs, data and workers included
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from netspec.tools.json_schema import json_schema as json_schema
     from netspec.tools.learning_rate import find_learning_rate as find_learning_rate
     from netspec.tools.model_inputs import load as load
+    from netspec.tools.overfit import overfit as overfit
     from netspec.tools.plan import plan as plan
     from netspec.tools.predict import predict as predict
     from netspec.tools.predict import predict_stream as predict_stream
@@ -146,6 +148,7 @@ _NAMES = {
     "netspec.tools.json_schema": "json_schema",
     "netspec.tools.learning_rate": "find_learning_rate",
     "netspec.tools.model_inputs": "load",
+    "netspec.tools.overfit": "overfit",
     "netspec.tools.plan": "plan",
     "netspec.tools.predict": "predict predict_stream test",
     "netspec.tools.replay": "replay",

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netspec.cli.output import count, print_json, table
-from netspec.errors import InputError, command
+from netspec.errors import command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from netspec.tools.learning_rate import LearningRateTest
 
@@ -19,15 +19,6 @@ ROWS = 14
 """Number of rows of the table."""
 WIDTH = 100
 """Width of the chart, if the output is not a terminal."""
-
-
-def refuse_other_options(options: Mapping[str, object]) -> None:
-    """Raise `InputError` for options of `netspec train` that do not apply to the range test."""
-    refused = [name for name, value in options.items() if value]
-    if refused:
-        raise InputError(
-            f"--find-lr and {refused[0]} cannot be combined", hint="the test writes no run and needs one worker"
-        )
 
 
 def find_lr(

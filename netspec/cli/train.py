@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,7 @@ app = command_app()
         "netspec train train.yaml --workers 4",
         "netspec train train.yaml --workers 64 --dry-run",
         "netspec train train.yaml --find-lr --output rates.png",
+        "netspec train train.yaml --overfit 16",
     ),
 )
 def train(
@@ -53,6 +55,9 @@ def train(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check spec, data and workers; don't train.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help="Try growing learning rates, and suggest one.")] = False,
+    overfit: Annotated[
+        int | None, typer.Option("--overfit", metavar="N", help="Test whether the net can memorize N samples.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the chart of --find-lr as SVG or PNG.", show_default=False),
@@ -72,15 +77,25 @@ def train(
     --find-lr trains for up to 150 steps while the learning rate grows exponentially, shows the losses, and suggests a
     rate. It writes no run directory.
 
+    --overfit trains on the first N samples, without random transforms, until they are learned: the loss is 5 % of the
+    first one, or 50 % with all classified correctly. After 500 steps it exits with status 1 and likely reasons. A net
+    that can't memorize a few samples contains a mistake. It writes no run directory.
+
     With --json, prints one object per event and line; the last is `done` or `error`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)
+    if overfit is not None:
+        from netspec.cli.overfit import overfit as memorize
+
+        others = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
+        refuse_options("--overfit", {**others, "--find-lr": find_lr, "--output": output})
+        return memorize(spec, changes, overfit, weights=weights, device=device, as_json=as_json)
     if find_lr:
         from netspec.cli.find_lr import find_lr as test_rates
-        from netspec.cli.find_lr import refuse_other_options
 
-        refuse_other_options({"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts})
+        others = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
+        refuse_options("--find-lr", others)
         if output is not None:
             writable(output, "--output", CHART_SUFFIXES)
         test_rates(spec, changes, weights=weights, device=device, output=output, as_json=as_json)
@@ -95,6 +110,15 @@ def train(
         words += ["--json"] * as_json + ["--resume"] * resume + ["--", spec, *(overrides or [])]
         return _start_workers(workers, spec, changes, words)
     return _train(spec, changes, run_dir, checkpoint or resume, weights, device, as_json=as_json)
+
+
+def refuse_options(test: str, options: Mapping[str, object]) -> None:
+    """Raise `InputError` for options that do not apply to a test, which writes no run."""
+    refused = [name for name, value in options.items() if value]
+    if refused:
+        raise InputError(
+            f"{test} and {refused[0]} cannot be combined", hint="the test writes no run and needs one worker"
+        )
 
 
 def _start_workers(workers: int, spec: str, changes: list[str], words: list[str]) -> int:

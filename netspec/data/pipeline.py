@@ -145,9 +145,9 @@ class TransformPipeline:
             raise InputError(problems)
 
     def _declared(self, spec: object) -> Transform | None:
-        """Return the transform that the spec describes; for samples that are held out, that for evaluation."""
+        """Return the transform that the spec describes; without augmentation, that for evaluation."""
         transform = _as_transform(spec)
-        return transform if self._split.split_name == "train" else transform.for_evaluation(self.fields)
+        return transform if self._split.augments else transform.for_evaluation(self.fields)
 
     def _classes(self, learned: Learned | None) -> dict[str, Sequence[str]]:
         """Return the class names of each field that still holds class numbers."""

@@ -106,6 +106,10 @@ class CallRecord:
             if not np.isfinite(self._compiler.states.array(name)).all():
                 raise NonFiniteLoss(None, name)
 
+    def last(self) -> ProgramCall | None:
+        """Return the last call; None before the first one."""
+        return self._calls[-1] if self._calls else None
+
     def failed_call(self, error: NonFiniteLoss) -> FailedCall | None:
         """Return the call that an error is about, with the states before it; None if it is unknown.
 

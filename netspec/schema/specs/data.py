@@ -96,6 +96,7 @@ class SplitFields(Spec):
     length. Only in `train`."""
 
     _split_name: str = PrivateAttr(default="train")
+    _fixed: bool = PrivateAttr(default=False)
 
     @property
     def split_name(self) -> str:
@@ -115,6 +116,17 @@ class SplitFields(Spec):
         """Return the split of the samples that are held out for `validation` or `test`: with the fields of this one."""
         split = self.model_copy(update={"shuffle": False, "sampler": None})
         split._split_name = part
+        return split
+
+    @property
+    def augments(self) -> bool:
+        """Whether random transforms change the samples, as in training."""
+        return self._split_name == "train" and not self._fixed
+
+    def fixed(self) -> Self:
+        """Return the split with the same samples in each epoch: in their order, without random transforms."""
+        split = self.model_copy(update={"shuffle": False, "sampler": None})
+        split._fixed = True
         return split
 
     @model_validator(mode="after")

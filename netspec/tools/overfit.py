@@ -1,0 +1,189 @@
+"""Train on a few samples until the net has memorized them: a net that can't do that contains a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from netspec.backends.program import NonFiniteLoss
+from netspec.compile import LOSS, REGULARIZATION, Compiler, ProgramKind, scheduled_inputs
+from netspec.data.batches import Batch
+from netspec.data.loader import Loader
+from netspec.errors import InputError, counted, listing
+from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.tools.specs import load_train
+from netspec.training.class_weights import with_class_weights
+from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.progress import Progress
+from netspec.training.resume import StartingPoint
+from netspec.training.run import set_first_values
+from netspec.training.samples import with_samples
+from netspec.training.stepper import PartialStep, Stepper
+
+MOST_STEPS = 500
+"""Default number of steps after which the net counts as unable to learn the samples."""
+LEARNED = 0.05
+"""Fraction of the first loss at which the samples count as learned."""
+LEARNED_WITH_ACCURACY = 0.5
+"""The same if each sample is classified correctly."""
+DIVERGED = 1.5
+"""Fraction of the first loss above which the training counts as diverged."""
+STALLED = 0.9
+"""Fraction of the first loss above which the loss counts as not falling."""
+
+
+@dataclass(frozen=True)
+class Overfit:
+    """The losses of a training on a few samples."""
+
+    name: str
+    samples: int
+    losses: tuple[float, ...]
+    """Training loss before each step, without penalties on weights."""
+    accuracy: float | None
+    """Fraction of the samples that are classified correctly, if the net has such a metric and the device logs it."""
+    learned: bool
+    causes: tuple[str, ...] = ()
+    """Likely reasons why the samples are not learned."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return asdict(self)
+
+
+def overfit(
+    source: Source,
+    count: int,
+    *,
+    overrides: Overrides = (),
+    steps: int = MOST_STEPS,
+    weights: str | Path | None = None,
+    samples: Mapping[str, Any] | None = None,
+    device: str = "auto",
+) -> Overfit:
+    """Train on the first `count` samples until they are learned, for `steps` steps at most. Writes nothing.
+
+    The samples are those of the training data in its order, without random transforms. The solver and its schedule are
+    those of the file, and so are dropout and penalties on weights. The samples are learned if the loss is 5 % of the
+    first one, or if it is 50 % and all are classified correctly.
+
+    Raises `InputError` if the spec, the data or an argument is wrong.
+
+        >>> netspec.overfit("train.yaml", 16).learned
+    """
+    for name, value in (("the number of samples", count), ("steps", steps)):
+        if value < 1:
+            raise InputError(f"{name} must be ≥ 1", got=str(value))
+    spec, _ = with_class_weights(with_samples(load_train(source, overrides), samples))
+    assert isinstance(spec.solver, SolverSpec)
+    if spec.solver.full_batch:
+        raise InputError(
+            f"{spec.solver.type} reads all samples in each step", expected="a solver that reads batches",
+            location=spec.solver.where(),
+        )  # fmt: skip
+    few = _on_few(spec, count)
+    compiler = training_compiler(few, device)
+    with open_training_loader(few, compiler) as loader:
+        set_first_values(few, compiler, loader, StartingPoint(Progress()), weights)
+        losses, accuracy = _losses(few, compiler, loader, steps)
+        read = loader.samples
+        learned = _is_learned(losses, accuracy)
+        causes = () if learned else tuple(_causes(few, compiler, loader, losses))
+    return Overfit(spec.name or spec.net.name, read, tuple(losses), accuracy, learned, causes)
+
+
+def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
+    """Return the training on its first samples, in order, without random transforms and evaluations."""
+    split = spec.data.train.fixed()
+    few = split.model_copy(update={"limit": samples, "batch_size": min(split.batch_size, samples)})
+    loop = spec.train.model_copy(update={"accumulate": 1})
+    return spec.model_copy(
+        update={"data": spec.data.model_copy(update={"train": few}), "train": loop, "parallel": None}
+    )
+
+
+def _losses(spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int) -> tuple[list[float], float | None]:
+    """Train until the samples are learned; return the losses of passes over the samples, and the last accuracy."""
+    assert isinstance(spec.solver, SolverSpec)
+    schedules, part = scheduled_inputs(spec.solver), PartialStep()
+    stepper = Stepper(spec, compiler, loader)
+    penalty = f"{LOSS}/{REGULARIZATION}"
+    has_penalty = penalty in compiler.graph(compiler.batch_program, 1).outputs
+    accurate = [name for name, metric in compiler.metrics.items() if type(metric).__name__.endswith("Accuracy")]
+    losses: list[float] = []
+    total, totals, accuracy = 0.0, dict[str, np.ndarray[Any, Any]](), None
+    for step, batch in enumerate(loader):
+        rates = {name: schedule.value(step, steps) for name, schedule in schedules.items()}
+        try:
+            result = stepper.run(batch, step, rates, part)
+            assert result is not None
+            loss = result[0]()
+        except NonFiniteLoss:
+            losses.append(float("inf"))
+            break
+        call = stepper.calls.last()
+        if has_penalty and call is not None:
+            loss -= float(call.program(compiler).read(penalty)[penalty])
+        total += loss * len(batch)
+        for name in accurate:
+            if name in stepper.metric_totals:
+                totals[name] = totals.get(name, 0.0) + np.array(stepper.metric_totals[name])
+        if loader.between_epochs:
+            losses.append(total / loader.samples)
+            values = [compiler.metrics[name].result(*map(np.asarray, totals[name])) for name in totals]
+            accuracy = min((float(value) for value in values if isinstance(value, (int, float))), default=None)
+            total, totals = 0.0, {}
+            if _is_learned(losses, accuracy) or step + 1 >= steps:
+                break
+    return losses, accuracy
+
+
+def _is_learned(losses: list[float], accuracy: float | None) -> bool:
+    first, last = losses[0], losses[-1]
+    if not isfinite(last):
+        return False
+    return last <= LEARNED * abs(first) or (accuracy == 1.0 and last <= LEARNED_WITH_ACCURACY * abs(first))
+
+
+def _causes(spec: TrainSpec, compiler: Compiler, loader: Loader, losses: list[float]) -> Iterator[str]:
+    """Yield likely reasons why the samples are not learned."""
+    first, last = losses[0], fmean(losses[-(len(losses) // 4 + 1) :])  # dropout makes single losses noisy
+    contradictions = _contradictions(compiler, loader)
+    if contradictions:
+        yield f"{counted(contradictions, 'sample')} with the same inputs as another one, but other targets"
+    if not isfinite(last):
+        yield "the loss or a gradient is not finite: `netspec train` names the first operation"
+    if not isfinite(last) or last > DIVERGED * first:
+        yield "the learning rate is too high: `netspec train SPEC --find-lr` suggests one"
+    elif last > STALLED * first:
+        yield "the loss does not fall: the learning rate is too low, layers are frozen, or the net lacks what it needs"
+        yield "an activation or a loss does not fit: probabilities as logits, a ReLU before the loss, wrong `from`"
+    else:
+        yield "the loss falls slowly: raise the learning rate (`--find-lr` suggests one), or the size of the net"
+    if noisy := [layer.name or "" for layer in spec.net.layers if "Dropout" in str(getattr(layer, "type", ""))]:
+        yield f"dropout hinders memorizing: set `rate` to 0 for this test in {listing(noisy)}"
+
+
+def _contradictions(compiler: Compiler, loader: Loader) -> int:
+    """Count samples whose inputs of the net are those of an earlier sample with other targets."""
+    inputs = compiler.graph(ProgramKind.PREDICT, 1).inputs()
+    seen: dict[bytes, bytes] = {}
+    found = 0
+    for batch in loader.one_pass():
+        for row in range(len(batch)):
+            sample, target = _key(batch, row, inputs, read=True), _key(batch, row, inputs, read=False)
+            found += seen.setdefault(sample, target) != target
+    return found
+
+
+def _key(batch: Batch, row: int, inputs: Mapping[str, Any], *, read: bool) -> bytes:
+    """Return the bytes of a sample's inputs that the net reads, or of the others."""
+    return b"".join(array[row].tobytes() for name, array in batch.inputs.items() if (name in inputs) == read)
