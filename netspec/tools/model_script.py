@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from netspec.data.file_kinds import IMAGES, TEXTS
 from netspec.data.tabular.encodings import CategoricalEncoding
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
@@ -33,7 +34,8 @@ USED = frozenset([
     "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "present", "datetime", "run", "absent", "edges",
     "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "categories",
     "is_missing", "read_rows", "read_number", "read_boolean", "note_unknown_categories", "note_unknown_texts",
-    "Counter", "read_numbers", "read_date", "read_categories", "classes", "inputs",
+    "Counter", "signal", "names", "files", "suffixes", "below",
+    "read_numbers", "read_date", "read_categories", "classes", "inputs",
     "score", "Image", "Path", "onnxruntime", *dir(builtins),
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
@@ -204,6 +206,7 @@ def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]
         "csv": data.table is not None,
         "json": has_lists or any(output.has_names for output in outputs),
         "re": has_lists or (data.table is not None and data.table.uses_patterns),
+        "signal": True,
         "sys": True,
         "unicodedata": any(text.tokenizer.get("normalize") for text in data.texts),
     }
@@ -300,11 +303,32 @@ def _printing(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str
 def _main(data: ScriptData) -> Iterator[str]:
     """Yield the lines that run the model on each file of the command line."""
     several_files = data.images or (data.texts and data.table is None)
+    yield 'if hasattr(signal, "SIGPIPE"):'
+    yield "    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end with the reader of the output, such as `head`"
+    yield 'if {"-h", "--help"} & {*sys.argv[1:]}:'
+    yield f'    print("usage: python {SCRIPT} {data.argument}")'
+    yield "    sys.exit()"
     yield f"if len(sys.argv) {'< 2' if several_files else '!= 2'}:"
     yield f'    print("error: usage: python {SCRIPT} {data.argument}", file=sys.stderr)'
     yield "    sys.exit(2)"
+    if several_files:
+        kind = IMAGES if data.images else TEXTS
+        yield f"suffixes = {sorted(kind.suffixes)!r}"
+        yield "names = []"
+        yield "for name in sys.argv[1:]:"
+        yield "    files = [name]"
+        yield "    if Path(name).is_dir():"
+        yield "        below = sorted(Path(name).rglob('*'), key=Path.as_posix)"
+        yield "        files = [str(file) for file in below if file.suffix.lower() in suffixes]"
+        yield "    if not files:"
+        reason = f"no {kind.name}s ({', '.join(sorted(kind.suffixes))})"
+        yield f'        print(f"error: {{name}}: {reason}", file=sys.stderr)'
+        yield "        sys.exit(2)"
+        yield "    names += files"
+    else:
+        yield "names = sys.argv[1:]"
     yield "failed = False"
-    yield "for name in sys.argv[1:]:"
+    yield "for name in names:"
     yield "    try:"
     yield "        run(name)"
     yield "    except Exception as error:  # one line, no traceback; the other files follow"
@@ -392,7 +416,7 @@ def _of_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
             "labels, texts = [], []",
             'for number, line in enumerate(text.split("\\n"), 1):',
             "    if line.strip():",
-            '        labels.append(f"{name}:{number}" if len(sys.argv) > 2 else number)',
+            '        labels.append(f"{name}:{number}" if len(names) > 1 else number)',
             '        texts.append(line.rstrip("\\r"))',
         ]
     elif text.is_windowed:

@@ -60,6 +60,21 @@ def script_error(*arguments: str, status: int = 1) -> str:
     return line
 
 
+def test_the_script_takes_folders_and_prints_its_usage(netspec, photos):
+    trained(netspec, PHOTOS.replace("STEPS", STEPS["bilinear"]))
+    exported(netspec, "deployed", "--opset", "17")
+    Path("photos/notes.md").write_text("notes")
+    assert script("photos") == script(*photos)
+    assert script(photos[0], "photos/red")[0] == script(photos[0])[0]
+    assert script("-h") == script("photos", "--help") == ["usage: python run.py IMAGE..."]
+    Path("empty").mkdir()
+    expected = "error: empty: no images (.bmp, .jpeg, .jpg, .png, .webp)"
+    assert script_error("photos", "empty", status=2) == expected
+    command = f"{sys.executable} deployed/run.py {' '.join(photos * 9)} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+
+
 def script_notes(*arguments: str) -> list[str]:
     """The notes of a script that succeeds."""
     done = subprocess.run(
@@ -576,7 +591,8 @@ def test_the_script_reads_lines_of_texts(netspec, texts):
     assert numbered == [line.split(": ", 1)[1] for line in class_lines("row", "good.txt")]
     Path("other.txt").write_text("nobody knows")
     assert script_error("other.txt") == "error: other.txt: 'nobody' is not in the vocabulary"
-    assert script_error("texts") == "error: texts: Is a directory"
+    lines = [line.split(": ", 1)[1] for path in ("texts/bad", "texts/good") for line in script(path)]
+    assert len(lines) == len(class_lines("row", "texts"))
 
 
 RUNNING = """
