@@ -70,6 +70,11 @@ def init(
 
         >>> netspec.train(netspec.init("photos").train)
     """
+    if not isinstance(data, (str, Path)):
+        raise InputError(
+            "init takes the path of data, which the training file names", expected=KINDS, got=type(data).__name__,
+            hint="write a data frame to a file first, such as `frame.to_csv(\"data.csv\", index=False)` with pandas",
+        )  # fmt: skip
     path = Path(data)
     if not path.exists():
         raise InputError(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -40,6 +41,14 @@ def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
     assert missing.hint == f"{tmp_path} contains photos/"
     assert problem_of(tmp_path / "photo").hint == f"did you mean `{tmp_path / 'photos'}`?"
     assert problem_of(tmp_path / "none" / "t.csv").hint == f"the folder {tmp_path / 'none'} does not exist"
+
+
+def test_a_data_frame_must_be_a_file() -> None:
+    with pytest.raises(InputError) as error:
+        init(pa.table({"a": [1], "label": ["x"]}))
+    (problem,) = error.value.problems
+    assert problem.got == "Table"
+    assert "write a data frame to a file first" in (problem.hint or "")
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
