@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -78,17 +79,25 @@ def explain(
     from netspec.tools import explain as tool
 
     if input_file is None:
-        _print_importances(tool.explain_columns(spec, split=split, weights=weights, device=device), as_json)
+        importances = tool.explain_columns(spec, split=split, weights=weights, device=device)
+        _warn_of_change(importances.data_change)
+        _print_importances(importances, as_json)
         return
     explanation = _explanation(
         spec, weights, input_file, row=row, target=target, label=label, split=split, device=device
     )
     if isinstance(explanation, tool.Explanation):
+        _warn_of_change(explanation.data_change)
         _print_parts(explanation, as_json)
     elif as_json:
         print_json({**_facts(explanation), "heat_map": explanation.heat_map.tolist()})
     else:
         print(f"{_summary(explanation)}; see {target}")
+
+
+def _warn_of_change(data_change: str | None) -> None:
+    if data_change is not None:
+        print(f"warning: {data_change}", file=sys.stderr)
 
 
 def _explanation(

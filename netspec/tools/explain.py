@@ -22,7 +22,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.explained_value import explained_value
 from netspec.tools.model_inputs import load, spec_and_weights
 from netspec.tools.specs import load_spec
-from netspec.training.evaluation import in_target_units, learned_of, open_evaluation_loader
+from netspec.training.evaluation import data_change, in_target_units, learned_of, open_evaluation_loader
 from netspec.training.model import Model
 from netspec.training.predict_files import FilePreparation, inference_split, input_arrays
 from netspec.training.raw_samples import TEXT, is_text_file, raw_files, sample_kind, temporary_folder
@@ -87,6 +87,8 @@ class Explanation:
     """The parts, in the order of the sample."""
     row: int | None = None
     """Number of the row of a table, from 1; for a forecast, of the last row that it reads."""
+    data_change: str | None = None
+    """How the rows whose values replace others differ from those at the time of the training, as a sentence."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,26 @@ class ColumnImportance:
     """Standard deviation of the increase."""
     in_units: dict[str, float] = field(default_factory=dict)
     """Mean increase of metrics in the unit of the target, by name, if the net learned the target in another unit."""
+
+
+class ColumnImportances(list[ColumnImportance]):
+    """The importance of columns, the most important first."""
+
+    data_change: str | None = None
+    """How the rows differ from those at the time of the training, as a sentence; None if they do not."""
+
+
+@dataclass(frozen=True)
+class _BackgroundRows:
+    """Rows of a split of a table."""
+
+    arrays: dict[str, Array]
+    """The inputs of the net, by name."""
+    ranges: dict[str, tuple[str, int, int]]
+    """The input and the elements of each column."""
+    scales: dict[str, float]
+    """Factors to the unit of the data, by input."""
+    data_change: str | None
 
 
 def explain_image(
@@ -239,7 +261,8 @@ def explain_row(
     table = inference_split(spec)
     if isinstance(table, TableSource) and (column := table.text_column()) is not None:
         return replace(_without_words(spec, model, _cell(rows, table, column, number), label), row=number)
-    background, ranges, _ = _table_arrays(spec, model, split)
+    table_rows = _table_rows(spec, model, split)
+    background, ranges = table_rows.arrays, table_rows.ranges
     samples = len(next(iter(background.values())))
     chosen = np.random.default_rng(seed).choice(samples, min(samples, OTHER_ROWS), replace=False)
     others = {name: background[name][chosen] for name in sample}
@@ -263,7 +286,7 @@ def explain_row(
             for key, values in changed.items():
                 values[:, start:stop] = others[key][:, start:stop]
             parts.append(contribution(_lags(windows.length - start, windows.length - stop + 1), changed))
-    return Explanation(explained.label, explained.quantity, explained.value, parts, number)
+    return Explanation(explained.label, explained.quantity, explained.value, parts, number, table_rows.data_change)
 
 
 def _edges(length: int, parts: int) -> list[int]:
@@ -380,7 +403,7 @@ def explain_columns(
     weights: str | Path | None = None,
     device: str = "auto",
     seed: int = 1,
-) -> list[ColumnImportance]:
+) -> ColumnImportances:
     """Return the importance of each column of a table, the most important first (Breiman 2001).
 
     The values of a column are exchanged between the rows of a split (test, validation or train; by default the first of
@@ -392,11 +415,12 @@ def explain_columns(
         >>> netspec.explain_columns("runs/adult")[0].column
     """
     spec, model = _training_and_model(source, weights, device)
-    arrays, ranges, scales = _table_arrays(spec, model, split)
+    table_rows = _table_rows(spec, model, split)
+    arrays, scales = table_rows.arrays, table_rows.scales
     samples = len(next(iter(arrays.values())))
     before, metrics_before = _figures(model, arrays, scales)
     importances = []
-    for number, (column, (key, start, stop)) in enumerate(ranges.items()):
+    for number, (column, (key, start, stop)) in enumerate(table_rows.ranges.items()):
         rises, metric_rises = [], dict.fromkeys(metrics_before, 0.0)
         for repetition in range(REPETITIONS):
             order = np.random.default_rng([seed, number, repetition]).permutation(samples)
@@ -407,13 +431,13 @@ def explain_columns(
             for name in metric_rises:
                 metric_rises[name] += (metrics[name] - metrics_before[name]) / REPETITIONS
         importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises)), metric_rises))
-    return sorted(importances, key=lambda importance: -importance.increase)
+    ranked = ColumnImportances(sorted(importances, key=lambda importance: -importance.increase))
+    ranked.data_change = table_rows.data_change
+    return ranked
 
 
-def _table_arrays(
-    spec: TrainSpec, model: Model, split: str | None
-) -> tuple[dict[str, Array], dict[str, tuple[str, int, int]], dict[str, float]]:
-    """Return the inputs of a split of a table, the elements of each column, and the factors to the unit of the data."""
+def _table_rows(spec: TrainSpec, model: Model, split: str | None) -> _BackgroundRows:
+    """Read rows of a split of a table."""
     name = split or next(name for name in ("test", "validation", "train") if name in spec.data.splits())
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     batches: list[dict[str, Array]] = []
@@ -430,7 +454,9 @@ def _table_arrays(
             samples += len(batch)
             if samples >= MAX_SAMPLES:
                 break
-    return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}, ranges, scales
+        change = data_change(name, model.preprocessing, loader)
+    arrays = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+    return _BackgroundRows(arrays, ranges, scales, change)
 
 
 def _with_elements_of(values: Array, others: Array, start: int, stop: int) -> Array:

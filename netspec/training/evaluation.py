@@ -375,10 +375,10 @@ def _replace(compiler: Compiler, weights: Mapping[str, Any]) -> None:
 def evaluate_on(spec: TrainSpec, compiler: Compiler, record: PreprocessingRecord, split: str = "test") -> Evaluation:
     """Evaluate a net on a split of a training; if `record` has no learned values, read the training data."""
     with open_evaluation_loader(spec, split, compiler, learned_of(spec, compiler, record.learned)) as loader:
-        return replace(evaluate(compiler, loader), data_change=_data_change(split, record, loader))
+        return replace(evaluate(compiler, loader), data_change=data_change(split, record, loader))
 
 
-def _data_change(name: str, record: PreprocessingRecord, loader: Loader) -> str | None:
+def data_change(name: str, record: PreprocessingRecord, loader: Loader) -> str | None:
     """Return how samples that are held out from the training data differ from those at the time of the training.
 
     Other samples are in files of their own, so they cannot be training samples by a change.

@@ -195,6 +195,25 @@ def test_the_column_that_decides_is_the_most_important(tmp_path: Path, monkeypat
     assert importances == netspec.explain_columns(run.run_dir)
 
 
+def test_rows_that_changed_since_the_training_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{size},red,0.5,{'yes' if size > 10 else 'no'}" for size in range(20)]
+    Path("rows.csv").write_text("\n".join(["size,color,noise,answer", *lines]) + "\n")
+    text = TABLE.replace("    batch_size", "    split: {test: 0.5}\n    batch_size").replace("shape: [4]", "shape: [3]")
+    Path("train.yaml").write_text(text.replace("max_epochs: 20", "max_epochs: 1"))
+    netspec.train("train.yaml", run_dir="run", device="reference")
+    commands = (["explain", "run"], ["explain", "run", "--input", "rows.csv"])
+    for words in commands:
+        assert main(words) == 0
+    assert "changed" not in capsys.readouterr().err
+    Path("rows.csv").write_text("\n".join(["size,color,noise,answer", *lines, *lines]) + "\n")
+    for words in commands:
+        assert main(words) == 0
+        assert "warning: the data changed since the training (10 test samples then, 20 now)" in capsys.readouterr().err
+
+
 def test_the_columns_of_a_row_contribute_to_its_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
