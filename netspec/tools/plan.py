@@ -299,8 +299,8 @@ def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool)
     opened = open_device(device, autotune, rounding, deterministic=deterministic) if device in PLANNING else None
     if opened is None:
         raise InputError(
-            f"`netspec plan` has no device {device!r}", expected=f"one of {listing(PLANNING)}",
-            hint=did_you_mean(device, PLANNING) or "without `--device` the plan is for the CPU",
+            f"`netspec plan` has no device {device!r}", expected=f"one of {listing([*GPUS])}",
+            hint=did_you_mean(device, GPUS) or "without `--device` the plan is for the CPU",
         )  # fmt: skip
     return opened
 

@@ -139,6 +139,7 @@ def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monke
     ("words", "message"),
     [
         (["plan", "train.yaml", "--device", "h20"], "did you mean `h200`?"),
+        (["plan", "train.yaml", "--device", "gpu"], "expected: one of a100, b200, h100, h200, l40s, rtx4090, t4"),
         (
             ["plan", "train.yaml", "--device", "h200", "--workers", "2", "parallel=hogwild"],
             "its workers share CPU memory",

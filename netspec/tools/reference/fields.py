@@ -35,7 +35,7 @@ def table(cls: type[Spec], link: Link, without: Collection[str] = ()) -> list[st
     return _table(schema, defaults, link, without)
 
 
-def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = ()) -> Iterator[str]:
+def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = (), heading: str = "##") -> Iterator[str]:
     """Yield a heading and a table for each nested mapping that is not of a registered kind."""
     schema, definitions = class_schema(cls)
     documented: set[str] = set()
@@ -53,7 +53,7 @@ def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = ()) -> 
                     for key, schema_of_key in inner["properties"].items()
                     if "default" in schema_of_key
                 }
-                yield f"## {'Each of ' if is_many else ''}`{path}`\n"
+                yield f"{heading} {'Each of ' if is_many else ''}`{path}`\n"
                 yield sentence(cleandoc(inner.get("description", ""))) + "\n"
                 yield from _table(inner, defaults, link)
                 pending.append((inner, f"{path}."))

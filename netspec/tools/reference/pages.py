@@ -12,6 +12,7 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.graph.types import DType, TensorType
 from netspec.layers.base import LayerSpec
 from netspec.layers.losses_and_metrics import LossSpec, MetricSpec
+from netspec.schema.specs.json_schema import class_schema
 from netspec.schema.specs.kinds import LAYERS, REGISTRIES, LayerFields, LossFields, MetricFields
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.spec import Registry, Spec, plural
@@ -166,9 +167,11 @@ def _member(registry: Registry[Any], cls: type[Spec], up: str) -> Iterator[str]:
     if yaml:
         yield f"```yaml\n{yaml}```\n"
     yield from table(cls, link, {registry.tag} | (inherited(cls, base) if base else set()))
+    yield from inner_tables(cls, link, class_schema(base)[1] if base else (), "###")
     if issubclass(cls, (LayerSpec, LossSpec, MetricSpec)):
         signature = " ".join(cleandoc(cls.build.__doc__ or "").split()).removesuffix(".")
-        yield f"Shapes: {f'`{signature}`' if '→' in signature and '`' not in signature else signature}.\n"
+        shapes = "Totals of a batch, summed over all batches" if issubclass(cls, MetricSpec) else "Shapes"
+        yield f"{shapes}: {f'`{signature}`' if '→' in signature and '`' not in signature else signature}.\n"
         yield from _shapes(cases_of(cls)[:MOST_SAMPLES])
     if issubclass(cls, LayerSpec):
         yield f"{_onnx(cls)}\n"
