@@ -59,6 +59,9 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "uvicorn": "tools/serving",
     "sklearn": "sklearn",
     "optuna": "tools/search",
+    "tensorboardX": "training/callbacks",
+    "mlflow": "training/callbacks",
+    "wandb": "training/callbacks",
     "torch": None,
     "tensorflow": None,
     "keras": None,
@@ -88,6 +91,9 @@ HEAVY = {
     "starlette",
     "uvicorn",
     "optuna",
+    "tensorboardX",
+    "mlflow",
+    "wandb",
 }
 EXECUTES = {"eval", "exec", "__import__"}
 UNSAFE_YAML = {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"}

@@ -330,13 +330,14 @@ def _align(
     spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
     progress = session.align(compiler, loader, start)
     progress.resume_losses(session)
+    built = [built_callback(callback, spec) for callback in callbacks]  # raises errors before the spec is written
     if session.is_root:
         training.folder.write_spec(resolved_yaml(spec, _origin_in_run(training.folder, start.changed)))
     signals = stack.enter_context(Signals())
     loop = TrainingLoop(
         spec, compiler, loader, training.evaluation_loaders, training.folder, signals, progress, session,
         listeners=[EventListener(listener) for listener in listeners],
-        callbacks=[built_callback(callback, spec) for callback in callbacks], began=began,
+        callbacks=built, began=began,
     )  # fmt: skip
     session.expect_traffic(compiler, loader, spec.train.accumulate, range(progress.step, loop.total))
     return loop

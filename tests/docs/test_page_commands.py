@@ -63,7 +63,12 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
     "python": (["python.md"], {}),
     "search": (
         ["search.md"],
-        {"trials: 30": "trials: 3", "--trials 33": "--trials 4", "trial-0020": "trial-0000", "max_epochs=20": "max_epochs=2"},
+        {
+            "trials: 30": "trials: 3",
+            "--trials 33": "--trials 4",
+            "trial-0020": "trial-0000",
+            "max_epochs=20": "max_epochs=2",
+        },
     ),
 }
 """Pages of each task, and replacements in their commands."""
