@@ -120,7 +120,8 @@ class DataReport:
         from netspec.data.contact_sheet import displayable, span_of
 
         raw, prepared = (dict(batch) for batch in read_both(self.pipeline, np.asarray(indices)))
-        rows = self._rows_at(indices, prepared)
+        shown = {name: batch for name, batch in prepared.items() if np.ndim(batch[0]) < 2}  # no pixels, masks or boxes
+        rows = self._rows_at(indices, shown)
         if self.image is None:
             return rows, [None] * len(rows)
         is_read = self.image in self.dataset.fields and _is_image(self.dataset.fields[self.image])
@@ -128,7 +129,7 @@ class DataReport:
         images = [np.asarray(image) for image in batch[self.image]]
         span = span_of(images)
         pictures = [self._overlaid(displayable(image, span), batch, row) for row, image in enumerate(images)]
-        return [{name: value for name, value in row.items() if name != self.image} for row in rows], [*pictures]
+        return rows, [*pictures]
 
     def _rows_at(self, indices: Sequence[int], prepared: Mapping[str, Any]) -> list[dict[str, Any]]:
         described = [{"sample": self.dataset.describe(index)} for index in indices]

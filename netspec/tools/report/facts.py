@@ -25,6 +25,7 @@ from netspec.training.charts import AxisScale, Chart, Curve
 from netspec.training.evaluation import Evaluation, split_of
 from netspec.training.events import SPLITS, Event, data_name, parse_events
 from netspec.training.run_directory import RunDir
+from netspec.training.stages import stage_folder, steps_before
 
 Result = TypeVar("Result")
 MOST_POINTS = 4000
@@ -137,7 +138,7 @@ def run_facts(
         resumed=max(0, len(starts) - 1),
         splits=_splits(summary),
         charts=charts,
-        histograms=read_histograms(run),
+        histograms=_histograms(run, stages=0 if spec is None else len(spec.stages)),
         diagram=diagram,
         costs=costs,
         timing=timing,
@@ -149,6 +150,16 @@ def run_facts(
         data_sources=sources,
         missing=missing,
     )
+
+
+def _histograms(run: Path, stages: int) -> dict[int, Mapping[str, Any]]:
+    """Return the histograms of a run by step; stages record theirs in their own folders, and count from 0."""
+    found = dict(read_histograms(run))
+    for number in range(1, stages + 1):
+        folder = stage_folder(run, number)
+        before = steps_before(folder)
+        found |= {before + step: entry for step, entry in read_histograms(folder).items()}
+    return found
 
 
 def thinned(chart: Chart) -> Chart:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST_SAMPLES = 2000
 """Number of samples whose losses are computed: the first ones of the split."""
+MOST_VALUES = 8
+"""Number of values of a target that are shown; of a longer one, none."""
 LARGEST_PICTURE = 320
 """Longest side of a picture, in pixels."""
 
@@ -115,13 +117,15 @@ def _losses(
 
 
 def _target(spec: TrainSpec, inputs: Mapping[str, NDArray[Any]], classes: Mapping[str, Sequence[str]]) -> str:
-    """Return the targets of the losses that are single values or probabilities of classes, as text."""
+    """Return the targets of the losses that are a few values or probabilities of classes, as text."""
     texts = []
     for name in dict.fromkeys(loss.sources[1] for loss in resolve_names(spec.net).losses if len(loss.sources) > 1):
         value = inputs[name][0] if name in inputs else np.zeros((0, 0))
         names = classes.get(name, ())
         if value.ndim == 1 and len(value) == len(names):
             texts.append(", ".join(names[at] for at in np.flatnonzero(value >= 0.5).tolist()))
+        elif value.ndim == 1 and value.dtype.kind == "f" and value.size <= MOST_VALUES:
+            texts.append(", ".join(map(short_text, value.tolist())))
         elif value.size == 1:
             number = value.item()
             if isinstance(number, int) and 0 <= number < len(names):

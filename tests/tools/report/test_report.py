@@ -20,6 +20,7 @@ from netspec.tools.report.facts import run_facts
 from netspec.tools.report.page import report
 from netspec.tools.report.worst_samples import worst_samples
 from tests.tools.report.conftest import EVIL
+from tests.tools.serving.conftest import sales_run
 
 SECTIONS = [
     "Results", "Curves", "Parameters over time", "Evaluation", "Worst samples", "Net", "Time and memory", "Messages",
@@ -154,6 +155,21 @@ def test_rows_and_texts_are_shown_as_such(table_run: Path, text_run: Path) -> No
     assert row.target == row.fields["fruit"]
     (text, *_) = worst_samples(text_run, "train", device="reference").samples
     assert {"nice", "great", "awful", "poor"} & set(str(text.fields).replace("'", " ").split())
+
+
+def test_histograms_of_stages_follow_each_other(run: Path, tmp_path: Path) -> None:
+    stages = [{"max_steps": 4}, {"max_steps": 6, "learning_rate": 1e-5}]
+    netspec.train(run.parents[1] / "train.yaml", run_dir=tmp_path / "run", device="reference", stages=stages)
+    facts = run_facts(tmp_path / "run", log_only=True)
+    assert list(facts.histograms) == [2, 4, 6, 8, 10]
+    assert facts.charts["step"][0].curves[1].xs == [2, 4, 6, 8, 10]
+
+
+def test_arrays_are_not_shown_as_text(tmp_path: Path) -> None:
+    forecast = worst_samples(sales_run(tmp_path, "{sales: numeric}"), "train", count=1, device="reference").samples[0]
+    assert re.fullmatch(r"[\d.]+, [\d.]+", forecast.target)
+    assert forecast.fields.keys() == {"sales"}
+    assert forecast.picture is None
 
 
 def test_without_data_the_page_has_the_reasons(run: Path, tmp_path: Path) -> None:
