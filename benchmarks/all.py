@@ -19,6 +19,7 @@ from benchmarks.report import say
 BENCHMARKS = {
     "startup": ["bench_startup"],
     "mnist": ["bench_mnist"],
+    "overhead": ["bench_overhead"],
     "training": ["bench_training"],
     "training_bfloat16": ["bench_training", "--precision", "bfloat16"],
     "inference": ["bench_inference"],

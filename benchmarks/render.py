@@ -27,7 +27,7 @@ def text(data: dict[str, Any]) -> str:
     """Return one benchmark's results as text: command, machine, table, means, and failures."""
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
-        "kernels": _kernels, "loader": _loader, "memory": _memory,
+        "overhead": _overhead, "kernels": _kernels, "loader": _loader, "memory": _memory,
         "by_host": _by_host, "scaling": _scaling, "serving": _serving, "sources": _sources,
         "strategies": _strategies, "workers": _workers, "init": _init,
     }  # fmt: skip
@@ -138,6 +138,15 @@ def _mnist(data: dict[str, Any]) -> str:
 def _startup(data: dict[str, Any]) -> str:
     rows = [[result["command"], f"{result['seconds']:.3f}", str(result["limit"] or "")] for result in data["found"]]
     return table(["command", "s", "allowed"], rows)
+
+
+def _overhead(data: dict[str, Any]) -> str:
+    rows = [
+        [result["what"], milliseconds(result["bare"]), milliseconds(result["training"]), f"{result['ratio']:.3f}",
+         f"{result['processor']:.3f}", f"{result['goal']}"]
+        for result in data["found"]
+    ]  # fmt: skip
+    return table(["LeNet, a step", "bare ms", "training ms", "ratio", "ratio of processor time", "goal"], rows)
 
 
 def _serving(data: dict[str, Any]) -> str:

@@ -60,6 +60,7 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
         },
     ),
     "training": (["training.md"], FEW_STEPS),
+    "debugging": (["debugging.md"], {}),
     "python": (["python.md"], {}),
     "search": (
         ["search.md"],
