@@ -70,7 +70,7 @@ def require_image(x: Value) -> None:
         len(x.shape) == 4,
         "the input is not an image",
         expected="(batch, channels, height, width)",
-        got=x.type,
+        got=_with_batch(x),
         hint=hint,
     )
 
@@ -89,9 +89,14 @@ def require_spatial(x: Value, rank: int) -> None:
         len(x.shape) == rank + 2,
         {1: "the input is not a sequence of channels", 3: "the input is not a volume"}[rank],
         expected=f"(batch, channels, {AXIS_NAMES[rank]})",
-        got=x.type,
+        got=_with_batch(x),
         hint=hint,
     )
+
+
+def _with_batch(x: Value) -> str:
+    """Return a shape for an error, as `(batch, 28, 28)`."""
+    return f"({', '.join(['batch', *map(str, x.shape[1:])])})"
 
 
 def _padding(rank: int, names: tuple[str, ...]) -> Callable[[Any], str | tuple[tuple[int, int], ...]]:
