@@ -148,10 +148,10 @@ def script_text(files: Sequence[str], data: ScriptData, outputs: Sequence[Script
         f'"""Run {files[0]}: python {SCRIPT} {data.argument} ({WRITTEN_BY})."""',
         "",
         *_imports(data, outputs),
-        *_opening(files, data, outputs),
+        *_open_model(files, data, outputs),
         *_functions(data),
         *["", "", "def run(name):"],
-        *(_INDENT + line for line in (*_computing(data, outputs), *_printing(data, outputs))),
+        *(_INDENT + line for line in (*_compute(data, outputs), *_print_answers(data, outputs))),
         *["", "", *_main(data)],
     ]
     return "\n".join(lines) + "\n"
@@ -222,7 +222,7 @@ def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]
         yield "from tokenizers import Tokenizer"
 
 
-def _opening(files: Sequence[str], data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
+def _open_model(files: Sequence[str], data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
     """Yield the lines that open the model, its class names and its vocabularies."""
     yield from ("", "folder = Path(__file__).parent", f"for file in {list(files)!r}:")
     yield "    if not (folder / file).is_file():"
@@ -253,12 +253,12 @@ def _functions(data: ScriptData) -> Iterator[str]:
         if text.is_windowed:
             yield from ("", "", *text.decoding_lines())
     if any(text.reserved_tokens and not text.is_windowed for text in data.texts):
-        yield from ("", "", *_noting_texts())
+        yield from ("", "", *_define_note_unknown_texts())
     if data.table is not None:
         yield from data.table.functions()
 
 
-def _noting_texts() -> Iterator[str]:
+def _define_note_unknown_texts() -> Iterator[str]:
     """Yield the lines of a function that reports texts without a token that the training learned."""
     yield "def note_unknown_texts(texts, reserved, labels):"
     yield "    unknown = [label for label, tokens in zip(labels, texts) if np.isin(tokens, reserved).all()]"
@@ -269,16 +269,16 @@ def _noting_texts() -> Iterator[str]:
     yield '        print(f"note: {len(unknown):,} {have} {reason}", file=sys.stderr)'
 
 
-def _computing(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
+def _compute(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read the samples of a file, and run the model."""
     if data.table is not None:
-        return [*data.table.reading(), f"{_run(outputs)}columns)"]
+        return [*data.table.read_table(), f"{_run(outputs)}columns)"]
     if data.texts:
-        return _of_texts(data, outputs)
-    return _of_images(data.inputs, outputs) if data.images else _of_arrays(data.inputs, outputs)
+        return _read_texts(data, outputs)
+    return _read_image(data.inputs, outputs) if data.images else _read_arrays(data.inputs, outputs)
 
 
-def _printing(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
+def _print_answers(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
     """Yield the lines that print the answers."""
     row, indent, label = "row", _INDENT, "{row + 1}"
     if data.images:
@@ -376,7 +376,7 @@ def _resized(image: DeployedInput) -> str:
     return next((step.interpolation for step in image.before if isinstance(step, Resizing)), "")
 
 
-def _of_images(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
+def _read_image(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read an image as `netspec predict` does, and run the model."""
     ((name, image),) = inputs.items()
     assert image is not None
@@ -407,7 +407,7 @@ def _pixels(image: DeployedInput) -> str:
     return "np.asarray(image)" + ("[None, None]" if image.raw.shape[0] == 1 else ".transpose(2, 0, 1)[None]")
 
 
-def _of_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
+def _read_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read the texts of a file, and run the model."""
     (text,) = data.texts
     lines = ['text = Path(name).read_bytes().decode("utf-8-sig")']
@@ -436,7 +436,7 @@ def _of_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
     ]
 
 
-def _of_arrays(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
+def _read_arrays(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read the inputs of all samples as arrays, and run the model."""
     arrays = ", ".join(f'"{name}": arrays["{name}"]' for name in inputs)
     reason = f"the model takes arrays ({', '.join(inputs)}) in an .npz file; README.md lists what it does not contain"

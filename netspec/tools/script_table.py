@@ -72,19 +72,19 @@ class ScriptTable:
         return "{kept[row] + 1}" if self.dropping else "{row + 1}"
 
     def functions(self) -> list[str]:
-        """Return the lines of the functions that `reading` calls."""
-        parts = [self._reading_rows(), self._finding_missing()]
+        """Return the lines of the functions that `read_table` calls."""
+        parts = [self._define_read_rows(), self._define_is_missing()]
         cells = self._of(NumberEncoding)
         numbers = [encoding for encoding in cells if not encoding.boolean]
-        parts += [_reading_numbers(numbers)] * bool(numbers) + [_reading_dates()] * self.has_dates
-        parts += [_reading_booleans()] * any(encoding.boolean for encoding in cells)
-        parts += [_reading_column()] * (bool(cells) or self.has_dates)
+        parts += [_define_read_number(numbers)] * bool(numbers) + [_define_read_date()] * self.has_dates
+        parts += [_define_read_boolean()] * any(encoding.boolean for encoding in cells)
+        parts += [_define_read_numbers()] * (bool(cells) or self.has_dates)
         if categories := self._of(CategoricalEncoding):
-            parts.append(_reading_categories([encoding.column for encoding in categories if encoding.default < 0]))
-            parts += [_noting_categories()] * bool(self.open_categories)
+            parts.append(_define_read_categories([encoding.column for encoding in categories if encoding.default < 0]))
+            parts += [_define_note_unknown_categories()] * bool(self.open_categories)
         return [line for part in parts for line in ("", "", *part)]
 
-    def reading(self) -> list[str]:
+    def read_table(self) -> list[str]:
         """Return the lines that read the file `name` as `columns`, arrays by the names of inputs."""
         columns = [*self.encodings, *(text.column for text in self.texts)]
         needed = columns + [self.group] * (self.group is not None and self.group not in columns)
@@ -93,28 +93,28 @@ class ScriptTable:
             f"absent = [column for column in {needed!r} if column not in rows[0]]",
             "if absent:",
             """    raise ValueError(f"no column {', '.join(absent)}")""",
-            *self._refusing_missing(),
+            *self._refuse_missing(),
             "columns = {}",
-            *self._converting(),
+            *self._convert_columns(),
         ]
         if self.dropping:
-            lines += _leaving_rows_out(self.dropping)
+            lines += _leave_rows_out(self.dropping)
             if self.length is None:
                 lines.append("columns = {name: values[kept] for name, values in columns.items()}")
-        lines += self._noting_unknown()
-        return lines if self.length is None else [*lines, *self._making_windows(self.length)]
+        lines += self._note_unknown()
+        return lines if self.length is None else [*lines, *self._make_windows(self.length)]
 
     def _of(self, kind: type[Encoding]) -> list[Encoding]:
         return [encoding for encoding in self.encodings.values() if isinstance(encoding, kind)]
 
-    def _reading_rows(self) -> Iterator[str]:
+    def _define_read_rows(self) -> Iterator[str]:
         """Yield the lines of a function that reads rows: comments and blank lines count only between rows."""
         blank = b" \t\n\r\v\f".replace(self.delimiter.encode(self.encoding), b"")
         skipped = [f"number <= {self.skip_lines}"] * bool(self.skip_lines)
         if self.comment is not None:
             skipped.append(f"line.startswith({self.comment.encode(self.encoding)!r})")
         skipped.append(f"not line.strip({blank!r})")
-        condition = " or ".join(skipped) if len(skipped) == 1 else f"({' or '.join(skipped)})"
+        condition = f"({' or '.join(skipped)})" if len(skipped) > 1 else skipped[0]
         options = [f"delimiter={self.delimiter!r}"] * (self.delimiter != ",")
         options += ["skipinitialspace=True"] * (self.delimiter not in " \t")
         options += ["quoting=csv.QUOTE_NONE"] * (not self.quotes)
@@ -126,11 +126,7 @@ class ScriptTable:
         yield "        nonlocal number, between"
         yield "        for number, line in enumerate(file, 1):"
         yield r'            line = line[3:] if number == 1 and line.startswith(b"\xef\xbb\xbf") else line'
-        yield (
-            f"            if between and ({condition}):"
-            if len(skipped) > 1
-            else f"            if between and {condition}:"
-        )
+        yield f"            if between and {condition}:"
         yield "                continue"
         yield "            between = False"
         yield f'            yield line.decode("{self.encoding}")'
@@ -154,7 +150,7 @@ class ScriptTable:
         yield '            raise ValueError(f"row {number}: {len(row)} cells, expected {len(names)}")'
         yield "    return [dict(zip(names, row)) for row in rows]"
 
-    def _finding_missing(self) -> Iterator[str]:
+    def _define_is_missing(self) -> Iterator[str]:
         """Yield the lines of a function that says whether a value is missing; names of categories never are."""
         names = {encoding.column: list(encoding.names) for encoding in self._of(CategoricalEncoding)}
         yield f"missing = {sorted({'', *self.missing})!r}"
@@ -166,7 +162,7 @@ class ScriptTable:
         known = " and row[column] not in categories.get(column, [])" if names else ""
         yield f"    return row[column].lower() in missing{known}"
 
-    def _refusing_missing(self) -> list[str]:
+    def _refuse_missing(self) -> list[str]:
         """Return the lines that report missing values in columns without `missing`."""
         strict = [encoding.column for encoding in self.encodings.values() if encoding.missing == "error"]
         strict += [text.column for text in self.texts if text.missing == "error"]
@@ -177,7 +173,7 @@ class ScriptTable:
             '            raise ValueError(f"row {number}: {column} is missing")',
         ] if strict else []  # fmt: skip
 
-    def _converting(self) -> Iterator[str]:
+    def _convert_columns(self) -> Iterator[str]:
         """Yield the lines that convert the cells of each column."""
         readers: dict[str, list[str]] = {}
         read: list[NumberEncoding | DateEncoding] = [*self._of(NumberEncoding), *self._of(DateEncoding)]
@@ -200,7 +196,7 @@ class ScriptTable:
         """The columns of categories in which unknown ones have an index of their own."""
         return [encoding.column for encoding in self._of(CategoricalEncoding) if encoding.default >= 0]
 
-    def _noting_unknown(self) -> Iterator[str]:
+    def _note_unknown(self) -> Iterator[str]:
         """Yield the lines that report values and texts that the training did not learn, as `netspec predict` does."""
         if columns := self.open_categories:
             yield f"for column in {columns!r}:"
@@ -212,7 +208,7 @@ class ScriptTable:
                 yield f"labels = [f'row {{number + 1}}' for number in {numbers}]"
                 yield f'note_unknown_texts(columns["{text.name}"], {text.reserved_tokens}, labels)'
 
-    def _making_windows(self, length: int) -> Iterator[str]:
+    def _make_windows(self, length: int) -> Iterator[str]:
         """Yield the lines that turn columns into windows of consecutive rows, each within one group, without gaps."""
         yield f"starts = list(range(len(rows) - {length - 1}))"
         if self.group is not None:
@@ -227,7 +223,7 @@ class ScriptTable:
         yield "columns = {name: values[windows] for name, values in columns.items()}"
 
 
-def _reading_numbers(encodings: Sequence[NumberEncoding]) -> Iterator[str]:
+def _define_read_number(encodings: Sequence[NumberEncoding]) -> Iterator[str]:
     """Yield the lines of a function that reads a number, in the notation of the table."""
     format_ = encodings[0].format  # columns of a table differ only in their units
     units = any(encoding.format.unit is not None for encoding in encodings)
@@ -256,7 +252,7 @@ def _reading_numbers(encodings: Sequence[NumberEncoding]) -> Iterator[str]:
     yield "    return float(text)"
 
 
-def _reading_booleans() -> Iterator[str]:
+def _define_read_boolean() -> Iterator[str]:
     """Yield the lines of a function that reads a boolean as a number."""
     yield "def read_boolean(cell):"
     yield '    values = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}'
@@ -265,7 +261,7 @@ def _reading_booleans() -> Iterator[str]:
     yield "    return values[cell.lower()]"
 
 
-def _reading_dates() -> Iterator[str]:
+def _define_read_date() -> Iterator[str]:
     """Yield the lines of a function that reads dates as the model takes them."""
     yield "def read_date(text, form):"
     yield "    try:"
@@ -275,7 +271,7 @@ def _reading_dates() -> Iterator[str]:
     yield "    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()"
 
 
-def _reading_column() -> Iterator[str]:
+def _define_read_numbers() -> Iterator[str]:
     """Yield the lines of a function that reads a column of numbers or dates."""
     yield "def read_numbers(rows, column, read):"
     yield "    values = []"
@@ -287,7 +283,7 @@ def _reading_column() -> Iterator[str]:
     yield "    return np.array(values, np.float64)"
 
 
-def _reading_categories(closed: Sequence[str]) -> Iterator[str]:
+def _define_read_categories(closed: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a function that reads categories; unknown ones are an error in the columns `closed`."""
     yield "def read_categories(rows, column):"
     if closed:
@@ -298,7 +294,7 @@ def _reading_categories(closed: Sequence[str]) -> Iterator[str]:
     yield "    return np.array([row[column] for row in rows], object)"
 
 
-def _noting_categories() -> Iterator[str]:
+def _define_note_unknown_categories() -> Iterator[str]:
     """Yield the lines of a function that reports the categories of a column that the training did not learn."""
     yield "def note_unknown_categories(rows, column):"
     yield "    known = {*categories[column]}"
@@ -310,7 +306,7 @@ def _noting_categories() -> Iterator[str]:
     yield '        print(f"note: {len(cells):,} {have.format(column)} {reason}", file=sys.stderr)'
 
 
-def _leaving_rows_out(dropping: Sequence[str]) -> list[str]:
+def _leave_rows_out(dropping: Sequence[str]) -> list[str]:
     """Return the lines that find the rows with values in these columns, and report the number of others."""
     return [
         "kept = range(len(rows))",
