@@ -118,7 +118,7 @@ class Dataset:
     """For a table: the field of each column, and the range of its elements on the last axis of that field."""
     column_encodings: Mapping[str, tuple[ColumnEncoding | None, ...]] = _NOTHING
     """For a table: how the columns of each field are encoded, in their order; None if that is not plain data."""
-    table: SampleRows | None = None
+    source_rows: SampleRows | None = None
     """For a table: its rows as they are in the file."""
     vocabulary_sizes: Mapping[str, int] = _NOTHING
     """Number of tokens of the tokenizer, for each field of tokens."""

@@ -133,8 +133,8 @@ class DataReport:
 
     def _rows_at(self, indices: Sequence[int], prepared: Mapping[str, Any]) -> list[dict[str, Any]]:
         described = [{"sample": self.dataset.describe(index)} for index in indices]
-        if self.dataset.table is not None:
-            cells = self.dataset.table.cells(np.asarray(indices))
+        if self.dataset.source_rows is not None:
+            cells = self.dataset.source_rows.cells(np.asarray(indices))
             return [{**row, "cells": texts} for row, texts in zip(described, cells, strict=True)]
         return [
             {**description, **{name: self._value(name, batch[row]) for name, batch in prepared.items()}}
@@ -259,7 +259,7 @@ def inspect_data(
         dataset, pipeline = _open(fields, seed, pipeline.learned)
     assert isinstance(fields, Source)
     scanned = scan(dataset, pipeline, fields, max_samples)
-    table, indices = dataset.table, sample_indices(dataset, pipeline.samples, max_samples)
+    table, indices = dataset.source_rows, sample_indices(dataset, pipeline.samples, max_samples)
     columns = table.summaries(indices) if table is not None else []
     return DataReport(split, fields, dataset, pipeline, seed, scanned, columns)
 

@@ -149,7 +149,9 @@ def _described(result: ExportResult, folder: Path, model: Model, spec: NetSpec |
     preparation = model.preprocessing.or_declared_in(spec)
     decoders = deployed.decoders if deployed is not None else decoders_of(spec, preparation)
     left_out = [*result.left_out, *result.transforms]
-    described = write_card(folder, model, spec, result.report, decoders, deployed, left_out, run)
+    described = write_card(
+        folder, model, spec, result.report, decoders=decoders, deployed=deployed, left_out=left_out, run=run
+    )
     return replace(result, files=(*result.files, *described))
 
 

@@ -82,6 +82,7 @@ def write_card(
     model: Model,
     spec: NetSpec | TrainSpec,
     report: ExportReport,
+    *,
     decoders: Mapping[str, Decoder],
     deployed: DeployedModel | None,
     left_out: Sequence[str],

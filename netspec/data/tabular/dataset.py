@@ -84,14 +84,14 @@ def open_table(
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
         dataset.rows_without, dataset.unknown_values = scanned.rows_without, unknown
         dataset.column_ranges, dataset.column_encodings = table.column_ranges, table.column_encodings
-        dataset.table = table.as_rows()
+        dataset.source_rows = table.as_rows()
         return dataset, table.rows
     least = WINDOWS_KEPT * max(window, page) if window else 0
     paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
     paged.digest = digest
     paged.rows_without, paged.unknown_values = scanned.rows_without, unknown
     paged.column_ranges, paged.column_encodings = table.column_ranges, table.column_encodings
-    paged.table = table.as_rows()
+    paged.source_rows = table.as_rows()
     return paged, table.rows
 
 

@@ -59,9 +59,9 @@ class WindowedTable(Dataset):
         self.column_encodings = {
             PAST if name == LABEL else name: encodings for name, encodings in table.column_encodings.items()
         }
-        if table.table is not None:
-            self.table = replace(
-                table.table,
+        if table.source_rows is not None:
+            self.source_rows = replace(
+                table.source_rows,
                 rows_of=lambda samples: rows_of(self._starts[samples][:, None] + np.arange(windows.length)),
             )
         self.learned, self.skipped, self.damaged = table.learned, table.skipped, table.damaged
