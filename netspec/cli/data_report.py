@@ -45,10 +45,12 @@ def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
     if report.columns:
         _print_columns(report)
         print()
-    _print_figures(statistics, of_table=bool(report.columns))
-    for name, figures in statistics.raw.items():
-        if figures.counts is not None and (figures.names or len(figures.counts) <= MOST_CLASSES):
-            _print_classes(name, figures)
+    _print_statistics(statistics, of_table=bool(report.columns))
+    for name, field_statistics in statistics.raw.items():
+        if field_statistics.counts is not None and (
+            field_statistics.names or len(field_statistics.counts) <= MOST_CLASSES
+        ):
+            _print_classes(name, field_statistics)
     _print_learned(report)
     if rows:
         print()
@@ -99,14 +101,14 @@ def _print_rows(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
         print(f"and {counted(more, 'more column')}")
 
 
-def _print_figures(statistics: ScanResult, *, of_table: bool) -> None:
+def _print_statistics(statistics: ScanResult, *, of_table: bool) -> None:
     """Print a row for each field and channel, raw and prepared; fields of a table have one row for all columns."""
     lines = []
     for name in dict.fromkeys([*statistics.raw, *statistics.prepared]):
-        for stage, all_figures in (("raw", statistics.raw), ("prepared", statistics.prepared)):
-            if name not in all_figures or (stage == "prepared" and _unchanged(statistics, name)):
+        for stage, by_field in (("raw", statistics.raw), ("prepared", statistics.prepared)):
+            if name not in by_field or (stage == "prepared" and _unchanged(statistics, name)):
                 continue
-            lines += _lines(name, stage, all_figures[name], together=of_table)
+            lines += _lines(name, stage, by_field[name], together=of_table)
     columns = ["field", "", "type", "channel", "lowest", "highest", "mean", "std", "missing"]
     _print_table(columns, lines, right=range(3, len(columns)), drop_empty=of_table)
 
@@ -122,20 +124,24 @@ def _unchanged(statistics: ScanResult, name: str) -> bool:
     return name in statistics.raw and statistics.raw[name].as_json() == statistics.prepared[name].as_json()
 
 
-def _lines(name: str, stage: str, figures: FieldStatistics, *, together: bool) -> list[list[str]]:
+def _lines(name: str, stage: str, field_statistics: FieldStatistics, *, together: bool) -> list[list[str]]:
     """Return a row for each channel, or one for all channels `together`."""
-    kind = str(figures.kind)
-    if figures.kind.ragged:
-        kind += f", {' × '.join(f'{low} to {high}' if low != high else str(low) for low, high in figures.sizes)}"
-    missing = count(figures.missing) if figures.missing else ""
-    if figures.low is None:
+    kind = str(field_statistics.kind)
+    if field_statistics.kind.ragged:
+        kind += (
+            f", {' × '.join(f'{low} to {high}' if low != high else str(low) for low, high in field_statistics.sizes)}"
+        )
+    missing = count(field_statistics.missing) if field_statistics.missing else ""
+    if field_statistics.low is None:
         return [[name, stage, kind, "", "", "", "", "", missing]]
-    if together and figures.channels > 1:
-        low, high = short_number(min(figures.low)), short_number(max(figures.high))
+    if together and field_statistics.channels > 1:
+        low, high = short_number(min(field_statistics.low)), short_number(max(field_statistics.high))
         return [[name, stage, kind, "", low, high, "", "", missing]]
-    numbers = zip(figures.low, figures.high, figures.mean, figures.deviation, strict=True)
+    numbers = zip(
+        field_statistics.low, field_statistics.high, field_statistics.mean, field_statistics.deviation, strict=True
+    )
     lines = [
-        [name, stage, kind, str(channel) if figures.channels > 1 else "", *map(short_number, row), missing]
+        [name, stage, kind, str(channel) if field_statistics.channels > 1 else "", *map(short_number, row), missing]
         if channel == 0
         else ["", "", "", str(channel), *map(short_number, row), ""]
         for channel, row in enumerate(numbers)
@@ -144,19 +150,19 @@ def _lines(name: str, stage: str, figures: FieldStatistics, *, together: bool) -
     return [*lines[:MOST_CHANNELS], ["", "", "", f"{more} more", *[""] * 5]] if more > 0 else lines
 
 
-def _print_classes(name: str, figures: FieldStatistics) -> None:
+def _print_classes(name: str, field_statistics: FieldStatistics) -> None:
     """Print each class with its number of samples, pixels of masks or boxes, and a bar."""
-    classes = list(figures.classes().items())
+    classes = list(field_statistics.classes().items())
     most = max((number for _, number in classes), default=0)
     print()
-    total = max(1, sum((figures.counts or {}).values()))
+    total = max(1, sum((field_statistics.counts or {}).values()))
     lines = [
         [title, count(number), f"{100 * number / total:.1f} %", "#" * -(-BAR * number // max(1, most))]
         for title, number in classes[:MOST_CLASSES]
     ]
     if len(classes) > MOST_CLASSES:
         lines.append([f"{len(classes) - MOST_CLASSES} more classes", "", "", ""])
-    table([name, figures.labelled, "share", ""], lines, right=(1, 2))
+    table([name, field_statistics.labelled, "share", ""], lines, right=(1, 2))
 
 
 def _print_learned(report: DataReport) -> None:

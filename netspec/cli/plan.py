@@ -106,8 +106,8 @@ def _print_layers(costs: Costs) -> None:
     print(f"{costs.name}: a batch of {count(costs.batch_size)}, {costs.precision}\n")
     rows = []
     for layer in costs.layers:
-        figures = [count(layer.parameters), scaled(layer.flops, "FLOP"), size(layer.memory_bytes)]
-        rows.append([layer.name, layer.type, str(list(layer.output_shape)), *figures])
+        cells = [count(layer.parameters), scaled(layer.flops, "FLOP"), size(layer.memory_bytes)]
+        rows.append([layer.name, layer.type, str(list(layer.output_shape)), *cells])
         if len(layer.outputs) > 1:
             rows += [[f"  {name}", "", str(list(shape)), "", "", ""] for name, shape in layer.outputs.items()]
     total = ["total", "", "", count(costs.parameters), scaled(costs.flops, "FLOP"), size(costs.memory_bytes)]

@@ -153,9 +153,9 @@ class DataReport:
 
     def _label(self, name: str, value: Array) -> Any:
         """A scalar, or the name of the class that it stands for."""
-        figures = self.scanned.raw.get(name)
-        if value.dtype.kind in "iub" and figures is not None and figures.names:
-            return figures.class_name(int(value))
+        statistics_of_field = self.scanned.raw.get(name)
+        if value.dtype.kind in "iub" and statistics_of_field is not None and statistics_of_field.names:
+            return statistics_of_field.class_name(int(value))
         return value.item()
 
     def label(self, prepared: dict[str, Any], row: int) -> str:
@@ -163,14 +163,20 @@ class DataReport:
         labels = []
         for name, batch in prepared.items():
             value = np.asarray(batch[row])
-            figures = self.scanned.raw.get(name)
+            statistics_of_field = self.scanned.raw.get(name)
             if value.ndim == 0:
                 labels.append(f"{short_text(self._label(name, value))}")
-            elif figures is not None and figures.labelled == "boxes":
-                labels.append(", ".join(figures.class_name(number) for number in value.tolist() if number >= 0))
-            elif value.ndim == 1 and figures is not None and figures.counts is not None:
+            elif statistics_of_field is not None and statistics_of_field.labelled == "boxes":
+                labels.append(
+                    ", ".join(statistics_of_field.class_name(number) for number in value.tolist() if number >= 0)
+                )
+            elif value.ndim == 1 and statistics_of_field is not None and statistics_of_field.counts is not None:
                 most = np.argsort(-value, kind="stable")[:2]
-                shares = [(value[index], figures.class_name(int(index))) for index in most if value[index] >= MIN_SHARE]
+                shares = [
+                    (value[index], statistics_of_field.class_name(int(index)))
+                    for index in most
+                    if value[index] >= MIN_SHARE
+                ]
                 labels.append(" + ".join(f"{100 * share:.0f} % {title}" for share, title in shares))
         return ", ".join(labels)
 
@@ -229,8 +235,10 @@ class DataReport:
             "skipped_at_opening": self.dataset.skipped,
             "damaged": statistics.damaged,
             "columns": [self._column_as_json(column) for column in self.columns],
-            "fields": {name: figures.as_json() for name, figures in statistics.raw.items()},
-            "prepared": {name: figures.as_json() for name, figures in statistics.prepared.items()},
+            "fields": {name: statistics_of_field.as_json() for name, statistics_of_field in statistics.raw.items()},
+            "prepared": {
+                name: statistics_of_field.as_json() for name, statistics_of_field in statistics.prepared.items()
+            },
             "learned": self.pipeline.learned.as_json(),
         }
 

@@ -42,7 +42,7 @@ from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.raw_columns import RawColumns
-from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operators, is_exact, sets_size
+from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operator_form, is_exact, sets_size
 from netspec.tools.raw_images import TOLERANCE as IMAGE_TOLERANCE
 from netspec.tools.text_vocabulary import TextInput, text_inputs
 from netspec.tools.transform_ops import has_ops, transform_ops
@@ -71,7 +71,7 @@ class DeployedInput:
     """Type of a sample that the exported model takes."""
     before: tuple[Transform, ...]
     """Transforms that the model does not contain: samples must pass through them first."""
-    resizing: tuple[Transform, ...]
+    wrapper_transforms: tuple[Transform, ...]
     """Transforms of images of any size that are operators in front of the graph, in their order."""
     type: FieldType
     """Type of a sample that the graph takes."""
@@ -89,13 +89,13 @@ class DeployedInput:
             start -= 1
         first = start
         if opset is None or opset >= RESIZE_OPSET:
-            while first and has_operators(transforms[first - 1], types[first - 1]):
+            while first and has_operator_form(transforms[first - 1], types[first - 1]):
                 first -= 1
-        before, resizing, inside = transforms[:first], transforms[first:start], transforms[start:]
+        before, wrapped, inside = transforms[:first], transforms[first:start], transforms[start:]
         raw = types[first]
-        if any(map(sets_size, resizing)):  # it takes images of all sizes, even if those of the data have one
+        if any(map(sets_size, wrapped)):  # it takes images of all sizes, even if those of the data have one
             raw = FieldType((raw.shape[0], None, None), raw.dtype)
-        return cls(raw, tuple(before), tuple(resizing), types[start], tuple(inside))
+        return cls(raw, tuple(before), tuple(wrapped), types[start], tuple(inside))
 
     def apply(self, samples: Samples) -> Samples:
         """Return samples (N, …) of `type` after the transforms of the graph, computed as for a training."""
@@ -170,9 +170,9 @@ class DeployedModel:
         """The operators around the graph; None if there are none."""
         wrapper = Wrapper()
         images = [
-            RawImages(name, deployed.raw, deployed.resizing)
+            RawImages(name, deployed.raw, deployed.wrapper_transforms)
             for name, deployed in self.inputs.items()
-            if deployed.resizing
+            if deployed.wrapper_transforms
         ]
         columns = [] if self.columns is None else [self.columns]
         parts: list[RawColumns | RawImages | SelectedBoxes] = [*columns, *images, *self.boxes.values()]
@@ -184,7 +184,7 @@ class DeployedModel:
     @property
     def raw_tolerance(self) -> float | None:
         """Tolerance of results for raw samples; None for the usual one."""
-        steps = [step for deployed in self.inputs.values() for step in deployed.resizing]
+        steps = [step for deployed in self.inputs.values() for step in deployed.wrapper_transforms]
         return None if all(map(is_exact, steps)) else IMAGE_TOLERANCE
 
     def raw_results(self) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
@@ -208,7 +208,9 @@ class DeployedModel:
     def steps(self) -> list[str]:
         """Names of the transforms and functions in the graph: `Rescaling`, `softmax`."""
         inside = [
-            type(step).__name__ for deployed in self.inputs.values() for step in (*deployed.resizing, *deployed.inside)
+            type(step).__name__
+            for deployed in self.inputs.values()
+            for step in (*deployed.wrapper_transforms, *deployed.inside)
         ]
         columns = [] if self.columns is None else [counted(len(self.columns.encodings), "column")]
         functions = [step.function for step in self.postprocessing.values()]
@@ -235,7 +237,7 @@ class DeployedModel:
 
         return {
             TRANSFORMS: steps(lambda deployed: deployed.before),
-            INCLUDED: steps(lambda deployed: (*deployed.resizing, *deployed.inside)),
+            INCLUDED: steps(lambda deployed: (*deployed.wrapper_transforms, *deployed.inside)),
             CLASSES: json_text(self.classes),
             FUNCTIONS: "{}",  # the graph contains them
         }
@@ -365,7 +367,7 @@ def _samples_of(
     """
     if not len(indices):
         return {}, []
-    resized = [name for name, deployed in inputs.items() if deployed.resizing]
+    resized = [name for name, deployed in inputs.items() if deployed.wrapper_transforms]
     if resized and batch is not None:
         indices = np.repeat(indices[:1], batch)
     read = loader.source_samples(indices)
@@ -374,7 +376,7 @@ def _samples_of(
         files = [str(loader.identify(index)[1]) for index in indices.tolist()]
         read |= {name: [decoder.read(Path(file), file).transpose(2, 0, 1) for file in files] for name in resized}
     raw = {name: _applied(deployed.before, read[name]) for name, deployed in inputs.items()}
-    samples = {name: np.asarray(_applied(deployed.resizing, raw[name])) for name, deployed in inputs.items()}
+    samples = {name: np.asarray(_applied(deployed.wrapper_transforms, raw[name])) for name, deployed in inputs.items()}
     size = batch or 1
     parts = [
         {name: np.stack([raw[name][row] for row in range(start, start + size)]) for name in inputs}

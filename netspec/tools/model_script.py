@@ -342,7 +342,7 @@ def reads_images(inputs: Inputs) -> bool:
     image, *others = inputs.values()
     if others or image is None or image.raw.dtype != "uint8" or len(image.raw.shape) != 3:
         return False
-    if image.raw.ragged and not image.resizing:
+    if image.raw.ragged and not image.wrapper_transforms:
         return False
     return image.raw.shape[0] in _MODES and all(map(_is_plain_resizing, image.before))
 
@@ -355,7 +355,7 @@ def _shows_whole_images(inputs: Inputs) -> bool:
     """Return whether the net sees the whole of each image."""
     (image,) = inputs.values()
     assert image is not None
-    steps = (*image.before, *image.resizing, *image.inside)
+    steps = (*image.before, *image.wrapper_transforms, *image.inside)
     return all(step.positions == "kept" or (isinstance(step, Resizing) and step.stretches) for step in steps)
 
 

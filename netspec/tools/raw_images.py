@@ -35,7 +35,7 @@ _WEIGHT_BITS = 22
 """Number of binary digits after the point to which Pillow rounds weights."""
 
 
-def has_operators(transform: Transform, field: FieldType) -> bool:
+def has_operator_form(transform: Transform, field: FieldType) -> bool:
     """Return whether a transform of images of this type has a form in operators."""
     if field.dtype != "uint8" or len(field.shape) != 3 or field.shape[0] is None:
         return False

@@ -125,7 +125,7 @@ class ScalingReport:
 
     def charts(self) -> list[Chart]:
         """Speedup and efficiency over the number of workers."""
-        figures: list[tuple[str, Callable[[StepPrediction], float]]] = [
+        quantities: list[tuple[str, Callable[[StepPrediction], float]]] = [
             ("speedup", lambda prediction: prediction.speedup),
             ("efficiency", lambda prediction: prediction.efficiency),
         ]
@@ -133,15 +133,15 @@ class ScalingReport:
         return [
             Chart(
                 f"{self.name}: {title}, {self.cluster.between.name}", "workers",
-                [curve for name in self.predictions if (curve := self._curve(name, figure)).xs],
+                [curve for name in self.predictions if (curve := self._curve(name, quantity)).xs],
                 doubled if title == "speedup" else AxisScale(), doubled,
             )
-            for title, figure in figures
+            for title, quantity in quantities
         ]  # fmt: skip
 
-    def _curve(self, name: str, figure: Callable[[StepPrediction], float]) -> Curve:
+    def _curve(self, name: str, quantity: Callable[[StepPrediction], float]) -> Curve:
         points = [
-            (number, figure(prediction))
+            (number, quantity(prediction))
             for number, prediction in zip(self.workers, self.predictions[name], strict=True)
             if not isinstance(prediction, str)
         ]
