@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -29,7 +29,8 @@ def locked(folder: Path) -> Iterator[None]:
     path = folder / LOCK
     handle = _by_system(path) if fcntl is not None else _by_existence(path)
     try:
-        os.write(handle, f"{os.getpid()}\n".encode())
+        with suppress(OSError):  # on a full disk, the holder has no name
+            os.write(handle, f"{os.getpid()}\n".encode())
         yield
     finally:
         os.close(handle)

@@ -17,7 +17,7 @@ from netspec.cli import main
 from netspec.errors import RunError
 from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint
 from netspec.tools.bit_comparison import compare_runs
-from netspec.training import events
+from netspec.training import events, lock
 from netspec.training.loop import TrainingLoop
 
 Make = Callable[..., dict[str, Any]]
@@ -97,7 +97,11 @@ def test_a_log_that_cannot_be_written_ends_the_run(spec: Make, tmp_path: Path) -
 def test_a_run_whose_spec_cannot_be_written_leaves_nothing(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     FailingDisk(monkeypatch, "spec.yaml", 1, errno.ENOSPC)
+    monkeypatch.setattr(lock.os, "write", fail)  # the name of the process in the lock
     with pytest.raises(RunError, match=r"cannot write .*spec\.yaml"):
         train(spec, tmp_path / "run")
     assert not (tmp_path / "run").exists()
