@@ -43,8 +43,8 @@ def verify_resume(
 
     Trains the first steps without interruptions, and again with kills (SIGKILL) at random moments, each followed by
     --resume. Compares weights, states of solver and layers, best values, the position in the data, and all losses and
-    metrics in the log. Of several workers, either one or all are killed. Exits with status 1 if any bit differs.
-    Leaves no files behind.
+    metrics in the log. Of several workers, all are killed or, in every second kill, one. Exits with status 1 if any
+    bit differs. Leaves no files behind.
     """
     from netspec.tools.verify_resume import verify_resume as verify
 

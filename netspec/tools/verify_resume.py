@@ -85,9 +85,10 @@ def verify_resume(
     """Check that a training that is killed `kills` times ends bit-identical to one that is not interrupted.
 
     Runs the first `steps` steps of the training file `spec` twice. The second training is killed (SIGKILL) at moments
-    that `seed` draws from the duration of the first, and resumed each time; of several workers, either one or all are
-    killed. Compares the weights, all states, the monitored values, the position in the data, and every result in the
-    log. A training that ends before it is killed is compared too, and starts again. Leaves no files behind.
+    that `seed` draws from the duration of the first, and resumed each time; of several workers, all are killed or, in
+    every second kill, one. Compares the weights, all states, the monitored values, the position in the data, and every
+    result in the log. A training that ends before it is killed is compared too, and starts again. Leaves no files
+    behind.
 
     Raises `InputError` if the training or its strategy can't be verified, `RunError` if a training fails.
 
@@ -206,12 +207,12 @@ class _KilledTraining:
         return False
 
     def _kill(self, process: subprocess.Popen[bytes], started: Sequence[int], log: _Log) -> None:
-        """Kill the training: of several workers one, or all of them with their launcher.
+        """Kill the training: of several workers all with their launcher, or one in every second kill.
 
         `started` are the processes of the launcher, the workers last.
         """
-        choice = int(self._random.integers(2 * self._workers))
-        worker = choice if choice < self._workers < len(started) else None
+        one = len(self.kills) % 2 == 1 and len(started) > self._workers > 1
+        worker = int(self._random.integers(self._workers)) if one else None
         _send_kill([*reversed(started), process.pid] if worker is None else [started[-self._workers + worker]])
         process.wait()  # the launcher of several workers ends the others
         log.update()
