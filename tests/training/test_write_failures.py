@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_run_whose_spec_cannot_be_written_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     FailingDisk(monkeypatch, "spec.yaml", 1, errno.ENOSPC)
-    monkeypatch.setattr(lock.os, "write", fail)  # the name of the process in the lock
+    monkeypatch.setattr(lock, "os", SimpleNamespace(**{**vars(os), "write": fail}))  # the process id in the lock
     with pytest.raises(RunError, match=r"cannot write .*spec\.yaml"):
         train(spec, tmp_path / "run")
     assert not (tmp_path / "run").exists()
