@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 
 import netspec
-from netspec.data.bundled import zoo_root
 from netspec.data.readers.idx import read_idx
+from netspec.schema.bundled import zoo_root
 from netspec.schema.language.provenance import spec_sha256
 
 TRAIN = zoo_root() / "lenet_mnist" / "train.yaml"

@@ -11,17 +11,22 @@ from typing import Annotated, TypeAlias
 import typer
 
 from netspec.errors import InputError, Problem, did_you_mean, kind_of_path, listing
+from netspec.schema.bundled import model_path
 
-Spec: TypeAlias = Annotated[str, typer.Argument(metavar="SPEC", help="Read this net file or training file.")]
-Training: TypeAlias = Annotated[str, typer.Argument(metavar="SPEC", help="Read this training file.")]
+Spec: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SPEC", help="Read this net file or training file.", callback=model_path)
+]
+Training: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SPEC", help="Read this training file.", callback=model_path)
+]
 SpecOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this net file, training file or run directory.")
+    str, typer.Argument(metavar="SPEC", help="Read this net file, training file or run directory.", callback=model_path)
 ]
 ModelFile: TypeAlias = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Read this spec, run directory or model file.")
+    str, typer.Argument(metavar="MODEL", help="Read this spec, run directory or model file.", callback=model_path)
 ]
 TrainingOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this training file or run directory.")
+    str, typer.Argument(metavar="SPEC", help="Read this training file or run directory.", callback=model_path)
 ]
 Weights: TypeAlias = Annotated[
     str | None, typer.Option("--weights", metavar="FILE", help="Load this file [default: the run's best].")

@@ -27,8 +27,8 @@ def list_(as_json: Json = False) -> None:
     if as_json:
         print_json([model.as_json() for model in models])
         return
-    rows = [[model.name, ", ".join(path.name for path in model.specs), model.description] for model in models]
-    table(["model", "files", "description"], rows)
+    rows = [[model.name, "trained" if model.weights else "", model.description] for model in models]
+    table(["model", "weights", "description"], rows)
 
 
 @app.command("show", cls=Plain, epilog=examples("netspec zoo show lenet_mnist"))

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from netspec.errors import InputError, Location, Problem, SpecError, by_location, did_you_mean, listing
+from netspec.schema.bundled import model_path
 from netspec.schema.language.expand import Expander, is_plain
 from netspec.schema.language.expressions import Unknown
 from netspec.schema.language.include import Includes
@@ -43,6 +44,8 @@ Kind = Literal["net", "train"]
 
 RESOLVED_SPEC = "spec.yaml"
 """File of a run directory: the spec of the run with all values."""
+SPECS = (RESOLVED_SPEC, "train.yaml", "net.yaml")
+"""Specs of a folder; the first that exists is used."""
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
@@ -110,9 +113,10 @@ def _read(source: object) -> Map:
 
 
 def spec_file(path: str) -> str:
-    """Return the spec of a run directory; any other path unchanged."""
-    resolved = Path(path, RESOLVED_SPEC)
-    return str(resolved) if resolved.is_file() else path
+    """Return the spec in a folder, or in that of a model of the zoo; any other path unchanged."""
+    path = model_path(path)
+    specs = (Path(path, name) for name in SPECS)
+    return next((str(spec) for spec in specs if spec.is_file()), path)
 
 
 def _kind(tree: Map, expected: Kind | None) -> Kind:

@@ -13,7 +13,8 @@ from netspec.compile import ProgramKind
 from netspec.errors import InputError, near_path
 from netspec.exchange.importing import import_model
 from netspec.exchange.interface import Imported, ImportOptions
-from netspec.schema.load import Overrides, Source, load_net
+from netspec.schema.bundled import model_path
+from netspec.schema.load import SPECS, Overrides, Source, load_net
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml, read_yaml
@@ -27,8 +28,6 @@ from netspec.training.run_directory import RunDir, run_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SPECS = ("spec.yaml", "train.yaml", "net.yaml")
-"""Specs of a run directory or an imported folder; the first that exists is used."""
 WEIGHTS = ("best.h5", "weights.h5")
 """Weights of a run directory or an imported folder: of a run, those that `restore_best` chooses."""
 
@@ -90,7 +89,8 @@ def load(
         >>> model = netspec.load("runs/lenet_mnist")
         >>> model.predict({"image": images})["logits"]
     """
-    path = Path(source) if isinstance(source, (str, Path)) else None
+    source = model_path(str(source)) if isinstance(source, (str, Path)) else source
+    path = Path(source) if isinstance(source, str) else None
     settings: dict[str, Any] = {
         "device": device, "precision": precision, "autotune": autotune, "rounding": rounding,
         "deterministic": deterministic, "seed": seed,
@@ -116,7 +116,7 @@ def open_any(
 
     Raises `InputError` if `path` describes no net, or the weights do not fit.
     """
-    path = Path(path)
+    path = Path(model_path(str(path)))
     if path.is_dir():
         spec, own_weights = find_in_folder(path)
         return _from_spec(load_spec(spec, overrides), weights or own_weights)
@@ -198,7 +198,7 @@ def spec_and_weights(
         if weights is not None:
             return source, weights
     else:
-        path = Path(source)
+        path = Path(model_path(str(source)))
         if path.is_dir():
             spec, own_weights = find_in_folder(path)
             if weights is None and own_weights is not None:

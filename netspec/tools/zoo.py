@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netspec.data.bundled import zoo_root
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.exchange.files import new_folder
+from netspec.schema.bundled import MODEL_FILES, zoo_root
 from netspec.schema.yaml.reader import read_yaml
 
-SPECS = ("net.yaml", "train.yaml")
-"""Spec files; a folder of the zoo with one or both is a model."""
-
 CARD = "README.md"
+WEIGHTS = "weights.h5"
 
 SCHEMAS = ".schema"
 """The folder in a copy for the JSON Schemas that editors read."""
@@ -39,7 +37,13 @@ class ZooModel:
     @property
     def specs(self) -> list[Path]:
         """Its net file, its training file, or both."""
-        return [path for name in SPECS if (path := self.folder / name).is_file()]
+        return [path for name in MODEL_FILES if (path := self.folder / name).is_file()]
+
+    @property
+    def weights(self) -> Path | None:
+        """The file of its trained weights; None if netspec ships none."""
+        path = self.folder / WEIGHTS
+        return path if path.is_file() else None
 
     @property
     def description(self) -> str:
@@ -57,8 +61,10 @@ class ZooModel:
 
     def as_json(self) -> dict[str, Any]:
         """Name, spec files, description and folder as plain data."""
-        files = [path.name for path in self.specs]
-        return {"name": self.name, "files": files, "description": self.description, "folder": str(self.folder)}
+        return {
+            "name": self.name, "files": [path.name for path in self.specs], "weights": self.weights is not None,
+            "description": self.description, "folder": str(self.folder),
+        }  # fmt: skip
 
     def copy(self, folder: str | Path) -> None:
         """Copy the files to a new folder, completely or not at all.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from netspec.data.bundled import zoo_root
 from netspec.exchange.formats.registry import FORMATS
+from netspec.schema.bundled import zoo_root
 
 
 def change(file: Path, old: str, new: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from netspec.backends.program import Program
 from netspec.compile import Compiler, ProgramKind
-from netspec.data.bundled import zoo_root
 from netspec.distributed.cost_model.comm_volume import VOTES
+from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
 
@@ -276,7 +276,7 @@ def test_memory_of_a_worker(netspec, work):
 
 
 def test_memory_that_is_not_there_is_reported(netspec, monkeypatch):
-    from netspec.data.bundled import zoo_root
+    from netspec.schema.bundled import zoo_root
 
     spec = zoo_root() / "lenet_mnist" / "train.yaml"
     assert "do not fit" not in netspec("plan", spec).out

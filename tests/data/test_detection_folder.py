@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from netspec.data.base import Dataset, FieldType
-from netspec.data.bundled import zoo_root
 from netspec.data.loader import open_loader
 from netspec.errors import InputError
+from netspec.schema.bundled import zoo_root
 from tests.data.conftest import arrays_of, split_of
 
 WIDTH, HEIGHT = 40, 20

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.data.base import FieldType
-from netspec.data.bundled import zoo_root
 from netspec.data.readers.idx import open_idx, read_idx
 from netspec.data.readers.npz import open_npz
 from netspec.errors import InputError
+from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.annotations import fields_by_name
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.docs import field_docs

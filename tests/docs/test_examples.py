@@ -18,7 +18,7 @@ from typer.main import get_command
 from netspec.cli import main
 from netspec.cli.app import app_of
 from netspec.cli.options import files_and_overrides
-from netspec.data.bundled import zoo_root
+from netspec.schema.bundled import zoo_root
 from netspec.tools.check import check
 from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, commands, examples, here_documents
 

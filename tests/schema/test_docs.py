@@ -71,7 +71,7 @@ import ast
 parsed, parse = [], ast.parse
 ast.parse = lambda source, *more, **named: parsed.append(source) or parse(source, *more, **named)
 from netspec.cli import main
-from netspec.data.bundled import zoo_root
+from netspec.schema.bundled import zoo_root
 assert main(["check", str(zoo_root() / "lenet_mnist" / "train.yaml")]) == 0
 assert not any("class " in source for source in parsed if isinstance(source, str)), parsed
 """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import netspec
-from netspec.data.bundled import zoo_root
+from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 from netspec.tools.learning_rate import smooth

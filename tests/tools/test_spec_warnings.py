@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 
 import netspec
-from netspec.data.bundled import zoo_root
+from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 

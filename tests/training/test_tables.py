@@ -14,9 +14,9 @@ import yaml
 
 import netspec
 from netspec.cli import main
-from netspec.data.bundled import zoo_root
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import read_weights
+from netspec.schema.bundled import zoo_root
 from netspec.training.evaluation import test as evaluated
 from netspec.training.events import Event
 from netspec.training.run import Interrupted

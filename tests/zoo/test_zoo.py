@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from netspec.compile import ProgramKind
-from netspec.data.bundled import zoo_root
+from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.json_schema import json_schema
 from netspec.tools.check import check
 from netspec.tools.export import export_model

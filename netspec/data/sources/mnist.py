@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, Survey, located_at
-from netspec.data.bundled import zoo_root
 from netspec.data.known_datasets import FASHION_MNIST, KnownSet
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
+from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from netspec.data.base import Survey
-from netspec.data.bundled import zoo_root
 from netspec.data.pipeline import TransformPipeline
+from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.yaml.flow_style import flow

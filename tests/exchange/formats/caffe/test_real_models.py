@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from netspec.compile.build import build
-from netspec.data.bundled import zoo_root
 from netspec.data.readers.idx import read_idx
 from netspec.errors import InputError
 from netspec.exchange.formats.caffe.blobs import read_mean
@@ -20,6 +19,7 @@ from netspec.exchange.formats.caffe.reading import draft_net, read_caffemodel, r
 from netspec.exchange.formats.caffe.writing.files import write_caffe
 from netspec.exchange.formats.registry import format_of
 from netspec.exchange.interface import Imported, ImportOptions
+from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.training.model import Model, load

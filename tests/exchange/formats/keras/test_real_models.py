@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.data.bundled import zoo_root
 from netspec.exchange.importing import import_model
+from netspec.schema.bundled import zoo_root
 from tests.exchange.formats.keras.recorded import opened
 
 FOLDER = os.environ.get("NETSPEC_MODELS", "")

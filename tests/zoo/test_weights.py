@@ -1,0 +1,35 @@
+"""The trained weights that the model zoo ships: the results on the cards, by the name of the model alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import netspec
+from netspec.data.readers.idx import read_idx
+from netspec.schema.bundled import model_path, zoo_root
+
+MNIST = zoo_root() / "data" / "mnist"
+
+
+def test_lenet_reads_digits_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = read_idx(MNIST / "t10k-images-idx3-ubyte.gz")[0][:400]
+    labels = read_idx(MNIST / "t10k-labels-idx1-ubyte.gz")[0][:400]
+    outputs = netspec.load("lenet_mnist", device="reference").predict({"image": images[:, None] / np.float32(256)})
+    assert np.mean(outputs["logits"].argmax(axis=1) == labels) > 0.985  # 99.25 % of all 10,000
+    Image.fromarray(images[0]).save("digit.png")
+    answers = netspec.predict("lenet_mnist", "digit.png", device="reference").answers
+    assert list(answers["class"]) == [labels[0]]
+
+
+def test_a_file_or_folder_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert model_path("lenet_mnist") == str(zoo_root() / "lenet_mnist")
+    assert model_path("data") == "data", "the zoo has a folder of that name, which is no model"
+    assert model_path("./lenet_mnist") == "./lenet_mnist"
+    Path("lenet_mnist").mkdir()
+    assert model_path("lenet_mnist") == "lenet_mnist"
