@@ -20,10 +20,11 @@ app = command_app()
         "netspec report runs/lenet_mnist",
         "netspec report runs/lenet_mnist --split validation --output lenet.html",
         "netspec report runs/lenet_mnist --log-only",
+        "netspec report runs/lenet_mnist-search",
     ),
 )
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Read this run directory.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Read this run directory or search.")],
     *,
     output: Annotated[Path, typer.Option(metavar="FILE", help="Write this file.")] = Path("report.html"),
     split: Annotated[
@@ -40,6 +41,8 @@ def report(
 
     Evaluates the weights of the run and times a step, which takes as long as `netspec test` and `netspec time`. Parts
     whose data is missing have the reason instead.
+
+    The page of a search shows the best trial, and the values and results of all.
     """
     from netspec.tools.report.page import report as write_report
 

@@ -65,6 +65,8 @@ def test_the_best_trial_is_the_one_with_the_lowest_loss(training: Make) -> None:
     again = netspec.train(str(result.best_spec), device="reference", run_dir="again")
     assert again.validation is not None
     assert again.validation.loss == result.best.value, "its values are in best.yaml"
+    page = netspec.report(result.folder, output="page.html").read_text()
+    assert f"Trial {result.best.number}, in {result.best.run_dir}" in page
     assert not list(result.folder.glob("*/checkpoints")), "they are large, and a trial that has ended needs none"
     assert netspec.load(result.best.run_dir, device="reference").predict({"x": np.ones((1, 4), np.float32)})
 

@@ -18,7 +18,9 @@ from netspec.tools.evaluation_files import confusion_chart, table_cells
 from netspec.tools.plan import Costs
 from netspec.tools.report.facts import RunFacts, run_facts
 from netspec.tools.report.html import document, facts, paragraph, png_address, table
+from netspec.tools.report.search_page import search_page
 from netspec.tools.report.worst_samples import WorstSample
+from netspec.tools.search import is_search, read_search
 from netspec.tools.timing import PHASES, Timing
 from netspec.training.drawing import svg
 from netspec.training.events import SPLITS, data_name
@@ -47,12 +49,16 @@ def report(
     is timed on `device`. With `log_only` nothing is computed, so neither data nor weights are needed. `on_progress` is
     called with a line of text before each part. Returns the path of the page, `output`.
 
+    The page of a folder of `netspec search` has the best trial, the values and results of all, and their importance.
+
     Raises `InputError` if `run` is not a run directory, or its log has no values yet.
 
         >>> netspec.report("runs/lenet_mnist", output="report.html")
     """
-    found = run_facts(Path(run), split=split, log_only=log_only, device=device, on_progress=on_progress)
-    text, _ = page(found)
+    if is_search(Path(run)):
+        text, _ = search_page(read_search(run))
+    else:
+        text, _ = page(run_facts(Path(run), split=split, log_only=log_only, device=device, on_progress=on_progress))
     path = Path(output)
     if path.is_dir():
         raise InputError(f"{path} is a folder", expected="the path of a file, such as report.html")

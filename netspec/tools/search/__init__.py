@@ -17,12 +17,12 @@ from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.python_data import python_location
-from netspec.tools.search.study import ChosenTrial, Study, Trial, open_study
+from netspec.tools.search.study import FILE, ChosenTrial, Study, Trial, open_study, read_study
 from netspec.tools.search.trials import Outcome, TrialTask, open_trainer
 from netspec.tools.specs import load_train
 from netspec.training.run import Interrupted
 
-__all__ = ["SearchResult", "Trial", "check_values", "search"]
+__all__ = ["SearchResult", "Trial", "check_values", "is_search", "read_search", "search"]
 
 BEST_SPEC = "best.yaml"
 Report = Callable[[Trial, Trial | None], object]
@@ -111,6 +111,20 @@ def search(
         messages = [trial.message for trial in result.trials if trial.message]
         raise RunError("no trial of the search succeeded", got=messages[-1] if messages else "all ended early")
     return result
+
+
+def read_search(folder: str | Path) -> SearchResult:
+    """Return the trials of a search from its folder. Raises `InputError` if it has none.
+
+    Choices that are mappings or lists are texts.
+    """
+    study = read_study(Path(folder))
+    return replace(_result(study), importances=study.importances())
+
+
+def is_search(folder: Path) -> bool:
+    """Whether a search wrote to a folder."""
+    return (folder / FILE).is_file()
 
 
 def check_values(source: Source, searched: SearchSpec, overrides: Overrides = ()) -> None:
@@ -212,7 +226,8 @@ class _Search:
 
     def result(self) -> SearchResult:
         """What the trials that have ended gave."""
-        loop = self.spec.train
-        assert loop.mode is not None
-        name = f"{self.spec.data.monitored}/{loop.monitor}"
-        return SearchResult(self.study.folder, name, loop.mode, tuple(self.study.ended()))
+        return _result(self.study)
+
+
+def _result(study: Study) -> SearchResult:
+    return SearchResult(study.folder, study.monitor, study.mode, tuple(study.ended()))

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
+from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchedValue, SearchSpec
 from netspec.schema.specs.train import TrainSpec
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 FILE = "study.log"
 TRIAL = "trial-"
 """Beginning of the names of the run directories of trials."""
-FOLDER, MESSAGE, SECONDS, SETTINGS = "folder", "message", "seconds", "settings"
+FOLDER, MESSAGE, SECONDS, SETTINGS, MONITOR = "folder", "message", "seconds", "settings", "monitor"
 """What the file stores of a trial, and of the study, besides values and results."""
 MOST_COMBINATIONS = 10_000
 TRIALS_TO_RANK_FIELDS = 20
@@ -60,12 +61,24 @@ class ChosenTrial:
 class Study:
     """The trials of a search, in a folder."""
 
-    def __init__(self, folder: Path, search: SearchSpec, study: optuna.Study) -> None:
+    def __init__(self, folder: Path, study: optuna.Study, search: SearchSpec | None = None) -> None:
+        """A study without `search` can only be read."""
         self.folder, self._search, self._study = folder, search, study
+
+    @property
+    def monitor(self) -> str:
+        """The value that is improved, such as `validation/accuracy`."""
+        return str(self._study.user_attrs[MONITOR])
+
+    @property
+    def mode(self) -> Mode:
+        """Whether lower or higher is better."""
+        return "max" if self._study.direction.name == "MAXIMIZE" else "min"
 
     def ask(self) -> ChosenTrial:
         """Choose the values of the next trial."""
         trial = self._study.ask()
+        assert self._search is not None
         chosen: dict[str, Any] = {}
         for name, searched in self._search.fields.items():
             if searched.applies(chosen):
@@ -101,7 +114,7 @@ class Study:
         from optuna.trial import TrialState
 
         waiting = self._study.get_trials(deepcopy=False, states=[TrialState.WAITING])
-        return self._search.sampler == "grid" and not waiting
+        return self._search is not None and self._search.sampler == "grid" and not waiting
 
     def importances(self) -> dict[str, float]:
         """The share of each field in the differences between results, by PED-ANOVA; empty with too few trials.
@@ -117,7 +130,10 @@ class Study:
         return dict(get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator()))
 
     def _described(self, trial: optuna.trial.FrozenTrial) -> Trial:
-        fields = {name: _decoded(self._search.fields[name], value) for name, value in trial.params.items()}
+        searched = self._search.fields if self._search is not None else {}
+        fields = {
+            name: _decoded(searched[name], value) if name in searched else value for name, value in trial.params.items()
+        }
         state = {"COMPLETE": "complete", "PRUNED": "pruned"}.get(trial.state.name, "failed")
         stored = trial.user_attrs
         return Trial(
@@ -171,9 +187,20 @@ def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
         for fields in _combinations(search):
             study.enqueue_trial(fields)
     study.set_user_attr(SETTINGS, settings)
+    study.set_user_attr(MONITOR, f"{spec.data.monitored}/{spec.train.monitor}")
     study.sampler = _sampler(search, len(study.get_trials(deepcopy=False)))
     _requeue_interrupted(study)
-    return Study(folder, search, study)
+    return Study(folder, study, search)
+
+
+def read_study(folder: Path) -> Study:
+    """Open the study in a folder to read it. Raises `InputError` if Optuna is missing, or the folder has no study."""
+    optuna = _optuna()
+    path = folder / FILE
+    try:
+        return Study(folder, optuna.load_study(study_name=FILE, storage=_storage(path)))
+    except (KeyError, ValueError, OSError):
+        raise InputError(f"{path} cannot be read", expected="a file that `netspec search` wrote") from None
 
 
 def _requeue_interrupted(study: optuna.Study) -> None:

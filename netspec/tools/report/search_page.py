@@ -1,0 +1,96 @@
+"""The page about a search: the best values, how they were found, and all trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from itertools import accumulate
+from typing import Any
+
+from netspec.errors import command, counted
+from netspec.tools.report.html import document, facts, paragraph, table
+from netspec.tools.report.parallel_coordinates import parallel_coordinates
+from netspec.tools.search import SearchResult
+from netspec.training.drawing import svg
+from netspec.training.events import duration
+
+
+def search_page(result: SearchResult) -> tuple[str, str]:
+    """Return the page of a search, and its Content-Security-Policy."""
+    body = "".join(f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>" for title, parts in _sections(result))
+    title = f"{result.folder.name} · netspec search"
+    header = f"<header><h1>{escape(result.folder.name)}</h1>{''.join(_introduction(result))}</header>"
+    return document(title, f"{header}<main>{body}</main>", {}, [])
+
+
+def _introduction(result: SearchResult) -> Iterator[str]:
+    states = [trial.state for trial in result.trials]
+    counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
+    seconds = duration(sum(trial.seconds for trial in result.trials))
+    yield paragraph(f"{counted(len(result.trials), 'trial')} ({', '.join(counts)}), {seconds} of training")
+    if result.note:
+        yield paragraph(result.note, "warning")
+
+
+def _sections(result: SearchResult) -> Iterator[tuple[str, Iterator[str]]]:
+    if result.best is not None:
+        yield "Best trial", _best(result)
+    if result.importances:
+        yield "Importance of the fields", _importances(result)
+    if result.ranked():
+        yield "Values and results", _coordinates(result)
+        yield "Progress", _progress(result)
+    yield "All trials", _trials(result)
+
+
+def _best(result: SearchResult) -> Iterator[str]:
+    best = result.best
+    assert best is not None
+    yield facts({result.monitor: best.value, **{name: _plain(value) for name, value in best.fields.items()}})
+    yield paragraph(f"Trial {best.number}, in {best.run_dir}. All settings: {result.best_spec}.")
+    yield f"<pre>{escape(command('train', result.best_spec))}\n{escape(command('report', best.run_dir))}</pre>"
+
+
+def _importances(result: SearchResult) -> Iterator[str]:
+    yield paragraph("The share of each field in the differences between results, estimated by PED-ANOVA.", "soft")
+    yield table(["field", "share"], [[name, f"{share:.0%}"] for name, share in result.importances.items()])
+
+
+def _coordinates(result: SearchResult) -> Iterator[str]:
+    yield paragraph("A line for each trial; the darker, the better. Trials that ended early are included.", "soft")
+    rows = [
+        {**{name: _plain(value) for name, value in trial.fields.items()}, result.monitor: trial.value}
+        for trial in result.ranked()
+    ]
+    yield f'<div class="scroll">{svg(parallel_coordinates(rows, result.monitor))}</div>'
+
+
+def _progress(result: SearchResult) -> Iterator[str]:
+    """The trials that improved the result, in their order."""
+    better = max if result.mode == "max" else min
+    complete = [trial for trial in result.trials if trial.state == "complete" and trial.value is not None]
+    best_so_far = list(accumulate((trial.value for trial in complete if trial.value is not None), better))
+    rows = [
+        [trial.number, trial.value]
+        for number, trial in enumerate(complete)
+        if number == 0 or best_so_far[number] != best_so_far[number - 1]
+    ]
+    yield paragraph("Trials that were better than all before them.", "soft")
+    yield table(["trial", result.monitor], rows)
+
+
+def _trials(result: SearchResult) -> Iterator[str]:
+    names = list(dict.fromkeys(name for trial in result.trials for name in trial.fields))
+    failed = [trial for trial in result.trials if trial.value is None]
+    rows = [
+        [
+            trial.number, trial.value, *(_plain(trial.fields.get(name)) for name in names), trial.state,
+            duration(trial.seconds), trial.message or "",
+        ]
+        for trial in [*result.ranked(), *failed]
+    ]  # fmt: skip
+    yield table(["trial", result.monitor, *names, "state", "duration", "message"], rows)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, (dict, list, bool)) else value
