@@ -19,7 +19,7 @@ Before a training:
     gradcheck           compare the gradients of a net with central differences
     overfit             train on a few samples until the net has memorized them
     find_learning_rate  suggest a learning rate after a short training with growing rates
-    search              train with many values of fields, and keep the best
+    search              tune hyperparameters: train with many values, and keep the best
     dry_run             check everything that a training needs, data and workers included
     verify_parallel     check that several workers train bit-identical weights
     verify_resume       check that a killed training resumes bit-identically

@@ -22,7 +22,7 @@ COMMANDS = {
     "init": "Write a net and a training file for your data.",
     "train": "Train a net as described in a training file.",
     "test": "Evaluate weights on the test data, or on another split.",
-    "search": "Search better settings: train with many values of fields.",
+    "search": "Tune hyperparameters: train with many values, keep the best.",
     "predict": "Predict classes, values, texts, masks or boxes for files.",
     "generate": "Continue a text with a net that predicts tokens.",
     "serve": "Answer requests to a trained net over HTTP.",

@@ -36,7 +36,7 @@ def search(
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: runs/NAME-search].")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, metavar="N", help="Run N trials [default: the file's].")
+        int | None, typer.Option("--trials", min=1, metavar="N", help="Run N trials [default: the file's, else 20].")
     ] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", min=0, metavar="M", help="Start no trial after M minutes.")
@@ -46,7 +46,7 @@ def search(
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
-    """Search better settings: train with many values of fields.
+    """Tune hyperparameters: train with many values, keep the best.
 
     The block `search` of the training file names the fields and their values. Each trial is a training with a run
     directory of its own below DIR. DIR/best.yaml is the training file with the values of the best trial.
@@ -61,7 +61,10 @@ def search(
             resume=resume, report=None if as_json else _print_trial,
         )  # fmt: skip
     except Interrupted as stopped:
-        again = command("search", spec, *(overrides or ()), "--run-dir", stopped.run_dir, "--resume")
+        given: dict[str, object] = {"--trials": trials, "--minutes": minutes, "--jobs": jobs if jobs > 1 else None}
+        given["--device"] = device if device != "auto" else None
+        options = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+        again = command("search", spec, *(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *options)
         print(f"stopped; to continue: {again}", file=sys.stderr)
         return INTERRUPTED
     print_json(result.as_json()) if as_json else _print_result(result)
@@ -72,7 +75,7 @@ def _print_trial(trial: Trial, best: Trial | None) -> None:
     """Print one line about a trial that ended."""
     outcome = f"failed: {trial.message}" if trial.value is None else f"{trial.value:.6g}"
     if trial.state == "pruned":
-        outcome += " (ended early)"
+        outcome += " (pruned)"
     elif best is not None and best.number == trial.number:
         outcome += " (best)"
     print(f"trial {trial.number}  {outcome}  {trial.seconds:.1f} s  {_settings(trial)}", flush=True)
@@ -100,8 +103,8 @@ def _print_result(result: SearchResult) -> None:
     table(["trial", result.monitor, *names, "state"], rows)
     if result.importances:
         print("\nimportance: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items()))
-    if result.note is not None:
-        print(f"note: {result.note}")
+    if result.warning is not None:
+        print(f"warning: {result.warning}")
     print(f"\nbest trial: {best.run_dir}\nits settings: {result.best_spec}\n\nnext:")
     print("  " + command("train", result.best_spec))
     print("  " + command("test", best.run_dir))

@@ -97,7 +97,7 @@ class TrainingLoop:
         self._pending: PendingStep | None = None
         """The last step, until its loss is known. Devices that run ahead report it during the next step."""
         self._damaged: list[str] = []
-        self._event_error: NetspecError | OSError | None = None
+        self._event_error: Exception | None = None
         """The first error that a callback raised in `on_event`."""
         self._add_callbacks(listeners, callbacks)
 
@@ -155,11 +155,16 @@ class TrainingLoop:
             except (NetspecError, OSError, PeerFailure):
                 raise
             except Exception as error:
-                name = next((name for name, user in self._user_callbacks.items() if user is callback), None)
-                if name is None:
+                if (failure := self._callback_failure(callback, hook, error)) is None:
                     raise
-                got = f"{type(error).__name__}: {error}"
-                raise RunError(f"the callback `{name}` failed in `{hook}`", got=got) from error
+                raise failure from error
+
+    def _callback_failure(self, callback: Callback, hook: str, error: Exception) -> RunError | None:
+        """Return the error for a foreign exception of a user's callback; None for netspec's own callbacks."""
+        name = next((name for name, user in self._user_callbacks.items() if user is callback), None)
+        if name is None:
+            return None
+        return RunError(f"the callback `{name}` failed in `{hook}`", got=f"{type(error).__name__}: {error}")
 
     def emit(self, event: str, **facts: Any) -> None:
         """Send an event to all callbacks, on the root.
@@ -172,8 +177,12 @@ class TrainingLoop:
         for callback in self.callbacks:
             try:
                 callback.on_event(self, dict(stamped))
-            except (NetspecError, OSError) as error:
-                self._event_error = self._event_error or error
+            except Exception as error:
+                known = isinstance(error, (NetspecError, OSError))
+                failure = error if known else self._callback_failure(callback, "on_event", error)
+                if failure is None:
+                    raise
+                self._event_error = self._event_error or failure
                 self.request_stop("an error")
 
     def emit_skipped(self, split: str, samples: int, examples: Sequence[str], *, epoch: int | None = None) -> None:

@@ -55,7 +55,7 @@ def test_the_best_trial_is_the_one_with_the_lowest_loss(training: Make) -> None:
     spec = training({RATE: {"low": 1e-4, "high": 0.3, "log": True}}, trials=5, pruner="none")
     result = run(spec, report=lambda trial, best: reported.append((trial.number, best.number)))
     assert result.folder == Path("runs/line-search")
-    assert (result.monitor, result.mode, result.note) == ("validation/loss", "min", None)
+    assert (result.monitor, result.mode, result.warning) == ("validation/loss", "min", None)
     assert [trial.number for trial in result.trials] == [0, 1, 2, 3, 4]
     assert all(1e-4 <= trial.fields[RATE] <= 0.3 for trial in result.trials)
     values = [trial.value for trial in result.trials]
@@ -77,7 +77,7 @@ def test_a_grid_tries_all_combinations_that_conditions_allow(training: Make) -> 
         "data.train.batch_size": {"low": 16, "high": 48, "step": 16},
         "train.loss_scale": {"choices": [2, 4], "when": {"data.train.batch_size": [16, 32]}},
     }
-    result = run(training(fields, sampler="grid", pruner="none", trials=50))
+    result = run(training(fields, sampler="grid", pruner="none"))
     found = {
         (trial.fields["solver"]["type"], trial.fields["data.train.batch_size"], trial.fields.get("train.loss_scale"))
         for trial in result.trials
@@ -93,10 +93,11 @@ def test_a_field_that_one_choice_has_is_searched_with_it(training: Make) -> None
         "solver.momentum": {"choices": [0.5, 0.9], "when": {"solver.type": "SGD"}},
     }
     spec = training(fields, sampler="grid")
+    fields["solver.nesterov"] = {"choices": [True], "when": {"solver.momentum": 0.9}}
     spec["solver"] = {"type": "Adam", "learning_rate": 0.05}  # Adam has no `momentum`
     assert netspec.check(spec).kind == "training"
     assert {(trial.state, *trial.fields.values()) for trial in run(spec).trials} == {
-        ("complete", "Adam"), ("complete", "SGD", 0.5), ("complete", "SGD", 0.9),
+        ("complete", "Adam"), ("complete", "SGD", 0.5), ("complete", "SGD", 0.9, True),
     }  # fmt: skip
 
 
@@ -125,7 +126,7 @@ def test_an_interrupted_trial_continues_to_the_same_result(training: Make, monke
     spec = training({RATE: {"choices": [0.1]}}, trials=1, pruner="none")
     spec["solver"] = {"type": "Adam", "learning_rate": 0.1}
     whole = run(spec, run_dir="whole")
-    ends = Pruner.ends
+    ends = Pruner.should_prune
 
     def interrupted(self: Pruner, value: float, evaluation: int) -> bool:
         if evaluation == 2:
@@ -133,7 +134,7 @@ def test_an_interrupted_trial_continues_to_the_same_result(training: Make, monke
         return ends(self, value, evaluation)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Pruner, "ends", interrupted)
+        patch.setattr(Pruner, "should_prune", interrupted)
         with pytest.raises(Interrupted):
             run(spec, run_dir="parts")
     result = run(spec, run_dir="parts", resume=True)
@@ -158,7 +159,29 @@ def test_a_search_is_continued_with_more_trials_and_not_overwritten(training: Ma
 
 
 def test_no_trial_starts_after_the_time_limit(training: Make) -> None:
-    assert not run(training({RATE: {"low": 1e-3, "high": 0.1}}), minutes=0).trials
+    spec = training({RATE: {"low": 1e-3, "high": 0.1}})
+    with pytest.raises(RunError, match="no trial was started before the time limit"):
+        run(spec, minutes=0)
+    with pytest.raises(InputError, match="`trials` must be 1 or more"):
+        run(spec, trials=0)
+
+
+def test_a_resumed_search_has_the_same_values(training: Make) -> None:
+    run(training({RATE: {"choices": [0.01, 0.1]}}, sampler="grid"))
+    more = training({RATE: {"choices": [0.01, 0.1, 1.0]}}, sampler="grid")
+    with pytest.raises(InputError, match=r"the values of `solver\.learning_rate` have changed"):
+        run(more, resume=True)
+
+
+def test_multiples_of_a_step_are_exact(training: Make) -> None:
+    fields = {
+        "solver.momentum": {"low": 0.1, "high": 0.3, "step": 0.1},
+        RATE: {"choices": [0.01], "when": {"solver.momentum": 0.3}},
+    }
+    result = run(training(fields, sampler="grid", pruner="none"))
+    assert {(trial.fields["solver.momentum"], trial.fields.get(RATE)) for trial in result.trials} == {
+        (0.1, None), (0.2, None), (0.3, 0.01),
+    }  # fmt: skip
 
 
 def test_values_that_the_file_cannot_take_are_reported_before_any_training(training: Make, tmp_path: Path) -> None:
@@ -183,7 +206,7 @@ def test_a_choice_by_the_test_data_is_noted(training: Make, tmp_path: Path) -> N
     source = {"source": "npz", "path": str(tmp_path / "line.npz"), "batch_size": 32}
     result = run(training({RATE: {"choices": [0.1]}}, data={"train": source, "test": source}, trials=1))
     assert result.monitor == "test/loss"
-    assert "optimistic" in result.note
+    assert "optimistic" in result.warning
 
 
 @pytest.mark.slow
@@ -196,19 +219,21 @@ def test_several_processes_give_the_results_of_one(training: Make) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_search_which_can_be_continued(
-    training: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_whose_process_is_killed_has_failed(training: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     submit = ProcessTrainer.submit
+    killed: list[int] = []
 
-    def killed(self: ProcessTrainer, task: Any) -> None:
+    def kill_the_first(self: ProcessTrainer, task: Any) -> None:
         submit(self, task)
-        if len(self.tasks) == 2:
+        if not killed:
             self._processes[0][0].kill()
+            killed.append(task.trial.number)
 
     spec = training({RATE: {"choices": [0.01, 0.03, 0.1]}}, sampler="grid", pruner="none")
-    with monkeypatch.context() as patch:
-        patch.setattr(ProcessTrainer, "submit", killed)
-        with pytest.raises(RunError, match="was killed"):
-            run(spec, jobs=2)
-    assert len(run(spec, resume=True).trials) == 3
+    monkeypatch.setattr(ProcessTrainer, "submit", kill_the_first)
+    result = run(spec, jobs=2)
+    assert [trial.state for trial in sorted(result.trials, key=lambda trial: trial.number not in killed)] == [
+        "failed", "complete", "complete",
+    ]  # fmt: skip
+    (failed,) = (trial for trial in result.trials if trial.state == "failed")
+    assert "was killed" in str(failed.message)

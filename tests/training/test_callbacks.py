@@ -160,3 +160,18 @@ def test_early_stopping_is_checked_against_the_training(spec: Make) -> None:
         netspec.train(spec() | {"callbacks": [stopping]})
     with pytest.raises(InputError, match="EarlyStopping needs evaluations"):
         netspec.train(spec(test_every=0) | {"callbacks": ["EarlyStopping"]})
+
+
+class Unlucky(netspec.Callback):
+    """Fails when it gets the event of an evaluation."""
+
+    def on_event(self, training: TrainingLoop, event: Event) -> None:
+        if event["event"] == "test":
+            raise ValueError("no such day")
+
+
+def test_a_foreign_exception_of_an_event_is_reported_after_a_checkpoint(spec: Make, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="the callback `Unlucky` failed in `on_event`") as caught:
+        netspec.train(spec(max_steps=9, test_every=4), run_dir=tmp_path / "run", callbacks=[Unlucky()])
+    assert caught.value.problems[0].got == "ValueError: no such day"
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import netspec
 from netspec.errors import InputError, RunError
+from netspec.training.callbacks.loggers import MLflow
 from netspec.training.loop import TrainingLoop
 
 Make = Callable[..., dict[str, Any]]
@@ -100,6 +102,7 @@ class FakeMLflow(SimpleNamespace):
         self.calls.append(("log_params", params["solver.type"]))
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        assert all(re.fullmatch(r"[\w\-. :/]+", name) for name in metrics), "the service refuses other names"
         self.metrics |= {(name, step): value for name, value in metrics.items()}
 
     def set_experiment(self, name: str) -> None:
@@ -147,6 +150,34 @@ def test_mlflow_and_wandb_get_a_failure(spec: Make, tmp_path: Path, monkeypatch:
     assert ended == [1]
     assert (begun[0]["project"], begun[0]["resume"], begun[0]["id"]) == ("digits", "allow", None)
     assert begun[0]["config"]["solver.learning_rate.initial"] == 1e30
+
+
+def test_a_service_that_fails_is_a_warning(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(FakeMLflow):
+        def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+            if step > 3:
+                raise ValueError("the server went away")
+
+    monkeypatch.setitem(sys.modules, "mlflow", Away())
+    run = train(spec, tmp_path / "run", {"type": "MLflow"})
+    assert run.steps == 9
+    warnings = [line for line in run.log.read_text().splitlines() if '"warning"' in line]
+    assert len([line for line in warnings if "MLflow failed" in line and "went away" in line]) == 1
+
+
+def test_names_that_a_service_refuses_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", fake := FakeMLflow())
+    logger: Any = MLflow().build()
+    logger._run = "17"
+    logger.send({"test/error in the target's unit": 1.5}, 3)
+    assert fake.metrics == {("test/error in the targets unit", 3): 1.5}
+
+
+def test_an_edited_table_is_not_continued(spec: Make, tmp_path: Path) -> None:
+    stop_after_5(spec, tmp_path / "run", {"type": "CSVLogger"})
+    (tmp_path / "run" / "metrics.csv").write_text("step;loss\none;2\n")
+    with pytest.raises(InputError, match=r"metrics\.csv cannot be continued"):
+        train(spec, tmp_path / "run", {"type": "CSVLogger"}, resume=True)
 
 
 def test_a_missing_package_is_named_with_its_extra(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ Number = int | float
 Scalar = bool | int | float | str | None
 
 
-class SearchedValue(Spec):
+class SearchedField(Spec):
     """The values to try for one field: those from `low` to `high`, or `choices`."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -48,7 +48,7 @@ class SearchedValue(Spec):
         """Whether all values are integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def extremes(self) -> list[Any]:
+    def values_to_check(self) -> list[Any]:
         """The lowest and the highest value, or all choices."""
         return list(self.choices) if self.choices else [self.low, self.high]
 
@@ -100,19 +100,19 @@ class SearchSpec(Spec):
         "algorithm": "use `sampler`",
     }
 
-    fields: dict[str, SearchedValue] = Field(min_length=1)
+    fields: dict[str, SearchedField] = Field(min_length=1)
     """The fields to search, by the dotted path that overrides use, such as `solver.learning_rate` or `net.vars.width`,
     each with its values."""
-    trials: PositiveInt = 20
-    """Number of trainings."""
+    trials: PositiveInt | None = None
+    """Number of training runs. By default 20; of a grid, one for each combination."""
     sampler: Literal["tpe", "random", "grid"] = "tpe"
     """How values are chosen: by a model of the results so far (tree-structured Parzen estimator), at random, or all
     combinations of `choices` and of ranges with a `step`, in random order."""
     pruner: Literal["median", "hyperband", "none"] = "median"
-    """When a training is ended early: if an evaluation is worse than the median of the other trials at the same
-    evaluation, by the successive halving of Hyperband, or never."""
+    """When a trial is pruned, that is, ended early: if an evaluation is worse than the median of the other trials at
+    the same evaluation, by the successive halving of Hyperband, or never."""
     seed: Annotated[int, Field(ge=0)] = 1
-    """Seed of the sampler. The trainings have the seed in `train`."""
+    """Seed of the sampler. The training runs have the seed in `train`."""
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         """Yield unknown fields in conditions, continuous ranges in a grid, and a training without evaluations."""

@@ -56,6 +56,8 @@ def report(
         >>> netspec.report("runs/lenet_mnist", output="report.html")
     """
     if is_search(Path(run)):
+        if split is not None or log_only:
+            raise InputError(f"{run} is a search, whose page takes neither `split` nor `log_only`")
         text, _ = search_page(read_search(run))
     else:
         text, _ = page(run_facts(Path(run), split=split, log_only=log_only, device=device, on_progress=on_progress))

@@ -14,7 +14,7 @@ AXIS_DISTANCE, HEIGHT, MARGIN, HEAD = 170, 300, 90, 50
 """Distance between axes, height of an axis, and space left, right and above; in pixels."""
 LOGARITHMIC = 30
 """Ratio of the highest to the lowest positive number above which an axis is logarithmic."""
-MOST_LETTERS = 22
+MAX_LETTERS = 22
 BEST, WORST = (8, 48, 107), (198, 219, 239)
 """Colors of lines, red, green and blue."""
 
@@ -35,7 +35,7 @@ class _Axis:
     def is_logarithmic(self) -> bool:
         return self.is_numeric and self.values[0] > 0 and self.values[-1] / self.values[0] > LOGARITHMIC
 
-    def place(self, value: Any) -> float:
+    def position(self, value: Any) -> float:
         """The position of a value."""
         if len(self.values) == 1:
             return 0.5
@@ -48,7 +48,7 @@ class _Axis:
     def labels(self) -> list[tuple[float, str]]:
         """Positions and texts: both ends of numbers, and all other values."""
         shown = [self.values[0], self.values[-1]] if self.is_numeric and len(self.values) > 1 else self.values
-        return [(self.place(value), _short(value)) for value in shown]
+        return [(self.position(value), _short(value)) for value in shown]
 
 
 def parallel_coordinates(rows: Sequence[Mapping[str, Any]], result: str) -> Drawing:
@@ -58,7 +58,7 @@ def parallel_coordinates(rows: Sequence[Mapping[str, Any]], result: str) -> Draw
     shapes: list[Shape] = []
     for rank, row in reversed(list(enumerate(rows))):
         points = [
-            (MARGIN + AXIS_DISTANCE * number, HEAD + HEIGHT * (1 - axis.place(row[axis.name])))
+            (MARGIN + AXIS_DISTANCE * number, HEAD + HEIGHT * (1 - axis.position(row[axis.name])))
             for number, axis in enumerate(axes)
             if axis.name in row
         ]
@@ -67,21 +67,20 @@ def parallel_coordinates(rows: Sequence[Mapping[str, Any]], result: str) -> Draw
     for number, axis in enumerate(axes):
         x = MARGIN + AXIS_DISTANCE * number
         shapes.append(StraightLine(x, HEAD, x, HEAD + HEIGHT, color="#444444"))
-        shapes.append(Text(x, HEAD - 30, _short(axis.name), "middle", bold=True))
+        # of a dotted path, the end says most
+        name = axis.name if len(axis.name) <= MAX_LETTERS else f"…{axis.name[1 - MAX_LETTERS :]}"
+        shapes.append(Text(x, HEAD - 30, name, "middle", bold=True))
         if axis.is_logarithmic:
             shapes.append(Text(x, HEAD - 14, "logarithmic", "middle", color="#666666"))
-        for place, text in axis.labels():
-            shapes.append(Text(x + 6, HEAD + HEIGHT * (1 - place), text, color="#222222"))
+        for height, text in axis.labels():
+            shapes.append(Text(x + 6, HEAD + HEIGHT * (1 - height), text, color="#222222"))
     width = 2 * MARGIN + AXIS_DISTANCE * (len(axes) - 1)
     return Drawing(width, HEAD + HEIGHT + 25, shapes, title=f"values of {len(rows)} trials and their {result}")
 
 
 def _axis(name: str, rows: Sequence[Mapping[str, Any]]) -> _Axis:
-    values = list({_short(row[name]): row[name] for row in rows if name in row}.values())
-    axis = _Axis(name, values)
-    if axis.is_numeric:
-        return _Axis(name, sorted({row[name] for row in rows if name in row}))
-    return axis
+    axis = _Axis(name, list(dict.fromkeys(row[name] for row in rows if name in row)))
+    return _Axis(name, sorted(axis.values)) if axis.is_numeric else axis
 
 
 def _color(share: float) -> str:
@@ -90,6 +89,6 @@ def _color(share: float) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value or name that fits between two axes."""
+    """A value that fits between two axes."""
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= MOST_LETTERS else f"…{text[1 - MOST_LETTERS :]}"
+    return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS - 1]}…"

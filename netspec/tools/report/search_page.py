@@ -28,8 +28,8 @@ def _introduction(result: SearchResult) -> Iterator[str]:
     counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
     seconds = duration(sum(trial.seconds for trial in result.trials))
     yield paragraph(f"{counted(len(result.trials), 'trial')} ({', '.join(counts)}), {seconds} of training")
-    if result.note:
-        yield paragraph(result.note, "warning")
+    if result.warning:
+        yield paragraph(result.warning, "warning")
 
 
 def _sections(result: SearchResult) -> Iterator[tuple[str, Iterator[str]]]:
@@ -57,7 +57,7 @@ def _importances(result: SearchResult) -> Iterator[str]:
 
 
 def _coordinates(result: SearchResult) -> Iterator[str]:
-    yield paragraph("A line for each trial; the darker, the better. Trials that ended early are included.", "soft")
+    yield paragraph("A line for each trial; the darker, the better. Pruned trials are included.", "soft")
     rows = [
         {**{name: _plain(value) for name, value in trial.fields.items()}, result.monitor: trial.value}
         for trial in result.ranked()

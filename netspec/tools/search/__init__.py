@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,21 +18,23 @@ from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.python_data import python_location
-from netspec.tools.search.study import FILE, ChosenTrial, Study, Trial, open_study, read_study
-from netspec.tools.search.trials import Outcome, TrialTask, open_trainer
+from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, open_study, read_study
+from netspec.tools.search.trials import Outcome, ProcessTrainer, Trainer, TrialTask
 from netspec.tools.specs import load_train
 from netspec.training.run import Interrupted
+from netspec.training.run_directory import RunDir
 
 __all__ = ["SearchResult", "Trial", "check_values", "is_search", "read_search", "search"]
 
 BEST_SPEC = "best.yaml"
+DEFAULT_TRIALS = 20
 Report = Callable[[Trial, Trial | None], object]
 """Called with each trial that ended, and the best so far."""
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The trials of a search, and what the best one found."""
+    """The trials of a search."""
 
     folder: Path
     monitor: str
@@ -42,7 +45,7 @@ class SearchResult:
     """Share of each field in the differences between results; empty with fewer than 20 complete trials."""
 
     def ranked(self) -> list[Trial]:
-        """The trials with a value, the best first; those that were ended early come after the complete ones."""
+        """The trials with a value, the best first; pruned ones come after the complete ones."""
         sign = -1 if self.mode == "max" else 1
         valued = [
             (trial.state != "complete", sign * trial.value, trial) for trial in self.trials if trial.value is not None
@@ -60,7 +63,7 @@ class SearchResult:
         return self.folder / BEST_SPEC
 
     @property
-    def note(self) -> str | None:
+    def warning(self) -> str | None:
         """That the value of the best trial is optimistic, if the test data chose it."""
         if not self.monitor.startswith("test/"):
             return None
@@ -70,7 +73,7 @@ class SearchResult:
     def as_json(self) -> dict[str, Any]:
         """All trials and the best one as plain data."""
         return {
-            "folder": str(self.folder), "monitor": self.monitor, "mode": self.mode, "note": self.note,
+            "folder": str(self.folder), "monitor": self.monitor, "mode": self.mode, "warning": self.warning,
             "best": self.best.as_json() if self.best else None, "best_spec": str(self.best_spec),
             "importances": dict(self.importances), "trials": [trial.as_json() for trial in self.trials],
         }  # fmt: skip
@@ -81,7 +84,7 @@ def search(
     minutes: float | None = None, jobs: int = 1, device: str = "auto", resume: bool = False,
     report: Report | None = None,
 ) -> SearchResult:  # fmt: skip
-    """Train with many values of the fields in `search`, and return what they gave.
+    """Train with many values of the fields in `search`, and return the trials.
 
     `source` is a training file with a block `search`, and `overrides` change it for all trials. `run_dir` (by default
     `runs/NAME-search`) gets a run directory for each trial, the results, and `best.yaml`, the training file with the
@@ -96,8 +99,9 @@ def search(
         >>> result = netspec.search("train.yaml", trials=30)
         >>> result.best.fields, result.best.value
     """
-    if jobs < 1:
-        raise InputError("`jobs` must be 1 or more", got=str(jobs))
+    for name, number in (("jobs", jobs), ("trials", trials)):
+        if number is not None and number < 1:
+            raise InputError(f"`{name}` must be 1 or more", got=str(number))
     changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else list(overrides)
     spec = load_train(source, changes)
     searched = _searched(spec)
@@ -105,11 +109,14 @@ def search(
     folder = Path(run_dir) if run_dir is not None else Path("runs", f"{spec.name or spec.net.name}-search")
     study = open_study(folder, spec, resume=resume)
     running = _Search(source, [*changes, *parse_overrides(["~search"])], spec, searched, study, device, report)
-    running.run(trials or searched.trials, None if minutes is None else time.monotonic() + 60 * minutes, jobs)
+    count = trials or searched.trials or (None if searched.sampler == "grid" else DEFAULT_TRIALS)
+    running.run(count, None if minutes is None else time.monotonic() + 60 * minutes, jobs)
     result = replace(running.result(), importances=study.importances())
-    if result.trials and result.best is None:
+    if not result.trials:
+        raise RunError("no trial was started before the time limit", got=f"{minutes} minutes")
+    if result.best is None:
         messages = [trial.message for trial in result.trials if trial.message]
-        raise RunError("no trial of the search succeeded", got=messages[-1] if messages else "all ended early")
+        raise RunError("no trial of the search succeeded", got=messages[-1] if messages else "all were pruned")
     return result
 
 
@@ -135,15 +142,28 @@ def check_values(source: Source, searched: SearchSpec, overrides: Overrides = ()
     changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else overrides
     problems: dict[tuple[str, str], Problem] = {}
     for name, values in searched.fields.items():
-        condition = {other: wanted[0] if isinstance(wanted, list) else wanted for other, wanted in values.when.items()}
-        needed = [_override(searched, other, wanted) for other, wanted in condition.items()]
-        for value in values.extremes():
-            try:
-                load_train(source, [*changes, *needed, _override(searched, name, value)])
-            except SpecError as error:
-                problems |= {(name, problem.message): problem for problem in error.problems}
+        for condition in _conditions(searched, name):
+            needed = [_override(searched, other, value) for other, value in condition.items()]
+            for value in values.values_to_check():
+                try:
+                    load_train(source, [*changes, *needed, _override(searched, name, value)])
+                except SpecError as error:
+                    problems |= {(name, problem.message): problem for problem in error.problems}
     if problems:
         raise SpecError(list(problems.values()))
+
+
+def _conditions(searched: SearchSpec, name: str) -> list[dict[str, Any]]:
+    """All combinations of values of other fields with which a field is searched, the conditions of these included."""
+    combinations: list[dict[str, Any]] = [{}]
+    for other, wanted in searched.fields[name].when.items():
+        combinations = [
+            {**chosen, **above, other: value}
+            for chosen in combinations
+            for above in _conditions(searched, other)
+            for value in (wanted if isinstance(wanted, list) else [wanted])
+        ]
+    return combinations
 
 
 def _searched(spec: TrainSpec) -> SearchSpec:
@@ -175,29 +195,34 @@ class _Search:
     report: Report | None
     stopped: bool = field(default=False, init=False)
 
-    def run(self, count: int, deadline: float | None, jobs: int) -> None:
-        """Run trials until `count` have ended or the deadline has passed, `jobs` at the same time."""
+    def run(self, count: int | None, deadline: float | None, jobs: int) -> None:
+        """Run trials until `count` (of a grid, all) have ended or the deadline has passed, `jobs` at the same time."""
+        trainer = Trainer() if jobs == 1 else ProcessTrainer(jobs)
         try:
-            with open_trainer(jobs) as trainer:
-                while not self.stopped:
-                    while trainer.is_free and self._starts_another(count - len(trainer.tasks), deadline):
-                        trainer.submit(self._task(self.study.ask()))
-                    if not trainer.tasks:
-                        break
-                    self._end(*trainer.next_outcome())
+            while not self.stopped:
+                while trainer.is_free and self._starts_another(count, len(trainer.tasks), deadline):
+                    trainer.submit(self._task(self.study.ask()))
+                if not trainer.tasks:
+                    break
+                self._end(*trainer.next_outcome())
         except KeyboardInterrupt:
             self.stopped = True
+        finally:
+            for task, outcome in trainer.stop():
+                self._end(task, outcome)
+        self._write_best(self.result())
         if self.stopped:
             raise Interrupted(self.study.folder, None)
 
-    def _starts_another(self, count: int, deadline: float | None) -> bool:
+    def _starts_another(self, count: int | None, running: int, deadline: float | None) -> bool:
         is_late = deadline is not None and time.monotonic() >= deadline
-        return not is_late and len(self.study.ended()) < count and not self.study.is_exhausted()
+        is_enough = count is not None and len(self.study.ended()) + running >= count
+        return not is_late and not is_enough and not self.study.is_exhausted()
 
     def _with_values(self, fields: Mapping[str, Any]) -> list[str | Override]:
         return [*self.changes, *(_override(self.searched, name, value) for name, value in fields.items())]
 
-    def _task(self, trial: ChosenTrial) -> TrialTask:
+    def _task(self, trial: PendingTrial) -> TrialTask:
         return TrialTask(trial, self.source, self._with_values(trial.fields), self.searched, self.device)
 
     def _end(self, task: TrialTask, outcome: Outcome) -> None:
@@ -209,6 +234,7 @@ class _Search:
         self.study.tell(
             number, outcome.value, outcome.seconds, pruned=outcome.pruned, message=outcome.message
         )  # fmt: skip
+        shutil.rmtree(RunDir(task.trial.run_dir).checkpoints, ignore_errors=True)  # weights stay
         result = self.result()
         if result.best is not None and result.best.number == number:
             self._write_best(result)
@@ -216,7 +242,9 @@ class _Search:
             self.report(next(ended for ended in result.trials if ended.number == number), result.best)
 
     def _write_best(self, result: SearchResult) -> None:
-        assert result.best is not None
+        """Write the training file with the values of the best trial, if there is one."""
+        if result.best is None:
+            return
         text = resolved_yaml(load_train(self.source, self._with_values(result.best.fields)))
 
         def write(path: Path) -> None:
@@ -225,7 +253,7 @@ class _Search:
         write_atomically(result.best_spec, write)
 
     def result(self) -> SearchResult:
-        """What the trials that have ended gave."""
+        """The trials that have ended."""
         return _result(self.study)
 
 

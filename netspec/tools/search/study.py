@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
 from netspec.schema.specs.monitor import Mode
-from netspec.schema.specs.search import SearchedValue, SearchSpec
+from netspec.schema.specs.search import SearchedField, SearchSpec
 from netspec.schema.specs.train import TrainSpec
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 FILE = "study.log"
 TRIAL = "trial-"
 """Beginning of the names of the run directories of trials."""
-FOLDER, MESSAGE, SECONDS, SETTINGS, MONITOR = "folder", "message", "seconds", "settings", "monitor"
-"""What the file stores of a trial, and of the study, besides values and results."""
+FOLDER, MESSAGE, SECONDS, SETTINGS, MONITOR, FIELDS = "folder", "message", "seconds", "settings", "monitor", "fields"
+"""Further attributes in the file, of a trial and of the study."""
 MOST_COMBINATIONS = 10_000
 TRIALS_TO_RANK_FIELDS = 20
 """Complete trials below which the importance of fields would be chance: it compares the best tenth with the others."""
@@ -49,7 +49,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class ChosenTrial:
+class PendingTrial:
     """A trial that has not been trained yet."""
 
     number: int
@@ -75,7 +75,7 @@ class Study:
         """Whether lower or higher is better."""
         return "max" if self._study.direction.name == "MAXIMIZE" else "min"
 
-    def ask(self) -> ChosenTrial:
+    def ask(self) -> PendingTrial:
         """Choose the values of the next trial."""
         trial = self._study.ask()
         assert self._search is not None
@@ -85,7 +85,7 @@ class Study:
                 chosen[name] = _suggest(trial, name, searched)
         if FOLDER not in trial.user_attrs:  # an interrupted trial goes on in its own folder
             trial.set_user_attr(FOLDER, f"{TRIAL}{trial.number:04d}")
-        return ChosenTrial(trial.number, chosen, self.folder / trial.user_attrs[FOLDER])
+        return PendingTrial(trial.number, chosen, self.folder / trial.user_attrs[FOLDER])
 
     def tell(self, number: int, value: float | None, seconds: float, *, pruned: bool, message: str | None) -> None:
         """Store how a trial ended: with a value, or with the message why there is none."""
@@ -150,7 +150,7 @@ class Pruner:
         study = optuna.load_study(study_name=FILE, storage=_storage(folder / FILE), pruner=_pruner(search))
         self._trial = _trial(study, number)
 
-    def ends(self, value: float, evaluation: int) -> bool:
+    def should_prune(self, value: float, evaluation: int) -> bool:
         """Report the value of an evaluation, numbered from 1; return whether the trial should end."""
         self._trial.report(value, evaluation)
         return bool(self._trial.should_prune())
@@ -183,14 +183,37 @@ def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
             f"the training file has changed since the search in {folder} began", location=spec.where(),
             expected="the same settings outside of `search`", hint="search in a new folder, with --run-dir",
         )  # fmt: skip
-    if search.sampler == "grid" and SETTINGS not in study.user_attrs:
-        for fields in _combinations(search):
-            study.enqueue_trial(fields)
+    _check_fields(study, search)
     study.set_user_attr(SETTINGS, settings)
     study.set_user_attr(MONITOR, f"{spec.data.monitored}/{spec.train.monitor}")
     study.sampler = _sampler(search, len(study.get_trials(deepcopy=False)))
     _requeue_interrupted(study)
+    if search.sampler == "grid":
+        _enqueue_grid(study, search)
     return Study(folder, study, search)
+
+
+def _check_fields(study: optuna.Study, search: SearchSpec) -> None:
+    """Store the values to try. Raises `InputError` if an earlier part of the search had others for a field."""
+    fields = {name: json.dumps(field.model_dump(mode="json"), sort_keys=True) for name, field in search.fields.items()}
+    earlier = study.user_attrs.get(FIELDS, fields)
+    changed = [name for name in fields if earlier.get(name, fields[name]) != fields[name]]
+    if changed:
+        raise InputError(
+            f"the values of `{changed[0]}` have changed since the search began",
+            location=search.where("fields", changed[0]), expected="the earlier values",
+            hint="search in a new folder, with --run-dir",
+        )  # fmt: skip
+    study.set_user_attr(FIELDS, {**earlier, **fields})
+
+
+def _enqueue_grid(study: optuna.Study, search: SearchSpec) -> None:
+    """Enqueue the combinations that are not in the study yet."""
+    present = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
+    known = {json.dumps(fields, sort_keys=True) for fields in present}
+    for fields in _combinations(search):
+        if json.dumps(fields, sort_keys=True) not in known:
+            study.enqueue_trial(fields)
 
 
 def read_study(folder: Path) -> Study:
@@ -198,9 +221,12 @@ def read_study(folder: Path) -> Study:
     optuna = _optuna()
     path = folder / FILE
     try:
-        return Study(folder, optuna.load_study(study_name=FILE, storage=_storage(path)))
+        study = optuna.load_study(study_name=FILE, storage=_storage(path))
     except (KeyError, ValueError, OSError):
-        raise InputError(f"{path} cannot be read", expected="a file that `netspec search` wrote") from None
+        study = None
+    if study is None or MONITOR not in study.user_attrs:
+        raise InputError(f"{path} cannot be read", expected="a file that `netspec search` wrote")
+    return Study(folder, study)
 
 
 def _requeue_interrupted(study: optuna.Study) -> None:
@@ -251,7 +277,7 @@ def _pruner(search: SearchSpec) -> Any:
     return pruners.MedianPruner() if search.pruner == "median" else pruners.NopPruner()
 
 
-def _suggest(trial: optuna.Trial, name: str, searched: SearchedValue) -> Any:
+def _suggest(trial: optuna.Trial, name: str, searched: SearchedField) -> Any:
     if searched.choices:
         return _decoded(searched, trial.suggest_categorical(name, [_encoded(value) for value in searched.choices]))
     low, high, step = searched.low, searched.high, searched.step
@@ -259,7 +285,8 @@ def _suggest(trial: optuna.Trial, name: str, searched: SearchedValue) -> Any:
     assert high is not None
     if searched.is_integer:
         return trial.suggest_int(name, int(low), int(high), step=int(step or 1), log=searched.log)
-    return trial.suggest_float(name, float(low), float(high), step=step and float(step), log=searched.log)
+    value = trial.suggest_float(name, float(low), float(high), step=step and float(step), log=searched.log)
+    return value if step is None else _rounded(value)
 
 
 def _combinations(search: SearchSpec) -> list[dict[str, Any]]:
@@ -281,14 +308,20 @@ def _combinations(search: SearchSpec) -> list[dict[str, Any]]:
     return combinations
 
 
-def _all_values(searched: SearchedValue) -> list[Any]:
+def _all_values(searched: SearchedField) -> list[Any]:
     """The values of a field, as the study stores them."""
     if searched.choices:
         return [_encoded(value) for value in searched.choices]
     low, high, step = searched.low, searched.high, searched.step or 1
     assert low is not None
     assert high is not None
-    return [low + index * step for index in range(int((high - low) / step + 1e-9) + 1)]
+    count = int((high - low) / step + 1e-9) + 1
+    return [low + index * step if searched.is_integer else _rounded(low + index * step) for index in range(count)]
+
+
+def _rounded(value: float) -> float:
+    """A multiple of a step without the rounding of its sum: 0.3 instead of 0.30000000000000004."""
+    return float(f"{value:.12g}")
 
 
 def _encoded(value: Any) -> Any:
@@ -296,6 +329,6 @@ def _encoded(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, (dict, list)) else value
 
 
-def _decoded(searched: SearchedValue, stored: Any) -> Any:
+def _decoded(searched: SearchedField, stored: Any) -> Any:
     """A choice from what the study stored."""
     return next((choice for choice in searched.choices if _encoded(choice) == stored), stored)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from multiprocessing import Pipe, get_context
@@ -14,25 +12,29 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import NetspecError, RunError
+from netspec.errors import NetspecError, Problem
 from netspec.schema.language.overrides import Override
 from netspec.schema.load import Source
 from netspec.schema.specs.search import SearchSpec
-from netspec.tools.search.study import ChosenTrial, Pruner
+from netspec.tools.search.study import PendingTrial, Pruner
 from netspec.training.callbacks.base import Callback
+from netspec.training.environment import threads
 from netspec.training.run import AUTO, Interrupted, run
-from netspec.training.run_directory import RunDir
 
 if TYPE_CHECKING:
     from netspec.training.evaluation import Evaluation
     from netspec.training.loop import TrainingLoop
 
 
+THREADS = "OMP_NUM_THREADS"
+PRUNED = "other trials were better at this evaluation"
+
+
 @dataclass(frozen=True)
 class TrialTask:
-    """What a process needs to train one trial."""
+    """All that a process needs to train one trial."""
 
-    trial: ChosenTrial
+    trial: PendingTrial
     source: Source
     overrides: list[str | Override]
     search: SearchSpec
@@ -74,8 +76,9 @@ class Trainer:
         task = self.tasks.pop()
         return task, train_trial(task)
 
-    def stop(self) -> None:
-        """Ask trainings to save and stop, and wait for them."""
+    def stop(self) -> list[tuple[TrialTask, Outcome]]:
+        """Ask running trials to save and stop, and wait for them; return the outcomes that were not returned yet."""
+        return []
 
 
 class ProcessTrainer(Trainer):
@@ -83,7 +86,8 @@ class ProcessTrainer(Trainer):
 
     def __init__(self, jobs: int) -> None:
         super().__init__()
-        self._processes = [_start_process(jobs) for _ in range(jobs)]
+        self._threads = max(1, threads() // jobs)
+        self._processes = [_start_process(self._threads) for _ in range(jobs)]
         self._busy: dict[Connection, tuple[BaseProcess, TrialTask]] = {}
 
     @property
@@ -99,57 +103,52 @@ class ProcessTrainer(Trainer):
         connection.send(task)
 
     def next_outcome(self) -> tuple[TrialTask, Outcome]:
-        """Wait until a trial has ended. Raises `RunError` if its process has died."""
+        """Wait until a trial has ended. One whose process was killed has failed; another process replaces it."""
         connection = wait(list(self._busy))[0]
         assert isinstance(connection, Connection)
-        _, task = self._busy.pop(connection)
+        process, task = self._busy.pop(connection)
         self.tasks.remove(task)
         try:
             return task, connection.recv()
         except (EOFError, ConnectionError):
-            raise RunError(
-                f"the process that trained {task.trial.run_dir} was killed",
-                hint="if memory was short, use fewer --jobs; --resume continues the search",
-            ) from None  # fmt: skip
+            process.join()
+            self._processes[self._processes.index((process, connection))] = _start_process(self._threads)
+            return task, Outcome(message="its process was killed; if memory was short, use fewer --jobs")
 
-    def stop(self) -> None:
-        """Ask trainings to save and stop, and wait for all processes."""
+    def stop(self) -> list[tuple[TrialTask, Outcome]]:
+        """Ask running trials to save and stop, and wait for all processes; return the outcomes."""
         for process, _ in self._busy.values():
             process.terminate()  # a training saves first
-        for connection in self._busy:
+        outcomes = []
+        for connection, (_, task) in self._busy.items():
             with suppress(EOFError, ConnectionError):
-                connection.recv()
+                outcomes.append((task, connection.recv()))
         for process, connection in self._processes:
             connection.close()
             process.join()
+        return outcomes
 
 
-@contextmanager
-def open_trainer(jobs: int) -> Iterator[Trainer]:
-    """Open what trains `jobs` trials at the same time; trainings that still run in the end are asked to stop."""
-    trainer = Trainer() if jobs == 1 else ProcessTrainer(jobs)
-    try:
-        yield trainer
-    finally:
-        trainer.stop()
-
-
-def _start_process(jobs: int) -> tuple[BaseProcess, Connection]:
-    """Start one of `jobs` processes that train what is sent to them."""
+def _start_process(thread_count: int) -> tuple[BaseProcess, Connection]:
+    """Start a process that trains the trials that are sent to it."""
     here, there = Pipe()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, int(os.environ.get("OMP_NUM_THREADS", cores)) // jobs)
-    process = get_context("spawn").Process(target=_train_what_comes, args=(there, threads), daemon=True)
-    process.start()
+    process = get_context("spawn").Process(target=_serve_tasks, args=(there,), daemon=True)
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = str(thread_count)  # libraries look when they are loaded
+    try:
+        process.start()
+    finally:
+        del os.environ[THREADS]
+        if before is not None:
+            os.environ[THREADS] = before
     there.close()
     return process, here
 
 
-def _train_what_comes(connection: Connection, threads: int) -> None:
+def _serve_tasks(connection: Connection) -> None:
     """Train the tasks that are sent, and send their outcomes, until the connection is closed."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C of a terminal is for the search, which then asks its processes to stop
-    os.environ["OMP_NUM_THREADS"] = str(threads)
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:
             connection.send(train_trial(connection.recv(), parent=os.getppid()))
@@ -161,23 +160,26 @@ def train_trial(task: TrialTask, parent: int | None = None) -> Outcome:
     It stops if the process `parent` ends.
     """
     run_dir = task.trial.run_dir
-    watch = _Watch(Pruner(run_dir.parent, task.search, task.trial.number), parent)
+    callback = _TrialCallback(Pruner(run_dir.parent, task.search, task.trial.number), parent)
     began = time.perf_counter()
     try:
-        run(task.source, task.overrides, run_dir=run_dir, resume=AUTO, device=task.device, callbacks=[watch])
+        run(task.source, task.overrides, run_dir=run_dir, resume=AUTO, device=task.device, callbacks=[callback])
     except Interrupted:
-        if not watch.pruned:
+        if not callback.pruned:
             return Outcome(interrupted=True)
     except NetspecError as error:
-        return Outcome(message=error.problems[0].message, seconds=time.perf_counter() - began)
-    shutil.rmtree(RunDir(run_dir).checkpoints, ignore_errors=True)  # the final weights stay
+        return Outcome(message=_described(error.problems[0]), seconds=time.perf_counter() - began)
     seconds = time.perf_counter() - began
-    if watch.result is None or not isfinite(watch.result):
+    if callback.result is None or not isfinite(callback.result):
         return Outcome(message="no evaluation had a finite value", seconds=seconds)
-    return Outcome(watch.result, watch.pruned, seconds=seconds)
+    return Outcome(callback.result, callback.pruned, seconds=seconds)
 
 
-class _Watch(Callback):
+def _described(problem: Problem) -> str:
+    return f"{problem.message} ({problem.got})" if problem.got else problem.message
+
+
+class _TrialCallback(Callback):
     """Reports each evaluation, and asks the training to stop if the trial is pruned."""
 
     reads_loss = False
@@ -199,9 +201,9 @@ class _Watch(Callback):
         if not loop.restore_best or loop.improves(value, self.result):
             self.result = value
         self.evaluations += 1
-        if isfinite(value) and self._pruner.ends(value, self.evaluations) and not training.finished:
-            self.pruned = True
-            training.request_stop("other trials were better at this evaluation")
+        if isfinite(value) and self._pruner.should_prune(value, self.evaluations) and not training.finished:
+            training.request_stop(PRUNED)
+            self.pruned = training.signals.stop == PRUNED  # and not Ctrl-C, which came before
 
     def state_dict(self) -> dict[str, Any]:
         return {"result": self.result, "evaluations": self.evaluations}

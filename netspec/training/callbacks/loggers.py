@@ -6,7 +6,9 @@ Nothing is sent anywhere unless a training file names one of these.
 from __future__ import annotations
 
 import csv
+import re
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,15 +18,17 @@ from netspec.schema.specs.comparison import plain
 from netspec.schema.specs.field_types import Name
 from netspec.schema.specs.kinds import CALLBACKS
 from netspec.training.callbacks.base import Callback, CallbackSpec
-from netspec.training.events import values_of
+from netspec.training.events import append_line, values_of
 
 if TYPE_CHECKING:
     from netspec.training.events import Event
     from netspec.training.loop import TrainingLoop
 
-OF_STEPS = ("learning_rate", "momentum", "gradient_norm", "loss_scale", "samples_per_second")
+STEP_VALUES = ("learning_rate", "momentum", "gradient_norm", "loss_scale", "samples_per_second")
 """Values of a line of the log besides the loss and the metrics."""
 STEP, EPOCH = "step", "epoch"
+FORBIDDEN_IN_MLFLOW = re.compile(r"[^\w\-. :/]")
+"""Characters that names of metrics cannot have there."""
 
 
 def logged_values(event: Event) -> dict[str, float]:
@@ -33,7 +37,7 @@ def logged_values(event: Event) -> dict[str, float]:
         return {}
     split = "train" if event["event"] == "log" else event.get("split", "test")
     values = {f"{split}/{name}": value for name, value in values_of(event).items()}
-    values |= {name: event[name] for name in OF_STEPS if name in event and event["event"] == "log"}
+    values |= {name: event[name] for name in STEP_VALUES if name in event and event["event"] == "log"}
     return {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
 
 
@@ -46,20 +50,20 @@ class _Logger(Callback):
         if values := logged_values(event):
             self.write(training, values, event)
         if event["event"] == "done":  # after the last evaluations, which come after `on_train_end`
-            self.close("FINISHED")
+            self.close(training, "FINISHED")
 
     def on_train_end(self, training: TrainingLoop) -> None:
         if training.stopped and not training.finished:
-            self.close("KILLED")
+            self.close(training, "KILLED")
 
     def on_exception(self, training: TrainingLoop, error: Exception) -> None:
-        self.close("FAILED")
+        self.close(training, "FAILED")
 
     def write(self, training: TrainingLoop, values: dict[str, float], event: Event) -> None:
         """Hand the values of one event on."""
         raise NotImplementedError
 
-    def close(self, status: str) -> None:
+    def close(self, training: TrainingLoop, status: str) -> None:
         """End the record of the run: it has `FINISHED`, it was `KILLED` (stopped on request), or it `FAILED`."""
 
 
@@ -82,31 +86,67 @@ class CSVLogger(CallbackSpec):
 
 
 class _CSVLogger(_Logger):
+    """Appends rows; the row of the current step is written once another step begins, or a checkpoint is written."""
+
     def __init__(self) -> None:
-        self._rows: dict[int, dict[str, float]] = {}
+        self._columns: list[str] = []
+        self._row: dict[str, Any] = {}
 
     def on_train_start(self, training: TrainingLoop) -> None:
         path = _csv_path(training)
         if training.is_root and path.is_file():  # of a run that is resumed, with rows of steps that are repeated
-            rows = [
-                {name: float(cell) for name, cell in row.items() if cell}
-                for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-            ]
-            self._rows = {int(row[STEP]): row for row in rows if row[STEP] <= training.step}
+            rows = [row for row in _read_csv(path) if int(row[STEP]) <= training.step]
+            self._rewrite(path, rows)
 
     def write(self, training: TrainingLoop, values: dict[str, float], event: Event) -> None:
-        row = self._rows.setdefault(event["step"], {STEP: event["step"]})
-        row |= ({EPOCH: event["epoch"]} if EPOCH in event else {}) | values
-        columns = dict.fromkeys([STEP, EPOCH, *(name for row in self._rows.values() for name in row)])
+        if self._row.get(STEP) != event["step"]:
+            self._flush(training)
+        self._row |= {STEP: event["step"], **({EPOCH: event["epoch"]} if EPOCH in event else {}), **values}
 
-        def write(path: Path) -> None:
-            with path.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, list(columns), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows({**row, STEP: int(row[STEP])} for _, row in sorted(self._rows.items()))
+    def on_checkpoint(self, training: TrainingLoop, path: Path) -> None:
+        self._flush(training)
 
+    def close(self, training: TrainingLoop, status: str) -> None:
+        self._flush(training)
+
+    def _flush(self, training: TrainingLoop) -> None:
+        if not self._row:
+            return
         training.mend_folder()
-        write_atomically(_csv_path(training), write)
+        path = _csv_path(training)
+        if self._row.keys() <= set(self._columns) and path.is_file():
+            append_line(path, _csv_text([self._row], self._columns))
+        else:
+            self._rewrite(path, [*(_read_csv(path) if path.is_file() else []), self._row])
+        self._row = {}
+
+    def _rewrite(self, path: Path, rows: list[dict[str, Any]]) -> None:
+        self._columns = list(dict.fromkeys([STEP, EPOCH, *(name for row in rows for name in row)]))
+        header = {name: name for name in self._columns}
+        text = _csv_text([header, *rows], self._columns) + "\n"
+
+        def write(temporary: Path) -> None:
+            temporary.write_text(text, encoding="utf-8")
+
+        write_atomically(path, write)
+
+
+def _read_csv(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that this callback wrote, without empty cells. Raises `InputError` if it is another file."""
+    rows = [
+        {name: cell for name, cell in row.items() if name and cell}
+        for row in csv.DictReader(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    ]
+    if not all(str(row.get(STEP, "")).isdigit() for row in rows):
+        raise InputError(f"{path} cannot be continued", expected="the table of this run: a column `step` with numbers")
+    return rows
+
+
+def _csv_text(rows: list[dict[str, Any]], columns: list[str]) -> str:
+    """Rows as lines of CSV, without the last line break."""
+    text = StringIO()
+    csv.DictWriter(text, columns, lineterminator="\n").writerows(rows)
+    return text.getvalue().removesuffix("\n")
 
 
 def _csv_path(training: TrainingLoop) -> Path:
@@ -148,9 +188,42 @@ class _TensorBoard(_Logger):
                 self._writer.add_scalar(name, value, event["step"])
             self._writer.flush()
 
-    def close(self, status: str) -> None:
+    def close(self, training: TrainingLoop, status: str) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+class _Service(_Logger):
+    """Base of callbacks that send values to a service. A failure while the training runs is a warning: it goes on."""
+
+    def __init__(self) -> None:
+        self._has_failed = False
+
+    def write(self, training: TrainingLoop, values: dict[str, float], event: Event) -> None:
+        try:
+            self.send(values, event["step"])
+        except Exception as error:
+            self._warn(training, error)
+
+    def close(self, training: TrainingLoop, status: str) -> None:
+        try:
+            self.end(status)
+        except Exception as error:
+            self._warn(training, error)
+
+    def send(self, values: dict[str, float], step: int) -> None:
+        """Send the values of a step."""
+        raise NotImplementedError
+
+    def end(self, status: str) -> None:
+        """End the record of the run."""
+        raise NotImplementedError
+
+    def _warn(self, training: TrainingLoop, error: Exception) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            what = f"{type(self).__name__.removeprefix('_')} failed, values may be missing there"
+            training.emit("warning", message=f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
 @CALLBACKS.register
@@ -172,8 +245,9 @@ class MLflow(CallbackSpec):
         return _MLflow(self, _package(self, "mlflow", "mlflow"))
 
 
-class _MLflow(_Logger):
+class _MLflow(_Service):
     def __init__(self, spec: MLflow, package: Any) -> None:
+        super().__init__()
         self._spec, self._mlflow = spec, package
         self._run: str | None = None
 
@@ -190,11 +264,12 @@ class _MLflow(_Logger):
             self._run = run.info.run_id
             self._mlflow.log_params({key: str(value)[:500] for key, value in _settings(training).items()})
 
-    def write(self, training: TrainingLoop, values: dict[str, float], event: Event) -> None:
+    def send(self, values: dict[str, float], step: int) -> None:
         if self._run is not None:
-            self._mlflow.log_metrics(values, step=event["step"])
+            named = {FORBIDDEN_IN_MLFLOW.sub("", name): value for name, value in values.items()}
+            self._mlflow.log_metrics(named, step=step)
 
-    def close(self, status: str) -> None:
+    def end(self, status: str) -> None:
         if self._run is not None:
             self._mlflow.end_run(status)
 
@@ -224,8 +299,9 @@ class WandB(CallbackSpec):
         return _WandB(self, _package(self, "wandb", "wandb"))
 
 
-class _WandB(_Logger):
+class _WandB(_Service):
     def __init__(self, spec: WandB, package: Any) -> None:
+        super().__init__()
         self._spec, self._wandb = spec, package
         self._id: str | None = None
         self._run: Any = None
@@ -239,11 +315,11 @@ class _WandB(_Logger):
             )  # fmt: skip
             self._id = self._run.id
 
-    def write(self, training: TrainingLoop, values: dict[str, float], event: Event) -> None:
+    def send(self, values: dict[str, float], step: int) -> None:
         if self._run is not None:
-            self._run.log(values, step=event["step"])
+            self._run.log(values, step=step)
 
-    def close(self, status: str) -> None:
+    def end(self, status: str) -> None:
         if self._run is not None:
             self._run.finish(exit_code=int(status == "FAILED"))
 
@@ -266,16 +342,16 @@ def _package(spec: CallbackSpec, name: str, extra: str) -> Any:
 def _settings(training: TrainingLoop) -> dict[str, Any]:
     """The values of the solver, the loop and the training data by dotted path."""
     spec: dict[str, Any] = plain(training.spec)
-    return dict(_flat({"solver": spec["solver"], "train": spec["train"], "data": {"train": spec["data"]["train"]}}))
+    return dict(_flatten({"solver": spec["solver"], "train": spec["train"], "data": {"train": spec["data"]["train"]}}))
 
 
-def _flat(tree: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
+def _flatten(tree: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
     """The values of nested mappings, without nulls."""
     values: list[tuple[str, Any]] = []
     for key, value in tree.items():
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, dict):
-            values += _flat(value, name)
+            values += _flatten(value, name)
         elif value is not None:
             values.append((name, value))
     return values

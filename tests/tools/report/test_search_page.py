@@ -64,6 +64,12 @@ def test_lines_pass_the_values_on_linear_logarithmic_and_named_axes() -> None:
     assert {"rate", "name", "loss", "a", "b", "0.001", "0.1", "0.3"} <= set(texts)
 
 
+def test_long_choices_with_the_same_end_are_told_apart() -> None:
+    rows = [{"solver": f"{{'type': '{name}', 'learning_rate': 0.1}}", "loss": 0.1} for name in ("SGD", "Adam")]
+    lines = [shape for shape in parallel_coordinates(rows, "loss").shapes if isinstance(shape, Polyline)]
+    assert lines[0].points[0] != lines[1].points[0]
+
+
 def test_a_damaged_study_is_reported(tmp_path: Path) -> None:
     (tmp_path / "study.log").write_text("{not json\n")
     with pytest.raises(InputError, match="cannot be read"):
