@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from netspec.backends.backend import description, load_kernels, rounds_more, unavailable_reasons
-from netspec.backends.executor import BoundProgram, Executor
+from netspec.backends.executor import BoundProgram, CallTimer, Executor
 from netspec.errors import InputError
 from netspec.graph.cost_model import DEFAULT_CORE, MachineModel
 from netspec.graph.execution_plan import ExecutionPlan
@@ -148,6 +148,10 @@ class Device:
     def executor(self, bound: BoundProgram) -> Executor:
         """The executor of a program."""
         return Executor(self, bound)
+
+    def call_timer(self) -> CallTimer:
+        """A timer of calls, for profiles."""
+        return CallTimer()
 
     def notes(self, plan: ExecutionPlan) -> list[str]:
         """Notes on how a program runs on this device, in sentences."""

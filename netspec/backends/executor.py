@@ -58,6 +58,9 @@ class Executor:
     def take(self) -> None:
         """Copy the inputs written last to the arrays that calls read, for callers that run calls one by one."""
 
+    def start_singly(self) -> None:
+        """Start each call by itself in all further runs, even if the device can combine them."""
+
     def run(self) -> Outcome:
         """Run once. Raises `NonFiniteLoss`, for this run or a previous one, before any state is written."""
         bound, value = self.bound, 0.0
@@ -115,6 +118,17 @@ class CallSequence:
         steps = zip(self._nodes, self._thunks, strict=True)
         return [thunk for node, thunk in steps if node is not None and is_wanted(node)]
 
+    def wrap(self, wrapper: Callable[[Node | None, Thunk], Thunk]) -> None:
+        """Replace each thunk by the one that `wrapper` returns for its node and itself."""
+        calls, thunks = list[Thunk](), list[Thunk]()
+        for call in self._calls:
+            number = len(thunks)
+            if number < len(self._thunks) and call is self._thunks[number]:
+                call = wrapper(self._nodes[number], call)
+                thunks.append(call)
+            calls.append(call)
+        self._calls, self._thunks = calls, thunks
+
     def timed_calls(self, ahead: Callable[[Node | None], None] | None = None) -> Iterator[tuple[Node | None, float]]:
         """Call one at a time; yield its node and the seconds that it took. Reading the clock adds about 50 ns.
 
@@ -133,6 +147,36 @@ class CallSequence:
                     yield thunks[id(call)], end - start
         finally:
             self._set_threads(self._usual)
+
+
+class CallTimer:
+    """Times calls by the clock of the host: calls on the CPU are done when they return."""
+
+    track: str | None = None
+    """Name of the queue in which calls run; None if they run in the thread that makes them."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Node | None, float, float]] = []
+
+    def wrap(self, node: Node | None, call: Thunk) -> Thunk:
+        """Return a call that also records when it began and ended."""
+        calls = self._calls
+
+        def timed() -> None:
+            began = perf_counter()
+            call()
+            calls.append((node, began, perf_counter()))
+
+        return timed
+
+    def take(self) -> list[tuple[Node | None, float, float]]:
+        """Return node, start and end of each call since the last `take`, in seconds of `perf_counter`.
+
+        Waits for the device. The node is None for a copy of a state.
+        """
+        calls = self._calls.copy()
+        self._calls.clear()
+        return calls
 
 
 def _done() -> None:

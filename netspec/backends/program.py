@@ -11,7 +11,7 @@ import numpy as np
 
 from netspec.backends.device import Device
 from netspec.backends.device_registry import NullDevice
-from netspec.backends.executor import BoundProgram, CallSequence, Outcome
+from netspec.backends.executor import BoundProgram, CallSequence, CallTimer, Outcome
 from netspec.backends.failures import NonFiniteLoss, first_inside, input_problems
 from netspec.backends.process_group import world
 from netspec.backends.states import States
@@ -152,6 +152,12 @@ class Program:
             seconds = list(self._first.timed_calls())
         self._prepared = self.states.version
         return seconds
+
+    def profile(self, timer: CallTimer) -> None:
+        """Let `timer` record each call of all further runs; a run that is not profiled has no part in this."""
+        for calls in (self._first, self._before, self._after):
+            calls.wrap(timer.wrap)
+        self._steps.start_singly()
 
     def trace(self) -> Iterator[tuple[Node, list[Any]]]:
         """Run once, one node at a time; yield each node with copies of its results.

@@ -6,6 +6,7 @@ import pytest
 
 from netspec.backends.executor import CallSequence
 from netspec.errors import RunError
+from netspec.graph.kernel import Thunk
 from netspec.graph.ops.source import Input
 from netspec.graph.ops.unary import Relu
 from netspec.graph.value import Node, Scope, in_scope
@@ -74,3 +75,34 @@ def test_a_failure_names_the_layer_and_leaves_the_threads_as_they_were() -> None
     with pytest.raises(RunError, match="layer `relu` \\(Activation\\): Relu failed: too far"):
         result.run()
     assert pool.count == 4
+
+
+def test_wrapped_thunks_run_in_place_of_theirs() -> None:
+    pool, called = Pool(), list[Node | None]()
+    result = pool.calls(4, 1, 4)
+
+    def wrapper(node: Node | None, thunk: Thunk) -> Thunk:
+        def wrapped() -> None:
+            called.append(node)
+            thunk()
+
+        return wrapped
+
+    result.wrap(wrapper)
+    result.run()
+    assert pool.seen == [4, 1, 4], "the numbers of threads are still set in between"
+    ran = called.copy()
+    assert len(set(ran)) == 3
+    assert [node for node, _ in result.timed_calls()] == ran
+
+
+def test_a_failure_of_a_wrapped_thunk_names_its_layer() -> None:
+    result = CallSequence(lambda count: None, 1)
+
+    def fail() -> None:
+        raise IndexError("too far")
+
+    result.add(fail, node())
+    result.wrap(lambda node, thunk: lambda: thunk())
+    with pytest.raises(RunError, match="relu"):
+        result.run()

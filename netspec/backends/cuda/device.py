@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from netspec.backends.cuda.detect import check_distinct_gpus, usable_gpu
-from netspec.backends.cuda.execution_queue import ExecutionQueue
+from netspec.backends.cuda.execution_queue import EventTimer, ExecutionQueue
 from netspec.backends.cuda.gpus import gpu_named
 from netspec.backends.cuda.graph_capture import SLOTS, CaptureLimits, GraphExecutor
 from netspec.backends.device import ArrayDevice
-from netspec.backends.executor import BoundProgram, Executor
+from netspec.backends.executor import BoundProgram, CallTimer, Executor
 from netspec.backends.failures import OutOfMemory
 from netspec.graph.cost_model import MachineModel
 from netspec.graph.execution_plan import ExecutionPlan
@@ -156,6 +156,10 @@ class CudaDevice(ArrayDevice):
     def executor(self, bound: BoundProgram) -> Executor:
         """An executor that captures a CUDA graph if it can."""
         return GraphExecutor(self, bound)
+
+    def call_timer(self) -> CallTimer:
+        """A timer by events in the main stream."""
+        return EventTimer(self.flow)
 
     def notes(self, plan: ExecutionPlan) -> list[str]:
         """Whether a program is a CUDA graph."""

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from math import isfinite
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from netspec.backends.cuda.launch import Launch, pointer, stopped_by
+from netspec.backends.executor import CallTimer
 from netspec.backends.failures import NonFiniteLoss
 from netspec.backends.process_group import world
 from netspec.errors import RunError
@@ -151,3 +153,47 @@ class PendingRun:
         if world().size > 1:
             world().wait_until(partial(is_complete, self._done))
         self._done.synchronize()
+
+
+class EventTimer(CallTimer):
+    """Times calls by CUDA events around what they start in the main stream."""
+
+    track = "GPU"
+
+    def __init__(self, flow: ExecutionQueue) -> None:
+        super().__init__()
+        self._flow, self._cuda = flow, flow.xp.cuda
+        self._events: list[tuple[Node | None, Any, Any]] = []
+        self._restart()
+
+    def _restart(self) -> None:
+        """Align the clocks of GPU and CPU. Repeated in each `take`: the time since an event has 24 bits."""
+        self._origin = self._cuda.Event()
+        self._origin.record(self._flow.stream)
+        self._flow.stream.synchronize()
+        self._zero = perf_counter()
+
+    def wrap(self, node: Node | None, call: Thunk) -> Thunk:
+        """Return a call that also records an event before and after it."""
+        cuda, events, stream = self._cuda, self._events, self._flow.stream
+
+        def timed() -> None:
+            began, ended = cuda.Event(), cuda.Event()
+            began.record(stream)
+            call()
+            ended.record(stream)
+            events.append((node, began, ended))
+
+        return timed
+
+    def take(self) -> list[tuple[Node | None, float, float]]:
+        """Wait for the GPU, and return node, start and end of each call since the last `take`."""
+        self._flow.stream.synchronize()
+        passed = self._cuda.get_elapsed_time  # in milliseconds
+        calls = [
+            (node, self._zero + passed(self._origin, began) / 1e3, self._zero + passed(self._origin, ended) / 1e3)
+            for node, began, ended in self._events
+        ]
+        self._events.clear()
+        self._restart()
+        return calls

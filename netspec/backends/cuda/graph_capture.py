@@ -91,6 +91,7 @@ class GraphExecutor(Executor):
         self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None
         if world().size > 1:
             communicating_graphs.add(self)
+        self._captures = self.recording.records
         self._warm = False  # the first run compiles and loads kernels
 
     def forget(self) -> None:
@@ -117,6 +118,10 @@ class GraphExecutor(Executor):
         self._now.take()
         self._now.done.record(self.flow.stream)
         self._now.used = True
+
+    def start_singly(self) -> None:
+        """Capture no graph."""
+        self._captures = False
 
     def run(self) -> Outcome:
         """Start a run, then raise `NonFiniteLoss` for the previous run if its guard was not finite.
@@ -172,7 +177,7 @@ class GraphExecutor(Executor):
         """Replay the captured calls; run them one by one the first time, or if they cannot be captured."""
         graphs, workers = self._now.graphs, world()
         calls = [*calls, side_stream().rejoin]
-        if not self.recording.records or not self._warm:
+        if not self._captures or not self._warm:
             for call in calls:
                 call()
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,13 @@ def steps(program: Program, count: int) -> list[float]:
     return [outcome() for outcome in outcomes]
 
 
+def loss_of_step(program: Program, step: int) -> float:
+    """The loss of one step."""
+    written(program, feeds(program, step))
+    program.run()
+    return program.outcome()
+
+
 def one_by_one(opened: Open, count: int) -> tuple[list[float], dict[str, Any]]:
     """Losses and states where everything is called, and waited for, in order: what a graph must come to."""
     _, compiler, program = opened(eager=(0, 1))
@@ -125,6 +133,26 @@ def test_replayed_graph_equals_calls(opened: Open, eager: tuple[int, ...]) -> No
     assert steps(program, 6) == expected
     same(dict(compiler.states), states)
     assert (machine.recorded, machine.launched) == (2, 5), "one of each slot; the first step is called"
+
+
+@pytest.mark.parametrize("eager", [ALL_LATE, STEPS_EARLY], ids=["late", "steps early"])
+def test_profiled_calls_are_timed_by_events_and_compute_the_same(opened: Open, eager: tuple[int, ...]) -> None:
+    expected, states = one_by_one(opened, 3)
+    machine, compiler, program = opened(eager=eager)
+    timer = compiler.device.call_timer()
+    program.profile(timer)
+    nodes = [node for node in program.plan.order if node in program.plan.choices]
+    before = perf_counter()
+    for step in range(3):
+        assert loss_of_step(program, step) == expected[step]
+        calls = timer.take()
+        assert [node for node, _, _ in calls if node is not None] == nodes
+        times = [time for _, began, ended in calls for time in (began, ended)]
+        assert times == sorted(times)
+        assert before <= times[0]
+    same(dict(compiler.states), states)
+    assert machine.recorded == 0, "no graph"
+    assert timer.take() == []
 
 
 def test_a_step_allocates_nothing_and_starts_nothing_but_its_graph(opened: Open) -> None:
