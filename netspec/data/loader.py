@@ -18,6 +18,7 @@ from netspec.data.input_binding import InputBinding, ValueRange, bind_inputs
 from netspec.data.pipeline import Learned, TransformPipeline
 from netspec.data.prefetch import Prefetcher
 from netspec.data.random import BalancedOrder, Order, SequentialOrder, ShuffledOrder, WindowedOrder, order_digest
+from netspec.data.recording import Record, RecordedPipeline
 from netspec.data.sharding import ALONE, ShardedBatchBuilder, Share
 from netspec.data.thread_pool import ThreadPool, processors
 from netspec.data.uint8_lut import DeferredDecode
@@ -89,8 +90,7 @@ class Loader:
         if split.sampler is not None:
             self._balance(dataset, split)
         self._share = share
-        self._full_builder = BatchBuilder(self._pipeline, self._bindings, split, stream=self._stream)
-        self._sharded_builder = ShardedBatchBuilder(self._pipeline, self._bindings, split, share, stream=self._stream)
+        self._make_builders()
         self._prefetch = split.prefetch if prefetch is None else prefetch
         self._workers = split.workers or processors()
         self._cursor = Cursor()
@@ -115,6 +115,16 @@ class Loader:
         """The rows of a table that `missing: drop` leaves out, by the first column without a value."""
         self.unknown_values: Mapping[str, Mapping[str, int]] = dataset.unknown_values
         """The values of a table that the training data does not have, with numbers of rows, by column."""
+
+    def _make_builders(self) -> None:
+        arguments = self._pipeline, self._bindings, self._split
+        self._full_builder = BatchBuilder(*arguments, stream=self._stream)
+        self._sharded_builder = ShardedBatchBuilder(*arguments, self._share, stream=self._stream)
+
+    def record_times(self, record: Record) -> None:
+        """Report each read and each transform of all further iterations."""
+        self._pipeline = RecordedPipeline(self._pipeline, record)
+        self._make_builders()
 
     def _inputs_of(self, split: SplitFields) -> dict[str, FieldType]:
         """Return all fields, under the names of the inputs that they feed."""

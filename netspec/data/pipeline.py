@@ -61,7 +61,9 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class _Step:
+class TransformStep:
+    """A transform of one field."""
+
     transform: Transform
     name: str
     """The field that the transform changes."""
@@ -73,7 +75,7 @@ class _Step:
 class _DeferredCrop:
     """A crop whose positions are computed here, and which is done later."""
 
-    step: _Step
+    step: TransformStep
     before: FieldType
     position_field: str
     """The field of the positions."""
@@ -90,9 +92,9 @@ class TransformPipeline:
         self._dataset = dataset
         self._split = split
         self._seed = seed
-        self._steps: list[_Step] = []
-        self._mixed: list[_Step] = []
-        self._postponed: list[_Step] = []
+        self._steps: list[TransformStep] = []
+        self._mixed: list[TransformStep] = []
+        self._postponed: list[TransformStep] = []
         self._parts: list[_DeferredCrop] = []
         self._annotations = ImageAnnotations(dataset.annotations)
         self._raw = dict(dataset.fields)
@@ -138,7 +140,7 @@ class TransformPipeline:
                             self.fields[name] = transform.infer(self.fields[name])
                             self.fields |= self._annotations.inferred(transform, name, self.fields)
                     steps = self._mixed if transform.mixes or self._mixed else self._steps
-                    steps.append(_Step(transform, name, number))
+                    steps.append(TransformStep(transform, name, number))
             except InputError as error:
                 problems += error.problems
         if problems:
@@ -259,7 +261,7 @@ class TransformPipeline:
         shape = tuple(size for size in self.fields[name].shape if size is not None)
         return DeferredDecode(table, shape, sizes, tuple(crop.position_field for crop in parts))
 
-    def _parts_of(self, name: str, steps: Sequence[_Step]) -> list[_DeferredCrop]:
+    def _parts_of(self, name: str, steps: Sequence[TransformStep]) -> list[_DeferredCrop]:
         """Return the last steps of a field as crops to defer; none if the crops are much smaller than the images."""
         crops: list[_DeferredCrop] = []
         if self._annotations.of(name):
@@ -274,7 +276,7 @@ class TransformPipeline:
             crops.insert(0, _DeferredCrop(steps[number], before, f"{name}/part{number}"))
         return crops
 
-    def _inferred(self, name: str, steps: Sequence[_Step]) -> FieldType:
+    def _inferred(self, name: str, steps: Sequence[TransformStep]) -> FieldType:
         """Return the type of a field after its first steps."""
         field = self._raw[name]
         for step in steps:
@@ -318,7 +320,7 @@ class TransformPipeline:
         return fields
 
     @contextmanager
-    def _located_at(self, step: _Step, indices: Array) -> Iterator[None]:
+    def _located_at(self, step: TransformStep, indices: Array) -> Iterator[None]:
         """Add the location in the spec to problems, and the names of the rejected samples."""
         with located_at(self._split, "transforms", step.stage):
             try:
