@@ -15,6 +15,7 @@ Before a training:
     draw                the layers of a net as SVG, PNG or Mermaid
     plan                shapes, parameters, memory and kernels
     time                time of a step, by layer and by operation
+    profile             a trace of training steps: operations, threads, data loading, communication
     scale               predicted time of a step on many workers
     gradcheck           compare the gradients of a net with central differences
     overfit             train on a few samples until the net has memorized them
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from netspec.tools.predict import predict as predict
     from netspec.tools.predict import predict_stream as predict_stream
     from netspec.tools.predict import test as test
+    from netspec.tools.profiling import profile as profile
     from netspec.tools.replay import replay as replay
     from netspec.tools.report.board import board as board
     from netspec.tools.report.page import report as report
@@ -151,6 +153,7 @@ _NAMES = {
     "netspec.tools.overfit": "overfit",
     "netspec.tools.plan": "plan",
     "netspec.tools.predict": "predict predict_stream test",
+    "netspec.tools.profiling": "profile",
     "netspec.tools.replay": "replay",
     "netspec.tools.report.board": "board",
     "netspec.tools.report.page": "report",

@@ -36,6 +36,7 @@ COMMANDS = {
     "gradcheck": "Compare the gradients of a net with central differences.",
     "replay": "Repeat a failed training step, and find its cause.",
     "time": "Time a training step: in total, by layer, by operation.",
+    "profile": "Trace training steps: operations, data loading, messages.",
     "verify-parallel": "Check that several workers give bit-identical weights.",
     "verify-resume": "Check that a killed training resumes bit-identically.",
     "scale": "Predict the step time and speedup of many workers.",

@@ -59,7 +59,7 @@ def _program() -> list[str]:
     return [sys.executable, *words, *debug]
 
 
-TOGETHER = ("train", "time", "verify-parallel")
+TOGETHER = ("train", "time", "profile", "verify-parallel")
 """Commands that all workers of a job run together; the others each runs by itself."""
 TOLD_WITHIN = 1.0
 """Seconds that the reporting process has: when the first process ends, a launcher may kill all."""

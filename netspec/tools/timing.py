@@ -20,7 +20,7 @@ from netspec.exchange.formats.onnx.verify import random_inputs
 from netspec.graph.kernel import NoKernelError
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType, Precision
-from netspec.graph.value import Node
+from netspec.graph.value import Node, Value
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.specs.net import NetSpec
@@ -367,16 +367,13 @@ def _nodes(
 
     States copied at the end of a run count as one node.
     """
-    stored, choices, layouts = program.plan.memory.storage, program.plan.choices, program.plan.layouts
     copied = [0.0] * len(runs)
     for calls in zip(*runs, strict=True):
         node, seconds = calls[0][0], [duration for _, duration in calls]
         if node is None:
             copied = [before + duration for before, duration in zip(copied, seconds, strict=True)]
             continue
-        values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
-        flops = times * node.op.flops(*(value.type for value in node.inputs))
-        nbytes = times * sum(layouts[value].nbytes(value.type) for value in values)
+        flops, nbytes = (times * number for number in node_work(program, node))
         yield NodeTime(
             seconds=times * median(seconds),
             flops=flops,
@@ -385,10 +382,8 @@ def _nodes(
             op=node.op.name,
             layer=node.scope.layer,
             phase=node.scope.phase,
-            kernel=choices[node].label,
-            types=tuple(
-                str(output.type.with_dtype(layouts[output].stored_dtype(output.type))) for output in node.outputs
-            ),
+            kernel=program.plan.choices[node].label,
+            types=stored_types(program, node.outputs),
         )
     if program.plan.memory.copies and any(node is None for node, _ in runs[0]):
         nbytes = times * sum(2 * value.type.nbytes for value, _ in program.plan.memory.copies)
@@ -396,6 +391,20 @@ def _nodes(
         yield NodeTime(
             times * median(copied), 0, nbytes, least, "copies of states", "", "update", program.device.name, ()
         )
+
+
+def node_work(program: Program, node: Node) -> tuple[int, int]:
+    """FLOP of a node, and the bytes of its operands and results."""
+    stored, layouts = program.plan.memory.storage, program.plan.layouts
+    values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
+    nbytes = sum(layouts[value].nbytes(value.type) for value in values)
+    return node.op.flops(*(value.type for value in node.inputs)), nbytes
+
+
+def stored_types(program: Program, values: Sequence[Value]) -> tuple[str, ...]:
+    """Element type in memory and shape of each value."""
+    layouts = program.plan.layouts
+    return tuple(str(value.type.with_dtype(layouts[value].stored_dtype(value.type))) for value in values)
 
 
 def _ratio(part: float, total: float) -> float:

@@ -17,7 +17,7 @@ from tests.cli.test_main import ALL
 
 RUN = {
     "train": 0, "test": 0, "export": 0, "import": 0, "convert": 0, "check": 0, "plan": 0, "draw": 0, "gradcheck": 0,
-    "scale": 2, "runs": 0, "report": 2, "plot": 0, "diff": 0, "zoo list": 0, "zoo show": 0, "zoo copy": 0,
+    "profile": 1, "scale": 2, "runs": 0, "report": 2, "plot": 0, "diff": 0, "zoo list": 0, "zoo show": 0, "zoo copy": 0,
     "data list": 0, "devices": 0,
 }  # fmt: skip
 """Index of the example that runs, by command: a fast one."""

@@ -68,6 +68,8 @@ MISTAKES = [
     ("replay", "blobs.npz"),
     ("time", "nosuch.yaml"),
     ("time", "train.yaml", "--steps", "0"),
+    ("profile", "net.yaml"),
+    ("profile", "train.yaml", "--output", "trace.txt"),
     ("scale", "train.yaml", "--network", "nosuch"),
     ("plot", "nosuch.yaml", "--schedule"),
     ("board", "nosuch"),

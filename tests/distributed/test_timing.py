@@ -13,6 +13,7 @@ from netspec.cli import main
 from netspec.cli.time import _print_overlap
 from netspec.tools.overlap import MessageWait, Overlap
 from tests.distributed.test_training_jobs import spec
+from tests.tools.test_profiling import check_trace
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +90,24 @@ def test_hidden_gpu_is_reported(capsys, alone: float, message: str) -> None:
 def test_untimeable_trainings_are_reported(spec: Path, capfd, words: tuple[str, ...], message: str) -> None:
     assert main(["time", str(spec), *words]) == 2
     assert f"error: {message}" in capfd.readouterr().err
+
+
+def test_the_profile_of_workers_is_one_trace_with_aligned_clocks(jobs: Any, spec: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    words = ["--steps", "2", "--warmup", "1", "--output", str(trace), "--json", "--workers", "2"]
+    job = jobs.start([sys.executable, "-m", "netspec", "profile", str(spec), *words])
+    assert job.end() == 0, job.err
+    summary = json.loads(job.out)
+    assert (summary["workers"], summary["steps"]) == (2, 2)
+    assert summary["parts"]["communication"] > 0
+    assert 0 < summary["waits"]["other workers"] < 1
+    tracks = check_trace(json.loads(trace.read_text()))
+    steps = {rank: [event for event in events if event["cat"] == "step"] for (rank, _), events in tracks.items()}
+    assert steps.keys() == {0, 1}
+    messages = [[event["name"] for event in events if event["cat"] == "communication"] for events in tracks.values()]
+    assert messages[0] == messages[1] != []
+    for first, second in zip(*steps.values(), strict=True):
+        assert first["name"] == second["name"]
+        # Every worker waits in a step for what the other one sends in the same step.
+        assert first["ts"] < second["ts"] + second["dur"]
+        assert second["ts"] < first["ts"] + first["dur"]

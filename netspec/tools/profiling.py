@@ -1,0 +1,416 @@
+"""`profile`: a trace of training steps for Perfetto, and a summary of where they spend their time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from threading import current_thread, main_thread
+from time import perf_counter
+from typing import Any
+
+from netspec.backends.device import Device
+from netspec.backends.process_group import world
+from netspec.backends.program import NonFiniteLoss, Program
+from netspec.compile import Compiler, scheduled_inputs
+from netspec.data.loader import Loader
+from netspec.errors import InputError, RunError
+from netspec.exchange.files import write_atomically
+from netspec.graph.fused import node_scopes
+from netspec.graph.value import Node
+from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.tools.specs import load_train
+from netspec.tools.timing import PHASES, node_work, stored_types
+from netspec.training.call_record import CallRecord, ProgramCall
+from netspec.training.class_weights import with_class_weights
+from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.progress import Progress
+from netspec.training.resume import StartingPoint
+from netspec.training.run import set_first_values
+from netspec.training.samples import with_samples
+from netspec.training.session import Session, open_session
+from netspec.training.stepper import PartialStep
+
+STEPS, WARMUP = 10, 5
+"""Default numbers of recorded steps, and of steps before them. Loaders start threads after three slow batches."""
+SUFFIXES = (".json", ".json.gz")
+"""Suffixes of traces."""
+TRAINING = "training"
+"""Track of the thread that trains."""
+STEP, DATA = "step", "data"
+BATCH, COPY, COMPILE, WAIT, BETWEEN = "batch", "copy", "compile", "wait", "exchange"
+PARTS = {
+    BATCH: "next batch",
+    COPY: "copying inputs",
+    **{phase: phase for phase in PHASES},
+    WAIT: "waiting for the device",
+    BETWEEN: "exchange between steps",
+    COMPILE: "compiling",
+}
+"""Titles of the parts of a step, by category of events; these events do not overlap."""
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class TraceEvent:
+    """Something that took time."""
+
+    name: str
+    category: str
+    """`step`, `program`, `data` (reading and transforming samples), or one of `PARTS`."""
+    track: str
+    """The thread or the device that did it."""
+    start: float
+    """Seconds since the first recorded step began."""
+    seconds: float
+    rank: int = 0
+    """The worker."""
+    arguments: Mapping[str, Any] | None = None
+    """Layer, kernel, shapes, FLOP and bytes of an operation."""
+
+
+@dataclass(frozen=True)
+class OperationTotal:
+    """All calls of an operation of a layer."""
+
+    op: str
+    layer: str
+    phase: str
+    kernel: str
+    calls: int
+    seconds: float
+    """Seconds per step."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The events of some training steps, and summaries of those of rank 0."""
+
+    name: str
+    device: str
+    precision: str
+    batch_size: int
+    """Samples of a batch of all workers."""
+    steps: int
+    workers: int
+    queue: str | None
+    """Track of the operations; None if they run in the thread that trains."""
+    events: tuple[TraceEvent, ...]
+
+    @property
+    def step_seconds(self) -> float:
+        """Mean of the steps, with the time that it takes to get their batches."""
+        return fmean(event.seconds for event in self._first() if event.category == STEP)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds per step of each of `PARTS`, and of what belongs to none: calls between operations."""
+        seconds = dict.fromkeys(PARTS, 0.0)
+        for event in self._first():
+            if event.category in PARTS:
+                seconds[event.category] += event.seconds / self.steps
+        if self.queue is not None:  # the thread waits while the device computes
+            seconds[WAIT] = 0.0
+        seconds[OTHER] = max(0.0, self.step_seconds - sum(seconds.values()))
+        return seconds
+
+    @property
+    def operations(self) -> list[OperationTotal]:
+        """The operations by their time, those that take most first."""
+        groups: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+        for event in self._first():
+            if event.category in PHASES:
+                facts = event.arguments or {}
+                key = event.name, facts.get("layer", ""), event.category, facts.get("kernel", "")
+                groups[key].append(event.seconds)
+        totals = [
+            OperationTotal(op, layer, phase, kernel, len(calls), sum(calls) / self.steps)
+            for (op, layer, phase, kernel), calls in groups.items()
+        ]
+        return sorted(totals, key=lambda total: -total.seconds)
+
+    @property
+    def data_seconds(self) -> dict[str, float]:
+        """Seconds per step of reading samples and of each transform, in all threads."""
+        seconds: dict[str, float] = defaultdict(float)
+        for event in self._first():
+            if event.category == DATA:
+                seconds[event.name] += event.seconds / self.steps
+        return dict(seconds)
+
+    @property
+    def data_threads(self) -> list[str]:
+        """The threads that read and transform samples."""
+        return sorted({event.track for event in self._first() if event.category == DATA})
+
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether other threads than the one that trains prepare all batches."""
+        return bool(self.data_threads) and TRAINING not in self.data_threads
+
+    @property
+    def waits(self) -> dict[str, float]:
+        """Shares of a step that it spends on getting batches, and with several workers on communication."""
+        parts = self.parts
+        shares = {"batches": parts[BATCH] / self.step_seconds}
+        if self.workers > 1:
+            shares["other workers"] = (parts["communication"] + parts[BETWEEN]) / self.step_seconds
+        return shares
+
+    def _first(self) -> Iterator[TraceEvent]:
+        return (event for event in self.events if event.rank == 0)
+
+    def as_trace(self) -> dict[str, Any]:
+        """The events in Chrome's Trace Event Format: a process for each worker, and a track for each thread."""
+        used = {(event.rank, event.track) for event in self.events}
+        order = sorted(used, key=lambda place: (place[0], place[1] != TRAINING, place[1]))
+        tracks = {place: number for number, place in enumerate(order)}
+        records: list[dict[str, Any]] = []
+        for rank in range(self.workers):
+            title = f"{self.name}, rank {rank}" if self.workers > 1 else self.name
+            records.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": title}})
+            records.append({"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}})
+        for (rank, track), number in tracks.items():
+            place = {"ph": "M", "pid": rank, "tid": number}
+            records.append({**place, "name": "thread_name", "args": {"name": track}})
+            records.append({**place, "name": "thread_sort_index", "args": {"sort_index": number}})
+        # Viewers nest events of the same start in the order of the file: the longer one is the outer one.
+        records += [
+            {
+                "ph": "X", "name": event.name, "cat": event.category, "pid": event.rank,
+                "tid": tracks[event.rank, event.track], "ts": round(1e6 * event.start, 3),
+                "dur": round(1e6 * event.seconds, 3), "args": dict(event.arguments or {}),
+            }
+            for event in sorted(self.events, key=lambda event: (event.start, -event.seconds))
+        ]  # fmt: skip
+        facts = {name: value for name, value in self.as_json().items() if isinstance(value, (str, int, float))}
+        return {"traceEvents": records, "displayTimeUnit": "ms", "otherData": facts}
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace as JSON, compressed if the name ends in `.gz`. Raises `InputError` for another suffix."""
+        check_trace_name(path)
+        data = json.dumps(self.as_trace(), separators=(",", ":")).encode()
+        if str(path).lower().endswith(".gz"):
+            data = gzip.compress(data, mtime=0)
+        write_atomically(path, lambda temporary: temporary.write_bytes(data))
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as plain data, without the events."""
+        return {
+            "name": self.name, "device": self.device, "precision": self.precision, "batch_size": self.batch_size,
+            "steps": self.steps, "workers": self.workers, "step_seconds": self.step_seconds, "parts": self.parts,
+            "waits": self.waits, "data_seconds": self.data_seconds, "data_threads": self.data_threads,
+            "operations": [asdict(total) for total in self.operations], "events": len(self.events),
+        }  # fmt: skip
+
+
+def check_trace_name(path: str | Path) -> None:
+    """Raise `InputError` if a file name does not end in one of `SUFFIXES`."""
+    if not str(path).lower().endswith(SUFFIXES):
+        raise InputError(
+            "a trace is written as JSON", expected="a file name that ends in .json or .json.gz", got=str(path)
+        )
+
+
+def profile(
+    source: Source,
+    *,
+    overrides: Overrides = (),
+    output: str | Path | None = None,
+    steps: int = STEPS,
+    warmup: int = WARMUP,
+    samples: Mapping[str, Any] | None = None,
+    device: str = "auto",
+) -> Profile:
+    """Record `steps` training steps after `warmup` others: operations, data loading by thread, and communication.
+
+    `source` is a training file or a run directory; the training starts from its initial weights, and nothing is
+    written but `output`: a trace for https://ui.perfetto.dev and chrome://tracing, `.json` or `.json.gz`. Callbacks,
+    evaluations and checkpoints are left out. On a GPU, kernels are started one by one instead of as a CUDA graph, and
+    timed by CUDA events.
+
+    To profile several workers, start the script by `mpiexec -n 4 python script.py`, or run
+    `netspec profile --workers 4`: every worker calls this function, and gets the events of all.
+
+    Raises `InputError` if the spec, the data or an argument is wrong, `RunError` if a step fails.
+
+        >>> netspec.profile("train.yaml", output="trace.json").parts["batch"]
+    """
+    for name, value, least in (("the number of steps", steps, 1), ("the number of warm-up steps", warmup, 0)):
+        if value < least:
+            raise InputError(f"{name} must be ≥ {least}", got=str(value))
+    if output is not None:
+        check_trace_name(output)
+    spec, _ = with_class_weights(with_samples(load_train(source, overrides), samples))
+    assert isinstance(spec.solver, SolverSpec)
+    if spec.solver.full_batch:
+        raise InputError(
+            f"{spec.solver.type} reads all samples in each step", expected="a solver that reads batches",
+            location=spec.solver.where(),
+        )  # fmt: skip
+    with open_session(spec) as session:
+        if not session.alone and world().size > session.size:
+            raise InputError(
+                "a parameter server's updates are not part of a step, so they cannot be profiled",
+                expected="a different strategy", hint="`netspec plan --workers` prints the number of bytes",
+            )  # fmt: skip
+        compiler = training_compiler(spec, device, session)
+        with open_training_loader(spec, compiler, session) as loader:
+            recorder = Recorder(compiler.device)
+            loader.record_times(lambda name, start, end: recorder.add(name, DATA, start, end))
+            _initialize(spec, session, compiler, loader)
+            events = _record(spec, session, compiler, loader, recorder, steps, warmup)
+        gathered = session.gather([[asdict(event) for event in events]])
+    result = Profile(
+        name=spec.name or spec.net.name, device=compiler.device.name, precision=str(compiler.precision),
+        batch_size=spec.data.train.batch_size, steps=steps, workers=session.size, queue=recorder.queue,
+        events=tuple(
+            replace(TraceEvent(**event), rank=rank)
+            for rank, (of_rank,) in enumerate(gathered) for event in of_rank
+        ),
+    )  # fmt: skip
+    if output is not None and session.is_root:
+        result.save(output)
+    return result
+
+
+def _initialize(spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader) -> None:
+    """Give the states of all workers their first values."""
+    session.layout(compiler)
+    start = StartingPoint(Progress())
+    if session.is_root:
+        set_first_values(spec, compiler, loader, start, None)
+    session.align(compiler, loader, start)
+
+
+def _record(
+    spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader, recorder: Recorder, steps: int, warmup: int
+) -> list[TraceEvent]:
+    """Train, and return the events of the steps after the first `warmup`."""
+    assert isinstance(spec.solver, SolverSpec)
+    schedules, part = scheduled_inputs(spec.solver), PartialStep()
+    stepper = session.stepper(spec, compiler, loader)
+    stepper.calls = RecordedCalls(compiler, recorder)
+    batches, zero = iter(loader), 0.0
+    for step in range(warmup + steps):
+        rates = {name: schedule.value(step, warmup + steps) for name, schedule in schedules.items()}
+        if step == warmup:
+            session.barrier()  # the clocks of the workers are aligned here
+            zero = perf_counter()
+        with recorder.span(f"step {step + 1}", STEP):
+            outcome = None
+            while outcome is None:
+                with recorder.span("next batch", BATCH):
+                    batch = next(batches)
+                try:
+                    outcome = stepper.run(batch, step, session.scheduled(rates), part)
+                except NonFiniteLoss:
+                    raise _not_finite(step) from None
+            with recorder.span("wait for the loss", WAIT):
+                try:
+                    outcome[0]()
+                except NonFiniteLoss:
+                    raise _not_finite(step) from None
+                compiler.device.wait()
+            if session.size > 1:
+                with recorder.span("exchange after the step", BETWEEN):
+                    session.after_step(step + 1, compiler)
+        recorder.take_calls()
+    return recorder.events_since(zero)
+
+
+def _not_finite(step: int) -> RunError:
+    return RunError(
+        f"the loss or a gradient is not finite at step {step + 1}", hint="`netspec train` names the first operation"
+    )
+
+
+class Recorder:
+    """Collects events of all threads, and the calls of programs."""
+
+    def __init__(self, device: Device) -> None:
+        self._timer = device.call_timer()
+        self.queue = self._timer.track
+        """Track of the calls; None if they run in the thread that trains."""
+        self._events: list[TraceEvent] = []  # in seconds of `perf_counter`
+        self._nodes: dict[Node, tuple[str, str, dict[str, Any]]] = {}
+        self._programs: set[Program] = set()
+
+    def add(
+        self, name: str, category: str, start: float, end: float, arguments: Mapping[str, Any] | None = None,
+        track: str | None = None,
+    ) -> None:  # fmt: skip
+        """Add an event of a track, by default of this thread."""
+        if track is None:
+            thread = current_thread()
+            track = TRAINING if thread is main_thread() else thread.name
+        self._events.append(TraceEvent(name, category, track, start, end - start, arguments=arguments))
+
+    @contextmanager
+    def span(self, name: str, category: str) -> Iterator[None]:
+        """Add an event that is as long as the block."""
+        start = perf_counter()
+        yield
+        self.add(name, category, start, perf_counter())
+
+    def attach(self, program: Program) -> bool:
+        """Record the calls of a program from now on; return whether it is a new one."""
+        if program in self._programs:
+            return False
+        self._programs.add(program)
+        program.profile(self._timer)
+        self._nodes |= {node: _described(program, node) for node in program.plan.choices}
+        return True
+
+    def take_calls(self) -> None:
+        """Add the calls of programs since the last time. Waits for the device."""
+        for node, start, end in self._timer.take():
+            name, phase, facts = ("copy of a state", "update", {}) if node is None else self._nodes[node]
+            self.add(name, phase, start, end, facts, self.queue)
+
+    def events_since(self, zero: float) -> list[TraceEvent]:
+        """Return the events that began after `zero`, in seconds since then, and before the end of the last step."""
+        end = max(event.start + event.seconds for event in self._events if event.category == STEP)
+        return [
+            replace(event, start=event.start - zero)
+            for event in self._events if zero <= event.start and event.start + event.seconds <= end
+        ]  # fmt: skip
+
+
+def _described(program: Program, node: Node) -> tuple[str, str, dict[str, Any]]:
+    """Return name, phase and facts of a node."""
+    flops, nbytes = node_work(program, node)
+    facts = {
+        "layer": node.scope.layer, "layers": [scope.layer for scope in node_scopes(node)],
+        "kernel": program.plan.choices[node].label, "inputs": list(stored_types(program, node.inputs)),
+        "outputs": list(stored_types(program, node.outputs)), "flop": flops, "bytes": nbytes,
+    }  # fmt: skip
+    return node.op.name, node.scope.phase, facts
+
+
+class RecordedCalls(CallRecord):
+    """Runs the programs of a stepper, and records what they do."""
+
+    def __init__(self, compiler: Compiler, recorder: Recorder) -> None:
+        super().__init__(compiler, keep_states=False)
+        self._recorder = recorder
+
+    def run(self, call: ProgramCall) -> Program:
+        """Run a call."""
+        began = perf_counter()
+        program = call.program(self._compiler)
+        if self._recorder.attach(program):
+            self._recorder.add(f"compile {call.kind} of {call.rows}", COMPILE, began, perf_counter())
+        self._calls.append(call)
+        with self._recorder.span("copy inputs", COPY):
+            program.write(call.inputs)
+        with self._recorder.span(f"{call.kind} program", "program"):
+            program.run()
+        return program
