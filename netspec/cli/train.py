@@ -77,9 +77,9 @@ def train(
     --find-lr trains for up to 150 steps while the learning rate grows exponentially, shows the losses, and suggests a
     rate. It writes no run directory.
 
-    --overfit trains on the first N samples, without random transforms, until they are learned: the loss is 5 % of the
-    first one, or 50 % with all classified correctly. After 500 steps it exits with status 1 and likely reasons. A net
-    that can't memorize a few samples contains a mistake. It writes no run directory.
+    --overfit trains on the first N samples, without random transforms, until they are learned: the mean loss of a pass
+    over them is 5 % of that of the first pass, or 50 % with all classified correctly. After 500 steps it exits with
+    status 1 and likely reasons. A net that can't memorize a few samples contains a mistake. It writes no run directory.
 
     With --json, prints one object per event and line; the last is `done` or `error`.
     """

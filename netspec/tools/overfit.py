@@ -28,7 +28,7 @@ from netspec.training.run import set_first_values
 from netspec.training.samples import with_samples
 from netspec.training.stepper import PartialStep, Stepper
 
-MOST_STEPS = 500
+MAX_STEPS = 500
 """Default number of steps after which the net counts as unable to learn the samples."""
 LEARNED = 0.05
 """Fraction of the first loss at which the samples count as learned."""
@@ -47,7 +47,7 @@ class Overfit:
     name: str
     samples: int
     losses: tuple[float, ...]
-    """Training loss before each step, without penalties on weights."""
+    """Mean training loss of each pass over the samples, each step's before its update; no penalties on weights."""
     accuracy: float | None
     """Fraction of the samples that are classified correctly, if the net has such a metric and the device logs it."""
     learned: bool
@@ -64,7 +64,7 @@ def overfit(
     count: int,
     *,
     overrides: Overrides = (),
-    steps: int = MOST_STEPS,
+    steps: int = MAX_STEPS,
     weights: str | Path | None = None,
     samples: Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -72,8 +72,8 @@ def overfit(
     """Train on the first `count` samples until they are learned, for `steps` steps at most. Writes nothing.
 
     The samples are those of the training data in its order, without random transforms. The solver and its schedule are
-    those of the file, and so are dropout and penalties on weights. The samples are learned if the loss is 5 % of the
-    first one, or if it is 50 % and all are classified correctly.
+    those of the file, and so are dropout and penalties on weights. The samples are learned if the mean loss of a pass
+    over them is 5 % of that of the first pass, or if it is 50 % and all are classified correctly.
 
     Raises `InputError` if the spec, the data or an argument is wrong.
 
@@ -92,12 +92,19 @@ def overfit(
     few = _on_few(spec, count)
     compiler = training_compiler(few, device)
     with open_training_loader(few, compiler) as loader:
+        samples_read, least = loader.samples, 2 * loader.steps_per_epoch
+        if steps < least:
+            raise InputError(
+                f"{counted(steps, 'step')} are fewer than two passes over {counted(samples_read, 'sample')}",
+                location=few.data.train.where("batch_size"),
+                expected=f"at least {least:,} steps, fewer samples, or a larger batch size",
+                got=f"a batch size of {loader.batch_size}",
+            )  # fmt: skip
         set_first_values(few, compiler, loader, StartingPoint(Progress()), weights)
-        losses, accuracy = _losses(few, compiler, loader, steps)
-        read = loader.samples
+        losses, accuracy, updates = _losses(few, compiler, loader, steps)
         learned = _is_learned(losses, accuracy)
-        causes = () if learned else tuple(_causes(few, compiler, loader, losses))
-    return Overfit(spec.name or spec.net.name, read, tuple(losses), accuracy, learned, causes)
+        causes = () if learned else tuple(_causes(few, compiler, loader, losses, updates))
+    return Overfit(spec.name or spec.net.name, samples_read, tuple(losses), accuracy, learned, causes)
 
 
 def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
@@ -110,8 +117,8 @@ def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
     )
 
 
-def _losses(spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int) -> tuple[list[float], float | None]:
-    """Train until the samples are learned; return the losses of passes over the samples, and the last accuracy."""
+def _losses(spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int) -> tuple[list[float], float | None, int]:
+    """Train until the samples are learned; return the losses of passes, the last accuracy and the number of updates."""
     assert isinstance(spec.solver, SolverSpec)
     schedules, part = scheduled_inputs(spec.solver), PartialStep()
     stepper = Stepper(spec, compiler, loader)
@@ -120,7 +127,8 @@ def _losses(spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int) -> 
     accurate = [name for name, metric in compiler.metrics.items() if type(metric).__name__.endswith("Accuracy")]
     losses: list[float] = []
     total, totals, accuracy = 0.0, dict[str, np.ndarray[Any, Any]](), None
-    for step, batch in enumerate(loader):
+    step = 0
+    for batch in loader:
         rates = {name: schedule.value(step, steps) for name, schedule in schedules.items()}
         try:
             result = stepper.run(batch, step, rates, part)
@@ -129,6 +137,7 @@ def _losses(spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int) -> 
         except NonFiniteLoss:
             losses.append(float("inf"))
             break
+        step += 1
         call = stepper.calls.last()
         if has_penalty and call is not None:
             loss -= float(call.program(compiler).read(penalty)[penalty])
@@ -141,9 +150,9 @@ def _losses(spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int) -> 
             values = [compiler.metrics[name].result(*map(np.asarray, totals[name])) for name in totals]
             accuracy = min((float(value) for value in values if isinstance(value, (int, float))), default=None)
             total, totals = 0.0, {}
-            if _is_learned(losses, accuracy) or step + 1 >= steps:
+            if _is_learned(losses, accuracy) or step + loader.steps_per_epoch > steps:
                 break
-    return losses, accuracy
+    return losses, accuracy, step
 
 
 def _is_learned(losses: list[float], accuracy: float | None) -> bool:
@@ -153,7 +162,9 @@ def _is_learned(losses: list[float], accuracy: float | None) -> bool:
     return last <= LEARNED * abs(first) or (accuracy == 1.0 and last <= LEARNED_WITH_ACCURACY * abs(first))
 
 
-def _causes(spec: TrainSpec, compiler: Compiler, loader: Loader, losses: list[float]) -> Iterator[str]:
+def _causes(
+    spec: TrainSpec, compiler: Compiler, loader: Loader, losses: list[float], updates: int
+) -> Iterator[str]:  # fmt: skip
     """Yield likely reasons why the samples are not learned."""
     first, last = losses[0], fmean(losses[-(len(losses) // 4 + 1) :])  # dropout makes single losses noisy
     contradictions = _contradictions(compiler, loader)
@@ -161,7 +172,9 @@ def _causes(spec: TrainSpec, compiler: Compiler, loader: Loader, losses: list[fl
         yield f"{counted(contradictions, 'sample')} with the same inputs as another one, but other targets"
     if not isfinite(last):
         yield "the loss or a gradient is not finite: `netspec train` names the first operation"
-    if not isfinite(last) or last > DIVERGED * first:
+    if not isfinite(last) and not updates:
+        yield "it is not finite before the first update: an input, an initial weight or an operation, not the solver"
+    elif not isfinite(last) or last > DIVERGED * first:
         yield "the learning rate is too high: `netspec train SPEC --find-lr` suggests one"
     elif last > STALLED * first:
         yield "the loss does not fall: the learning rate is too low, layers are frozen, or the net lacks what it needs"
@@ -176,12 +189,12 @@ def _contradictions(compiler: Compiler, loader: Loader) -> int:
     """Count samples whose inputs of the net are those of an earlier sample with other targets."""
     inputs = compiler.graph(ProgramKind.PREDICT, 1).inputs()
     seen: dict[bytes, bytes] = {}
-    found = 0
+    contradictions = 0
     for batch in loader.one_pass():
         for row in range(len(batch)):
             sample, target = _key(batch, row, inputs, read=True), _key(batch, row, inputs, read=False)
-            found += seen.setdefault(sample, target) != target
-    return found
+            contradictions += seen.setdefault(sample, target) != target
+    return contradictions
 
 
 def _key(batch: Batch, row: int, inputs: Mapping[str, Any], *, read: bool) -> bytes:

@@ -15,6 +15,7 @@ from netspec.errors import InputError
 from netspec.tools.overfit import _on_few
 from netspec.tools.specs import load_train
 from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.stepper import Stepper
 
 FLIP = {"type": "RandomFlip", "mode": "horizontal"}
 
@@ -110,3 +111,25 @@ def test_a_solver_without_batches_is_refused(training: dict[str, Any]) -> None:
     training["net"]["layers"].pop(1)
     with pytest.raises(InputError, match="LBFGS reads all samples in each step"):
         netspec.overfit(training, 8)
+
+
+def test_at_most_the_given_steps_are_trained(training: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, run = [], Stepper.run
+    monkeypatch.setattr(
+        Stepper, "run", lambda self, batch, step, *rest: calls.append(step) or run(self, batch, step, *rest)
+    )
+    training["solver"] = {"type": "SGD", "learning_rate": 1e-7}
+    training["data"]["train"]["batch_size"] = 3
+    result = netspec.overfit(training, 12, steps=11, device="reference")
+    assert calls == list(range(8)), "two passes of four batches: the third would not be complete"
+    assert len(result.losses) == 2
+    with pytest.raises(InputError, match="7 steps are fewer than two passes over 12 samples"):
+        netspec.overfit(training, 12, steps=7, device="reference")
+
+
+def test_a_loss_that_is_not_finite_from_the_start_is_no_matter_of_the_learning_rate(training: dict[str, Any]) -> None:
+    arrays = dict(np.load("noise.npz"))
+    np.savez("noise.npz", x=np.full_like(arrays["x"], 3e38), label=arrays["label"])
+    result = netspec.overfit(training, 8, device="reference")
+    assert any("not finite before the first update" in cause for cause in result.causes)
+    assert not any("learning rate" in cause for cause in result.causes)
