@@ -249,7 +249,8 @@ class _Checker:
         array = self._states[name] if name in self.infos else self._inputs[name]
         directions = [self._random.standard_normal(array.shape)]
         largest = np.argsort(-abs(gradient).reshape(-1), kind="stable")[: (elements + 1) // 2]
-        others = np.setdiff1d(self._random.permutation(array.size)[:elements], largest)[: elements - len(largest)]
+        order = self._random.permutation(array.size)
+        others = order[~np.isin(order, largest)][: elements - len(largest)]
         for index in (*largest.tolist(), *others.tolist()):
             direction = np.zeros(array.size)
             direction[index] = 1

@@ -112,3 +112,18 @@ def test_wrong_arguments_are_refused(options: dict[str, Any]) -> None:
 def test_a_net_without_a_loss_is_refused() -> None:
     with pytest.raises(InputError, match="no losses"):
         netspec.gradcheck({**NET, "losses": []})
+
+
+def test_elements_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, compare = [], gradient_check._Checker._compare
+
+    def recorded(self: Any, name: str, array: Any, gradient: Any, direction: Any, tolerance: float) -> Any:
+        if name == "x" and np.count_nonzero(direction) == 1:
+            checked.append(int(np.flatnonzero(direction)[0]))
+        return compare(self, name, array, gradient, direction, tolerance)
+
+    monkeypatch.setattr(gradient_check._Checker, "_compare", recorded)
+    net = {**NET, "inputs": {**NET["inputs"], "x": {"shape": [200]}}}
+    netspec.gradcheck(net, elements=6)
+    assert len(set(checked)) == 6
+    assert checked[3:] != sorted(checked[3:]), "three of the largest gradients, then others in random order"
