@@ -23,6 +23,7 @@ from netspec.tools.net_diagram import DiagramBox, NetDiagram, net_diagram
 from netspec.tools.specs import load_spec, net_of, precision_of
 from netspec.tools.timing import Timing
 from netspec.training.drawing import CHARACTER, Box, Drawing, Polyline, Shape, Text, write_drawing
+from netspec.training.events import short_duration
 
 SUFFIXES = (".svg", ".png", ".mmd")
 """Formats of a diagram, by suffix; `.mmd` is Mermaid."""
@@ -125,17 +126,9 @@ def box_lines(box: DiagramBox) -> list[str]:
     repeats = f" ×{box.repeats}" if box.repeats > 1 else ""
     facts = [] if box.shape is None else [" × ".join(map(str, box.shape)) or "scalar"]
     facts += [] if not box.parameters else [counted(box.parameters, "parameter")]
-    facts += [] if box.seconds is None else [duration(box.seconds)]
+    facts += [] if box.seconds is None else [short_duration(box.seconds)]
     kind = box.type or box.kind
     return [_short(box.name.rstrip("/") + repeats), _short(f"{kind} (output)" if box.is_output else kind), *facts]
-
-
-def duration(seconds: float) -> str:
-    """Return a short time with three digits: `1.25 ms`."""
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * factor >= 1 or unit == "µs":
-            return f"{seconds * factor:.3g} {unit}"
-    raise AssertionError
 
 
 def _short(text: str) -> str:

@@ -51,6 +51,24 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def short_duration(seconds: float) -> str:
+    """Format the duration of a step with three digits: `1.25 ms`; from a minute on as `duration` does."""
+    if seconds >= 60:
+        return duration(seconds)
+    unit, factor = next(((unit, factor) for unit, factor in (("s", 1.0), ("ms", 1e3)) if seconds * factor >= 0.9995),
+                        ("µs", 1e6))  # fmt: skip
+    return f"{seconds * factor:.3g} {unit}"
+
+
+def format_bytes(nbytes: float) -> str:
+    """Format a number of bytes with three digits: `1.72 MB`. Units are powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 999.5 or unit == "GB":
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    raise AssertionError
+
+
 def data_name(split: str) -> str:
     """Return what messages call the samples of a split: `training data`, "`night` data"."""
     return f"{SPLITS.get(split, f'`{split}`')} data"

@@ -14,7 +14,7 @@ from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools import timing
 from netspec.tools.diagram_layout import place
-from netspec.tools.draw import box_lines, drawing_of, duration, mermaid
+from netspec.tools.draw import box_lines, drawing_of, mermaid
 from netspec.tools.net_diagram import DiagramBox, NetDiagram, net_diagram
 from netspec.tools.roofline import Roofline
 from netspec.training.drawing import Box, Polyline, svg
@@ -107,7 +107,6 @@ def test_times_are_those_of_the_layers(net, monkeypatch):
     diagram = netspec.draw(net, time=True, device="reference")
     assert all(box.seconds for box in diagram.boxes if box.kind != "input")
     assert diagram.timed == "training step of 1 sample on reference"
-    assert [duration(seconds) for seconds in (2.5, 0.00123, 4.2e-8)] == ["2.5 s", "1.23 ms", "0.042 µs"]
 
 
 @pytest.mark.parametrize("name", ["unet", "resnet50", "transformer"])

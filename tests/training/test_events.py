@@ -8,7 +8,7 @@ import os
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.pipeline import Pipeline
 from netspec.distributed.strategies.top_k import TopK
-from netspec.training.events import Clock, LogFiles, format_epoch, format_event
+from netspec.training.events import Clock, LogFiles, format_bytes, format_epoch, format_event, short_duration
 
 
 def test_the_log_accepts_file_names_that_are_not_unicode(tmp_path):
@@ -64,3 +64,9 @@ def test_training_loss_and_evaluation_share_a_line_unless_there_is_more_to_repor
     assert format_epoch({**log, "skipped_steps": 2}, evaluation) is None
     assert format_epoch(log, {**evaluation, "skipped": 3}) is None
     assert format_epoch({**log, "step": 7}, evaluation) is None
+
+
+def test_short_durations_and_sizes_have_three_digits():
+    seconds = (2.5, 0.9996, 0.9994, 0.00123, 0.0009996, 4.2e-8, 600)
+    assert [*map(short_duration, seconds)] == ["2.5 s", "1 s", "999 ms", "1.23 ms", "1 ms", "0.042 µs", "10 min 00 s"]
+    assert [*map(format_bytes, (0, 999, 999.6, 1720000))] == ["0 B", "999 B", "1 kB", "1.72 MB"]

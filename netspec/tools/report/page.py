@@ -13,7 +13,7 @@ from typing import Any
 from netspec import __version__
 from netspec.errors import InputError, counted
 from netspec.exchange.files import write_atomically
-from netspec.tools.draw import drawing_of, duration
+from netspec.tools.draw import drawing_of
 from netspec.tools.evaluation_files import confusion_chart, table_cells
 from netspec.tools.plan import Costs
 from netspec.tools.report.facts import RunFacts, run_facts
@@ -23,8 +23,7 @@ from netspec.tools.report.worst_samples import WorstSample
 from netspec.tools.search import is_search, read_search
 from netspec.tools.timing import PHASES, Timing
 from netspec.training.drawing import svg
-from netspec.training.events import SPLITS, data_name
-from netspec.training.events import duration as long_duration
+from netspec.training.events import SPLITS, data_name, duration, format_bytes, short_duration
 
 MOST_CLASSES = 30
 """Number of classes up to which a confusion matrix is a table; a larger one is a picture."""
@@ -97,7 +96,7 @@ def _introduction(run: RunFacts) -> Iterator[str]:
     state = f'<span class="state {escape(summary.state)}">{escape(summary.state)}</span>'
     facts_of_run = [
         *([f"step {summary.step:,} of {summary.steps:,}"] if summary.step is not None and summary.steps else []),
-        *([long_duration(summary.seconds)] if summary.seconds else []),
+        *([duration(summary.seconds)] if summary.seconds else []),
         *([f"started {summary.started}"] if summary.started else []),
     ]
     yield f"<p>{state} · {escape(' · '.join([str(summary.run_dir), *facts_of_run]))}</p>"
@@ -272,8 +271,11 @@ def _costs(run: RunFacts) -> Iterator[str]:
         {
             "parameters": costs.parameters,
             "batch size": costs.batch_size,
-            **{f"memory of the {name} program": _size(program.nbytes) for name, program in costs.programs.items()},
-            **{f"memory of {role}s": _size(nbytes) for role, nbytes in costs.states_bytes.items() if nbytes},
+            **{
+                f"memory of the {name} program": format_bytes(program.nbytes)
+                for name, program in costs.programs.items()
+            },
+            **{f"memory of {role}s": format_bytes(nbytes) for role, nbytes in costs.states_bytes.items() if nbytes},
         }
     )
     if run.timing is None:
@@ -286,7 +288,7 @@ def _costs(run: RunFacts) -> Iterator[str]:
 def _step_time(timing: Timing) -> str:
     samples = timing.batch_size * timing.batches
     return paragraph(
-        f"A step of {counted(samples, 'sample')} takes {duration(timing.step_seconds)} on {timing.device} "
+        f"A step of {counted(samples, 'sample')} takes {short_duration(timing.step_seconds)} on {timing.device} "
         f"({timing.samples_per_second:,.0f} samples per second): measured for this report on synthetic inputs, without "
         "reading data. Times of a layer include operations that were fused with it."
     )
@@ -316,14 +318,6 @@ def _layer_table(costs: Costs, timing: Timing | None) -> str:
     return table(["layer", "type", "output", "parameters", "FLOPs forward", "memory, kB", *timed_phases], rows)
 
 
-def _size(nbytes: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 999.5 or unit == "GB":
-            return f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    raise AssertionError
-
-
 def _messages(run: RunFacts) -> Iterator[str]:
     rows = [
         [event.get("step"), event["event"], str(event.get("message") or _first_problem(event))]
@@ -346,7 +340,7 @@ def _environment(run: RunFacts) -> Iterator[str]:
             "GPU": machine.get("gpu"),
             "processor": machine.get("processor"),
             "system": machine.get("system"),
-            "memory": _size(memory) if isinstance(memory, int) else None,
+            "memory": format_bytes(memory) if isinstance(memory, int) else None,
             "threads": start.get("threads"),
             "workers": start.get("workers"),
             "precision": start.get("precision"),
