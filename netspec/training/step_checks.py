@@ -23,6 +23,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.training.adaptation import adapt
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.events import format_bytes, short_duration
 from netspec.training.expectation_checks import ExpectationResult
 from netspec.training.stepper import PartialStep, Stepper
 from netspec.training.transfer import init_from
@@ -36,10 +37,15 @@ TOLERANCES = {
 A layer rounds each value by 2⁻²⁴ (float32), 2⁻¹¹ (tf32, float16) or 2⁻⁸ (bfloat16) of its size; nets of many layers add
 up such errors, and a rounded value may change which element a maximum takes.
 """
-MOST_FLOPS = 1e11
+NEGLIGIBLE = 0.01
+"""Fraction of the largest norm of a gradient below which differences are relative to this fraction of it.
+
+Gradients that are 0 but for rounding, such as that of a bias before a normalization, have no digits to compare.
+"""
+MAX_FLOPS = 1e11
 """Operations of a step of the reference backend beyond which fewer samples are compared."""
-FAR = 3.0
-"""Factor between the first loss and that of equal probabilities above which it is remarkable."""
+MAX_FIRST_LOSS_RATIO = 3.0
+"""Factor between the first loss and that of equal probabilities above which a warning is reported."""
 
 
 def check_step(spec: TrainSpec, device: str = "auto") -> Iterator[ExpectationResult]:
@@ -68,8 +74,8 @@ def check_step(spec: TrainSpec, device: str = "auto") -> Iterator[ExpectationRes
             yield wrong
             return
         yield from _zero_gradients(computed, compiler)
-        yield _parity(spec, compiler, reference, batch)
-    yield from _cost(spec, compiler)
+        yield _compare_with_reference(spec, compiler, reference, batch)
+    yield from _step_time_and_memory(spec, compiler)
 
 
 def _of_reference(spec: TrainSpec) -> TrainSpec:
@@ -90,7 +96,7 @@ def _gradients(compiler: Compiler, batch: Batch, samples: int, seed: int) -> Map
 
 def _first_loss(spec: TrainSpec, loss: float, samples: int, *, transferred: bool) -> ExpectationResult:
     """Compare the loss of an untrained net with that of equal probabilities."""
-    chance = loss_of_chance(spec)
+    chance = chance_loss(spec)
     compared = f"; an untrained net has about {chance[1]:.4f} (ln {chance[0]})" if chance is not None else ""
     summary = f"one training step with a batch of {counted(samples, 'sample')}: loss {loss:.4f}{compared}"
     if not isfinite(loss):
@@ -99,7 +105,11 @@ def _first_loss(spec: TrainSpec, loss: float, samples: int, *, transferred: bool
         problem = Problem(message, spec.where("net"), "net", expected="a finite loss", got=f"{loss:g}", hint=hint)
         return ExpectationResult(summary, problem)
     warning = None
-    if chance is not None and not transferred and not chance[1] / FAR <= loss <= chance[1] * FAR:
+    if (
+        chance is not None
+        and not transferred
+        and not chance[1] / MAX_FIRST_LOSS_RATIO <= loss <= chance[1] * MAX_FIRST_LOSS_RATIO
+    ):
         high = "inputs are not scaled, initial weights are too large, or the loss gets probabilities as logits"
         low = "an input may contain the label, or nearly all samples have the same class"
         warning = Problem(
@@ -110,7 +120,7 @@ def _first_loss(spec: TrainSpec, loss: float, samples: int, *, transferred: bool
     return ExpectationResult(summary, None, warning)
 
 
-def loss_of_chance(spec: TrainSpec) -> tuple[int, float] | None:
+def chance_loss(spec: TrainSpec) -> tuple[int, float] | None:
     """Return the number of classes and the loss of equal probabilities, if the only loss is a cross-entropy."""
     links = resolve_names(spec.net).losses
     fields = links[0].fields if len(links) == 1 else None
@@ -150,13 +160,16 @@ def _zero_gradients(computed: Mapping[str, Any], compiler: Compiler) -> Iterator
     yield ExpectationResult(f"{counted(len(zero), 'parameter')} without a gradient", None, warning)
 
 
-def _parity(spec: TrainSpec, compiler: Compiler, reference: Compiler, batch: Batch) -> ExpectationResult:
+def _compare_with_reference(
+    spec: TrainSpec, compiler: Compiler, reference: Compiler, batch: Batch
+) -> ExpectationResult:
     """Compare loss and gradients of the device's kernels with those of the reference."""
     nodes = [node for node in reference.graph(ProgramKind.GRADIENTS, 1).nodes() if not node.op.traits.source]
     flops = sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
-    samples = min(len(batch), max(int(MOST_FLOPS / max(flops, 1)), 1))
-    ours, expected = (_gradients(each, batch, samples, spec.train.seed) for each in (compiler, reference))
-    differences = {name: _difference(ours[name], expected[name]) for name in expected}
+    samples = min(len(batch), max(int(MAX_FLOPS / max(flops, 1)), 1))
+    computed = _gradients(compiler, batch, samples, spec.train.seed)
+    expected = _gradients(reference, batch, samples, spec.train.seed)
+    differences = _relative_differences(computed, expected)
     worst = max(differences, key=lambda name: differences[name])
     tolerance = TOLERANCES[Precision(spec.train.precision)]
     part = f" of {counted(samples, 'sample')}" if samples < len(batch) else ""
@@ -175,14 +188,19 @@ def _parity(spec: TrainSpec, compiler: Compiler, reference: Compiler, batch: Bat
     return ExpectationResult(summary, problem)
 
 
-def _difference(array: Any, expected: Any) -> float:
-    """Return the norm of a difference, relative to the norm of what is expected."""
-    array, expected = np.asarray(array, np.float64), np.asarray(expected, np.float64)
-    size = float(np.linalg.norm(expected))
-    return float(np.linalg.norm(array - expected)) / max(size, 1e-6)
+def _relative_differences(computed: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, float]:
+    """Return the norms of all differences, relative to the norms of what is expected; small gradients: `NEGLIGIBLE`."""
+    norms = {name: float(np.linalg.norm(np.asarray(array, np.float64))) for name, array in expected.items()}
+    prefix = gradient_sum_label("")
+    least = NEGLIGIBLE * max((norm for name, norm in norms.items() if name.startswith(prefix)), default=0.0)
+    return {
+        name: float(np.linalg.norm(np.asarray(computed[name], np.float64) - np.asarray(expected[name], np.float64)))
+        / max(norm, least if name.startswith(prefix) else 0.0, 1e-6)
+        for name, norm in norms.items()
+    }
 
 
-def _cost(spec: TrainSpec, compiler: Compiler) -> Iterator[ExpectationResult]:
+def _step_time_and_memory(spec: TrainSpec, compiler: Compiler) -> Iterator[ExpectationResult]:
     """Run two training steps, and report the time of the second and the memory of the program."""
     with open_training_loader(spec, compiler) as loader:
         seconds = _seconds_of_second_step(spec, compiler, loader)
@@ -190,7 +208,7 @@ def _cost(spec: TrainSpec, compiler: Compiler) -> Iterator[ExpectationResult]:
     if seconds is None:
         return
     needed = compiler.plan(compiler.batch_program, rows).memory.nbytes + compiler.states.nbytes
-    yield ExpectationResult(f"a step takes {seconds * 1e3:,.1f} ms and {needed / 1e6:,.1f} MB", None)
+    yield ExpectationResult(f"a step takes {short_duration(seconds)} and uses {format_bytes(needed)} of memory", None)
 
 
 def _seconds_of_second_step(spec: TrainSpec, compiler: Compiler, loader: Loader) -> float | None:
@@ -209,6 +227,6 @@ def _seconds_of_second_step(spec: TrainSpec, compiler: Compiler, loader: Loader)
             if done == 2:
                 break
             began = perf_counter()
-    except NonFiniteLoss:  # the first step was too long; other checks report its loss
+    except NonFiniteLoss:  # the first update was too large; other checks report its loss
         return None
     return perf_counter() - began

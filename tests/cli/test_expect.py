@@ -164,3 +164,11 @@ def test_a_first_loss_far_from_chance_is_a_warning(plain, capsys):
     assert "warning: the first loss is far from that of an untrained net" in error
     assert "expected: about 0.6931 (ln 2)" in error
     assert "inputs are not scaled" in error
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_gradient_that_is_zero_but_for_rounding_is_no_failure(plain, capsys, precision):
+    net = NET.partition("expect:")[0].replace("- {name: logits", "- {type: BatchNormalization}\n  - {name: logits")
+    (plain / "net.yaml").write_text(net.replace(", activation: relu", ""))
+    assert main(["check", "train.yaml", "--run", f"train.precision={precision}"]) == 0
+    assert "loss and gradients differ from the reference by up to" in capsys.readouterr().out
