@@ -11,6 +11,7 @@ import pytest
 
 import netspec
 from netspec.cli import main
+from netspec.data.batches import Batch
 from netspec.errors import InputError
 from netspec.tools.overfit import _on_few
 from netspec.tools.specs import load_train
@@ -114,10 +115,13 @@ def test_a_solver_without_batches_is_refused(training: dict[str, Any]) -> None:
 
 
 def test_at_most_the_given_steps_are_trained(training: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, run = [], Stepper.run
-    monkeypatch.setattr(
-        Stepper, "run", lambda self, batch, step, *rest: calls.append(step) or run(self, batch, step, *rest)
-    )
+    calls, run = list[int](), Stepper.run
+
+    def recorded(self: Stepper, batch: Batch, step: int, *rest: Any) -> Any:
+        calls.append(step)
+        return run(self, batch, step, *rest)
+
+    monkeypatch.setattr(Stepper, "run", recorded)
     training["solver"] = {"type": "SGD", "learning_rate": 1e-7}
     training["data"]["train"]["batch_size"] = 3
     result = netspec.overfit(training, 12, steps=11, device="reference")
