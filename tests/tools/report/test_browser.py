@@ -130,3 +130,8 @@ def test_dark_scheme_and_narrow_windows(page: Page) -> None:
     page.wait_for(f"getComputedStyle(document.body).backgroundColor !== '{light}'")
     page.wait_for("document.querySelector('#curves canvas').clientWidth <= 400")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+
+
+def test_integers_are_exact(page: Page) -> None:
+    values = page.evaluate("[123456, 1234567, -1e9, 0.123456789, 1234567.5, 0, 1e300].map(netspec.number)")
+    assert values == ["123456", "1234567", "-1000000000", "0.12346", "1.23e+6", "0", "1.00e+300"]

@@ -9,10 +9,10 @@
   let known = [], drawn = "", first = true;
 
   function element(tag, text, attributes = {}) {
-    const made = document.createElement(tag);
-    if (text !== undefined && text !== null) made.textContent = text;
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    return made;
+    const node = document.createElement(tag);
+    if (text !== undefined && text !== null) node.textContent = text;
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    return node;
   }
 
   function fill(table, header, rows) {

@@ -16,6 +16,7 @@ const netspec = (() => {
 
   function number(value) {
     if (value === null || value === undefined) return "";
+    if (Number.isSafeInteger(value)) return String(value); // steps and seeds
     const size = Math.abs(value);
     return size !== 0 && (size >= 1e6 || size < 1e-3) ? value.toExponential(2) : String(+value.toPrecision(5));
   }
