@@ -87,6 +87,8 @@ class StartingPoint:
     """Whether the best evaluation so far can't be compared with later ones."""
     changed: frozenset[Location] = frozenset()
     """Locations of the values of the spec that changed since the run began."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Files that the run started from, by the option that named them: `weights`, `resume`."""
     transfer: Transfer | None = None
     """Values that `init_from` loaded from a file."""
     adapted: list[str] = field(default_factory=list)

@@ -291,6 +291,7 @@ def _restore(training: PreparedTraining, resume: bool | str | Path) -> StartingP
         start = restore_run(training.folder, spec, compiler, loader, session)
     else:
         start = start_from_checkpoint(Path(resume), spec, compiler, loader, session)
+        start.files["resume"] = str(resume)
     if start.progress.step == 0:
         set_first_values(spec, compiler, loader, start, None)
     return start
@@ -312,6 +313,7 @@ def set_first_values(
     start.transfer = init_from(spec, compiler)
     loaded: list[str] = []
     if weights is not None:
+        start.files["weights"] = str(weights)
         loaded = load_weights(compiler, weights, partial=True).loaded
         start.warnings += _not_loaded(compiler, loaded, weights)
     initialized = {*loaded, *(start.transfer.coverage.arrays if start.transfer is not None else ())}
@@ -379,7 +381,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
         loop.emit("init_from", **start.transfer.as_json())
     if start.adapted:
         loop.emit("note", message=f"computed from the training data: {', '.join(start.adapted)}")
-    loop.emit("start", **_facts(loop))
+    loop.emit("start", **_facts(loop), **({"started_from": start.files} if start.files else {}))
     if loader.skipped_at_opening:
         loop.emit_skipped("train", loader.skipped_at_opening, loader.damaged_at_opening)
 

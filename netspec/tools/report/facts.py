@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from netspec.errors import InputError, NetspecError
+from netspec.errors import InputError, NetspecError, command
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools import timing as timings
@@ -108,7 +108,7 @@ def run_facts(
         split = split or next((name for name in ("test", "validation") if name in spec.data.splits()), None)
         costs = attempt("costs", "planning the step", lambda: plan(run).costs)
         if log_only:
-            reason = "this report was made without computing anything: `--log-only`"
+            reason = f"`{command('report', run)}` computes it"
             missing |= dict.fromkeys(("timing", "evaluation", "worst"), reason)
         else:
             timing = attempt("timing", "timing a step", lambda: timings.time(run, device=device))

@@ -362,15 +362,22 @@ def _reproduction(run: RunFacts) -> Iterator[str]:
     version = _mapping(start, "versions").get("netspec")
     threads = f"OMP_NUM_THREADS={start['threads']} " if start.get("threads") else ""
     again = shlex.quote(f"{folder}-again")
-    workers = f" --workers {start['workers']}" if isinstance(start.get("workers"), int) and start["workers"] > 1 else ""
+    workers = start.get("workers")
+    options = {
+        **_mapping(start, "started_from"),  # files that are not in spec.yaml
+        **({"device": start["device"]} if start.get("device") else {}),
+        **({"workers": workers} if isinstance(workers, int) and workers > 1 else {}),
+        "run-dir": f"{folder}-again",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     lines = [
         *([f"pip install netspec=={version}"] if version else []),
-        f"{threads}netspec train {shlex.quote(str(folder / 'spec.yaml'))}{workers} --run-dir {again}",
+        f"{threads}netspec train {shlex.join([str(folder / 'spec.yaml'), *words])}",
         f"netspec diff {shlex.quote(str(folder))} {again}",
     ]
     yield paragraph(
-        "The same spec, seed, data, machine and number of threads give bit-identical weights; elsewhere, sums are "
-        f"rounded differently. The seed is {start.get('seed', 'in the spec')}."
+        "The same spec, seed, data, initial weights, machine, device and number of threads give bit-identical weights; "
+        f"elsewhere, sums are rounded differently. The seed is {start.get('seed', 'in the spec')}."
     )
     yield f"<pre>{escape(chr(10).join(lines))}</pre>"
     if run.data_sources:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 
 import netspec
 from netspec.tools.report.facts import run_facts
+from netspec.tools.report.page import page as page_of
 from netspec.tools.report.page import report
 from netspec.tools.report.worst_samples import worst_samples
 from tests.tools.report.conftest import EVIL
@@ -78,13 +80,25 @@ def test_every_section_has_its_facts(page: Reader, run: Path) -> None:
     assert "training step of 6 samples on reference" in page.texts["Net"]
     assert "forward, ms" in page.texts["Time and memory"]
     assert "numpy version" in page.texts["Environment"]
-    assert f"netspec train {run / 'spec.yaml'} --run-dir {run}-again" in page.texts["Reproduce"]
+    assert f"netspec train {run / 'spec.yaml'} --device reference --run-dir {run}-again" in page.texts["Reproduce"]
     assert "# train.yaml:2" in page.texts["Spec"].replace(f"{run.parents[1]}/", "")
     charts = page.data["charts"]
     assert isinstance(charts, dict)
     assert list(charts) == ["step", "epoch", "time"]
     assert [chart["title"] for chart in charts["epoch"]] == ["loss", "accuracy", "learning rate", "gradient norm"]
     assert charts["epoch"][0]["curves"][1]["x"] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(("option", "file"), [("weights", "weights.h5"), ("resume", "checkpoints/step-00000006.h5")])
+def test_the_command_to_reproduce_names_files_that_are_not_in_the_spec(
+    run: Path, tmp_path: Path, option: str, file: str
+) -> None:
+    spec, source = run.parents[1] / "train.yaml", run / file
+    options: dict[str, Any] = {"train.max_steps": 8, option: source}
+    again = netspec.train(spec, run_dir=tmp_path / "run", device="reference", **options)
+    text, _ = page_of(run_facts(again.run_dir, log_only=True))
+    words = f"spec.yaml --{option} {source} --device reference --run-dir"
+    assert words in Reader(text).texts["Reproduce"]
 
 
 def test_no_text_of_a_user_becomes_an_element(page: Reader) -> None:
