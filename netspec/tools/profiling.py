@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from threading import current_thread, main_thread
+from threading import current_thread
 from time import perf_counter
 from typing import Any
 
@@ -336,6 +336,7 @@ class Recorder:
     """Collects events of all threads, and the calls of programs."""
 
     def __init__(self, device: Device) -> None:
+        self._thread = current_thread()
         self._timer = device.call_timer()
         self.queue = self._timer.track
         """Track of the calls; None if they run in the thread that trains."""
@@ -350,7 +351,7 @@ class Recorder:
         """Add an event of a track, by default of this thread."""
         if track is None:
             thread = current_thread()
-            track = TRAINING if thread is main_thread() else thread.name
+            track = TRAINING if thread is self._thread else thread.name
         self._events.append(TraceEvent(name, category, track, start, end - start, arguments=arguments))
 
     @contextmanager

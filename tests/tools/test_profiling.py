@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,13 @@ def test_threads_that_prepare_batches_have_tracks(training: dict[str, Any], monk
         assert {event["name"] for event in tracks[0, names[thread]]} <= {"read", "Rescaling"}
     assert set(result.data_seconds) == {"read", "Rescaling"}
     assert {event["cat"] for event in tracks[0, names["training"]]}.isdisjoint({"data"})
+
+
+def test_a_profile_in_another_thread_has_the_same_tracks(training: dict[str, Any]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(netspec.profile, training, **SMALL).result()
+    assert {event.track for event in result.events} == {"training"}
+    assert not result.loads_ahead
 
 
 def test_a_profiled_run_computes_the_same(training: dict[str, Any]) -> None:
