@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from netspec.tools.verification.cases import SampleCase
 from tests.exchange.nets import Arrays, Net, net_data
-from tests.registry.cases import Case
 
 Ranges: TypeAlias = Sequence[tuple[float, float] | None]
 
 
-def one_layer(case: Case) -> Net:
+def one_layer(case: SampleCase) -> Net:
     """A net of the layer, and one behind it that has numbers for its output, whatever the layer does."""
     inputs = {
         f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}

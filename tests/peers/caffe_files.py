@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from netspec.tools.verification.cases import SampleCase, cases
 from tests.exchange.formats.caffe.catalogue import digest, written
 from tests.exchange.nets import Net
 from tests.exchange.samples import inputs_of, one_layer
-from tests.registry.cases import Case, cases
 
 
-def otherwise(case: Case) -> str:
+def otherwise(case: SampleCase) -> str:
     """Return how OpenCV computes a sample differently from Caffe; empty if it does not."""
     fields = case.fields
     function = fields.get("activation")

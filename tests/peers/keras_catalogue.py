@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
-from tests.registry.cases import Case, cases
+from netspec.tools.verification.cases import SampleCase, cases
 
 MOST = 3
 """Samples of each layer."""
@@ -16,7 +16,7 @@ AXES = {
 """Layers whose axis here is another than Keras's where nothing is said."""
 
 
-def unlike(case: Case) -> bool:
+def unlike(case: SampleCase) -> bool:
     """Whether Keras has no such layer, or not with these fields, or not with these inputs."""
     fields, sample = case.sample.fields, case.sample
     text = str(fields)
@@ -53,9 +53,9 @@ def _strange(function: Any) -> bool:
     return isinstance(function, dict) and function["type"] not in LAYERS_OF_FUNCTIONS
 
 
-def chosen(keras: Any) -> list[Case]:
+def chosen(keras: Any) -> list[SampleCase]:
     """Samples of layers that Keras has too, a few of each."""
-    chosen_cases: list[Case] = []
+    chosen_cases: list[SampleCase] = []
     for case in cases("layer"):
         have = sum(chosen_case.type == case.type for chosen_case in chosen_cases)
         most = 99 if case.type == "Activation" else MOST

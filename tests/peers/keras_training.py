@@ -28,8 +28,8 @@ from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.formats.registry import Exportable
 from netspec.schema.load import load_train
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.verification.cases import cases
 from tests.exchange.nets import Arrays, Net, net_data
-from tests.registry.cases import cases
 
 BATCH, DONE = 4, 3
 """Samples of a step, and steps that were taken before."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from netspec.tools.verification.cases import WEIGHT, SampleCase, built, cases
 from tests.peers import (
     batch_statistics,
     builtin_names,
@@ -40,7 +41,6 @@ from tests.peers import (
     torch_resume,
 )
 from tests.peers.recordings import RECORDED, save_answers
-from tests.registry.cases import WEIGHT, Case, built, cases
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has one for MaxPooling alone
@@ -87,7 +87,7 @@ def keras() -> Any:
     return module
 
 
-def described(case: Case) -> str:
+def described(case: SampleCase) -> str:
     """Describe the subject of a recording, which is out of date if this changes."""
     sample = case.sample
     description = [case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges]
@@ -125,16 +125,16 @@ def function(fields: dict[str, Any]) -> Any:
     return partial(getattr(keras().activations, fields["type"]), **arguments)
 
 
-def is_kernel(case: Case, name: str) -> bool:
+def is_kernel(case: SampleCase, name: str) -> bool:
     """Whether a weight is a kernel of a convolution."""
     return ("Conv" in case.type or re.search(r"/\w*conv", name) is not None) and name.endswith("kernel")
 
 
-def is_depthwise(case: Case, name: str) -> bool:
+def is_depthwise(case: SampleCase, name: str) -> bool:
     return "/depthwise_" in name or (case.type.startswith("Depthwise") and name == "sample/kernel")
 
 
-def to_keras(case: Case, name: str, value: np.ndarray) -> np.ndarray:
+def to_keras(case: SampleCase, name: str, value: np.ndarray) -> np.ndarray:
     """A weight in Keras's order of axes: kernels are (window…, in, out), depthwise ones (window…, channels, number)."""
     if not is_kernel(case, name):
         return value
@@ -143,7 +143,7 @@ def to_keras(case: Case, name: str, value: np.ndarray) -> np.ndarray:
     return value.transpose(*range(2, value.ndim), 1, 0)
 
 
-def from_keras(case: Case, name: str, value: np.ndarray) -> np.ndarray:
+def from_keras(case: SampleCase, name: str, value: np.ndarray) -> np.ndarray:
     """A weight in netspec's order of axes: kernels are (out, in, window…), depthwise ones (out, 1, window…)."""
     if not is_kernel(case, name):
         return value
@@ -172,7 +172,7 @@ def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
     return {**fields, "padding": "valid"}, x
 
 
-def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
+def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
     if torch_layers.answers(case):
         return torch_layers.answered(case, training)
     net, fields = built(case, training), dict(case.fields)
@@ -278,7 +278,7 @@ OF_FIT = (WEIGHT, "class_weight")
 """Fields of losses that are arguments of `fit` in Keras, which makes weights of samples of them."""
 
 
-def weights_of(case: Case, feeds: dict[str, np.ndarray]) -> np.ndarray | None:
+def weights_of(case: SampleCase, feeds: dict[str, np.ndarray]) -> np.ndarray | None:
     """The weights of the samples that a loss is called with."""
     class_weight = case.sample.fields.get("class_weight")
     if class_weight is None:
@@ -289,7 +289,7 @@ def weights_of(case: Case, feeds: dict[str, np.ndarray]) -> np.ndarray | None:
     return np.array([table.get(int(class_index), 1.0) for class_index in classes])
 
 
-def judge(module: Any, case: Case, **more: Any) -> Any:
+def judge(module: Any, case: SampleCase, **more: Any) -> Any:
     """Keras's loss or metric with these fields. Raises `Unlike` where it has none, or not with them."""
     instance = getattr(module, case.type, None)
     if instance is None:
@@ -304,7 +304,7 @@ def judge(module: Any, case: Case, **more: Any) -> Any:
     return make(module, fields, **more)
 
 
-def loss(case: Case, training: bool) -> dict[str, np.ndarray]:
+def loss(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
     if torch_losses.answers(case):
         return torch_losses.answered(case)
     net = built(case, training)
@@ -323,7 +323,7 @@ LAST_AXIS_ALONE = ("Accuracy", "TopK")
 """Metrics of Keras that look along the last axis; here they have an `axis`."""
 
 
-def metric(case: Case, training: bool) -> dict[str, np.ndarray]:
+def metric(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
     net = built(case, training)
     operands = [net.feeds[name] for name in net.feeds if name.startswith("x")]
     axis, rank = case.fields.get("axis", -1), operands[0].ndim
@@ -341,7 +341,7 @@ def metric(case: Case, training: bool) -> dict[str, np.ndarray]:
     return {"output": np.asarray(instance.result().detach(), "float64")}
 
 
-KINDS: dict[str, Callable[[Case, bool], dict[str, np.ndarray]]] = {"layer": layer, "loss": loss, "metric": metric}
+KINDS: dict[str, Callable[[SampleCase, bool], dict[str, np.ndarray]]] = {"layer": layer, "loss": loss, "metric": metric}
 
 
 def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from netspec.graph.autodiff import gradients
+from netspec.tools.verification.cases import SampleCase, built
 from tests.interpret import evaluate
 from tests.peers.record import described
 from tests.peers.recordings import RECORD_AGAIN, load_answers
-from tests.registry.cases import Case, built
 from tests.registry.parametrize import TRAINING_AND_INFERENCE, each_class
 
 
@@ -22,7 +22,7 @@ def label(training: bool) -> str:
     return "training" if training else "inference"
 
 
-def recorded(case: Case, training: bool, *names: str) -> dict[str, np.ndarray]:
+def recorded(case: SampleCase, training: bool, *names: str) -> dict[str, np.ndarray]:
     """Return the recorded arrays of a case by name: those in `names`, or all."""
     prefix = f"{case.number}/{label(training)}/"
     answers = load_answers(f"{case.kind}_{case.type}")
@@ -30,7 +30,7 @@ def recorded(case: Case, training: bool, *names: str) -> dict[str, np.ndarray]:
     return {name: array for name, array in selected.items() if not names or name in names}
 
 
-def agrees_or_differs(case: Case, training: bool) -> None:
+def agrees_or_differs(case: SampleCase, training: bool) -> None:
     """Compare a case with Keras's answers, or require the recorded reason why Keras has none or another."""
     reason = recorded(case, training, "of", "unlike")
     if "unlike" in reason:
@@ -46,7 +46,7 @@ test_losses_and_metrics_agree_with_keras = each_class("loss", "metric", argument
 )
 
 
-def agrees(case: Case, training: bool) -> None:
+def agrees(case: SampleCase, training: bool) -> None:
     answers = recorded(case, training)
     assert str(answers.pop("of", "")) == described(case), RECORD_AGAIN.format(names=case.type)
     net = built(case, training)

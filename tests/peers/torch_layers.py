@@ -15,8 +15,8 @@ import numpy as np
 
 from netspec.graph.graph import topological_order
 from netspec.graph.ops.random import RandomUniform
+from netspec.tools.verification.cases import SampleCase, built
 from tests.interpret import evaluate
-from tests.registry.cases import Case, built
 
 
 @dataclass
@@ -137,7 +137,7 @@ def functional() -> Any:
     return import_module("torch").nn.functional
 
 
-def answers(case: Case) -> bool:
+def answers(case: SampleCase) -> bool:
     """Whether PyTorch answers a sample."""
     fields = case.sample.fields.keys()
     in_keras = hasattr(import_module("keras").layers, case.type) and not fields & NOT_OF_KERAS
@@ -146,7 +146,7 @@ def answers(case: Case) -> bool:
     return case.type in TORCH and fields <= TORCH[case.type][1] and not in_keras
 
 
-def answered(case: Case, training: bool) -> dict[str, np.ndarray]:
+def answered(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
     """Outputs, gradients of their weighted sum, and new values of states, in the form of `record.layer`."""
     torch, layer = import_module("torch"), built(case, training)
 

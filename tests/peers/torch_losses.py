@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tests.registry.cases import WEIGHT, Case, built
+from netspec.tools.verification.cases import WEIGHT, SampleCase, built
 
 Fields: TypeAlias = dict[str, Any]
 NONE: Any = {"reduction": "none"}
@@ -86,13 +86,13 @@ TORCH: dict[str, Callable[..., Any]] = {
 }
 
 
-def answers(case: Case) -> bool:
+def answers(case: SampleCase) -> bool:
     """Whether PyTorch answers a sample. Its `sum` is over all elements; netspec's, like Keras's, over the samples."""
     is_own = case.type != "Poisson" or bool(case.sample.fields)  # Keras has it without these fields
     return case.type in TORCH and is_own and "reduction" not in case.sample.fields
 
 
-def answered(case: Case) -> dict[str, np.ndarray]:
+def answered(case: SampleCase) -> dict[str, np.ndarray]:
     """The mean loss, and its gradients by all inputs that are floats."""
     torch, feeds = import_module("torch"), built(case, False).feeds
     inputs = {name: torch.tensor(array) for name, array in feeds.items() if name.startswith("x")}

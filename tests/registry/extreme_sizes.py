@@ -25,8 +25,8 @@ import netspec.solvers  # noqa: F401  registers the solvers
 from netspec.errors import InputError
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.tools.plan import costs
+from netspec.tools.verification.cases import SampleCase, cases
 from tests.exchange.nets import Net
-from tests.registry.cases import Case, cases
 
 EXTREMES = 2**31 - 1, 2**37, 10**18
 SECONDS = 10.0
@@ -62,7 +62,7 @@ def replaced(value: Any, path: tuple[Any, ...], number: int) -> Any:
     return items
 
 
-def configurations(case: Case, extremes: Sequence[int]) -> Iterator[tuple[str, Any, Sequence[tuple[int, ...]]]]:
+def configurations(case: SampleCase, extremes: Sequence[int]) -> Iterator[tuple[str, Any, Sequence[tuple[int, ...]]]]:
     """Yield a description, the fields, and the input shapes without the batch, for each extreme value."""
     fields, shapes = dict(case.sample.fields), [shape[1:] for shape in case.sample.shapes]
     defaults = {
@@ -83,7 +83,7 @@ def configurations(case: Case, extremes: Sequence[int]) -> Iterator[tuple[str, A
                     yield f"axis {axis + 1} of input {index}: {number}", fields, replaced(shapes, (index,), shape)  # type: ignore[arg-type]  # any item
 
 
-def net_of(case: Case, fields: Any, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+def net_of(case: SampleCase, fields: Any, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     """A trainable net with a layer or loss of these fields, and a separate parameter."""
     inputs = {
         f"x{index}": {"shape": list(shape), "dtype": dtype}

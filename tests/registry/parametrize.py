@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.registry.cases import KINDS, cases
-from tests.registry.op_calls import Call, calls, name, op_classes
+from netspec.backends.op_call import OpCall
+from netspec.tools.verification.cases import KINDS, cases
+from netspec.tools.verification.op_calls import calls
+from tests.registry.op_classes import op_classes
 
 TRAINING_AND_INFERENCE = ((True,), (False,))
 """Arguments `training` of a check that runs in both forms."""
@@ -47,14 +49,14 @@ def _params(kind: str, type_: str, costly: bool) -> Iterator[Any]:
     yield pytest.param(kind, type_, slice(1, None), id=f"{label}-others", marks=pytest.mark.slow)
 
 
-def each_op(*, dtypes: Iterable[Any], applies: Callable[[Call], bool] = lambda _: True) -> Callable[..., Any]:
+def each_op(*, dtypes: Iterable[Any], applies: Callable[[OpCall], bool] = lambda _: True) -> Callable[..., Any]:
     """Turn a check of a call into a test per op, which calls it with every call of the op that it applies to."""
 
-    def decorate(check: Callable[[Call], None]) -> Any:
+    def decorate(check: Callable[[OpCall], None]) -> Any:
         @pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.__name__)
         def test(op: type[Any]) -> None:
             of_op = [each for dtype in dtypes for each in calls(dtype) if type(each.op) is op and applies(each)]
-            run_all(check, [(name(each), (each,)) for each in of_op])
+            run_all(check, [(each.name, (each,)) for each in of_op])
 
         return named_like(check, test)
 

@@ -17,32 +17,29 @@ import pytest
 import netspec.distributed  # noqa: F401  # it registers the kernels of communication operations
 from netspec.backends.device import Device
 from netspec.backends.device_registry import DEVICES, open_device
+from netspec.backends.kernel_check import (
+    agree,
+    array,
+    bound,
+    fetch,
+    for_signature,
+    is_narrow,
+    operands,
+    repacking,
+    signatures,
+)
+from netspec.backends.op_call import OpCall, code_of, is_double, over, own_calls
 from netspec.backends.openmp import using_threads
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Kernel, kernel_candidates, kernels_for, registered_kernels
 from netspec.graph.layout import PLAIN, LayoutSignature
 from netspec.graph.op import Op
+from netspec.tools.verification.op_calls import all_calls
 from tests.interpret import evaluate
-from tests.registry.kernel_calls import (
-    agree,
-    all_calls,
-    array,
-    bound,
-    code_of,
-    fetch,
-    for_signature,
-    is_double,
-    is_narrow,
-    operands,
-    over,
-    own_calls,
-    repacking,
-    signatures,
-)
-from tests.registry.op_calls import Call, name, op_classes
+from tests.registry.op_classes import op_classes
 from tests.registry.parametrize import named_like, run_all
 
-Case: TypeAlias = tuple[str, Kernel, Call]
+Case: TypeAlias = tuple[str, Kernel, OpCall]
 """A device, a kernel, and a call that the kernel accepts."""
 
 
@@ -71,9 +68,9 @@ def kernels_by_op() -> list[tuple[str, Kernel, type[Op]]]:
 
 
 @cache
-def calls_by_op() -> dict[type[Op], list[Call]]:
+def calls_by_op() -> dict[type[Op], list[OpCall]]:
     """The calls that kernels are tried on, by op class."""
-    calls: dict[type[Op], list[Call]] = {}
+    calls: dict[type[Op], list[OpCall]] = {}
     for call in all_calls():
         calls.setdefault(type(call.op), []).append(call)
     gc.freeze()  # they stay: no search for garbage need look through them
@@ -81,12 +78,12 @@ def calls_by_op() -> dict[type[Op], list[Call]]:
 
 
 @cache
-def samples_of(kernel: Kernel) -> list[Call]:
+def samples_of(kernel: Kernel) -> list[OpCall]:
     """The samples of a kernel, each time the same objects."""
     return list(own_calls(kernel))
 
 
-def accepted(kernel: Kernel, op: type[Op]) -> list[Call]:
+def accepted(kernel: Kernel, op: type[Op]) -> list[OpCall]:
     """The calls of an op that the kernel accepts."""
     candidates = calls_by_op().get(op, []) + [call for call in samples_of(kernel) if type(call.op) is op]
     return [
@@ -105,7 +102,7 @@ def accepting() -> list[Case]:
 def case_id(case: Case) -> str:
     label, kernel, call = case
     float_type = next((value.dtype for value in (*call.node.inputs, *call.node.outputs) if value.dtype.is_float), "")
-    return f"{label}-{kernel.backend}-{type(kernel).__name__}-{name(call)}-{float_type}"
+    return f"{label}-{kernel.backend}-{type(kernel).__name__}-{call.name}-{float_type}"
 
 
 def has_several_results(case: Case) -> bool:
@@ -129,7 +126,7 @@ COMPILED = {"numba", "winograd"}
 """Backends that compile a kernel for each element type: `make test` runs it in float32, slow tests in the others."""
 
 
-def is_single(call: Call, signature: LayoutSignature) -> bool:
+def is_single(call: OpCall, signature: LayoutSignature) -> bool:
     """Whether neither 64 nor 16 bits are stored for any float."""
     return not (is_double(call) or is_narrow(signature))
 
@@ -206,7 +203,7 @@ def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(case: Case,
 
 
 def runs_right(
-    device: Device, kernel: Kernel, call: Call, signature: LayoutSignature, expected: Sequence[np.ndarray]
+    device: Device, kernel: Kernel, call: OpCall, signature: LayoutSignature, expected: Sequence[np.ndarray]
 ) -> None:
     inputs = operands(device, call, signature)
     outputs = [
@@ -237,7 +234,7 @@ def test_nan_stays_nan(case: Case, singles: set[bool]) -> None:
         np.full_like(x, np.nan) if value.dtype.is_float else x
         for value, x in zip(call.node.inputs, call.operands, strict=True)
     )
-    bad = Call(call.node, spoiled)
+    bad = OpCall(call.node, spoiled)
     with np.errstate(all="ignore"):
         expected = evaluate(bad.node.outputs, bad.feeds)
     for signature in {is_narrow(candidate): candidate for candidate in signatures(device, kernel, bad)}.values():

@@ -11,19 +11,21 @@ import pytest
 
 from netspec.backends.device import Device
 from netspec.backends.device_registry import open_device
+from netspec.backends.op_call import generator
 from netspec.compile import make_plan
 from netspec.exchange.lower.emit import emit
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import NoOnnxForm
 from netspec.graph.types import DType
+from netspec.graph.value import Value
 from netspec.graph.verify import verify, verify_layouts
 from netspec.layers.base import Builder, arity
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.annotations import fields_by_name
 from netspec.schema.specs.docs import field_docs
 from netspec.schema.yaml.reader import parse_yaml
+from netspec.tools.verification.cases import KINDS, SampleCase, SampleGraph, built, opened
 from tests.interpret import environment, evaluate
-from tests.registry.cases import KINDS, Case, built, directional, opened
 from tests.registry.parametrize import TRAINING_AND_INFERENCE, each_class
 
 CLASSES = [(kind, name) for kind, registry in KINDS.items() for name in registry.names()]
@@ -47,7 +49,7 @@ def test_is_documented_and_has_samples(kind: str, name: str) -> None:
 
 
 @every
-def test_round_trips_through_yaml(case: Case) -> None:
+def test_round_trips_through_yaml(case: SampleCase) -> None:
     spec = case.spec()
     read_back = KINDS[case.kind].parse(parse_yaml(canonical_yaml(spec), "written.yaml"))
     assert type(read_back) is type(spec)
@@ -55,14 +57,14 @@ def test_round_trips_through_yaml(case: Case) -> None:
 
 
 @every
-def test_accepts_the_number_of_inputs_of_its_samples(case: Case) -> None:
+def test_accepts_the_number_of_inputs_of_its_samples(case: SampleCase) -> None:
     least, most = arity(type(case.spec()))
     assert least <= len(case.sample.shapes)
     assert most is None or len(case.sample.shapes) <= most
 
 
 @every_form
-def test_inferred_types_are_computed_and_the_graph_is_valid(case: Case, training: bool) -> None:
+def test_inferred_types_are_computed_and_the_graph_is_valid(case: SampleCase, training: bool) -> None:
     net = built(case, training)
     graph = verify(net.graph())
     environment(graph.roots(), net.feeds)  # checks each node's shape and type against its rule
@@ -78,20 +80,36 @@ def planning_device() -> Device:
     return open_device("null")
 
 
+def directional(graph: SampleGraph, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
+    """The derivative of `scalar` along one random direction of all inputs: by `grads`, and by central differences.
+
+    In float64 the differences err by about step² · f‴ / 6 + 1e-16 · |f| / step ≈ 1e-10.
+    """
+    random = generator(graph.case.id + "direction")
+    direction = {name: random.uniform(-1, 1, value.shape) for name, value in graph.wrt.items()}
+    derivatives = evaluate(grads, graph.feeds)
+    by_rule = sum(float((g * d).sum()) for g, d in zip(derivatives, direction.values(), strict=True))
+
+    def moved(by: float) -> float:
+        return float(evaluate([scalar], graph.feeds | {n: graph.feeds[n] + by * d for n, d in direction.items()})[0])
+
+    return by_rule, (moved(step) - moved(-step)) / (2 * step)
+
+
 @each_class(*KINDS, costly=True)
-def test_passes_and_layouts_keep_the_graph_valid(case: Case) -> None:
+def test_passes_and_layouts_keep_the_graph_valid(case: SampleCase) -> None:
     """With gradients, and gradients of gradients: the kernels of the CPU choose the layouts of all of it."""
     assert_plan_is_valid(case, DType.FLOAT32)
 
 
 @pytest.mark.slow
 @each_class(*KINDS)
-def test_passes_and_layouts_keep_a_graph_in_bfloat16_valid(case: Case) -> None:
+def test_passes_and_layouts_keep_a_graph_in_bfloat16_valid(case: SampleCase) -> None:
     if case.number == 0:
         assert_plan_is_valid(case, DType.BFLOAT16)
 
 
-def assert_plan_is_valid(case: Case, stored: DType) -> None:
+def assert_plan_is_valid(case: SampleCase, stored: DType) -> None:
     plan = make_plan(built(case, True, DType.FLOAT32).graph(), planning_device(), stored)
     verify_layouts(verify(plan.graph), plan.layouts)
     computed = {node for node in plan.order if not (node.op.traits.source or node.op.traits.view)}
@@ -99,7 +117,7 @@ def assert_plan_is_valid(case: Case, stored: DType) -> None:
 
 
 @every_differentiable_form
-def test_gradient_matches_central_differences(case: Case, training: bool) -> None:
+def test_gradient_matches_central_differences(case: SampleCase, training: bool) -> None:
     net = built(case, training)
     by_rule, by_differences = directional(net, net.scalar, net.gradients)
     # Differences are good to about 1e-9 of the numbers involved; a wrong rule is off in the first digits.
@@ -107,7 +125,7 @@ def test_gradient_matches_central_differences(case: Case, training: bool) -> Non
 
 
 @every_differentiable_form
-def test_second_gradient_matches_central_differences(case: Case, training: bool) -> None:
+def test_second_gradient_matches_central_differences(case: SampleCase, training: bool) -> None:
     net = built(case, training)
     scalar, second = net.second
     by_rule, by_differences = directional(net, scalar, second)
@@ -115,7 +133,7 @@ def test_second_gradient_matches_central_differences(case: Case, training: bool)
 
 
 @each_class("layer", "loss", costly=True)
-def test_every_trainable_parameter_has_a_gradient(case: Case) -> None:
+def test_every_trainable_parameter_has_a_gradient(case: SampleCase) -> None:
     net = built(case, True)
     trainable = [name for name, state in net.builder.states.items() if state.trainable]
     gradients = dict(zip(net.wrt, evaluate(net.gradients, net.feeds), strict=True))
@@ -123,7 +141,7 @@ def test_every_trainable_parameter_has_a_gradient(case: Case) -> None:
 
 
 @every_form
-def test_float32_agrees_with_float64(case: Case, training: bool) -> None:
+def test_float32_agrees_with_float64(case: SampleCase, training: bool) -> None:
     results = []
     for dtype in (DType.FLOAT32, DType.FLOAT64):
         net = built(case, training, dtype)
@@ -135,7 +153,7 @@ def test_float32_agrees_with_float64(case: Case, training: bool) -> None:
 
 
 @every_layer
-def test_inference_form_has_an_onnx_form(case: Case) -> None:
+def test_inference_form_has_an_onnx_form(case: SampleCase) -> None:
     net = built(case, False)
     nodes = Graph({str(index): y for index, y in enumerate(net.outputs)}).nodes()
     computing = [node.op for node in nodes if node.inputs or not node.op.traits.source]
@@ -143,7 +161,7 @@ def test_inference_form_has_an_onnx_form(case: Case) -> None:
 
 
 @every_layer
-def test_training_form_has_an_onnx_form_unless_it_is_random(case: Case) -> None:
+def test_training_form_has_an_onnx_form_unless_it_is_random(case: SampleCase) -> None:
     net = built(case, True)
     _, problems = emit(Graph({str(index): y for index, y in enumerate((*net.outputs, *net.builder.updates.values()))}))
     messages = [problem.message for problem in problems]
@@ -151,12 +169,12 @@ def test_training_form_has_an_onnx_form_unless_it_is_random(case: Case) -> None:
 
 
 @every
-def test_inference_form_updates_no_state(case: Case) -> None:
+def test_inference_form_updates_no_state(case: SampleCase) -> None:
     assert built(case, False).builder.updates == {}
 
 
 @every
-def test_initial_values_have_the_right_shape_and_depend_only_on_the_seed(case: Case) -> None:
+def test_initial_values_have_the_right_shape_and_depend_only_on_the_seed(case: SampleCase) -> None:
     for name, state in built(case, True).builder.states.items():
         first, repeated = (state.initial.sample(5, name, state.value.shape, "float32") for _ in range(2))
         assert first.shape == state.value.shape
@@ -165,7 +183,7 @@ def test_initial_values_have_the_right_shape_and_depend_only_on_the_seed(case: C
 
 
 @each_class("metric")
-def test_metric_of_uneven_batches_equals_the_metric_of_all_samples(case: Case) -> None:
+def test_metric_of_uneven_batches_equals_the_metric_of_all_samples(case: SampleCase) -> None:
     """Totals of batches of 1 and the rest add up to the totals of all samples at once; rows are concatenated."""
     metric, full_batch = case.spec(), built(case, False)
     size = case.sample.shapes[0][0]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from netspec.backends.op_call import OpCall
 from netspec.errors import InputError
 from netspec.exchange.formats.onnx.exporting import to_onnx
 from netspec.exchange.formats.onnx.messages import LOWEST_OPSET, open_session
@@ -16,13 +17,12 @@ from netspec.graph.op import Op
 from netspec.graph.types import DType
 from netspec.graph.value import in_scope
 from netspec.layers.base import Builder
+from netspec.tools.verification.cases import SampleCase, built, made_of, opened
 from tests.interpret import evaluate
-from tests.registry.cases import Case, built, made_of, opened
-from tests.registry.op_calls import Call
 from tests.registry.parametrize import each_class, each_op
 
 
-def has_onnx_form(call: Call) -> bool:
+def has_onnx_form(call: OpCall) -> bool:
     """Whether the op can be written; what draws random numbers draws others there."""
     is_random = type(call.op).deterministic_form is not Op.deterministic_form
     return not isinstance(call.op.onnx, NoOnnxForm) and bool(call.node.inputs) and not is_random
@@ -35,7 +35,7 @@ def agree(actual: Any, expected: np.ndarray) -> None:
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6 * scale)
 
 
-def inference(case: Case, size: int) -> Graph:
+def inference(case: SampleCase, size: int) -> Graph:
     """The layer in its inference form, for another batch size than the sample's."""
     builder = Builder(False, DType.FLOAT32)
     scope, inputs = opened(case, builder, size)
@@ -46,7 +46,7 @@ def inference(case: Case, size: int) -> Graph:
 
 
 @each_class("layer", costly=True)
-def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
+def test_layer_computes_the_same_for_any_batch(case: SampleCase) -> None:
     net = built(case, False, DType.FLOAT32)
     states = {label: net.feeds[label] for label in net.builder.states}
     model = to_onnx(lambda size: inference(case, size), states)
@@ -63,7 +63,7 @@ def test_layer_computes_the_same_for_any_batch(case: Case) -> None:
 
 
 @each_class("layer", costly=True)
-def test_layer_computes_the_same_in_the_oldest_opset(case: Case) -> None:
+def test_layer_computes_the_same_in_the_oldest_opset(case: SampleCase) -> None:
     net = built(case, False, DType.FLOAT32)
     states = {label: net.feeds[label] for label in net.builder.states}
     try:
@@ -81,14 +81,14 @@ def test_layer_computes_the_same_in_the_oldest_opset(case: Case) -> None:
 
 
 @each_op(dtypes=[DType.FLOAT32], applies=has_onnx_form)
-def test_op_computes_the_same(call: Call) -> None:
+def test_op_computes_the_same(call: OpCall) -> None:
     y = call.node.outputs[0]  # further results, such as the places of maxima, are ours alone
     model = to_onnx(lambda _: Graph({"y": y}), {}, batch=1)
     (actual,) = open_session(model.model.SerializeToString()).run(None, call.feeds)
     agree(actual, evaluate([y], call.feeds)[0])
 
 
-def is_decoded(call: Call) -> bool:
+def is_decoded(call: OpCall) -> bool:
     """Whether ONNX's attributes are all attributes of the op; those of ConvTranspose depend on its input's size."""
     form, field_names = call.op.onnx, {field.name for field in fields(call.op)}
     return (
@@ -98,7 +98,7 @@ def is_decoded(call: Call) -> bool:
 
 
 @each_op(dtypes=[DType.FLOAT32], applies=lambda call: has_onnx_form(call) and is_decoded(call))
-def test_op_is_decoded_from_its_attributes(call: Call) -> None:
+def test_op_is_decoded_from_its_attributes(call: OpCall) -> None:
     form = call.op.onnx
     assert isinstance(form, OnnxMap)
     assert form.decode(type(call.op), form.encode(call.op)) == call.op

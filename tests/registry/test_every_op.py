@@ -8,15 +8,16 @@ import inspect
 import numpy as np
 import pytest
 
+from netspec.backends.op_call import OpCall, generator
 from netspec.graph.autodiff import gradients, pullback
 from netspec.graph.op import NoGradient, Op
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, broadcast_shapes
 from netspec.graph.value import Value
+from netspec.tools.verification.op_calls import calls
 from tests.interpret import evaluate
-from tests.registry.cases import generator
-from tests.registry.op_calls import Call, calls, name, op_classes
+from tests.registry.op_classes import op_classes
 from tests.registry.parametrize import each_op
 
 every_call = each_op(dtypes=[DType.FLOAT64])
@@ -43,12 +44,12 @@ def test_has_a_gradient_or_declares_that_it_has_none(cls: type[Op]) -> None:
 
 
 @every_call
-def test_computes_the_inferred_types(call: Call) -> None:
+def test_computes_the_inferred_types(call: OpCall) -> None:
     evaluate(call.node.outputs, call.feeds)  # the interpreter compares shapes and types
 
 
 @every_call
-def test_is_hashable_and_counts_its_flops(call: Call) -> None:
+def test_is_hashable_and_counts_its_flops(call: OpCall) -> None:
     op = call.op
     copy = type(op)(**{field.name: getattr(op, field.name) for field in dataclasses.fields(op)})
     assert copy == op
@@ -59,7 +60,7 @@ def test_is_hashable_and_counts_its_flops(call: Call) -> None:
 
 
 @every_call
-def test_traits_are_true(call: Call) -> None:
+def test_traits_are_true(call: OpCall) -> None:
     op, node = call.op, call.node
     (y, *rest) = node.outputs
     if op.traits.elementwise:
@@ -77,7 +78,7 @@ def test_traits_are_true(call: Call) -> None:
 
 
 @every_call
-def test_gradient_matches_central_differences(call: Call) -> None:
+def test_gradient_matches_central_differences(call: OpCall) -> None:
     wrt = [value for value in call.node.inputs if value.dtype.is_float]
     results = [value for value in call.node.outputs if value.dtype.is_float]
     if isinstance(call.op, NoGradient):
@@ -89,7 +90,7 @@ def test_gradient_matches_central_differences(call: Call) -> None:
         return  # small differences need float64
     # Masks put -1e9 into scores; next to such values small steps are lost to rounding.
     clipped = {label: np.clip(x, -1e3, 1e3) for label, x in call.feeds.items() if x.dtype == np.float64}
-    feeds, random = call.feeds | clipped, generator(name(call))
+    feeds, random = call.feeds | clipped, generator(call.name)
     for x in wrt:
         if call.op.is_window_max(
             x.type
@@ -118,7 +119,7 @@ def test_gradient_matches_central_differences(call: Call) -> None:
 
 
 @every_call
-def test_decomposed_and_simplified_forms_compute_the_same(call: Call) -> None:
+def test_decomposed_and_simplified_forms_compute_the_same(call: OpCall) -> None:
     node, forms = call.node, []
     if type(call.op).decompose is not Op.decompose:
         forms.append(call.op.decompose(*node.inputs))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.registry.cases import Case, cases, first_is_fast
+from netspec.tools.verification.cases import SampleCase, cases
+from tests.registry.fast_samples import first_is_fast
 from tests.registry.parametrize import each_class, run_all
 
 
@@ -25,7 +26,7 @@ def test_a_single_error_is_raised_as_it_is() -> None:
 
 
 def test_a_costly_check_is_slow_except_for_the_first_sample_of_each_class() -> None:
-    samples: dict[bool, list[Case]] = {True: [], False: []}
+    samples: dict[bool, list[SampleCase]] = {True: [], False: []}
     check = each_class("loss", costly=True)(lambda case: samples[slow].append(case))
     for param in check.pytestmark[0].args[1]:
         slow = bool(param.marks)

@@ -12,24 +12,12 @@ import numpy as np
 from netspec.backends.backend import load_kernels
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.device_registry import CpuDevice
+from netspec.backends.kernel_check import agree, array, bound, fetch, for_signature, is_narrow, operands, signatures
+from netspec.backends.op_call import OpCall, code_of, is_double, own_calls
 from netspec.graph.kernel import Kernel, kernels_for, registered_kernels
 from netspec.graph.layout import LayoutSignature
+from netspec.tools.verification.op_calls import all_calls
 from tests.interpret import evaluate
-from tests.registry.kernel_calls import (
-    agree,
-    all_calls,
-    array,
-    bound,
-    code_of,
-    fetch,
-    for_signature,
-    is_double,
-    is_narrow,
-    operands,
-    own_calls,
-    signatures,
-)
-from tests.registry.op_calls import Call
 
 load_kernels("cuda")
 KERNELS = registered_kernels(["cuda"])
@@ -52,7 +40,7 @@ class Bound:
     """A call of a kernel."""
 
     kernel: Kernel
-    made: Call
+    made: OpCall
     lying: LayoutSignature
     run: Callable[[], None]
     inputs: list[Any]
@@ -60,7 +48,7 @@ class Bound:
 
     @classmethod
     def of(
-        cls, kernel: Kernel, result: Call, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
+        cls, kernel: Kernel, result: OpCall, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
         device: EmulatedDevice | None = None,
     ) -> Bound:  # fmt: skip
         """The call of a kernel, on arrays of a device. Default: `DEVICE`."""
@@ -75,7 +63,7 @@ class Bound:
 
 
 @cache
-def taken(kernel: Kernel) -> list[Call]:
+def taken(kernel: Kernel) -> list[OpCall]:
     """The calls that a kernel takes."""
     actual = [result for result in all_calls() if kernel in kernels_for(type(result.op), (kernel.backend,))]
     actual += own_calls(kernel)
@@ -87,8 +75,8 @@ def taken(kernel: Kernel) -> list[Call]:
 
 
 def in_layouts(
-    kernel: Kernel, calls: Iterable[Call], device: EmulatedDevice = DEVICE
-) -> Iterator[tuple[Call, LayoutSignature]]:
+    kernel: Kernel, calls: Iterable[OpCall], device: EmulatedDevice = DEVICE
+) -> Iterator[tuple[OpCall, LayoutSignature]]:
     """Calls of a kernel in each layout that it offers."""
     seen_codes = set[Any]()
     for result in calls:

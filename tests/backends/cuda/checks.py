@@ -15,6 +15,8 @@ import numpy as np
 
 from netspec.backends.cuda import launch
 from netspec.backends.device import Device
+from netspec.backends.kernel_check import agree, array, bound, fetch, is_narrow, operands, workspace_of
+from netspec.backends.op_call import OpCall, code_of, is_double, over
 from netspec.graph.execution_plan import ALIGNMENT
 from netspec.graph.kernel import Kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -22,19 +24,6 @@ from netspec.graph.types import TensorType
 from tests.backends.cuda.calls import DEVICE, EmulatedDevice, in_layouts, taken
 from tests.backends.cuda.emulator import Emulator
 from tests.interpret import evaluate
-from tests.registry.kernel_calls import (
-    agree,
-    array,
-    bound,
-    code_of,
-    fetch,
-    is_double,
-    is_narrow,
-    operands,
-    over,
-    workspace_of,
-)
-from tests.registry.op_calls import Call
 
 FEW_BLOCKS = 2
 """Number of blocks that is so small that each block does several units of work."""
@@ -67,7 +56,7 @@ class Case:
     """A call of a kernel in one of the layouts that it offers."""
 
     kernel: Kernel
-    call: Call
+    call: OpCall
     layouts: LayoutSignature
 
     @cached_property
@@ -183,7 +172,7 @@ def keeps_nan(emulator: Emulator, case: Case) -> Check:
         np.full_like(x, np.nan) if value.dtype.is_float else x
         for value, x in zip(node.inputs, case.call.operands, strict=True)
     )
-    trial = Trial(Case(case.kernel, Call(node, spoiled), case.layouts))
+    trial = Trial(Case(case.kernel, OpCall(node, spoiled), case.layouts))
     yield
     for value, actual, expected in zip(node.outputs, trial.results(emulator), trial.case.expected, strict=True):
         if value.dtype.is_float:
@@ -207,7 +196,7 @@ CHECKS: tuple[Make, ...] = (
 )  # fmt: skip
 
 
-def cases(kernel: Kernel, calls: Iterable[Call] | None = None) -> list[Case]:
+def cases(kernel: Kernel, calls: Iterable[OpCall] | None = None) -> list[Case]:
     """The cases of a kernel: all in the registry, or those of `calls`."""
     return [
         Case(kernel, result, signature)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import netspec.distributed  # noqa: F401  # it registers the backend nccl
 from netspec.backends.backend import load_kernels
+from netspec.backends.op_call import OpCall
 from netspec.graph.fused import EpilogueFused
 from netspec.graph.kernel import kernels_for
 from netspec.graph.ops.attention import Attention, AttentionGrad
-from tests.registry.kernel_calls import all_calls
-from tests.registry.op_calls import Call
+from netspec.tools.verification.op_calls import all_calls
 
 load_kernels("cuda", "nccl")
 WHERE_TAKEN = EpilogueFused, Attention, AttentionGrad
@@ -24,7 +24,7 @@ def gaps() -> str:
     return ", ".join(f"`{name}`" for name in sorted(actual))
 
 
-def _is_left(result: Call) -> bool:
+def _is_left(result: OpCall) -> bool:
     types = [value.type for value in result.node.inputs]
     if any(
         kernel.reject_reason(result.op, *types) is None for kernel in kernels_for(type(result.op), ("cuda", "nccl"))

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from netspec.backends.op_call import OpCall, call
 from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, linear, reduce, shape, softmax
 from netspec.graph.ops.batch_normalization import BatchNormalization, BatchNormalizationGrad, BatchNormalizationTraining
@@ -30,7 +31,6 @@ from netspec.graph.ops.random import RandomUniform
 from netspec.graph.ops.topk import TopK
 from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, TensorType
-from tests.registry.op_calls import Call, call
 
 T = TypeVar("T")
 Made: TypeAlias = Iterator[tuple[Any, ...]]
@@ -261,7 +261,7 @@ FAMILIES: tuple[Family, ...] = (
 )  # fmt: skip
 
 
-def random_calls(seed: int, families: Iterable[Family] = FAMILIES) -> Iterator[Call]:
+def random_calls(seed: int, families: Iterable[Family] = FAMILIES) -> Iterator[OpCall]:
     """Calls of families of ops."""
     for family in families:
         for op, *arrays in family(Draw(seed, FAMILIES.index(family))):

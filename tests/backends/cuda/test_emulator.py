@@ -14,6 +14,7 @@ import pytest
 from netspec.backends.cuda import launch, scatter_lists
 from netspec.backends.cuda.kernels import ctc, linalg, local_response, reduction
 from netspec.backends.cuda.launch import Launch, number, pointer, sizes
+from netspec.backends.op_call import call, own_calls
 from netspec.graph.kernel import Thunk
 from netspec.graph.ops.elementwise import Neg
 from netspec.graph.types import DType
@@ -22,8 +23,6 @@ from tests.backends.cuda.calls import KERNELS, taken
 from tests.backends.cuda.check import errors
 from tests.backends.cuda.checks import Make, agrees, cases, keeps_nan
 from tests.backends.cuda.emulator import Emulator, KernelError, compiler
-from tests.registry.kernel_calls import own_calls
-from tests.registry.op_calls import call
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 THREADS, BLOCKS = 64, 2

@@ -15,6 +15,7 @@ from netspec.backends.common.reduction_loops import reduction_loops
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.kernels.elementwise import copy
 from netspec.backends.cuda.kernels.reduction import ReduceKernel, ReductionSplit
+from netspec.backends.op_call import OpCall, is_double, own_calls
 from netspec.graph.kernel import Kernel
 from netspec.graph.layout import PLAIN
 from netspec.graph.op import Op
@@ -24,8 +25,6 @@ from tests.backends.cuda.checks import CHECKS, Check, agrees, cases, checked
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.cuda.gaps import gaps
 from tests.backends.cuda.random_calls import FAMILIES, Family
-from tests.registry.kernel_calls import is_double, own_calls
-from tests.registry.op_calls import Call
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 
@@ -38,11 +37,11 @@ def emulator() -> Iterator[Emulator]:
     launch.use(before)
 
 
-def calls_of(kernel: Kernel) -> tuple[list[Call], list[Call]]:
+def calls_of(kernel: Kernel) -> tuple[list[OpCall], list[OpCall]]:
     """The first call of each op that a kernel accepts, in float32 if there is one, and all other calls."""
     calls = taken(kernel)
     assert calls, "no layer, op or sample reaches it: give the kernel `samples`"
-    firsts: dict[type[Op], Call] = {}
+    firsts: dict[type[Op], OpCall] = {}
     for call in sorted(calls, key=is_double):
         firsts.setdefault(type(call.op), call)
     return list(firsts.values()), [call for call in calls if call is not firsts[type(call.op)]]

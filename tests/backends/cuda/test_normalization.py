@@ -9,6 +9,8 @@ import pytest
 
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.kernels.batch_normalization import TrainingKernel
+from netspec.backends.kernel_check import agree, array, fetch, for_signature, is_narrow, operands, signatures
+from netspec.backends.op_call import call, numbers
 from netspec.graph.kernel import kernels_for
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op
@@ -23,8 +25,6 @@ from netspec.graph.ops.layer_normalization import (
 from tests.backends.cuda.calls import DEVICE, Bound
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.interpret import evaluate
-from tests.registry.kernel_calls import agree, array, fetch, for_signature, is_narrow, operands, signatures
-from tests.registry.op_calls import call, numbers
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 

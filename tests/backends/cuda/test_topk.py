@@ -9,13 +9,13 @@ import pytest
 
 from netspec.backends.backend import load_kernels
 from netspec.backends.cuda import launch
+from netspec.backends.op_call import call
 from netspec.graph.kernel import Buffers, kernels_for
 from netspec.graph.layout import PLAIN, LayoutSignature
 from netspec.graph.ops.reduce import ArgMax
 from netspec.graph.ops.topk import InTopK, TopK
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.interpret import evaluate
-from tests.registry.op_calls import call
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 load_kernels("cuda")

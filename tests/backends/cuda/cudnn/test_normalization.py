@@ -20,6 +20,8 @@ from netspec.backends.cuda.cudnn.kernels.batch_normalization import (
 )
 from netspec.backends.cuda.gpus import GPUS, planned_for
 from netspec.backends.device_registry import open_device
+from netspec.backends.kernel_check import array
+from netspec.backends.op_call import call
 from netspec.compile import Compiler, ProgramKind
 from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.fused import EpilogueFused, PrologueFused, fuse_between
@@ -37,8 +39,6 @@ from tests.backends.cuda.calls import DEVICE, Bound, EmulatedDevice
 from tests.backends.cuda.cudnn import fake
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.cuda.test_nets import RESNET, losses
-from tests.registry.kernel_calls import array
-from tests.registry.op_calls import call
 
 EVEN = RESNET.replace("filters: 6", "filters: 8")
 """The library reads eight channels of 16 bits at once."""

@@ -17,9 +17,9 @@ from netspec.errors import InputError
 from netspec.exchange.formats.caffe.writing.files import write_caffe
 from netspec.exchange.formats.caffe.writing.writer import rules
 from netspec.exchange.formats.registry import Exportable
+from netspec.tools.verification.cases import cases
 from tests.exchange.nets import Net
 from tests.exchange.samples import one_layer
-from tests.registry.cases import cases
 
 EXCLUDED = Path(__file__).with_name("excluded.yaml")
 

@@ -14,10 +14,11 @@ from netspec.exchange.formats.caffe.writing.files import write_caffe
 from netspec.exchange.interface import ImportOptions
 from netspec.schema.load import load_net
 from netspec.schema.specs.links import resolve_names
+from netspec.tools.verification.cases import SampleCase, cases
 from tests.exchange.formats.caffe.catalogue import excluded, exportable, reason
 from tests.exchange.nets import Net, net_data
 from tests.exchange.samples import inputs_of, one_layer
-from tests.registry.cases import Case, cases, first_is_fast
+from tests.registry.fast_samples import first_is_fast
 
 
 def again(net: Net, folder: Path, weights: str = "model.caffemodel") -> tuple[Net, tuple[str, ...]]:
@@ -44,7 +45,7 @@ NO_FORM = excluded()
 
 
 @pytest.mark.parametrize("case", first_is_fast(cases("layer")))
-def test_every_layer_round_trips_or_is_rejected_with_its_reason(case: Case, tmp_path: Path) -> None:
+def test_every_layer_round_trips_or_is_rejected_with_its_reason(case: SampleCase, tmp_path: Path) -> None:
     before = one_layer(case)
     try:
         after, _ = again(before, tmp_path)

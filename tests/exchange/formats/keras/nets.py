@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from netspec.backends.op_call import generator
 from netspec.exchange.formats.keras.exporting import keras_model
 from netspec.exchange.formats.keras.exporting.model import KerasModel
 from netspec.exchange.formats.registry import Exportable
+from netspec.tools.verification.cases import SampleCase, cases
 from tests.exchange.nets import Arrays, Net, net_data
-from tests.registry.cases import Case, cases, first_is_fast, generator
+from tests.registry.fast_samples import first_is_fast
 
 CONV: dict[str, Any] = {"type": "Conv2D", "filters": 4, "kernel_size": 3}
 CONV_LSTM: dict[str, Any] = {"type": "ConvLSTM2D", "filters": 2, "kernel_size": 2}
@@ -278,7 +280,7 @@ def written(name: str) -> Written:
     return Written(name, net, drawn(name, net))
 
 
-def _written_sample(case: Case) -> Written:
+def _written_sample(case: SampleCase) -> Written:
     sample = case.sample
     inputs = {
         f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}

@@ -15,17 +15,17 @@ from netspec.exchange.formats.keras.names import (
     variables,
 )
 from netspec.schema.specs.kinds import LAYERS
-from tests.registry.cases import Case, built
+from netspec.tools.verification.cases import SampleCase, built
 from tests.registry.parametrize import each_class
 
 
-def states(case: Case) -> dict[str, tuple[int, ...]]:
+def states(case: SampleCase) -> dict[str, tuple[int, ...]]:
     """Names within the layer and shapes."""
     return {name.removeprefix("sample/"): info.value.shape for name, info in built(case, False).builder.states.items()}
 
 
 @each_class("layer")
-def test_every_state_has_a_separate_path_and_invertible_axes(case: Case) -> None:
+def test_every_state_has_a_separate_path_and_invertible_axes(case: SampleCase) -> None:
     shapes = states(case)
     if not shapes:
         return

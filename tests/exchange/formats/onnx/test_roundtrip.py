@@ -17,9 +17,10 @@ from netspec.layers.base import LayerSpec
 from netspec.schema.load import load_net
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.yaml.reader import parse_yaml
+from netspec.tools.verification.cases import SampleCase, cases
 from tests.exchange.nets import LENET, Net
 from tests.exchange.samples import Ranges, inputs_of, one_layer
-from tests.registry.cases import Case, cases, first_is_fast
+from tests.registry.fast_samples import first_is_fast
 
 
 def again(net: Net, folder: Path) -> tuple[Net, str]:
@@ -62,14 +63,14 @@ def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
         np.testing.assert_allclose(actual, expected[name], rtol=1e-5, atol=1e-5)  # some hundred terms
 
 
-def has_no_roundtrip(case: Case) -> bool:
+def has_no_roundtrip(case: SampleCase) -> bool:
     cls = LAYERS[case.type]
     assert issubclass(cls, LayerSpec)
     return cls.onnx_roundtrip_blocker is not None or case.sample.no_onnx_roundtrip
 
 
 @pytest.mark.parametrize("case", first_is_fast(c for c in cases("layer") if has_no_roundtrip(c)))
-def test_layers_without_a_roundtrip_are_refused_or_compute_the_same(case: Case, tmp_path: Path) -> None:
+def test_layers_without_a_roundtrip_are_refused_or_compute_the_same(case: SampleCase, tmp_path: Path) -> None:
     before = one_layer(case)
     try:
         after, _ = again(before, tmp_path)
@@ -81,7 +82,7 @@ def test_layers_without_a_roundtrip_are_refused_or_compute_the_same(case: Case, 
 
 
 @pytest.mark.parametrize("case", first_is_fast(c for c in cases("layer") if not has_no_roundtrip(c)))
-def test_every_layer_round_trips(case: Case, tmp_path: Path) -> None:
+def test_every_layer_round_trips(case: SampleCase, tmp_path: Path) -> None:
     before = one_layer(case)
     after, text = again(before, tmp_path)
     agree(before, after, case.sample.ranges)

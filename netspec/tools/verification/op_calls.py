@@ -1,22 +1,21 @@
-"""Calls of every op with values for their operands: those that the cases make, and the samples listed here.
+"""Calls of every op with values for their operands: those in graphs of cases, and the samples listed here.
 
 An op that no layer, loss or metric reaches must have a sample in `SAMPLES`; a test fails otherwise.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-import netspec
+from netspec.backends.op_call import OpCall, call, numbers
+from netspec.backends.reference.interpreter import interpret
 from netspec.graph.fused import EpilogueFused, Fused, FusedStep, MultiTensor, PrologueFused
+from netspec.graph.graph import Graph
 from netspec.graph.layout import Layout
 from netspec.graph.op import Op
 from netspec.graph.ops import (
@@ -40,43 +39,15 @@ from netspec.graph.ops.attention import Attention, AttentionBand, AttentionGrad
 from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
 from netspec.graph.ops.crop import CropAndFlip
 from netspec.graph.ops.lrn import LRN
-from netspec.graph.ops.source import Constant, Input
+from netspec.graph.ops.source import Constant
 from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Node, Value
-from tests.interpret import environment
-from tests.registry.cases import Case, all_forms, built, generator, spread
+from netspec.graph.value import Node
+from netspec.tools.verification.cases import KINDS, SampleCase, all_forms, built, cases
 
-IN_PACKAGES = ("graph", "layers", "passes", "solvers")
 MOST_CALLS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """An op applied to inputs of the graph, and values for them."""
-
-    node: Node
-    operands: tuple[np.ndarray, ...]
-
-    @property
-    def op(self) -> Op:
-        return self.node.op
-
-    @property
-    def feeds(self) -> dict[str, np.ndarray]:
-        """The operands by the names of the inputs."""
-        return {value.op.label: array for value, array in zip(self.node.inputs, self.operands, strict=True)}  # type: ignore[attr-defined]  # all are inputs
-
-
-def call(op: Op, *operands: Any) -> Call:
-    """`op` applied to these arrays."""
-    arrays = tuple(map(np.asarray, operands))
-    inputs = [Input(f"x{i}", TensorType(x.shape, DType(str(x.dtype))))() for i, x in enumerate(arrays)]
-    return Call(op.call_multi(*inputs)[0].node, arrays)
-
-
-def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0.37) -> np.ndarray:
-    return spread(generator(f"{sizes}{offset}"), sizes, low, high, offset)
+CallsByOp: TypeAlias = dict[type[Op], tuple[list[OpCall], list[OpCall]]]
+"""For each op its samples, and its calls in graphs of cases."""
 
 
 _CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
@@ -272,43 +243,24 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
 )
 
 
-def op_classes() -> list[type[Op]]:
-    """Every op there is: the subclasses of `Op` in all modules, without the bases that compute nothing."""
-    for package in IN_PACKAGES:
-        root = importlib.import_module(f"{netspec.__name__}.{package}")
-        for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
-            importlib.import_module(module.name)
-    computing = [cls for cls in _below(Op) if cls.forward is not Op.forward and not _is_base(cls)]
-    return [cls for cls in computing if cls.__module__.startswith("netspec.")]
-
-
-def _is_base(cls: type[Op]) -> bool:
-    """Return whether methods, or the name of the function that `Unary.forward` calls, are left to subclasses."""
-    return inspect.isabstract(cls) or (cls.forward is unary.Unary.forward and not hasattr(cls, "function"))
-
-
-def _below(cls: type[Op]) -> Iterator[type[Op]]:
-    for below in cls.__subclasses__():
-        yield below
-        yield from _below(below)
-
-
-def _samples(dtype: DType) -> Iterator[Call]:
+def _samples(dtype: DType) -> Iterator[OpCall]:
     for op, operands in SAMPLES:
         if dtype == DType.FLOAT64 or not isinstance(op, Constant):
             yield call(op, *(x.astype(str(dtype)) if x.dtype == np.float64 else x for x in operands))
 
 
 @cache
-def _calls_by_op(dtype: DType) -> tuple[dict[type[Op], tuple[list[Call], list[Call]]], list[tuple[Case, bool]]]:
-    """Of each op the samples, and the first different calls of the cases: `MOST_CALLS` together with the samples.
+def _calls_by_op(
+    dtype: DType,
+) -> tuple[dict[type[Op], tuple[list[OpCall], list[OpCall]]], list[tuple[SampleCase, bool]]]:
+    """For each op the samples, and the first different calls in graphs of cases: at most `MOST_CALLS` together.
 
-    Then the cases that made these calls. Their graphs are alike in both precisions, so that only these few are built in
+    Also the cases with these calls. Their graphs are alike in both precisions, so that only these few are built in
     float32, with their second gradients.
     """
     forms = all_forms() if dtype == DType.FLOAT64 else _calls_by_op(DType.FLOAT64)[1]
-    used: list[tuple[Case, bool]] = []
-    by_op: dict[type[Op], tuple[list[Call], list[Call]]] = {}
+    used: list[tuple[SampleCase, bool]] = []
+    by_op: CallsByOp = {}
     for sample in _samples(dtype):
         by_op.setdefault(type(sample.op), ([], []))[0].append(sample)
     keys = {_key(sample.node) for samples, _ in by_op.values() for sample in samples}
@@ -316,18 +268,51 @@ def _calls_by_op(dtype: DType) -> tuple[dict[type[Op], tuple[list[Call], list[Ca
         net = built(case, training, dtype)
         # Gradients of inference have no ops in addition to those of training and its gradients.
         graph = net.graph(order=2 if net.builder.training else 0)
-        values: dict[Value, Any] = {}  # computed if a call is new: most are not
+        new: dict[Node, None] = {}
+        counts = Counter({op: len(samples) + len(of_cases) for op, (samples, of_cases) in by_op.items()})
         for node in graph.nodes():
-            samples, of_cases = by_op.setdefault(type(node.op), ([], []))
-            if len(samples) + len(of_cases) >= MOST_CALLS or isinstance(node.op, Input) or _key(node) in keys:
-                continue
-            if hasattr(node.op, "forward"):
+            if _computes(node) and counts[type(node.op)] < MOST_CALLS and _key(node) not in keys:
                 keys.add(_key(node))
-                values = values or environment(graph.roots(), net.feeds)
-                of_cases.append(call(node.op, *(values[value] for value in node.inputs)))
-        if values:
+                counts[type(node.op)] += 1
+                new[node] = None
+        for new_call in _evaluated(graph, new, net.feeds):
+            by_op.setdefault(type(new_call.op), ([], []))[1].append(new_call)
+        if new:
             used.append((case, training))
     return by_op, used
+
+
+def _evaluated(graph: Graph, nodes: Collection[Node], feeds: Mapping[str, Any]) -> Iterator[OpCall]:
+    """Yield the calls of some nodes of a graph, which is computed only if there are any."""
+    if nodes:
+        for node, operands, _ in interpret(graph, feeds):
+            if node in nodes:
+                yield call(node.op, *operands)
+
+
+def quick_calls() -> Iterator[OpCall]:
+    """A call of each op in float32: its first sample, or the first one in a training step of a class's first sample."""
+    calls: dict[type[Op], OpCall] = {}
+    for sample in _samples(DType.FLOAT32):
+        calls.setdefault(type(sample.op), sample)
+    for case in cases(*KINDS):
+        if case.number == 0:
+            net = built(case, True, DType.FLOAT32)
+            graph = net.graph(order=1)
+            firsts: dict[type[Op], Node] = {}
+            for node in graph.nodes():
+                if _computes(node) and type(node.op) not in calls:
+                    firsts.setdefault(type(node.op), node)
+            calls.update((type(each.op), each) for each in _evaluated(graph, firsts.values(), net.feeds))
+    return (each for each in calls.values() if _has_kernels(each))
+
+
+def _computes(node: Node) -> bool:
+    return type(node.op).forward is not Op.forward
+
+
+def _has_kernels(op_call: OpCall) -> bool:
+    return not (op_call.op.traits.source or op_call.op.traits.view)
 
 
 def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
@@ -335,12 +320,19 @@ def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
 
 
 @cache
-def calls(dtype: DType = DType.FLOAT64, most: int = MOST_CALLS) -> list[Call]:
+def calls(dtype: DType = DType.FLOAT64, most: int = MOST_CALLS) -> list[OpCall]:
     """The samples, and of each op the first `most` different calls that the cases make."""
-    computing = set(op_classes())
-    of_ops = [op_calls for cls, op_calls in _calls_by_op(dtype)[0].items() if cls in computing]
+    of_ops = _calls_by_op(dtype)[0].values()
     return [each for samples, of_cases in of_ops for each in samples + of_cases[: max(most - len(samples), 0)]]
 
 
-def name(call: Call) -> str:
-    return f"{call.op.name}-{'-'.join('x'.join(map(str, value.shape)) or 'scalar' for value in call.node.inputs)}"
+MOST = {DType.FLOAT32: 2, DType.FLOAT64: 1}
+"""Maximum number of calls of each op, in addition to its samples; in float64 the same code runs with another type."""
+
+
+def all_calls() -> Iterator[OpCall]:
+    """The calls that kernels are checked on, in both precisions."""
+    for dtype, most in MOST.items():
+        for op_call in calls(dtype, most):
+            if _has_kernels(op_call):
+                yield op_call

@@ -1,15 +1,15 @@
-"""Calls of kernels on a device: which they take, in which layouts, and whether they agree with the reference."""
+"""Check a kernel: run its calls on a device, in each layout that it offers, and compare them with the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from netspec.backends.device import Device
+from netspec.backends.device import Device, numpy_type
 from netspec.backends.executor import CallSequence
+from netspec.backends.op_call import OpCall
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel_candidates
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -17,58 +17,17 @@ from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
-from tests.registry.op_calls import Call, call, calls, numbers
-
-MOST = {DType.FLOAT32: 2, DType.FLOAT64: 1}
-"""So many calls of each op that the cases make, beside its samples; in float64 the same code runs with another type."""
-
 
 RELATIVE = {DType.FLOAT32: 2e-5, DType.FLOAT64: 1e-12}
-"""Of the greatest number of a result: some hundred terms, added in another order, with fused multiplications or not."""
-
+"""Of the largest element of a result: some hundred terms in another order, with or without fused multiplications."""
 
 ROUNDED = 2**-8
-"""Of a number that lies as bfloat16, which has 8 significant bits: rounding takes half of the last one, and two numbers
+"""Of an element stored as bfloat16, which has 8 significant bits: rounding changes half of the last one, and two values
 that differ by a rounding of float32 may be rounded to two neighbours."""
 
 
-def all_calls() -> Iterator[Call]:
-    """The calls that kernels are tried on, in both precisions."""
-    for dtype, most in MOST.items():
-        for op_call in calls(dtype, most):
-            if not (op_call.op.traits.source or op_call.op.traits.view):
-                yield op_call
-
-
-def own_calls(kernel: Kernel) -> Iterator[Call]:
-    """The samples that the kernel brings along."""
-    for op, types in kernel.samples():
-        yield call(op, *(numbers(*kind.shape, offset=0.1 * i).astype(str(kind.dtype)) for i, kind in enumerate(types)))
-
-
-def is_double(call: Call) -> bool:
-    return any(value.dtype == DType.FLOAT64 for value in (*call.node.inputs, *call.node.outputs))
-
-
-def code_of(call: Call) -> Any:
-    """Return a key that is equal for calls whose code has the same structure: elementwise ops, which are all compiled
-    by the same rules, the ways in which operands and results lie; of others the call itself.
-    """
-    results, operands = call.node.outputs, call.node.inputs
-    if not call.op.traits.elementwise:
-        return call
-    return tuple((value.dtype, value.shape == results[0].shape) for value in (*operands, *results))
-
-
-def over(call: Call) -> tuple[tuple[int, ...], ...]:
-    """For each result the operands, by number, that it may be written over."""
-    operands = call.node.inputs
-    choices = (call.op.inplace_operands(result.index, operands) for result in call.node.outputs)
-    return tuple(tuple(operands.index(operand) for operand in choice) for choice in choices)
-
-
 def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:
-    """An array on the device, of the given values or full of what no kernel would write by chance."""
+    """An array on the device with the given values, or full of a value that no kernel would write by chance."""
     buffer = device.view(device.allocate(align_up(max(layout.nbytes(kind), 1))), 0, kind, layout)
     if host is None:
         host = np.full(buffer.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
@@ -103,11 +62,11 @@ def repacking(device: Device, kind: TensorType, source_layout: Layout, target_la
     return node, kernel_candidates(node, device.kernels).kernels[0]
 
 
-def signatures(device: Device, kernel: Kernel, call: Call) -> list[LayoutSignature]:
-    """Return the layouts of the call's operands and results: for plain operands, and for channels-last ones;
-    and where the device has types of fewer bits and the kernel takes them, both once more in these.
+def signatures(device: Device, kernel: Kernel, call: OpCall) -> list[LayoutSignature]:
+    """Return the layouts of a call's operands and results that a kernel accepts.
 
-    As in the layout pass the results of an elementwise op lie as its whole operands do, all of them alike.
+    For plain operands and for channels-last ones; both also in the 16-bit types of the device, if the kernel supports
+    them. As in the layout pass, the results of an elementwise op are stored like its operands.
     """
 
     def channels_last(kind: TensorType) -> Layout:
@@ -134,7 +93,7 @@ def signatures(device: Device, kernel: Kernel, call: Call) -> list[LayoutSignatu
     return list(dict.fromkeys(accepted))
 
 
-def in_type(call: Call, signature: LayoutSignature, dtype: DType) -> LayoutSignature:
+def in_type(call: OpCall, signature: LayoutSignature, dtype: DType) -> LayoutSignature:
     """The layouts with all float32 operands and results in another type."""
 
     def stored(values: Sequence[Value], layouts: Sequence[Layout]) -> tuple[Layout, ...]:
@@ -147,26 +106,27 @@ def in_type(call: Call, signature: LayoutSignature, dtype: DType) -> LayoutSigna
 
 
 def is_narrow(signature: LayoutSignature) -> bool:
+    """Whether an operand or a result is stored in a 16-bit type."""
     return any(layout.dtype is not None for layout in (*signature.inputs, *signature.outputs))
 
 
-def for_signature(call: Call, signature: LayoutSignature) -> Call:
+def for_signature(call: OpCall, signature: LayoutSignature) -> OpCall:
     """The call, with operands that bfloat16 and float16 can represent if any operand or result is stored in 16 bits."""
     if not is_narrow(signature):
         return call
-    return Call(call.node, tuple(_in_16_bits(x) if x.dtype == np.float32 else x for x in call.operands))
+    return OpCall(call.node, tuple(_in_16_bits(x) if x.dtype == np.float32 else x for x in call.operands))
 
 
 def _in_16_bits(x: np.ndarray) -> np.ndarray:
     largest = np.float32(2**15)
     finite = np.where(np.isfinite(x), x.clip(-largest, largest), x)
-    return finite.astype(ml_dtypes.bfloat16).astype(np.float32)
+    return finite.astype(numpy_type(DType.BFLOAT16)).astype(np.float32)
 
 
 def bound(
     device: Device,
     kernel: Kernel,
-    call: Call,
+    call: OpCall,
     signature: LayoutSignature,
     inputs: Sequence[Any],
     outputs: Sequence[Any],
@@ -179,21 +139,21 @@ def bound(
     return called(device, kernel, call.node, thunk)
 
 
-def workspace_of(device: Device, kernel: Kernel, call: Call, signature: LayoutSignature) -> Any:
+def workspace_of(device: Device, kernel: Kernel, call: OpCall, signature: LayoutSignature) -> Any:
     """Allocate the workspace that the kernel needs for a call; None if it needs none."""
     size = kernel.workspace(call.node, signature)
     return device.view(device.allocate(align_up(size)), 0, TensorType((size,), DType.UINT8)) if size else None
 
 
 def called(device: Device, kernel: Kernel, node: Node, thunk: Thunk) -> Callable[[], None]:
-    """A call that finds as many threads as the kernel wants."""
+    """A call with the number of threads that the kernel requests."""
     calls = CallSequence(device.set_threads, device.threads())
     calls.add(thunk, node, kernel.threads(node))
     return calls.run
 
 
-def operands(device: Device, call: Call, signature: LayoutSignature) -> list[Any]:
-    """The call's operands on the device, lying as the kernel wants them."""
+def operands(device: Device, call: OpCall, signature: LayoutSignature) -> list[Any]:
+    """The call's operands on the device, in the layouts that the kernel requested."""
     return [
         array(device, value.type, x, layout)
         for value, x, layout in zip(call.node.inputs, call.operands, signature.inputs, strict=True)

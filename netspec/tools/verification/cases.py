@@ -1,19 +1,19 @@
-"""Cases of the registry-wide suites: every sample of every layer, loss and metric, built into a graph.
+"""Cases: every sample of every layer, loss and metric, built into a graph with values for its inputs and states.
 
-Nothing here knows a class by its name. A class is found by its registration, its inputs are drawn from its samples.
+Nothing here knows a class by its name. Classes are found in the registries; inputs are drawn from their samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 import netspec.layers  # noqa: F401  registers the classes
+from netspec.backends.op_call import generator, spread
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import cast
@@ -32,7 +32,7 @@ WEIGHT = "sample_weight"
 
 
 @dataclass(frozen=True)
-class Case:
+class SampleCase:
     """One sample of one class."""
 
     kind: str
@@ -42,6 +42,7 @@ class Case:
 
     @property
     def id(self) -> str:
+        """`layer-Dense-0`."""
         return f"{self.kind}-{self.type}-{self.number}"
 
     @property
@@ -51,48 +52,25 @@ class Case:
         return {"type": self.type, "name": "sample", **self.sample.fields, **weight}
 
     def spec(self) -> Any:
+        """The sample as a spec."""
         return KINDS[self.kind].parse(self.fields)
 
 
-def cases(*kinds: str, only: str | None = None) -> list[Case]:
+def cases(*kinds: str, only: str | None = None) -> list[SampleCase]:
     """All samples of these kinds of classes, or those of one class."""
     return [
-        Case(kind, name, number, sample)
+        SampleCase(kind, name, number, sample)
         for kind in kinds
         for name in ([only] if only else KINDS[kind].names())
         for number, sample in enumerate(KINDS[kind][name].samples)
     ]
 
 
-def first_is_fast(cases: Iterable[Case]) -> list[Any]:
-    """Parameters of a costly test of samples: all but the first sample of each class are slow."""
-    import pytest  # not there if answers are recorded
-
-    classes = set[tuple[str, str]]()
-    params = []
-    for case in cases:
-        is_first = (case.kind, case.type) not in classes
-        classes.add((case.kind, case.type))
-        params.append(pytest.param(case, marks=() if is_first else pytest.mark.slow, id=case.id))
-    return params
-
-
-def spread(
-    random: np.random.Generator, shape: tuple[int, ...], low: float, high: float, offset: float = 0.37
-) -> np.ndarray:
-    """Numbers between low and high, no two of them close: a small step changes no order and crosses no kink.
-
-    The offset keeps them away from 0, where piecewise functions have their kinks, and from arrays with another offset.
-    """
-    count = int(np.prod(shape))
-    return ((random.permutation(count) + offset) / count * (high - low) + low).reshape(shape)
-
-
 @dataclass
-class NetGraph:
+class SampleGraph:
     """A case as a graph of one precision, with values for its inputs and states."""
 
-    case: Case
+    case: SampleCase
     builder: Builder
     outputs: tuple[Value, ...]
     feeds: dict[str, np.ndarray]
@@ -134,11 +112,7 @@ class NetGraph:
         return Graph(named, dict(self.builder.updates), self.scalar)
 
 
-def generator(name: str) -> np.random.Generator:
-    return np.random.default_rng(crc32(name.encode()))
-
-
-def opened(case: Case, builder: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
+def opened(case: SampleCase, builder: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
     """The inputs `x0`, `x1`, … of a case, the masks `mask0`, … of those that have one, weights; its scope is entered.
 
     With `size` the batch is another than the sample's.
@@ -158,7 +132,7 @@ def opened(case: Case, builder: Builder, size: int | None = None) -> tuple[Scope
 
 
 @cache
-def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> NetGraph:
+def built(case: SampleCase, training: bool, dtype: DType = DType.FLOAT64) -> SampleGraph:
     """The case as a graph. The numbers are the same for both precisions and both forms."""
     sample, spec, net = case.sample, case.spec(), Builder(training, dtype)
     feeds: dict[str, np.ndarray] = {}
@@ -188,7 +162,7 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> NetGraph:
     inputs += [] if net.sample_weight is None else [net.sample_weight]
     wrt = {value.op.label: value for value in inputs if value.dtype.is_float}  # type: ignore[attr-defined]  # inputs
     wrt |= {name: state.value for name, state in net.states.items() if state.value.dtype.is_float}
-    result = NetGraph(case, net, outputs, feeds, outputs[0], wrt)
+    result = SampleGraph(case, net, outputs, feeds, outputs[0], wrt)
     result.scalar = scalar_of(result)
     return result
 
@@ -206,8 +180,8 @@ def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return mask
 
 
-def scalar_of(graph: NetGraph) -> Value:
-    """`NetGraph.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
+def scalar_of(graph: SampleGraph) -> Value:
+    """`SampleGraph.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
     terms = [cast(value, graph.builder.dtype) for value in graph.outputs]
     if graph.case.kind == "metric":
         terms = [ReduceSum()(value) for value in terms]
@@ -221,25 +195,7 @@ def scalar_of(graph: NetGraph) -> Value:
     return total
 
 
-def directional(graph: NetGraph, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
-    """The derivative of `scalar` along one random direction of all inputs: by `grads`, and by central differences.
-
-    In float64 the differences err by about step² · f‴ / 6 + 1e-16 · |f| / step ≈ 1e-10.
-    """
-    from tests.interpret import evaluate
-
-    random = generator(graph.case.id + "direction")
-    direction = {name: random.uniform(-1, 1, value.shape) for name, value in graph.wrt.items()}
-    derivatives = evaluate(grads, graph.feeds)
-    by_rule = sum(float((g * d).sum()) for g, d in zip(derivatives, direction.values(), strict=True))
-
-    def moved(by: float) -> float:
-        return float(evaluate([scalar], graph.feeds | {n: graph.feeds[n] + by * d for n, d in direction.items()})[0])
-
-    return by_rule, (moved(step) - moved(-step)) / (2 * step)
-
-
-def all_forms() -> Iterator[tuple[Case, bool]]:
+def all_forms() -> Iterator[tuple[SampleCase, bool]]:
     """Every case, for training and not."""
     for case in cases(*KINDS):
         for training in (True, False):
