@@ -20,7 +20,7 @@ from benchmarks import report
 from benchmarks.alternate import POOLS, ROOT, BenchmarkError
 from benchmarks.namespaces import OVER_THE_NETWORK, Hosts, NoHostsError, two_hosts
 from benchmarks.results import Results
-from netspec.distributed.launcher.mpi_discovery import clean_environment
+from netspec.backends.launcher_env import clean_environment
 
 WORKERS = ((2, 2), (3, 2), (3, 3), (4, 4))
 """Number of workers on each host."""

@@ -160,16 +160,64 @@ def operands(device: Device, call: OpCall, signature: LayoutSignature) -> list[A
     ]
 
 
+class WrongResult(AssertionError):
+    """A kernel does not compute what the reference does."""
+
+
 def agree(actual: Any, expected: np.ndarray, *, rounded_twice: bool = False) -> None:
-    """Assert equality up to rounding; `rounded_twice`: intermediate values were also rounded to fewer bits."""
+    """Raise `WrongResult` unless both are equal up to rounding.
+
+    `rounded_twice`: intermediate values were also rounded to fewer bits.
+    """
     stored = DType(str(actual.dtype))
     assert actual.shape == expected.shape
     assert str(stored.compute_dtype) == str(expected.dtype)
-    if stored.is_float:
-        tolerance = RELATIVE[stored.compute_dtype]
-        relative = tolerance if stored == stored.compute_dtype and not rounded_twice else ROUNDED
-        tolerance = relative if rounded_twice else tolerance
-        scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
-        np.testing.assert_allclose(actual.astype(expected.dtype), expected, rtol=relative, atol=tolerance * scale)
-    else:
-        np.testing.assert_array_equal(actual, expected)
+    if not stored.is_float:
+        wrong = actual != expected
+        if wrong.any():
+            raise WrongResult(f"{wrong.sum():,} of {actual.size:,} elements differ from the reference")
+        return
+    tolerance = RELATIVE[stored.compute_dtype]
+    relative = tolerance if stored == stored.compute_dtype and not rounded_twice else ROUNDED
+    absolute = relative if rounded_twice else tolerance
+    scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
+    actual = actual.astype(expected.dtype)
+    wrong = ~np.isclose(actual, expected, rtol=relative, atol=absolute * scale, equal_nan=True)
+    if wrong.any():
+        with np.errstate(invalid="ignore"):
+            most = float(np.abs(actual - expected)[wrong].max())
+        raise WrongResult(
+            f"{wrong.sum():,} of {actual.size:,} elements differ from the reference, by up to {most:.3g}; "
+            f"the largest element is {scale:.3g}"
+        )
+
+
+def check_call(
+    device: Device, kernel: Kernel, call: OpCall, signature: LayoutSignature, *, rounded_twice: bool = False
+) -> None:
+    """Run a call twice. Raise `WrongResult` if results differ from the reference or vary, or if operands change.
+
+    `rounded_twice` as in `agree`.
+    """
+    expected, node = call.results(), call.node
+    with device.running():
+        inputs = operands(device, call, signature)
+        kinds = list(zip(node.types, signature.outputs, strict=True))
+        outputs = [array(device, kind, None, layout) for kind, layout in kinds]
+        run = bound(device, kernel, call, signature, inputs, outputs)
+        originals = [device.fetch(x) for x in inputs]
+        run()
+        first = [fetch(device, y, kind, layout) for y, (kind, layout) in zip(outputs, kinds, strict=True)]
+        for result, right in zip(first, expected, strict=True):
+            agree(result, right, rounded_twice=rounded_twice)
+        for y, (kind, layout) in zip(outputs, kinds, strict=True):
+            device.upload(y, device.fetch(array(device, kind, None, layout)))
+        run()
+        for y, before, right, (kind, layout) in zip(outputs, first, expected, kinds, strict=True):
+            again = fetch(device, y, kind, layout)
+            agree(again, right, rounded_twice=rounded_twice)
+            if kernel.deterministic and again.tobytes() != before.tobytes():
+                raise WrongResult("results of two calls are not bit-identical")
+        for x, before in zip(inputs, originals, strict=True):
+            if device.fetch(x).tobytes() != before.tobytes():
+                raise WrongResult("the call changes its operands")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -15,6 +16,9 @@ PMIX_RANK = "PMIX_RANK"
 """Set by launchers with PMIx, some of which do not set a size."""
 CONTROL_SOCKET = "NETSPEC_CONTROL_SOCKET"
 """Variable with the path of the control socket, for processes that `netspec train --workers N` starts."""
+
+OUTER_VARIABLES = re.compile(r"(PMI|HYDI|OMPI_COMM|PMIX_(?!MCA_)|MPI_LOCAL)\w*|OMPI_UNIVERSE_SIZE|PRTE_LAUNCHED")
+"""Environment variables of a surrounding MPI job, which a new job must not inherit."""
 
 
 def launcher_size(environment: Mapping[str, str] = os.environ) -> int | None:
@@ -41,3 +45,8 @@ def is_launched_job(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether an MPI launcher has started this process as one of several."""
     size = launcher_size(environment)
     return PMIX_RANK in environment if size is None else size > 1
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a new MPI job, without the variables of an outer launcher."""
+    return {name: value for name, value in environment.items() if not OUTER_VARIABLES.fullmatch(name)}

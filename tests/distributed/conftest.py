@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from netspec.distributed.launcher.mpi_discovery import clean_environment, find_mpiexec
+from netspec.backends.launcher_env import clean_environment
+from netspec.distributed.launcher.mpi_discovery import find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

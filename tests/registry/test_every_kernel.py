@@ -7,7 +7,7 @@ takes it is tested too.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from netspec.backends.kernel_check import (
     agree,
     array,
     bound,
+    check_call,
     fetch,
     for_signature,
     is_narrow,
@@ -199,31 +200,7 @@ def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(case: Case,
         if is_narrow(signature) and case not in exemplars():
             continue  # how elements of fewer bits are read and written is the same for all elementwise ops
         call = for_signature(case[2], signature)
-        runs_right(device, kernel, call, signature, evaluate(call.node.outputs, call.feeds))
-
-
-def runs_right(
-    device: Device, kernel: Kernel, call: OpCall, signature: LayoutSignature, expected: Sequence[np.ndarray]
-) -> None:
-    inputs = operands(device, call, signature)
-    outputs = [
-        array(device, value.type, None, layout)
-        for value, layout in zip(call.node.outputs, signature.outputs, strict=True)
-    ]
-    run = bound(device, kernel, call, signature, inputs, outputs)
-    originals = [device.fetch(x) for x in inputs]
-    run()
-    results = [(value.type, layout) for value, layout in zip(call.node.outputs, signature.outputs, strict=True)]
-    first = [fetch(device, y, *arguments) for y, arguments in zip(outputs, results, strict=True)]
-    for result, right in zip(first, expected, strict=True):
-        agree(result, right)
-    for y, (kind, layout) in zip(outputs, results, strict=True):
-        device.upload(y, device.fetch(array(device, kind, None, layout)))
-    run()
-    for y, before, arguments in zip(outputs, first, results, strict=True):
-        np.testing.assert_array_equal(fetch(device, y, *arguments), before)
-    for x, before in zip(inputs, originals, strict=True):
-        np.testing.assert_array_equal(device.fetch(x), before)
+        check_call(device, kernel, call, signature)
 
 
 @each_element_type

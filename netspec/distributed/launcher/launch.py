@@ -25,10 +25,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from netspec.backends.launcher_env import CONTROL_SOCKET
+from netspec.backends.launcher_env import CONTROL_SOCKET, clean_environment
 from netspec.distributed.communicators.shared_memory import SHM_SIZE_HINT, free_space
 from netspec.distributed.launcher.control_socket import ControlServer, WorkerConnection
-from netspec.distributed.launcher.mpi_discovery import Mpiexec, clean_environment
+from netspec.distributed.launcher.mpi_discovery import Mpiexec
 from netspec.distributed.monitoring.failure_reports import INTERRUPTED, resume_hint, workers_arguments
 from netspec.errors import Problem, RunError
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from netspec.backends.launcher_env import clean_environment
 from netspec.errors import InputError
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
 ANSWER_TIMEOUT = 20
 """Seconds that a program may take to print its version."""
-OUTER_VARIABLES = re.compile(r"(PMI|HYDI|OMPI_COMM|PMIX_(?!MCA_)|MPI_LOCAL)\w*|OMPI_UNIVERSE_SIZE|PRTE_LAUNCHED")
-"""Environment variables of a surrounding MPI job, which a new job must not inherit."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,6 @@ def find_mpiexec(environment: Mapping[str, str] = os.environ) -> Mpiexec | None:
             if path is not None:
                 return _identify(path)
     return None
-
-
-def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for a new MPI job, without the variables of an outer launcher."""
-    return {name: value for name, value in environment.items() if not OUTER_VARIABLES.fullmatch(name)}
 
 
 def _identify(path: str) -> Mpiexec:
