@@ -59,6 +59,7 @@ Data, models and devices:
     datasets            datasets that can be fetched by name; also `get_dataset`, `unpack_dataset`
     zoo                 models that netspec ships; `zoo_model` returns one
     devices             devices of this machine, and the MPI that starts several workers
+    verify_device       check the kernels of a device, and small trainings on it
     json_schema         schema of net and training files, for editors
 
 A spec is the path of a YAML file, or a mapping with the same content. `overrides` change it: `["train.max_epochs=2"]`
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from netspec.tools.datasets import get_dataset as get_dataset
     from netspec.tools.datasets import unpack_dataset as unpack_dataset
     from netspec.tools.devices import devices as devices
+    from netspec.tools.devices import verify_device as verify_device
     from netspec.tools.diff import diff as diff
     from netspec.tools.draw import draw as draw
     from netspec.tools.dry_run import dry_run as dry_run
@@ -137,7 +139,7 @@ _NAMES = {
     "netspec.tools.curves": "plot",
     "netspec.tools.data_report": "inspect_data",
     "netspec.tools.datasets": "data_sources datasets get_dataset unpack_dataset",
-    "netspec.tools.devices": "devices",
+    "netspec.tools.devices": "devices verify_device",
     "netspec.tools.diff": "diff",
     "netspec.tools.draw": "draw",
     "netspec.tools.dry_run": "dry_run",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from netspec.backends.backend import description, load_kernels, rounds_more, unavailable_reasons
@@ -32,6 +33,7 @@ from netspec.graph.value import Node
 
 if TYPE_CHECKING:
     from netspec.backends.tuning import Tuner
+    from netspec.backends.verification import Verification
 
 
 def numpy_type(dtype: DType) -> str:
@@ -79,6 +81,14 @@ class Device:
     """Reason why this device was chosen by `auto`; None if there is nothing to report."""
     deterministic: bool = True
     """Whether to exclude kernels whose results are not bit-identical from call to call."""
+    verified_on_first_use: ClassVar[bool] = False
+    """Whether to check the device when it is used for the first time."""
+    verification: Verification | None = None
+    """The check of this device, or of the one that `auto` rejected for failing it; None if it was not checked."""
+    warnings: Sequence[str] = ()
+    """What is wrong with the device, although it is used."""
+    disabled_kernels: Mapping[str, str] = MappingProxyType({})
+    """Reasons why kernels are not used, by label."""
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
@@ -185,6 +195,11 @@ class Device:
         return {name: description(name) for name in self.kernels}
 
     @property
+    def address(self) -> str:
+        """The name that opens this device again."""
+        return self.name
+
+    @property
     def product(self) -> str | None:
         """Product name of a GPU; None for a CPU."""
         return None
@@ -202,13 +217,17 @@ class Device:
         """Kernels that accept a node at a precision. Raises `NoKernelError` if there is none."""
         key = node.op, tuple(value.type for value in node.inputs), precision
         if key not in self._candidates:
-            self._candidates[key] = kernel_candidates(node, self.kernels, precision, deterministic=self.deterministic)
+            self._candidates[key] = kernel_candidates(
+                node, self.kernels, precision, deterministic=self.deterministic, disabled=self.disabled_kernels
+            )
         return self._candidates[key]
 
     @property
     def has_tf32(self) -> bool:
         """Whether some kernel multiplies float32 operands faster by rounding them to tf32."""
-        return any(kernel.tf32 for kernel in registered_kernels(self.kernels))
+        return any(
+            kernel.tf32 and kernel.label not in self.disabled_kernels for kernel in registered_kernels(self.kernels)
+        )
 
     @cached_property
     def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...], Precision], KernelCandidates]:
@@ -228,7 +247,9 @@ class Device:
         """Whether a kernel other than the reference accepts the op on operands of these types at a precision."""
         fast = (kernel for kernel in kernels_for(type(op), self.kernels) if kernel.rank > 0)
         return any(
-            reject_reason(kernel, op, types, precision, deterministic=self.deterministic) is None for kernel in fast
+            reject_reason(kernel, op, types, precision, deterministic=self.deterministic) is None
+            for kernel in fast
+            if kernel.label not in self.disabled_kernels
         )
 
     def load_kernels(self) -> None:

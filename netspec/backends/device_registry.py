@@ -224,17 +224,19 @@ def open_device(
     *,
     deterministic: bool = True,
     host_only: str | None = None,
+    first_use_check: bool = True,
 ) -> Device:
     """Open a device by name. `auto` is a GPU if one can be used, else the CPU; `remark` says why.
 
     `cuda:1` is the second GPU; `h200` is a GPU to plan for. `autotune` is `off`, `quick` or `full`, `rounding` is
     `fast` or `direct`; `CompileSpec` documents both and `deterministic`. `host_only` is a reason of the caller why
-    `auto` must not choose a GPU. Raises `InputError` for an unknown name, or for a device that this machine does not
-    have.
+    `auto` must not choose a GPU. With `first_use_check`, a GPU that was never used is checked: kernels that fail are
+    not used, and `auto` is the CPU if a training fails. Raises `InputError` for an unknown name, or for a device that
+    this machine does not have.
     """
     _check_mask()
-    remark = None
-    if name == "auto":
+    remark, is_auto = None, name == "auto"
+    if is_auto:
         remark = gpu_reject_reason(host_only if is_enabled(CudaDevice.name) else "NETSPEC_KERNELS omits `cuda`")
         name = CudaDevice.name if remark is None else CpuDevice.name
     kind, _, number = name.partition(":")
@@ -246,6 +248,8 @@ def open_device(
             hint=did_you_mean(name, ["auto", *DEVICES, *GPUS]),
         )
     device = CudaDevice(int(number)) if numbered else PlannedGpu(name) if name in GPUS else DEVICES[name]()
+    if device.verified_on_first_use and first_use_check:
+        device, remark = _verified(device, is_auto=is_auto)
     device.no_fast_rounding, device.deterministic, device.remark = rounding == "direct", deterministic, remark or None
     device.load_kernels()
     if autotune != "off":
@@ -253,6 +257,23 @@ def open_device(
 
         device.tuner = Tuner(device, autotune)
     return device
+
+
+def _verified(device: Device, *, is_auto: bool) -> tuple[Device, str | None]:
+    """The device without kernels that failed its check; the CPU if its steps can't be trusted and `auto` chose it.
+
+    Also why it is the CPU.
+    """
+    from netspec.backends.verification import verified_on_first_use
+
+    result, remark = verified_on_first_use(device), None
+    if result is not None:
+        if result.distrust_reason is not None and is_auto:
+            device, remark = CpuDevice(), result.rejection()
+        else:
+            device.disabled_kernels, device.warnings = result.disabled_kernels, result.warnings()
+        device.verification = result
+    return device, remark
 
 
 def _check_mask() -> None:

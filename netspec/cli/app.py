@@ -48,7 +48,7 @@ COMMANDS = {
     "schema": "Print the JSON Schema of net and training files.",
     "zoo": "List, show and copy the models that netspec ships.",
     "data": "Inspect training data; list and download datasets.",
-    "devices": "List devices, their kernel libraries, and MPI.",
+    "devices": "List devices, kernel libraries and MPI; check a device.",
 }
 """The commands in the order of the help, each with the first line of its own help.
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from netspec.cli import DONE, FAILED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json
-from netspec.cli.output import print_json, table
+from netspec.cli.options import Device, Json
+from netspec.cli.output import count, print_json, table
+from netspec.errors import InputError
 
 if TYPE_CHECKING:
+    from netspec.backends.verification import DeviceCheck, Verification
     from netspec.tools.devices import DeviceReport, MpiInfo
 
 app = command_app()
@@ -17,14 +24,73 @@ MPI_KINDS = {"hydra": "MPICH or Intel MPI", "openmpi": "Open MPI", "other": "an 
 """The MPI that an `mpiexec` of each kind belongs to."""
 
 
-@app.command(cls=Plain, epilog=examples("netspec devices", "netspec devices --json"))
-def devices(as_json: Json = False) -> None:
-    """List devices, their kernel libraries, and MPI.
+@app.command(
+    cls=Plain,
+    epilog=examples("netspec devices", "netspec devices --verify", "netspec devices --verify --device cpu --only Conv"),
+)
+def devices(
+    verify: Annotated[bool, typer.Option("--verify", help="Check a device: its kernels, and trainings.")] = False,
+    device: Device = "auto",
+    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Run the checks with TEXT in their names.")] = "",
+    as_json: Json = False,
+) -> int:
+    """List devices, kernel libraries and MPI; check a device.
 
-    `--device` accepts these names; `auto` selects a GPU if netspec can use one, or else the CPU. For each kernel
-    library, shows the software and its version, or why it cannot be used here. Also shows the MPI that `netspec train
-    --workers` uses, and in an MPI job which worker runs on which host.
+    `--device` of other commands accepts these names; `auto` selects a GPU if netspec can use one, or else the CPU. For
+    each kernel library, shows the software and its version, or why it cannot be used here. Also shows the MPI that
+    `netspec train --workers` uses, and in an MPI job which worker runs on which host.
+
+    `--verify` runs every kernel of a device on samples, compares the results with the reference, and trains small nets
+    in each precision. It prints what failed, and exits with status 1 if anything did.
     """
+    if verify:
+        return _verify(device, only, as_json=as_json)
+    if device != "auto" or only:
+        raise InputError("--device and --only select what `--verify` checks", hint="add `--verify`")
+    _list(as_json=as_json)
+    return DONE
+
+
+def _verify(device: str, only: str, *, as_json: bool) -> int:
+    from netspec.tools.devices import verify_device
+
+    with checks_progress() as on_check:
+        result = verify_device(device, only=only, on_check=on_check)
+    if as_json:
+        print_json(result.as_json())
+    else:
+        _print_verification(result)
+    return DONE if result.passed else FAILED
+
+
+@contextmanager
+def checks_progress() -> Iterator[Callable[[DeviceCheck], None]]:
+    """Show the last finished check on a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    with console.status("starting") as status:
+        yield lambda check: status.update(f"{check.name} {check.status}")
+
+
+def _print_verification(result: Verification) -> None:
+    groups: dict[str, list[DeviceCheck]] = {}
+    for check in result.checks:
+        group = f"kernels of {check.name.partition(':')[0]}" if check.kind == "kernel" else "trainings"
+        groups.setdefault(group, []).append(check)
+    statuses = ("passed", "failed", "skipped")
+    rows = [
+        [name, *(count(sum(check.status == status for check in checks)) for status in statuses)]
+        for name, checks in groups.items()
+    ]
+    table([f"checks of {result.device}", *statuses], rows, right=(1, 2, 3))
+    for check in result.checks:
+        if check.status != "passed":
+            print(f"{check.status}: {check.name}: {check.reason}")
+    print(result.summary())
+
+
+def _list(*, as_json: bool) -> None:
     from netspec.distributed import world
     from netspec.tools.devices import devices as list_devices
 
@@ -51,6 +117,10 @@ def _print_devices(report: DeviceReport) -> None:
     table(["device", "kernels", ""], rows)
     if report.default_remark is not None:
         print(f"auto: {report.default_remark}")
+    for device in report.devices:
+        if (result := device.verification) is not None:
+            form = "short check" if result.quick else "check"
+            print(f"{form} of {result.device}: {result.summary()}")
     software: dict[str, str] = {}
     for device in report.devices:
         software |= {name: f"missing: {reason}" for name, reason in device.unavailable.items()}

@@ -14,7 +14,6 @@ from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.purposes import STEPS, ProgramKind
 from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import StepGraph
-from netspec.errors import RunError
 from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.graph import Graph
 
@@ -113,7 +112,7 @@ class CompiledVariant:
 
     @cached_property
     def program(self) -> Program:
-        """The bound program. Raises `RunError`, with the planned sizes, if the device is out of memory."""
+        """The bound program. Raises `OutOfMemory` with the planned sizes."""
         plan, states = self.plan, self._compiler.states
         try:
             return Program(plan, self._compiler.device, states)
@@ -123,7 +122,7 @@ class CompiledVariant:
         planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB for the program"
         needs = f"in addition to {states.nbytes / 1e9:,.1f} GB of states"
         notes = [f"{planned} `{self._purpose}`, {needs}", *self._largest_batch_note()]
-        raise RunError(replace(problem, notes=(*problem.notes, *notes)))
+        raise OutOfMemory(replace(problem, notes=(*problem.notes, *notes)))
 
     def _largest_batch_note(self) -> list[str]:
         """Report the largest batch that fits into the free memory, if planning can determine it."""

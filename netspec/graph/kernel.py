@@ -7,7 +7,7 @@ the layouts that it needs cost more than it gains: the layout pass compares the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -301,11 +301,13 @@ def _most_elements(op: Op, types: Sequence[TensorType]) -> int:
 
 
 def kernel_candidates(
-    node: Node, backends: Sequence[str], precision: Precision = Precision.FLOAT32, *, deterministic: bool = True
-) -> KernelCandidates:
+    node: Node, backends: Sequence[str], precision: Precision = Precision.FLOAT32, *,
+    deterministic: bool = True, disabled: Mapping[str, str] | None = None,
+) -> KernelCandidates:  # fmt: skip
     """The kernels of these backends that accept the node. The reference kernel is included only if there is no other.
 
-    `precision` and `deterministic` as in `reject_reason`. Raises `NoKernelError` with all reasons.
+    `precision` and `deterministic` as in `reject_reason`; `disabled` has reasons by label. Raises `NoKernelError` with
+    all reasons.
     """
     types = [value.type for value in node.inputs]
     accepting: list[Kernel] = []
@@ -313,7 +315,9 @@ def kernel_candidates(
     for candidate in kernels_for(type(node.op), backends):
         if accepting and candidate.rank <= 0:
             break
-        reason = reject_reason(candidate, node.op, types, precision, deterministic=deterministic)
+        reason = (disabled or {}).get(candidate.label) or reject_reason(
+            candidate, node.op, types, precision, deterministic=deterministic
+        )
         if reason is None:
             accepting.append(candidate)
         else:

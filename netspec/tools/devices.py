@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from netspec.backends.device_registry import DEVICES, open_device
+from netspec.backends.verification import DeviceCheck, Verification, store_result, stored, verify
 from netspec.distributed import world
 from netspec.distributed.communicators import nccl
 from netspec.distributed.launcher.mpi_discovery import Mpiexec, describe_mpi
@@ -29,6 +31,8 @@ class DeviceInfo:
     """Whether `auto` selects it."""
     runs: bool
     """Whether it computes; otherwise nets can only be planned for it."""
+    verification: Verification | None
+    """The stored result of checking the device; None if it was never checked."""
 
     def as_json(self) -> dict[str, Any]:
         """The device as plain data."""
@@ -36,6 +40,7 @@ class DeviceInfo:
         return {
             "name": self.name, "kernels": list(self.kernels), "libraries": self.libraries,
             "unavailable": self.unavailable, **absent, "auto": self.is_default, "runs": self.runs,
+            "verification": None if self.verification is None else self.verification.as_json(),
         }  # fmt: skip
 
 
@@ -90,14 +95,17 @@ def devices() -> DeviceReport:
     infos = []
     for name, cls in DEVICES.items():
         facts: dict[str, Any] = {"kernels": (), "libraries": {}, "unavailable": {}}
-        reason = None
+        reason = verification = None
         try:
-            facts = open_device(name).describe()
+            device = open_device(name)
+            facts, verification = device.describe(), stored(device)
         except InputError as error:
             reason = error.summary
         kernels = tuple(facts["kernels"])
         infos.append(
-            DeviceInfo(name, kernels, facts["libraries"], facts["unavailable"], reason, name == default, cls.runs)
+            DeviceInfo(
+                name, kernels, facts["libraries"], facts["unavailable"], reason, name == default, cls.runs, verification
+            )
         )
     mpi = describe_mpi()
     mpiexec = None if mpi["mpiexec"] is None else Mpiexec(**mpi["mpiexec"])
@@ -108,3 +116,25 @@ def devices() -> DeviceReport:
         MpiInfo(mpi["mpi4py"], mpi["library"], mpiexec, mpi["unavailable"], job),
         nccl.installed_version(),
     )
+
+
+def verify_device(
+    device: str = "auto", *, only: str = "", on_check: Callable[[DeviceCheck], object] = lambda check: None
+) -> Verification:
+    """Check the kernels of a device on samples against the reference, and small trainings against the CPU.
+
+    The checks run in a process of their own, so that they may crash or hang. `only` selects checks whose names contain
+    it; `on_check` is called with each result. The result of all checks is stored: from then on, failed kernels of a GPU
+    are not used. Raises `InputError` if there is no such device, or if it only plans.
+
+    >>> netspec.verify_device("cpu").passed
+    """
+    opened = open_device(device, first_use_check=False)
+    if not opened.runs:
+        raise InputError(f"the device `{opened.name}` only plans: it has no kernels to check", got=device)
+    result = verify(opened.address, only=only, on_check=on_check)
+    if not result.checks and result.problem is None:
+        raise InputError(f"no check of `{opened.name}` has a name that contains {only!r}")
+    if not only:
+        store_result(opened, result)
+    return result

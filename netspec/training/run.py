@@ -372,7 +372,13 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
     """Emit the events of a training before its first step."""
     compiler, loader = loop.compiler, loop.loader
     no_steps = [] if isinstance(resume, bool) or not loop.finished else [_no_steps_left(loop, f"{resume}")]
-    for message in (*start.warnings, *no_steps, *_unreached_schedules(loop), *_empty_classes(loader)):
+    for message in (
+        *compiler.device.warnings,
+        *start.warnings,
+        *no_steps,
+        *_unreached_schedules(loop),
+        *_empty_classes(loader),
+    ):
         loop.emit("warning", message=message)
     remarks = (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling)
     for remark in filter(None, (*remarks, *notes, *_not_logged(loop))):
@@ -470,6 +476,7 @@ def _facts(loop: TrainingLoop) -> Event:
         "name": spec.name or spec.net.name,
         "run_dir": str(loop.folder.folder),
         "device": compiler.device.name,
+        "verification": None if (checked := compiler.device.verification) is None else checked.facts(),
         "precision": spec.train.precision,
         "parameters": count_elements(compiler, "parameter"),
         "samples": loader.samples,

@@ -15,7 +15,7 @@ from netspec.compile import Compiler, ProgramKind
 from netspec.graph.types import DType
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
-from tests.synthetic import losses_of
+from netspec.tools.verification.trainings import losses_of
 
 ROOT = Path(__file__).parents[2]
 NETS = {

@@ -38,6 +38,7 @@ class CudaDevice(ArrayDevice):
     input_slots = SLOTS
     has_collectives = True
     runs_ahead = True
+    verified_on_first_use = True
 
     def __init__(self, number: int | None = None) -> None:
         """Open the GPU with this number, or the first one; the workers of a host open one each.
@@ -107,6 +108,11 @@ class CudaDevice(ArrayDevice):
     def rates(self) -> MachineModel:  # type: ignore[override]  # nobody sets it
         """Rates of a GPU of this name."""
         return gpu_named(self.product).rates
+
+    @property
+    def address(self) -> str:
+        """`cuda:0`: the name and the number of the GPU."""
+        return f"{self.name}:{self._gpu.id}"
 
     @property
     def product(self) -> str:

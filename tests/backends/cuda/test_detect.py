@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from netspec.distributed.world import acting_as
 from netspec.errors import InputError, NetspecError
 from tests.backends.cuda import nccl
 from tests.backends.cuda.compile import Collector
+from tests.backends.cuda.conftest import Install
 from tests.backends.cuda.fake import Gpu, Machine, OutOfMemoryError, Trouble
 from tests.backends.test_cuda import Worker
 
@@ -36,22 +37,6 @@ data:
 solver: {type: SGD, learning_rate: 0.1}
 train: {max_steps: 3}
 """
-
-Install = Callable[..., Machine]
-
-
-@pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Install:
-    """A machine that shows that it has a GPU, and CuPy for it, or None in its place."""
-
-    def installed(cupy: Any = "as made", count: int | Exception = 1) -> Machine:
-        machine = Machine(count, eager=range(9))
-        monkeypatch.setitem(sys.modules, "cupy", machine.cupy() if cupy == "as made" else cupy)
-        monkeypatch.setattr(detect, "SIGNS", (tmp_path,))
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        return machine
-
-    return installed
 
 
 @pytest.fixture

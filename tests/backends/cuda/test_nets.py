@@ -15,10 +15,10 @@ from netspec.backends.device_registry import NullDevice, open_device
 from netspec.compile import Compiler, ProgramKind
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
+from netspec.tools.verification.trainings import losses_of
 from tests.backends.cuda.calls import EmulatedDevice
 from tests.backends.cuda.checks import few_blocks
 from tests.backends.cuda.emulator import Emulator, compiler
-from tests.synthetic import losses_of
 
 ROOT = Path(__file__).parents[3]
 FILES = {*ROOT.glob("model_zoo/*/net.yaml"), ROOT / "tests/nets/unet.yaml", *(net.file for net in NETS.values())}

@@ -21,13 +21,13 @@ from netspec.graph.execution_plan import ExecutionPlan, layout_signature
 from netspec.graph.types import Precision
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
+from netspec.tools.verification.trainings import losses_of
 from tests.backends.cuda import library
 from tests.backends.cuda.cudnn import fake
 from tests.backends.cuda.cudnn.fake import forget
 from tests.backends.cuda.emulator import compiler as cxx
 from tests.backends.cuda.fake import Machine, StreamEngine
 from tests.backends.cuda.library import LibraryDevice
-from tests.synthetic import losses_of
 
 ROOT = Path(__file__).parents[4]
 SOLVER = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.1})
