@@ -29,7 +29,7 @@ MPI_KINDS = {"hydra": "MPICH or Intel MPI", "openmpi": "Open MPI", "other": "an 
     epilog=examples("netspec devices", "netspec devices --verify", "netspec devices --verify --device cpu --only Conv"),
 )
 def devices(
-    verify: Annotated[bool, typer.Option("--verify", help="Check a device: its kernels, and trainings.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check a device: its kernels and training.")] = False,
     device: Device = "auto",
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Run the checks with TEXT in their names.")] = "",
     as_json: Json = False,
@@ -76,7 +76,7 @@ def checks_progress() -> Iterator[Callable[[DeviceCheck], None]]:
 def _print_verification(result: Verification) -> None:
     groups: dict[str, list[DeviceCheck]] = {}
     for check in result.checks:
-        group = f"kernels of {check.name.partition(':')[0]}" if check.kind == "kernel" else "trainings"
+        group = f"kernels of {check.name.partition(':')[0]}" if check.kind == "kernel" else "training runs"
         groups.setdefault(group, []).append(check)
     statuses = ("passed", "failed", "skipped")
     rows = [

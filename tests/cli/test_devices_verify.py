@@ -24,7 +24,7 @@ def test_command_prints_what_failed(netspec: Netspec, monkeypatch: pytest.Monkey
     assert failed.out.splitlines() == [
         "checks of reference  passed  failed  skipped",
         "kernels of numba          1       1        0",
-        "trainings                 1       0        0",
+        "training runs             1       0        0",
         "failed: numba:ReduceKernel: ReduceSum-2x3 (plain plain): 1 of 2 elements differ",
         "2 checks passed, 1 failed, 0 skipped in 2 s",
     ]

@@ -33,7 +33,7 @@ def test_is_documented_frozen_and_reached(cls: type[Op]) -> None:
     assert attributes <= {field.name for field in dataclasses.fields(cls)}, "attributes want `@dataclass(frozen=True)`"
     assert cls.onnx is not None, "neither an ONNX form nor a reason for having none"
     assert any(type(each.op) is cls for each in calls()), (
-        "no layer, loss or metric reaches it: add a sample to tests/registry/op_calls.py"
+        "no layer, loss or metric reaches it: add a sample to netspec/tools/verification/op_calls.py"
     )
 
 
