@@ -35,7 +35,7 @@ def training_command(
     return [sys.executable, "-m", "netspec", *words, *(["--workers", str(workers)] if workers > 1 else [])]
 
 
-def train_in_process(command: Sequence[str], description: str) -> None:
+def train_in_subprocess(command: Sequence[str], description: str) -> None:
     """Run a training. Raises `RunError` with its error messages if it fails."""
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode:

@@ -20,7 +20,7 @@ from netspec.tools.bit_comparison import (
     compare_states,
     final_states,
     stages_note,
-    train_in_process,
+    train_in_subprocess,
     training_command,
     without_stages,
 )
@@ -143,5 +143,5 @@ def _train(
     began = time.perf_counter()
     options = ["--threads", "1", "--device", "cpu"]  # whose sums are the same on any number of workers
     command = training_command(spec, changes, folder, workers, options)
-    train_in_process(command, f"the training on {counted(workers, 'worker')}")
+    train_in_subprocess(command, f"the training on {counted(workers, 'worker')}")
     return round(time.perf_counter() - began, 3), final_states(folder)

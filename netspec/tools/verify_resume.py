@@ -24,7 +24,7 @@ from netspec.tools.bit_comparison import (
     RunDifference,
     compare_runs,
     stages_note,
-    train_in_process,
+    train_in_subprocess,
     training_command,
     training_failure,
     without_stages,
@@ -35,6 +35,8 @@ from netspec.training.run_directory import RunDir
 
 POLL_INTERVAL = 0.001
 """Seconds between two looks at the log of a training that is to be killed."""
+TIMEOUT_AFTER_KILL = 120.0
+"""Seconds in which a training must end after one of its workers was killed."""
 MAX_ROUNDS_WITHOUT_KILL = 3
 """Number of trainings in a row that may end before they are killed."""
 
@@ -85,9 +87,9 @@ def verify_resume(
     """Check that a training that is killed `kills` times ends bit-identical to one that is not interrupted.
 
     Runs the first `steps` steps of the training file `spec` twice. The second training is killed (SIGKILL) at moments
-    that `seed` draws from the duration of the first, and resumed each time; of several workers, all are killed or, in
-    every second kill, one. Compares the weights, all states, the monitored values, the position in the data, and every
-    result in the log. A training that ends before it is killed is compared too, and starts again. Leaves no files
+    that `seed` draws from the duration of the first, and resumed each time. With several workers, kills alternate
+    between all of them and one. Compares the weights, all states, the monitored values, the position in the data, and
+    every result in the log. A training that ends before it is killed is compared too, and starts again. Leaves no files
     behind.
 
     Raises `InputError` if the training or its strategy can't be verified, `RunError` if a training fails.
@@ -103,7 +105,7 @@ def verify_resume(
     options = ["--device", device]
     with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
         straight = Path(folder) / "straight"
-        train_in_process(
+        train_in_subprocess(
             training_command(spec, changes, straight, workers, options), "the training without interruptions"
         )
         killed = _KilledTraining(spec, changes, options, workers, straight, Path(folder), np.random.default_rng(seed))
@@ -207,14 +209,20 @@ class _KilledTraining:
         return False
 
     def _kill(self, process: subprocess.Popen[bytes], started: Sequence[int], log: _Log) -> None:
-        """Kill the training: of several workers all with their launcher, or one in every second kill.
+        """Kill the training: all workers with their launcher; with several workers, every second kill is of one.
 
         `started` are the processes of the launcher, the workers last.
         """
         one = len(self.kills) % 2 == 1 and len(started) > self._workers > 1
         worker = int(self._random.integers(self._workers)) if one else None
         _send_kill([*reversed(started), process.pid] if worker is None else [started[-self._workers + worker]])
-        process.wait()  # the launcher of several workers ends the others
+        try:
+            process.wait(TIMEOUT_AFTER_KILL)  # the launcher of several workers ends the others
+        except subprocess.TimeoutExpired:
+            raise RunError(
+                "the training did not end after one of its workers was killed",
+                expected=f"that the launcher ends all workers within {TIMEOUT_AFTER_KILL:g} s",
+            ) from None
         log.update()
         self.kills.append(Kill(log.first, max(log.first, log.step), worker))
 
@@ -264,11 +272,23 @@ def _send_kill(pids: Sequence[int]) -> None:
 
 def _descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, directly or indirectly; those that these started come last."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    found, parents = [], [pid]
-    while parents:
-        children = [child for child, parent in pairs if parent in parents]
-        found += children
-        parents = children
-    return found
+    parents = dict(_parents())
+    descendants, generation = list[int](), {pid}
+    while generation:
+        children = sorted(child for child, parent in parents.items() if parent in generation)
+        descendants += children
+        generation = set(children)
+    return descendants
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Yield each process of this machine with its parent."""
+    if not Path("/proc/self/stat").is_file():  # macOS
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        for line in listed.splitlines():
+            child, parent = line.split()
+            yield int(child), int(parent)
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has ended
+            # The second field, the name of the program in parentheses, may contain spaces and parentheses.
+            yield int(path.parent.name), int(path.read_bytes().rpartition(b")")[2].split()[1])

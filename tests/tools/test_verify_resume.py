@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +18,7 @@ import pytest
 
 import netspec
 from netspec.cli import main
-from netspec.errors import InputError
+from netspec.errors import InputError, RunError
 from netspec.exchange.formats.native.hdf5 import (
     CheckpointFile,
     find_latest_checkpoint,
@@ -22,6 +26,7 @@ from netspec.exchange.formats.native.hdf5 import (
     write_checkpoint,
 )
 from netspec.schema.load import load_train
+from netspec.tools import verify_resume
 from netspec.tools.bit_comparison import compare_runs
 from netspec.tools.verify_resume import verified_settings
 from tests.training.conftest import points, spec
@@ -108,6 +113,36 @@ def test_strategies_whose_runs_differ_are_refused(spec: Make, tmp_path: Path, ca
         path.write_text(json.dumps(spec()))
         assert main(["verify-resume", str(path), "--workers", "2", f"parallel={strategy}"]) == 2
         assert "can't be verified: each run computes different weights" in capfd.readouterr().err
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Three processes that do nothing: a launcher and its workers."""
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    processes = [subprocess.Popen(command) for _ in range(3)]
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="macOS has no /proc, and always has ps")
+def test_workers_are_found_without_ps(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert {process.pid for process in sleepers} <= set(verify_resume._descendants(os.getpid()))
+
+
+def test_a_launcher_that_survives_its_worker_is_an_error(
+    sleepers: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify_resume, "TIMEOUT_AFTER_KILL", 0.01)
+    launcher, *workers = sleepers
+    training: Any = SimpleNamespace(kills=[None], _workers=2, _random=np.random.default_rng(0))
+    started = [launcher.pid, *(worker.pid for worker in workers)]
+    with pytest.raises(RunError, match="the training did not end after one of its workers was killed"):
+        verify_resume._KilledTraining._kill(training, launcher, started, SimpleNamespace())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
