@@ -47,8 +47,8 @@ KILLS_PER_RUN = 4
 """Number of kills after which a run may end."""
 
 
-class Place(IntEnum):
-    """What a training does."""
+class Phase(IntEnum):
+    """Part of a training in which it can be killed."""
 
     START = 0
     STEP = 1
@@ -57,17 +57,17 @@ class Place(IntEnum):
     LOG = 4
 
 
-SHARES = {Place.START: 0.1, Place.STEP: 0.35, Place.EVALUATION: 0.2, Place.WRITE: 0.25, Place.LOG: 0.1}
-"""Share of the kills that are aimed at each place."""
+SHARES = {Phase.START: 0.1, Phase.STEP: 0.35, Phase.EVALUATION: 0.2, Phase.WRITE: 0.25, Phase.LOG: 0.1}
+"""Share of the kills that are aimed at each phase."""
 STAGES = ("half written", "before the flush", "before the rename", "after the rename")
 """Moments in a write at which a training kills itself."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a training is killed: when it comes to a place for the `entry`-th time, counted from 1."""
+    """Where a training is killed: when it enters a phase for the `entry`-th time, counted from 1."""
 
-    place: Place
+    phase: Phase
     entry: int
     delay: float
     """Seconds after which it is killed."""
@@ -77,13 +77,13 @@ class Target:
 
 @dataclass
 class Case:
-    """A small training, its uninterrupted run, and how often and how long that was in each place."""
+    """A small training, its uninterrupted run, and how often and how long that was in each phase."""
 
     name: str
     spec: dict[str, Any]
     folder: Path
-    entries: dict[Place, int] = field(default_factory=dict)
-    seconds: dict[Place, float] = field(default_factory=dict)
+    entries: dict[Phase, int] = field(default_factory=dict)
+    seconds: dict[Phase, float] = field(default_factory=dict)
 
     @property
     def reference(self) -> Path:
@@ -93,10 +93,10 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What happened."""
+    """Kills, comparisons and failures of a soak."""
 
     kills: Counter[str] = field(default_factory=Counter)
-    """Number of kills by place, or by stage of a write."""
+    """Number of kills by phase, or by stage of a write."""
     by_case: Counter[str] = field(default_factory=Counter)
     missed: int = 0
     """Number of trainings that ended before they were killed."""
@@ -203,44 +203,44 @@ class _Watch:
 
     def __init__(self, target: Target | None, memory: mmap.mmap, pipe: int) -> None:
         self.target, self.memory, self.pipe = target, memory, pipe
-        self.entries: Counter[Place] = Counter()
-        self.seconds: Counter[Place] = Counter()
+        self.entries: Counter[Phase] = Counter()
+        self.seconds: Counter[Phase] = Counter()
 
     def install(self) -> None:
         """Wrap the functions in which a training spends its time."""
         enter = self.wrap
-        loop.TrainingLoop._step = enter(loop.TrainingLoop._step, Place.STEP)  # type: ignore[method-assign]
-        loop.evaluate = enter(loop.evaluate, Place.EVALUATION)  # type: ignore[attr-defined]
-        LogFiles.__call__ = enter(LogFiles.__call__, Place.LOG)  # type: ignore[method-assign]
+        loop.TrainingLoop._step = enter(loop.TrainingLoop._step, Phase.STEP)  # type: ignore[method-assign]
+        loop.evaluate = enter(loop.evaluate, Phase.EVALUATION)  # type: ignore[attr-defined]
+        LogFiles.__call__ = enter(LogFiles.__call__, Phase.LOG)  # type: ignore[method-assign]
         for module in (hdf5_file, run_directory):
-            module.write_atomically = enter(module.write_atomically, Place.WRITE)  # type: ignore[attr-defined]
-        self.enter(Place.START)
+            module.write_atomically = enter(module.write_atomically, Phase.WRITE)  # type: ignore[attr-defined]
+        self.enter(Phase.START)
 
-    def wrap(self, function: Callable[..., Any], place: Place) -> Callable[..., Any]:
-        """Return a function that is in a place while it runs."""
+    def wrap(self, function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
+        """Return a function that is in a phase while it runs."""
 
         @wraps(function)
         def wrapped(*arguments: Any, **named: Any) -> Any:
             before, began = self.memory[0], time.perf_counter()
-            self.enter(place, *arguments)
+            self.enter(phase, *arguments)
             try:
                 return function(*arguments, **named)
             finally:
                 self.memory[0] = before
-                self.seconds[place] += time.perf_counter() - began  # type: ignore[assignment]
+                self.seconds[phase] += time.perf_counter() - began  # type: ignore[assignment]
 
         return wrapped
 
-    def enter(self, place: Place, *arguments: Any) -> None:
-        """Come to a place."""
-        self.memory[0] = place
-        self.entries[place] += 1
+    def enter(self, phase: Phase, *arguments: Any) -> None:
+        """Enter a phase."""
+        self.memory[0] = phase
+        self.entries[phase] += 1
         target = self.target
-        if target is None or (target.place, target.entry) != (place, self.entries[place]):
+        if target is None or (target.phase, target.entry) != (phase, self.entries[phase]):
             return
         if target.stage is None:
             os.write(self.pipe, b".")
-        elif place is Place.LOG:
+        elif phase is Phase.LOG:
             log: LogFiles = arguments[0]
             with log.path.open("a") as file:
                 file.write('{"event": "log", "st')
@@ -277,8 +277,8 @@ def _end(*_: object) -> NoReturn:
     raise AssertionError("a killed process goes on")
 
 
-def run_piece(case: Case, run: Path, device: str, target: Target | None) -> Place | None:
-    """Train in a forked process until the target or the end; return the place of the kill, None at the end.
+def run_piece(case: Case, run: Path, device: str, target: Target | None) -> Phase | None:
+    """Train in a forked process until the target or the end; return the phase of the kill, None at the end.
 
     Raises `BenchmarkError` if the training fails.
     """
@@ -296,7 +296,7 @@ def run_piece(case: Case, run: Path, device: str, target: Target | None) -> Plac
         os.close(reading)
         status = os.waitpid(pid, 0)[1]
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return Place(memory[0])
+        return Phase(memory[0])
     if status:
         raise BenchmarkError(f"{case.name}: the training ended with status {status}: {errors.read_text()}")
     return None
@@ -308,8 +308,8 @@ def _train(case: Case, run: Path, device: str, watch: _Watch, errors: Path) -> N
     try:
         watch.install()
         netspec.train({"netspec": 1, **case.spec}, run_dir=run, resume="auto", device=device)
-        facts = [[int(place), watch.entries[place], watch.seconds[place]] for place in Place]
-        (case.folder / "places.json").write_text(json.dumps(facts))
+        facts = [[int(phase), watch.entries[phase], watch.seconds[phase]] for phase in Phase]
+        (case.folder / "phases.json").write_text(json.dumps(facts))
         status = 0
     except BaseException as error:  # the parent reports it
         errors.write_text(f"{type(error).__name__}: {error}")
@@ -330,8 +330,8 @@ class Soak:
         for case in self.cases:
             netspec.train({"netspec": 1, **case.spec}, run_dir=case.folder / "first", device=self.device)
             run_piece(case, case.reference, self.device, None)
-            for number, entries, seconds in json.loads((case.folder / "places.json").read_text()):
-                case.entries[Place(number)], case.seconds[Place(number)] = entries, seconds
+            for number, entries, seconds in json.loads((case.folder / "phases.json").read_text()):
+                case.entries[Phase(number)], case.seconds[Phase(number)] = entries, seconds
             self._compare(case, case.folder / "first")
 
     def run(self, kills: int) -> None:
@@ -350,16 +350,16 @@ class Soak:
         while True:
             target = self._target(case) if killed < KILLS_PER_RUN and self.outcome.total < kills else None
             try:
-                place = run_piece(case, run, self.device, target)
+                phase = run_piece(case, run, self.device, target)
             except BenchmarkError as error:
                 self.outcome.failures.append(str(error))
                 return
-            if place is None:
+            if phase is None:
                 self.outcome.missed += target is not None
                 break
             killed += 1
             stage = f": {target.stage}" if target is not None and target.stage else ""
-            self.outcome.kills[f"{place.name.lower()}{stage}"] += 1
+            self.outcome.kills[f"{phase.name.lower()}{stage}"] += 1
             self.outcome.by_case[case.name] += 1
             newest = folder.newest_step()
             if (-1 if newest is None else newest) < saved:
@@ -368,13 +368,13 @@ class Soak:
         self._compare(case, run)
 
     def _target(self, case: Case) -> Target:
-        place = Place(self._random.choice(list(SHARES), p=list(SHARES.values())))
-        entries = max(1, case.entries[place] // 4)
-        mean = case.seconds[place] / case.entries[place] if place is not Place.START else 0.2
-        staged = place is Place.LOG or (place is Place.WRITE and self._random.random() < 0.5)
-        stage = ("half written" if place is Place.LOG else str(self._random.choice(STAGES))) if staged else None
+        phase = Phase(self._random.choice(list(SHARES), p=list(SHARES.values())))
+        entries = max(1, case.entries[phase] // 4)
+        mean = case.seconds[phase] / case.entries[phase] if phase is not Phase.START else 0.2
+        staged = phase is Phase.LOG or (phase is Phase.WRITE and self._random.random() < 0.5)
+        stage = ("half written" if phase is Phase.LOG else str(self._random.choice(STAGES))) if staged else None
         entry = int(self._random.integers(1, entries + 1))
-        return Target(place, entry, float(self._random.uniform(0, 1.2 * mean)), stage)
+        return Target(phase, entry, float(self._random.uniform(0, 1.2 * mean)), stage)
 
     def _compare(self, case: Case, run: Path) -> None:
         """Compare a complete run, and remove it if it is bit-identical."""
@@ -410,8 +410,8 @@ def kill_two_workers(folder: Path, kills: int, device: str, seed: int) -> dict[s
 def main() -> int:
     """Run the soak, and print its outcome; the exit status is 1 if a bit differed or a training failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=1000, help="kill trainings on one worker so often [1000]")
-    parser.add_argument("--two-workers", type=int, default=0, help="kill trainings on two workers so often [0]")
+    parser.add_argument("--kills", type=int, default=1000, help="number of kills on one worker [1000]")
+    parser.add_argument("--two-workers", type=int, default=0, help="number of kills on two workers [0]")
     parser.add_argument("--cases", help="train these, separated by commas [all]")
     parser.add_argument("--device", default="cpu", help="train on this device [cpu]")
     parser.add_argument("--seed", type=int, default=0, help="draw the kills from this seed [0]")
@@ -441,14 +441,14 @@ def main() -> int:
 
 def _text(outcome: Outcome, two_workers: dict[str, Any], seconds: float, *, as_json: bool) -> str:
     facts = {
-        "kills": outcome.total, "by place": dict(sorted(outcome.kills.items())), "by case": dict(outcome.by_case),
+        "kills": outcome.total, "by phase": dict(sorted(outcome.kills.items())), "by case": dict(outcome.by_case),
         "ended before the kill": outcome.missed, "runs compared": outcome.compared, "failures": outcome.failures,
         "two workers": two_workers, "seconds": round(seconds, 1),
     }  # fmt: skip
     if as_json:
         return json.dumps(facts, indent=2)
     lines = [f"{outcome.total} kills on one worker, {outcome.compared} runs compared, {len(outcome.failures)} failures"]
-    lines += [f"  {count:5} {place}" for place, count in sorted(outcome.kills.items())]
+    lines += [f"  {count:5} {phase}" for phase, count in sorted(outcome.kills.items())]
     lines += [f"  {count:5} in the case `{case}`" for case, count in outcome.by_case.items()]
     lines += [f"failed: {failure}" for failure in outcome.failures]
     lines += [f"two workers, {name}: {result}" for name, result in two_workers.items()]

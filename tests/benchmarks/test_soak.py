@@ -1,4 +1,4 @@
-"""A dozen kills of the soak: one run is killed at each kind of place, and every complete run has the same bits."""
+"""A dozen kills of the soak: one run is killed in each phase, and every complete run has the same bits."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def test_a_dozen_kills_end_bit_identical() -> None:
     result = json.loads(process.stdout)
     assert (result["kills"], result["failures"]) == (12, [])
     assert result["runs compared"] >= 4
-    places = {place.partition(":")[0] for place in result["by place"]}
-    assert {"step", "write"} <= places
+    phases = {phase.partition(":")[0] for phase in result["by phase"]}
+    assert {"step", "write"} <= phases
