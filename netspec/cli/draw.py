@@ -40,7 +40,7 @@ def draw(
     """Draw the layers of a net, with blocks collapsed.
 
     A block, or a repetition of layers, is one box with its number of repetitions: the layers whose names begin with the
-    same part before a slash. Without --output, prints Mermaid, which GitHub draws in a code block of that name.
+    same part before a slash. Without --output, prints a Mermaid code block, which GitHub renders.
     """
     from netspec.tools.draw import draw as draw_net
     from netspec.tools.draw import mermaid

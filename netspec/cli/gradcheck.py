@@ -64,8 +64,6 @@ def gradcheck(
         print(f"checked: {result.sampled}")
     if result.suspect is not None:
         print(result.suspect)
-    verdict = (
-        f"{len(result.failed)} of {counted(len(result.tensors), 'gradient')} wrong" if result.failed else "all right"
-    )
-    print(f"{verdict} (relative error up to {result.tolerance:g})")
+    wrong = f"{len(result.failed)} of {counted(len(result.tensors), 'gradient')} wrong"
+    print(f"{wrong if result.failed else 'all gradients agree'} (tolerance {result.tolerance:g})")
     return status

@@ -36,8 +36,8 @@ def replay(
 
     A training whose loss or gradient is not finite writes a capsule to its run directory: the spec, the batch, all
     weights before the step, the key of its random numbers, and the environment. This command repeats the step, says
-    whether all results are bit-identical to those of the run, and names the first operation whose result is not finite,
-    with the ranges of its operands.
+    whether all results are bit-identical to those that the run computed for the capsule, and names the first operation
+    whose result is not finite, with the ranges of its operands.
 
     The exit status is 1 if results differ although machine, versions, threads and device are those of the run.
     """

@@ -28,7 +28,7 @@ def report(
     *,
     output: Annotated[Path, typer.Option(metavar="FILE", help="Write this file.")] = Path("report.html"),
     split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Evaluate on this part of `data` [default: test, validation].")
+        str | None, typer.Option(metavar="NAME", help="Evaluate on this split [default: test, else validation].")
     ] = None,
     log_only: Annotated[bool, typer.Option("--log-only", help="Compute nothing: read only the log and spec.")] = False,
     device: Device = "auto",
@@ -40,7 +40,7 @@ def report(
     memory of layers, the environment, and the spec. It needs no other file and no network.
 
     Evaluates the weights of the run and times a step, which takes as long as `netspec test` and `netspec time`. Parts
-    whose data is missing have the reason instead.
+    whose data is missing show why.
 
     The page of a search shows the best trial, and the values and results of all.
     """

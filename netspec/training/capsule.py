@@ -96,7 +96,7 @@ def failure_text(bad: BadOperation, step: int, compiler: Compiler) -> str:
     """Return the message that names the first value of a step that is not finite."""
     scope, parameters, op = bad.scope, compiler.names("parameter"), bad.node.op
     if isinstance(op, State):
-        return f"the loss is not finite at step {step}: `{op.label}` is not finite since the step before"
+        return f"the loss is not finite at step {step}: `{op.label}` was already not finite before it"
     if isinstance(op, Input):
         return f"the loss is not finite at step {step}: the batch has values of `{op.label}` that are not finite"
     if scope.phase == "forward":

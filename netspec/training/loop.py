@@ -538,7 +538,7 @@ class TrainingLoop:
 def _origin_of(error: NonFiniteLoss) -> NonFiniteOrigin:
     """Describe the layer or the state that an error names."""
     if error.state is not None:
-        description = f"`{error.state}` is not finite since the step before"
+        description = f"`{error.state}` was already not finite before it"
     elif layers := _layers_of(error):
         named = [f"`{name}` ({kind})" for name, kind in layers.items()]
         description = f"first in layer {named[0]}"

@@ -135,7 +135,7 @@ def test_weights_that_a_callback_assigns_are_no_failed_step(training: dict[str, 
             if training.step == 1:
                 training.parameters["out/bias"] = np.full(1, np.nan, np.float32)
 
-    assert "`out/bias` is not finite since the step before" in failure(training, callbacks=[Spoil()]).message
+    assert "`out/bias` was already not finite before it" in failure(training, callbacks=[Spoil()]).message
 
 
 def test_a_loss_names_the_layer_and_the_likely_reason(training: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is known about a run: its log, its net, and what its weights do with the held-out data."""
+"""Facts about a run: its log, its net, and what its weights do with the held-out data."""
 
 from __future__ import annotations
 
