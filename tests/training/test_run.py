@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 import netspec
+from netspec.backends.device_registry import CpuDevice
+from netspec.backends.verification import DeviceCheck, Verification
 from netspec.errors import InputError, RunError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.load import load_train
@@ -356,6 +358,20 @@ def test_evaluations_more_frequent_than_log_lines_have_one_each(spec: Make, tmp_
     every_step = netspec.train(spec(max_steps=13, test_every=1, log_every=None), run_dir=tmp_path / "each").history
     losses = {event["step"]: event["loss"] for event in every_step if event["event"] == "log"}
     assert logged[2]["loss"] == pytest.approx(np.mean([losses[step] for step in (5, 6, 7, 8)]))
+
+
+def test_the_log_has_the_check_of_the_device(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = DeviceCheck("a:Good", "kernel", "passed"), DeviceCheck("a:Bad", "kernel", "failed", reason="wrong")
+    result = Verification("cuda:0", True, checks, 1.0)
+    monkeypatch.setattr(CpuDevice, "verification", result)
+    monkeypatch.setattr(CpuDevice, "warnings", result.warnings())
+    run = netspec.train(spec(max_steps=1), run_dir=tmp_path / "run", device="reference")
+    warning, start, *_ = events(run.run_dir)
+    assert warning["message"].startswith(
+        "a:Bad is disabled, because it failed the check of `cuda:0`: wrong; please report"
+    )
+    assert [check["name"] for check in start["verification"]["checks"]] == ["a:Bad"]
+    assert not start["verification"]["passed"]
 
 
 def test_the_log_starts_with_versions_and_threads_and_resume_warns_of_changes(
