@@ -8,6 +8,7 @@ differences (L(θ + h·d) − L(θ)) / h and (L(θ) − L(θ − h·d)) / h do n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -28,16 +29,16 @@ from netspec.graph.types import Precision
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.specs import load_spec, net_of
-from netspec.training.capsule import likely_fix
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.model import load_weights
+from netspec.training.non_finite import likely_fix
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values
 from netspec.training.samples import with_samples
 
-Result: TypeAlias = Literal["ok", "zero", "kink", "failed"]
+GradientResult: TypeAlias = Literal["ok", "zero", "kink", "failed"]
 STEPS = (1e-4, 1e-6)
 """Lengths of a step along a direction whose elements are about 1, relative to the size of the elements."""
 NOISE = 0.01
@@ -62,7 +63,7 @@ class TensorGradient:
     """Largest relative error of those that are not at a kink."""
     kinks: int
     """Number of derivatives at a kink of the loss."""
-    result: Result
+    result: GradientResult
     """`zero`: the loss does not depend on it."""
     cause: str = ""
     """Likely reason of a failure."""
@@ -151,11 +152,8 @@ def _from_training(
     spec = spec.model_copy(
         update={"train": loop, "data": spec.data.model_copy(update={"train": split}), "parallel": None}
     )
-    reason = ""
-    try:
+    with suppress(InputError):  # the data cannot be read: opening the loader reports it
         spec, _ = with_class_weights(spec)
-    except InputError as error:
-        reason = error.summary
     compiler = training_compiler(spec, "reference")
     try:
         with open_training_loader(spec, compiler) as loader:
@@ -224,7 +222,7 @@ class _Checker:
         """Move all parameters a little, away from kinks."""
         for name in self.infos:
             array = self._states[name]
-            self._states.assign(name, array + NOISE * _size(array) * self._random.standard_normal(array.shape))
+            self._states.assign(name, array + NOISE * _rms(array) * self._random.standard_normal(array.shape))
 
     def check(self, elements: int, tolerance: float) -> tuple[list[TensorGradient], str]:
         """Check the gradients of all tensors, or of some; return a description of the choice."""
@@ -259,7 +257,7 @@ class _Checker:
         errors = [each.error for each in compared if not each.kink]
         wrong = [each for each in compared if not each.kink and each.error > tolerance]
         kinks = sum(each.kink for each in compared)
-        result: Result = "ok" if gradient.any() else "zero"
+        result: GradientResult = "ok" if gradient.any() else "zero"
         if wrong or kinks == len(compared):
             result = "failed" if wrong else "kink"
         layer = self.infos[name].value.node.scope.layer if name in self.infos else ""
@@ -274,7 +272,7 @@ class _Checker:
         analytic, middle = float((gradient * direction).sum()), self.loss()
         best: _Derivative | None = None
         for relative in STEPS:
-            step = relative * _size(array)
+            step = relative * _rms(array)
             after, before = (self._loss_at(name, array + sign * step * direction) for sign in (1, -1))
             central = (after - before) / (2 * step)
             scale = max(abs(analytic), abs(central))
@@ -319,7 +317,7 @@ class _Derivative:
     kink: bool
 
 
-def _size(array: NDArray[Any]) -> float:
+def _rms(array: NDArray[Any]) -> float:
     """Return the root mean square of the elements, or 1 if they are all 0."""
     return float(np.sqrt(np.mean(np.square(array)))) or 1.0
 

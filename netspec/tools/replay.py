@@ -17,8 +17,9 @@ from netspec.schema.language.provenance import origin_in_comment
 from netspec.schema.load import load_train
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.training.call_record import FailedCall, ProgramCall
-from netspec.training.capsule import bad_operation, environment, failure_text, likely_fix, traced_results
+from netspec.training.capsule import environment, traced_results
 from netspec.training.compiler import training_compiler
+from netspec.training.non_finite import bad_operation, failure_text, likely_fix
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ from netspec.training.call_record import FailedCall
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
-from netspec.training.capsule import bad_operation, failure_text, likely_fix, save_capsule
+from netspec.training.capsule import save_capsule
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, Clock, data_name
 from netspec.training.model import Parameters
+from netspec.training.non_finite import bad_operation, failure_text, likely_fix
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
 from netspec.training.run_directory import RunDir
