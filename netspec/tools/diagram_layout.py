@@ -1,4 +1,4 @@
-"""Places the boxes of a diagram in rows, from top to bottom, with arrows that pass between them.
+"""Lays out the boxes of a diagram in rows, from top to bottom, with arrows that pass between them.
 
 After Sugiyama, Tagawa and Toda 1981, "Methods for Visual Understanding of Hierarchical System Structures": rows by the
 longest path, order within a row by the mean position of neighbors, and positions by priority.
@@ -33,7 +33,7 @@ class PlacedDiagram:
 
 
 @dataclass
-class _Place:
+class _Slot:
     """A box, or the part of an arrow that passes a row."""
 
     width: float
@@ -44,35 +44,35 @@ class _Place:
     x: float = 0.0
 
 
-def place(diagram: NetDiagram, sizes: Mapping[str, Size]) -> PlacedDiagram:
-    """Place the boxes of a diagram, given their sizes."""
-    places, index, paths = _places(diagram, sizes)
-    rows: list[list[int]] = [[] for _ in range(1 + max((each.row for each in places), default=0))]
-    for number, each in enumerate(places):
+def layout_diagram(diagram: NetDiagram, sizes: Mapping[str, Size]) -> PlacedDiagram:
+    """Lay out the boxes of a diagram, given their sizes."""
+    slots, index, paths = _slots(diagram, sizes)
+    rows: list[list[int]] = [[] for _ in range(1 + max((each.row for each in slots), default=0))]
+    for number, each in enumerate(slots):
         rows[each.row].append(number)
-    _order(rows, places)
+    _order(rows, slots)
     for sweep in range(SWEEPS):
-        _position(rows if sweep % 2 == 0 else rows[::-1], places, down=sweep % 2 == 0)
-    left = min((each.x - each.width / 2 for each in places), default=0.0)
-    right = max((each.x + each.width / 2 for each in places), default=0.0)
+        _position(rows if sweep % 2 == 0 else rows[::-1], slots, down=sweep % 2 == 0)
+    left = min((each.x - each.width / 2 for each in slots), default=0.0)
+    right = max((each.x + each.width / 2 for each in slots), default=0.0)
     heights = [0.0] * len(rows)
     for name, number in index.items():
-        heights[places[number].row] = max(heights[places[number].row], sizes[name][1])
+        heights[slots[number].row] = max(heights[slots[number].row], sizes[name][1])
     tops = [sum(heights[:row]) + GAP_DOWN * row for row in range(len(rows))]
-    boxes = {name: (places[number].x - left, tops[places[number].row]) for name, number in index.items()}
+    boxes = {name: (slots[number].x - left, tops[slots[number].row]) for name, number in index.items()}
     arrows = []
     for (source, target), path in zip(diagram.arrows, paths, strict=True):
         x, y = boxes[source]
         points = [(x, y + sizes[source][1])]
         for number in path:
-            row = places[number].row
-            points += [(places[number].x - left, tops[row]), (places[number].x - left, tops[row] + heights[row])]
+            row = slots[number].row
+            points += [(slots[number].x - left, tops[row]), (slots[number].x - left, tops[row] + heights[row])]
         arrows.append((*points, boxes[target]))
     return PlacedDiagram(right - left, tops[-1] + heights[-1] if rows else 0.0, boxes, tuple(arrows))
 
 
-def _places(diagram: NetDiagram, sizes: Mapping[str, Size]) -> tuple[list[_Place], dict[str, int], list[list[int]]]:
-    """Return the places, the place of each box, and for each arrow the places between its ends."""
+def _slots(diagram: NetDiagram, sizes: Mapping[str, Size]) -> tuple[list[_Slot], dict[str, int], list[list[int]]]:
+    """Return the slots, the slot of each box, and for each arrow the slots between its ends."""
     row_of: dict[str, int] = {}
     for box in diagram.boxes:  # sources come first
         row_of[box.name] = 1 + max((row_of[a] for a, b in diagram.arrows if b == box.name), default=-1)
@@ -80,23 +80,23 @@ def _places(diagram: NetDiagram, sizes: Mapping[str, Size]) -> tuple[list[_Place
         readers = [row_of[b] for a, b in diagram.arrows if a == box.name]
         if box.kind == "input" and readers:
             row_of[box.name] = min(readers) - 1
-    places = [_Place(sizes[box.name][0], row_of[box.name], True, [], []) for box in diagram.boxes]
+    slots = [_Slot(sizes[box.name][0], row_of[box.name], True, [], []) for box in diagram.boxes]
     index = {box.name: number for number, box in enumerate(diagram.boxes)}
     paths = []
     for source, target in diagram.arrows:
         before, path = index[source], list[int]()
         for row in range(row_of[source] + 1, row_of[target]):
-            places.append(_Place(0.0, row, False, [before], []))
-            path.append(len(places) - 1)
-            places[before].after.append(path[-1])
+            slots.append(_Slot(0.0, row, False, [before], []))
+            path.append(len(slots) - 1)
+            slots[before].after.append(path[-1])
             before = path[-1]
-        places[before].after.append(index[target])
-        places[index[target]].before.append(before)
+        slots[before].after.append(index[target])
+        slots[index[target]].before.append(before)
         paths.append(path)
-    return places, index, paths
+    return slots, index, paths
 
 
-def _order(rows: Sequence[list[int]], places: Sequence[_Place]) -> None:
+def _order(rows: Sequence[list[int]], slots: Sequence[_Slot]) -> None:
     """Order each row by the mean position of its neighbors in the row above, then below, in turn."""
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
@@ -104,27 +104,27 @@ def _order(rows: Sequence[list[int]], places: Sequence[_Place]) -> None:
             at = {number: position for each in rows for position, number in enumerate(each)}
 
             def mean(number: int, at: Mapping[int, int] = at, down: bool = down) -> float:
-                neighbors = places[number].before if down else places[number].after
+                neighbors = slots[number].before if down else slots[number].after
                 return sum(at[each] for each in neighbors) / len(neighbors) if neighbors else float(at[number])
 
             row.sort(key=mean)
 
 
-def _position(rows: Sequence[Sequence[int]], places: Sequence[_Place], *, down: bool) -> None:
-    """Move each place as near to the mean of its neighbors as the others of its row allow; boxes are placed first."""
+def _position(rows: Sequence[Sequence[int]], slots: Sequence[_Slot], *, down: bool) -> None:
+    """Move each slot as near to the mean of its neighbors as the others of its row allow; boxes are placed first."""
     for row in rows:
-        offsets = [0.0]  # least distance of each place from the first one
+        offsets = [0.0]  # least distance of each slot from the first one
         for a, b in pairwise(row):
-            offsets.append(offsets[-1] + (places[a].width + places[b].width) / 2 + GAP_ACROSS)
+            offsets.append(offsets[-1] + (slots[a].width + slots[b].width) / 2 + GAP_ACROSS)
         placed: list[int] = []
-        for at in sorted(range(len(row)), key=lambda at: (not places[row[at]].is_box, at)):
-            each = places[row[at]]
+        for at in sorted(range(len(row)), key=lambda at: (not slots[row[at]].is_box, at)):
+            each = slots[row[at]]
             neighbors = each.before if down else each.after
             # A chain of boxes is straight; what passes by gives way.
-            neighbors = [number for number in neighbors if places[number].is_box] or neighbors
-            wish = sum(places[number].x for number in neighbors) / len(neighbors) if neighbors else each.x
+            neighbors = [number for number in neighbors if slots[number].is_box] or neighbors
+            wish = sum(slots[number].x for number in neighbors) / len(neighbors) if neighbors else each.x
             for other in placed:
-                limit = places[row[other]].x + offsets[at] - offsets[other]
+                limit = slots[row[other]].x + offsets[at] - offsets[other]
                 wish = max(wish, limit) if other < at else min(wish, limit)
             each.x = wish
             placed.append(at)

@@ -17,7 +17,7 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools import timing as timings
-from netspec.tools.diagram_layout import place
+from netspec.tools.diagram_layout import layout_diagram
 from netspec.tools.model_inputs import is_model_file, open_any
 from netspec.tools.net_diagram import DiagramBox, NetDiagram, net_diagram
 from netspec.tools.specs import load_spec, net_of, precision_of
@@ -66,7 +66,7 @@ def draw(
             got=str(path),
         )  # fmt: skip
     spec = _spec(source, overrides)
-    diagram = annotated(
+    diagram = annotate(
         net_diagram(net_of(spec), expand=expand), spec, shapes=shapes, parameters=parameters,
         timing=_timing(source, overrides, spec, device) if time else None,
     )  # fmt: skip
@@ -91,7 +91,7 @@ def _timing(source: Source, overrides: Overrides, spec: NetSpec | TrainSpec, dev
     return timings.time(source, overrides=overrides, device=device)
 
 
-def annotated(
+def annotate(
     diagram: NetDiagram, spec: NetSpec | TrainSpec, *, shapes: bool, parameters: bool, timing: Timing | None = None
 ) -> NetDiagram:
     """Return a diagram with shapes, numbers of parameters, and times of its boxes."""
@@ -157,7 +157,7 @@ def drawing_of(diagram: NetDiagram) -> Drawing:
     """Return a diagram as a drawing."""
     lines = {box.name: box_lines(box) for box in diagram.boxes}
     sizes = {name: (max(map(len, texts)) * WIDE + 20, LINE * len(texts) + 8) for name, texts in lines.items()}
-    placed = place(diagram, sizes)
+    placed = layout_diagram(diagram, sizes)
     shapes: list[Shape] = []
     for points in placed.arrows:
         moved = [(x + MARGIN, y + MARGIN) for x, y in points]

@@ -13,7 +13,7 @@ import netspec
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools import timing
-from netspec.tools.diagram_layout import place
+from netspec.tools.diagram_layout import layout_diagram
 from netspec.tools.draw import box_lines, drawing_of, mermaid
 from netspec.tools.net_diagram import DiagramBox, NetDiagram, net_diagram
 from netspec.tools.roofline import Roofline
@@ -127,7 +127,7 @@ def test_boxes_do_not_overlap_and_no_arrow_crosses_one(name):
 def test_a_chain_is_straight():
     boxes = tuple(DiagramBox(name, "layer", "ReLU", (name,)) for name in "abcd")
     diagram = NetDiagram("chain", boxes, (("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")))
-    placed = place(diagram, {"a": (30, 10), "b": (80, 10), "c": (20, 10), "d": (50, 10)})
+    placed = layout_diagram(diagram, {"a": (30, 10), "b": (80, 10), "c": (20, 10), "d": (50, 10)})
     assert len({x for x, _ in placed.boxes.values()}) == 1
     skip = placed.arrows[1]
     assert abs(skip[1][0] - placed.boxes["b"][0]) > 40, "it passes the box"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, NetspecError, near_path
 from netspec.schema.plain_json import json_text
-from netspec.tools.report.facts import run_facts, thinned
+from netspec.tools.report.facts import downsample, run_facts
 from netspec.tools.report.html import document
 from netspec.tools.report.page import page, zoom_buttons
 from netspec.tools.run_curves import AXES, read_run_log, run_charts
@@ -174,6 +174,6 @@ def comparison(chosen: list[RunSummary], axis: Any) -> dict[str, Any]:
     return {
         "runs": [run.name for run in chosen],
         "waiting": waiting,
-        "charts": [thinned(chart).as_json() for chart in charts],
+        "charts": [downsample(chart).as_json() for chart in charts],
         "settings": settings,
     }

@@ -11,7 +11,7 @@ from netspec.errors import InputError, NetspecError, command
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools import timing as timings
-from netspec.tools.draw import annotated
+from netspec.tools.draw import annotate
 from netspec.tools.net_diagram import NetDiagram, net_diagram
 from netspec.tools.plan import Costs, plan
 from netspec.tools.predict import test
@@ -87,7 +87,7 @@ def run_facts(
     for axis in AXES:
         try:
             values = run_charts([run], AxisScale(), axis, [*log.value_names(), *log.others()])
-            charts[axis] = [*map(thinned, values)]
+            charts[axis] = [*map(downsample, values)]
         except InputError as error:
             missing[axis] = error.summary
 
@@ -127,7 +127,7 @@ def run_facts(
         checked = spec
         diagram = attempt(
             "diagram", "drawing the net",
-            lambda: annotated(net_diagram(checked.net), checked, shapes=True, parameters=True, timing=timing),
+            lambda: annotate(net_diagram(checked.net), checked, shapes=True, parameters=True, timing=timing),
         )  # fmt: skip
     sources = {} if spec is None else {
         name: str(getattr(each, SOURCES.tag, "")) for name, each in spec.data.splits().items()
@@ -162,7 +162,7 @@ def _histograms(run: Path, stages: int) -> dict[int, Mapping[str, Any]]:
     return found
 
 
-def thinned(chart: Chart) -> Chart:
+def downsample(chart: Chart) -> Chart:
     """Return a chart whose curves have at most `MOST_POINTS` points: evenly spread ones, and the last one."""
 
     def thin(curve: Curve) -> Curve:

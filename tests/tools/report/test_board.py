@@ -17,7 +17,7 @@ import uvicorn
 
 import netspec
 from netspec.tools.report.board import board_application
-from netspec.tools.report.facts import MOST_POINTS, thinned
+from netspec.tools.report.facts import MOST_POINTS, downsample
 from netspec.training.charts import Chart, Curve
 from tests.chromium import PROGRAM, chromium
 
@@ -129,10 +129,10 @@ def test_nothing_outside_of_the_folder_is_served(board: Board, run: Path) -> Non
 
 def test_long_curves_are_thinned() -> None:
     xs = list(range(10 * MOST_POINTS + 7))
-    (curve,) = thinned(Chart("loss", "step", [Curve("training", xs, [float(x) for x in xs])])).curves
+    (curve,) = downsample(Chart("loss", "step", [Curve("training", xs, [float(x) for x in xs])])).curves
     assert MOST_POINTS / 2 < len(curve.xs) <= MOST_POINTS + 1
     assert (curve.xs[0], curve.xs[-1], curve.ys[-1]) == (0, xs[-1], float(xs[-1]))
-    assert thinned(Chart("loss", "step", [Curve("training", [], [])])).curves[0].xs == []
+    assert downsample(Chart("loss", "step", [Curve("training", [], [])])).curves[0].xs == []
 
 
 def test_mistakes_are_reported(tmp_path: Path) -> None:
