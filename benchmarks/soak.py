@@ -65,7 +65,7 @@ STAGES = ("half written", "before the flush", "before the rename", "after the re
 
 @dataclass(frozen=True)
 class Target:
-    """Where a training is killed: when it enters a phase for the `entry`-th time, counted from 1."""
+    """Moment at which a training is killed: when it enters a phase for the `entry`-th time, counted from 1."""
 
     phase: Phase
     entry: int

@@ -86,7 +86,7 @@ class Device:
     verification: Verification | None = None
     """The check of this device, or of the one that `auto` rejected for failing it; None if it was not checked."""
     warnings: Sequence[str] = ()
-    """What is wrong with the device, although it is used."""
+    """Faults of the device, which is used nevertheless."""
     disabled_kernels: Mapping[str, str] = MappingProxyType({})
     """Reasons why kernels are not used, by label."""
 

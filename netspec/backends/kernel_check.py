@@ -19,11 +19,12 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
 
 RELATIVE = {DType.FLOAT32: 2e-5, DType.FLOAT64: 1e-12}
-"""Of the largest element of a result: some hundred terms in another order, with or without fused multiplications."""
+"""Share of the largest element of a result: some hundred terms in another order, with or without fused
+multiplications."""
 
 ROUNDED = 2**-8
-"""Of an element stored as bfloat16, which has 8 significant bits: rounding changes half of the last one, and two values
-that differ by a rounding of float32 may be rounded to two neighbours."""
+"""Share of an element stored as bfloat16, which has 8 significant bits: rounding changes half of the last one, and two
+values that differ by a rounding of float32 may be rounded to two neighbours."""
 
 
 def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:

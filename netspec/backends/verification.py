@@ -67,7 +67,7 @@ class DeviceCheck:
 
     @property
     def disabled_reason(self) -> str | None:
-        """Why a kernel must not be used; None if it may be, or if there is no other for its ops: a reference kernel."""
+        """Return why a kernel must not be used; None if it may be, or if it is a reference kernel, the last resort."""
         if self.status != "failed" or self.kind != "kernel" or self.name.startswith("reference:"):
             return None
         return f"it failed the check of this device: {self.reason}"
@@ -116,7 +116,7 @@ class Verification:
         return self.problem or f"{', '.join(parts)} in {self.seconds:.0f} s"
 
     def warnings(self) -> list[str]:
-        """What a user of the device must know: what failed, which kernels are disabled, and how to report it."""
+        """Return a message for users of the device: the failures, the disabled kernels, and how to report them."""
         device, report = f"`{self.device}`", REPORT.format(self.device)
         result = [f"{check.name} {_verdict(check)} the check of {device}: {check.reason}" for check in self.failed]
         result += [f"{device} could not be checked: {self.problem}"] if self.problem else []
@@ -128,7 +128,7 @@ class Verification:
         return f"running on the CPU, not on a GPU: `{self.device}` failed its check: {self.distrust_reason}; {report}"
 
     def facts(self) -> dict[str, Any]:
-        """What the log of a run contains: the result without the checks that passed."""
+        """Return the part for the log of a run: the result without the checks that passed."""
         return {**self.as_json(), "checks": [asdict(check) for check in self.checks if check.status != "passed"]}
 
     def as_json(self) -> dict[str, Any]:

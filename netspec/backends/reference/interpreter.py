@@ -21,7 +21,7 @@ class TensorRange:
     """Smallest and largest finite element of a tensor, and how many elements are not finite."""
 
     name: str
-    """What the tensor is: an input, a state, or the operation that computed it."""
+    """Kind of the tensor: an input, a state, or the operation that computed it."""
     type: str
     min: float | None
     max: float | None

@@ -106,8 +106,8 @@ class SearchSpec(Spec):
     trials: PositiveInt | None = None
     """Number of training runs. By default 20; of a grid, one for each combination."""
     sampler: Literal["tpe", "random", "grid"] = "tpe"
-    """How values are chosen: by a model of the results so far (tree-structured Parzen estimator), at random, or all
-    combinations of `choices` and of ranges with a `step`, in random order."""
+    """Method that chooses values: by a model of the results so far (tree-structured Parzen estimator), at random, or
+    all combinations of `choices` and of ranges with a `step`, in random order."""
     pruner: Literal["median", "hyperband", "none"] = "median"
     """When a trial is pruned, that is, ended early: if an evaluation is worse than the median of the other trials at
     the same evaluation, by the successive halving of Hyperband, or never."""

@@ -78,59 +78,17 @@ def run_facts(
     step on `device`, unless `log_only`. Raises `InputError` if the folder has no log with values.
     """
     files, missing = RunDir(run), dict[str, str]()
-    log = read_run_log(run)
+    charts = _charts(run, missing)
     with files.log.open(encoding="utf-8", errors="replace") as lines:
         events = [event for event in parse_events(lines) if event["event"] in ("start", *MESSAGES)]
     starts = [event for event in events if event["event"] == "start"]
     summary = next(each for each in runs(run) if each.run_dir == run)
-    charts: dict[Axis, list[Chart]] = {}
-    for axis in AXES:
-        try:
-            values = run_charts([run], AxisScale(), axis, [*log.value_names(), *log.others()])
-            charts[axis] = [*map(downsample, values)]
-        except InputError as error:
-            missing[axis] = error.summary
-
-    def attempt(part: str, message: str, compute: Callable[[], Result]) -> Result | None:
-        on_progress(message)
-        try:
-            return compute()
-        except NetspecError as error:
-            missing[part] = error.summary
-            return None
-
+    attempt = _Attempts(missing, on_progress)
     loaded = attempt("net", "reading the spec", lambda: load_spec(run))
     spec = loaded if isinstance(loaded, TrainSpec) else None
-    diagram = costs = timing = evaluation = worst = None
-    if spec is not None:
-        if split is not None:
-            split_of(spec, split)
-        split = split or next((name for name in ("test", "validation") if name in spec.data.splits()), None)
-        costs = attempt("costs", "planning the step", lambda: plan(run).costs)
-        if log_only:
-            reason = f"`{command('report', run)}` computes it"
-            missing |= dict.fromkeys(("timing", "evaluation", "worst"), reason)
-        else:
-            timing = attempt("timing", "timing a step", lambda: timings.time(run, device=device))
-        if not log_only and split is None:
-            missing |= dict.fromkeys(("evaluation", "worst"), "the training has no test or validation data")
-        elif not log_only and split is not None:
-            name = split
-            evaluation = attempt(
-                "evaluation", f"evaluating on the {data_name(name)}",
-                lambda: test(run, split=name, report=True, device=device),
-            )  # fmt: skip
-            worst = attempt(
-                "worst", "looking for the samples with the highest losses",
-                lambda: worst_samples(run, name, device=device),
-            )  # fmt: skip
-        checked = spec
-        diagram = attempt(
-            "diagram", "drawing the net",
-            lambda: annotate(net_diagram(checked.net), checked, shapes=True, parameters=True, timing=timing),
-        )  # fmt: skip
+    computed = _Computed() if spec is None else _compute(run, spec, split, device, attempt, log_only=log_only)
     sources = {} if spec is None else {
-        name: str(getattr(each, SOURCES.tag, "")) for name, each in spec.data.splits().items()
+        name: str(getattr(source, SOURCES.tag, "")) for name, source in spec.data.splits().items()
     }  # fmt: skip
     return RunFacts(
         summary=summary,
@@ -139,17 +97,87 @@ def run_facts(
         splits=_splits(summary),
         charts=charts,
         histograms=_histograms(run, stages=0 if spec is None else len(spec.stages)),
-        diagram=diagram,
-        costs=costs,
-        timing=timing,
-        split=split,
-        evaluation=evaluation,
-        worst=worst,
         messages=tuple([event for event in events if event["event"] in MESSAGES][:MOST_MESSAGES]),
         spec_text=files.spec.read_text(encoding="utf-8", errors="replace") if files.spec.is_file() else "",
         data_sources=sources,
         missing=missing,
+        **vars(computed),
     )
+
+
+def _charts(run: Path, missing: dict[str, str]) -> dict[Axis, list[Chart]]:
+    """The charts of all logged values, by horizontal axis; an axis that the log does not have is `missing`."""
+    log = read_run_log(run)
+    charts: dict[Axis, list[Chart]] = {}
+    for axis in AXES:
+        try:
+            values = run_charts([run], AxisScale(), axis, [*log.value_names(), *log.others()])
+            charts[axis] = [*map(downsample, values)]
+        except InputError as error:
+            missing[axis] = error.summary
+    return charts
+
+
+@dataclass(frozen=True)
+class _Attempts:
+    """Computes parts of a report, and notes the reason for each that fails."""
+
+    missing: dict[str, str]
+    on_progress: Callable[[str], object]
+
+    def __call__(self, part: str, message: str, compute: Callable[[], Result]) -> Result | None:
+        """Return the part, or None if it fails."""
+        self.on_progress(message)
+        try:
+            return compute()
+        except NetspecError as error:
+            self.missing[part] = error.summary
+            return None
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """The facts that need the spec of a run, and some of them its data and weights."""
+
+    diagram: NetDiagram | None = None
+    costs: Costs | None = None
+    timing: Timing | None = None
+    split: str | None = None
+    evaluation: Evaluation | None = None
+    worst: WorstSamples | None = None
+
+
+def _compute(
+    run: Path, spec: TrainSpec, split: str | None, device: str, attempt: _Attempts, *, log_only: bool
+) -> _Computed:  # fmt: skip
+    """Plan and draw the net; time a step and evaluate the weights, unless `log_only`."""
+    if split is not None:
+        split_of(spec, split)
+    name = split or next((name for name in ("test", "validation") if name in spec.data.splits()), None)
+    costs = attempt("costs", "planning the step", lambda: plan(run).costs)
+    timing = evaluation = worst = None
+    if log_only:
+        reason = f"`{command('report', run)}` computes it"
+        attempt.missing.update(dict.fromkeys(("timing", "evaluation", "worst"), reason))
+    else:
+        timing = attempt("timing", "timing a step", lambda: timings.time(run, device=device))
+        if name is None:
+            reason = "the training has no test or validation data"
+            attempt.missing.update(dict.fromkeys(("evaluation", "worst"), reason))
+        else:
+            evaluation = attempt(
+                "evaluation", f"evaluating on the {data_name(name)}",
+                lambda: test(run, split=name, report=True, device=device),
+            )  # fmt: skip
+            worst = attempt(
+                "worst", "looking for the samples with the highest losses",
+                lambda: worst_samples(run, name, device=device),
+            )  # fmt: skip
+    diagram = attempt(
+        "diagram", "drawing the net",
+        lambda: annotate(net_diagram(spec.net), spec, shapes=True, parameters=True, timing=timing),
+    )  # fmt: skip
+    return _Computed(diagram, costs, timing, name, evaluation, worst)
 
 
 def _histograms(run: Path, stages: int) -> dict[int, Mapping[str, Any]]:

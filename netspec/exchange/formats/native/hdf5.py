@@ -72,7 +72,7 @@ class CapsuleFile:
     states: dict[str, NDArray[Any]]
     """The states before the call, by name."""
     inputs: dict[str, NDArray[Any]]
-    """What the program reads in addition: the batch, the key of random numbers, learning rates."""
+    """Further inputs of the program: the batch, the key of random numbers, learning rates."""
     tables: dict[str, NDArray[Any]]
     """Lookup tables of the inputs that are images in bytes."""
     spec: str
