@@ -295,7 +295,7 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     assert job.err.startswith("rank 1 (")
     assert "a value for `features` is not a finite float32" in job.err
     assert job.err.endswith(f"  hint: to continue: python -m netspec train {failed / 'spec.yaml'} --resume\n")
-    assert job.err.count("error:") == 1
+    assert job.err.count(": error: ") == 1
     saved, expected = (read_checkpoint(folder / "checkpoints" / f"step-{steps:08}.h5") for folder in (failed, full))
     assert {name: state.tobytes() for name, state in saved.states.items()} == {
         name: state.tobytes() for name, state in expected.states.items()
