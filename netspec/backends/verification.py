@@ -170,7 +170,7 @@ def verify(
 
 
 class _Supervisor:
-    """Runs processes until all checks have a result, or there is no time left."""
+    """Runs processes until all checks have a result or the time is up."""
 
     def __init__(
         self,

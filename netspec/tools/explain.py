@@ -88,7 +88,7 @@ class Explanation:
     row: int | None = None
     """Number of the row of a table, from 1; for a forecast, of the last row that it reads."""
     data_change: str | None = None
-    """How the rows whose values replace others differ from those at the time of the training, as a sentence."""
+    """Sentence that says how the rows whose values replace others differ from those at the time of the training."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class ColumnImportances(list[ColumnImportance]):
     """The importance of columns, the most important first."""
 
     data_change: str | None = None
-    """How the rows differ from those at the time of the training, as a sentence; None if they do not."""
+    """Sentence that says how the rows differ from those at the time of the training; None if they do not."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class NetDiagram:
     arrows: tuple[tuple[str, str], ...]
     """Names of the two boxes of each arrow."""
     timed: str = field(default="", kw_only=True)
-    """What `seconds` measure: `training step of 64 samples on cpu`; empty without times."""
+    """Subject of `seconds`: `training step of 64 samples on cpu`; empty without times."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the diagram as plain data."""

@@ -35,7 +35,7 @@ class Replay:
     results: int
     """Number of results that were compared."""
     differences: Mapping[str, tuple[str, str]]
-    """What differs from the run: `{"threads": ("8", "2")}`."""
+    """Differences from the run: `{"threads": ("8", "2")}`."""
     samples: tuple[int, ...]
     """Indices of the samples of the batch in the training data."""
     bad: BadOperation | None

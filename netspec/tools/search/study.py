@@ -50,7 +50,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class PendingTrial:
-    """A trial that has not been trained yet."""
+    """A trial that is still to be trained."""
 
     number: int
     fields: Mapping[str, Any]
