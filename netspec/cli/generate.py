@@ -17,8 +17,8 @@ app = command_app()
 @app.command(
     cls=Plain,
     epilog=examples(
-        "netspec generate runs/char_shakespeare --prompt 'ROMEO:'",
-        "netspec generate runs/char_shakespeare --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
+        "netspec generate runs/char_lstm --prompt 'ROMEO:'",
+        "netspec generate runs/char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
     ),
 )
 def generate(

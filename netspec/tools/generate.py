@@ -40,7 +40,7 @@ def generate(
 
     Raises `InputError` if the net does not predict tokens, or the prompt has characters or words that it does not know.
 
-        >>> netspec.generate("runs/char_shakespeare", "ROMEO:", temperature=0.8)
+        >>> netspec.generate("runs/char_lstm", "ROMEO:", temperature=0.8)
     """
     stream = generate_stream(
         source, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, weights=weights,
@@ -63,7 +63,7 @@ def generate_stream(
 ) -> Iterator[str]:
     """Yield the text of `generate` piece by piece, as soon as it is generated.
 
-    >>> for text in netspec.generate_stream("runs/char_shakespeare", "ROMEO:"):
+    >>> for text in netspec.generate_stream("runs/char_lstm", "ROMEO:"):
     ...     print(text, end="", flush=True)
     """
     sampling = Sampling(temperature, top_k, top_p)

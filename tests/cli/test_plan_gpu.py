@@ -43,7 +43,7 @@ def test_gpu_kernels_are_planned_without_gpu_libraries(
     assert gpu["needed_bytes"] == states_bytes + max(totals)
 
 
-@pytest.mark.parametrize("name", ["cifar10_quick", "char_shakespeare"])
+@pytest.mark.parametrize("name", ["cifar10_quick", "char_lstm"])
 def test_nets_of_the_zoo_are_planned(name: str) -> None:
     spec = load_spec(ZOO / name / "train.yaml", ["train.precision=float16"])
     assert isinstance(spec, TrainSpec)

@@ -57,7 +57,7 @@ def test_a_sound_spec_has_no_warnings() -> None:
     assert netspec.check(TRAIN).warnings == ()
 
 
-@pytest.mark.parametrize("name", ["lenet_mnist", "cifar10_quick", "mlp_adult", "char_shakespeare"])
+@pytest.mark.parametrize("name", ["lenet_mnist", "cifar10_quick", "tabular_adult", "char_lstm"])
 def test_models_of_the_zoo_have_no_warnings(name: str) -> None:
     assert netspec.check(zoo_root() / name / "train.yaml", data=False).warnings == ()
 

@@ -254,7 +254,7 @@ def _target(table_survey: TableSurvey, path: Path, target: str | None) -> Column
             raise InputError(
                 f"which column of {path} is to be predicted?", expected="--target with the name of a column",
                 got=f"columns {listing(names, 20)}",
-                hint="`netspec zoo copy char_shakespeare my_net` starts a language model of a text"
+                hint="`netspec zoo copy char_lstm my_net` starts a language model of a text"
                 if path.suffix == ".txt"
                 else f"for example --target {shlex.quote(names[-1])}, the last one",
             )  # fmt: skip
