@@ -69,6 +69,7 @@ test-peers: $(DEV) peers ## compare with Keras on PyTorch; call CuPy and compile
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images --output build/peers
 	.venv-peers/bin/python -m tests.peers.record_caffe --output build/peers
 	.venv-peers/bin/python -m tests.peers.record_coco --output build/peers
+	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_zoo --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_keras --output build/peers/keras
 	.venv-peers/bin/python -m tests.backends.cuda.names
 	.venv-peers/bin/python -m tests.backends.cuda.nccl_calls

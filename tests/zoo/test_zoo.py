@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from netspec.compile import ProgramKind
-from netspec.schema.bundled import zoo_root
+from netspec.schema.bundled import MODEL_FILES, zoo_root
 from netspec.schema.specs.json_schema import json_schema
 from netspec.tools.check import check
 from netspec.tools.export import export_model
+from netspec.tools.import_model import import_model
 from netspec.training.model import load
 from netspec.training.preprocessing import PreprocessingRecord
+from tests.zoo.nets import nets, small_net
 
-SPECS = sorted(path for path in zoo_root().glob("*/*.yaml"))
+SPECS = sorted(path for name in MODEL_FILES for path in zoo_root().glob(f"*/{name}"))
 
 
 @pytest.mark.parametrize("kind", ["net", "train"])
@@ -35,9 +37,10 @@ def test_every_spec_of_the_zoo_is_right_and_names_its_schema(path: Path) -> None
     assert (path.parent / "../schema" / f"{kind}.json").resolve().is_file()
 
 
-@pytest.mark.parametrize("path", [path for path in SPECS if path.name == "net.yaml"], ids=lambda path: path.parent.name)
-def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime(path: Path, tmp_path: Path) -> None:
-    model, random = load(path), np.random.default_rng(11)
+@pytest.mark.parametrize("path", nets(), ids=lambda path: path.parent.name)
+def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime_and_after_an_import(path: Path, tmp_path: Path) -> None:
+    spec = small_net(path)
+    model, random = load(spec, device="reference"), np.random.default_rng(11)
     for name, array in model.parameters.items():  # fresh biases are zeros, which hide where they go
         model.parameters[name] = array + 0.1 * random.random(array.shape)
     kinds = model.spec.inputs.items()
@@ -54,6 +57,12 @@ def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime(path: Path, tmp_p
     for comparison in (report.comparison, report.on_user_inputs):
         assert comparison is not None
         assert comparison.whole.scaled < 1e-5  # float32, a few thousand terms at the most
+    imported = import_model(tmp_path / "m.onnx", tmp_path / "imported")
+    repeated = load(imported.net, imported.weights, device="reference")
+    fed = repeated.spec.inputs.keys()
+    outputs, expected = repeated.predict({name: inputs[name] for name in fed}), model.predict(inputs)
+    for name, array in expected.items():
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-5 * abs(array).max(), err_msg=name)
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in SPECS}), ids=lambda folder: folder.name)

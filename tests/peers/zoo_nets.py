@@ -1,0 +1,71 @@
+"""Nets of the model zoo with a reference implementation: the weights and the batch of both, and what is compared.
+
+Weights follow from their names, so that answers contain none: each layer's output and each gradient is recorded as its
+mean, its standard deviation and a few of its elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+ELEMENTS = 8
+"""Number of elements of each array that are compared, in addition to mean and standard deviation."""
+
+
+@dataclass(frozen=True)
+class ZooNet:
+    """A model of the zoo and its reference."""
+
+    reference: str
+    """The function that makes the reference, as on the card: `torchvision.models.resnet18`."""
+    size: int = 64
+    """Height and width of the images in the comparison: the smallest that the net takes, or a little more."""
+    card_size: int = 224
+    """Height and width of the images of which the card counts the operations."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the function."""
+    loss_weights: tuple[float, ...] = (1.0,)
+    """Weights of the cross-entropies of the outputs in training; several if there are auxiliary outputs."""
+    cost: Literal["fast", "slow", "exhaustive"] = "slow"
+    """Marker of the comparison: `slow` above 2 seconds, `exhaustive` above 10."""
+
+
+NETS = {
+    "resnet18": ZooNet("torchvision.models.resnet18"),
+}
+
+BATCH = 2
+LABELS = np.array([3, 7])
+
+
+def image(net: ZooNet) -> NDArray[np.float64]:
+    """The batch (N, 3, H, W)."""
+    return np.random.default_rng(1).standard_normal((BATCH, 3, net.size, net.size))
+
+
+def weight(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """The array of a state by its name in PyTorch or in Keras, which keeps activations of order 1."""
+    random, kind = np.random.default_rng(crc32(name.encode())), name.replace("/", ".").rpartition(".")[2]
+    if kind in ("running_var", "moving_variance"):
+        array = random.uniform(0.5, 1.5, shape)
+    elif kind in ("weight", "gamma") and len(shape) == 1:  # of a normalization
+        array = random.uniform(0.5, 1.0, shape)
+    elif kind in ("weight", "kernel") and len(shape) > 1:
+        terms = shape[0] if kind == "kernel" and len(shape) == 2 else prod(shape[1:])
+        array = random.standard_normal(shape) * np.sqrt(2 / terms)
+    else:
+        array = 0.1 * random.standard_normal(shape)
+    return array.astype(np.float32)
+
+
+def summary(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
+    """Mean, standard deviation, and `ELEMENTS` elements that follow from the name."""
+    chosen = np.random.default_rng(crc32(name.encode())).integers(array.size, size=ELEMENTS)
+    return np.array([array.mean(), array.std(), *array.reshape(-1)[chosen]])

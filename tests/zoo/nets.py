@@ -1,0 +1,46 @@
+"""The nets of the model zoo, in sizes that tests can afford."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netspec.errors import InputError
+from netspec.schema.bundled import zoo_root
+from netspec.schema.load import load_spec
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.yaml.reader import read_yaml
+from netspec.tools.check import check
+
+SLOW, EXHAUSTIVE = 1_000_000, 20_000_000
+"""Parameters above which a test of a net takes longer than about 2 and 10 seconds."""
+SIZES = (64, 96, 128, 256, 299)
+"""Heights and widths of images to try, for nets whose variable `size` is larger."""
+
+
+def nets() -> list[Any]:
+    """The net file of each model, marked by its cost: parameters of `pytest.mark.parametrize`."""
+    return [pytest.param(path, marks=_marks(path)) for path in sorted(zoo_root().glob("*/net.yaml"))]
+
+
+def small_net(path: Path) -> NetSpec:
+    """The net with the smallest images that it takes."""
+    size = read_yaml(path).get("vars", {}).get("size", 0)
+    for smaller in (each for each in SIZES if each < size):
+        try:
+            check(path, overrides=[f"vars.size={smaller}"])
+        except InputError:
+            continue
+        size = smaller
+        break
+    spec = load_spec(path, [f"vars.size={size}"] if size else [])
+    assert isinstance(spec, NetSpec)
+    return spec
+
+
+def _marks(path: Path) -> list[pytest.MarkDecorator]:
+    card = path.parent / "card.yaml"
+    parameters = read_yaml(card)["parameters"]["count"] if card.is_file() else 0
+    return [pytest.mark.exhaustive] if parameters > EXHAUSTIVE else [pytest.mark.slow] if parameters > SLOW else []
