@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from netspec.cli import DONE, FAILED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Json
-from netspec.cli.output import count, print_json, size, table
-from netspec.errors import command
+from netspec.cli.options import Json, Overrides
+from netspec.cli.output import count, print_json, scaled, size, table
+from netspec.errors import command, counted
 
-app = command_app("List, show and copy the models that netspec ships.")
+if TYPE_CHECKING:
+    from netspec.tools.zoo import ZooModel
+
+app = command_app("List, show, copy and verify the models that netspec ships.")
 app.info.epilog = examples("netspec zoo list", "netspec zoo copy lenet_mnist my_lenet")
 
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a model that `netspec zoo list` lists.")]
@@ -20,30 +24,52 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a m
 
 @app.command("list", cls=Plain, epilog=examples("netspec zoo list", "netspec zoo list --json"))
 def list_(as_json: Json = False) -> None:
-    """List the models that netspec ships."""
-    from netspec.tools.zoo import zoo
+    """List the models that netspec ships: tasks, sizes, results and estimated times.
+
+    The time is an estimate for one sample on this machine's processor: the arithmetic of the model, at the rate of a
+    large matrix product. Real nets take two to five times as long. `weights` is the size of trained weights.
+    """
+    from netspec.tools.zoo import measured_flops_per_second, zoo
 
     models = zoo()
     if as_json:
         print_json([model.as_json() for model in models])
         return
-    rows = [[model.name, "trained" if model.weights else "", model.description] for model in models]
-    table(["model", "weights", "description"], rows)
+    rate = measured_flops_per_second()
+    rows = [
+        [model.name, model.facts.task, scaled(model.facts.parameters.count, ""), _main_result(model),
+         _duration(model.facts.flops.count / rate), size(model.weights.stat().st_size) if model.weights else ""]
+        for model in models
+    ]  # fmt: skip
+    table(["model", "task", "parameters", "measured result", "time", "weights"], rows, right=(2, 4, 5))
+    print("\nnext:\n  " + command("zoo", "show", "lenet_mnist"))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+def _main_result(model: ZooModel) -> str:
+    result = next(iter(model.facts.results), None)
+    return f"{result.metric} {result.value:g}" if result is not None else "not trained"
 
 
 @app.command("show", cls=Plain, epilog=examples("netspec zoo show lenet_mnist"))
 def show(name: Name, as_json: Json = False) -> None:
     """Show the card, the files and the size of a model."""
-    from netspec.tools.plan import plan
     from netspec.tools.zoo import zoo_model
 
     model = zoo_model(name)
-    costs = plan(model.specs[0], batch_size=1).costs
     if as_json:
-        print_json({**model.as_json(), "parameters": costs.parameters, "flops": costs.flops})
+        print_json(model.as_json())
         return
-    print(model.card() or f"{name}\n\n{model.description}")
-    print(f"\nparameters: {count(costs.parameters)}")
+    print(model.card())
+    facts = model.facts
+    print(
+        f"\nparameters: {count(facts.parameters.count)}"
+        + (f", as {facts.parameters.of}" if facts.parameters.of else "")
+    )
+    print(f"arithmetic of one sample: {scaled(facts.flops.count, 'FLOP')}")
     print(f"folder: {model.folder}")
     for file in model.files():
         print(f"  {file.relative_to(model.folder)}  {size(file.stat().st_size)}")
@@ -64,3 +90,44 @@ def copy(
     print("\nnext:\n  " + command("check", *specs))
     if (target / "train.yaml").exists():
         print("  " + command("train", target / "train.yaml"))
+
+
+@app.command(
+    "verify",
+    cls=Plain,
+    epilog=examples("netspec zoo verify", "netspec zoo verify lenet_mnist", "netspec zoo verify cifar10_quick --json"),
+)
+def verify(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Check this model only.", show_default=False)
+    ] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> int:
+    """Check models against their cards: specs, sizes, weights, ONNX files and results.
+
+    Counts parameters and arithmetic, compares the checksum of the weights, compares the model with its ONNX file in
+    onnxruntime and with the same file read back, and measures results again if weights are shipped and the data is
+    here. Nothing is downloaded. `vars.folder=PATH` names the folder of the data.
+
+    The exit status is 1 if a check failed.
+    """
+    from netspec.tools.zoo import zoo, zoo_model
+    from netspec.tools.zoo_verification import verify_zoo_model
+
+    models = zoo() if name is None else [zoo_model(name)]
+    checks = []
+    for model in models:
+        for check in verify_zoo_model(model, overrides or []):
+            checks.append(check)
+            if not as_json:
+                print(
+                    f"{check.model}  {check.name}: {check.status}" + (f", {check.detail}" if check.detail else ""),
+                    flush=True,
+                )
+    failed = [check for check in checks if check.status == "failed"]
+    if as_json:
+        print_json([check.as_json() for check in checks])
+    else:
+        print(f"\n{counted(len(checks), 'check')} of {counted(len(models), 'model')}, {len(failed)} failed")
+    return FAILED if failed else DONE

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from netspec.compile.build import NetGraph
 from netspec.compile.compiler import Compiler
 from netspec.graph.graph import topological_order
+from netspec.graph.ops.rnn import RecurrentOp
 from netspec.graph.value import Node
+from netspec.passes.mixed_precision import is_contraction
 from netspec.schema.specs.links import resolve_names
 
 
@@ -26,6 +28,8 @@ class LayerCost:
     """Number of elements of the layer's own parameters; 0 if it shares those of another layer."""
     flops: int
     """Floating-point operations; a multiplication and an addition are two."""
+    contraction_flops: int
+    """Floating-point operations of its convolutions, matrix products and recurrent cells, as most papers count."""
     memory_bytes: int
     """Bytes of all values that the layer computes, without reuse of memory."""
     outputs: dict[str, tuple[int, ...]]
@@ -35,10 +39,12 @@ class LayerCost:
 def layer_costs(compiler: Compiler, built: NetGraph) -> Iterator[LayerCost]:
     """Yield each layer of a net, as built for a batch."""
     flops: Counter[str] = Counter()
+    contraction_flops: Counter[str] = Counter()
     memory: Counter[str] = Counter()
     for node in topological_order(built.values.values()):
         if not node.op.traits.source and not node.op.traits.view:
             flops[node.scope.layer] += flops_of(node)
+            contraction_flops[node.scope.layer] += flops_of(node) if _counts_in_papers(node) else 0
             memory[node.scope.layer] += sum(value.type.nbytes for value in node.outputs)
     own_parameters: Counter[str] = Counter()
     for state in compiler.info.values():
@@ -54,6 +60,7 @@ def layer_costs(compiler: Compiler, built: NetGraph) -> Iterator[LayerCost]:
             output_dtype=str(value.dtype),
             parameters=own_parameters[link.name],
             flops=flops[link.name],
+            contraction_flops=contraction_flops[link.name],
             memory_bytes=memory[link.name],
             outputs={name: built.values[name].shape for name in link.outputs},
         )
@@ -62,3 +69,7 @@ def layer_costs(compiler: Compiler, built: NetGraph) -> Iterator[LayerCost]:
 def flops_of(node: Node) -> int:
     """Return the floating-point operations of a node."""
     return node.op.flops(*(value.type for value in node.inputs))
+
+
+def _counts_in_papers(node: Node) -> bool:
+    return is_contraction(node) or isinstance(node.op, RecurrentOp)

@@ -10,9 +10,11 @@ from pathlib import Path
 from netspec.data.base import Source
 from netspec.data.known_datasets import KNOWN_SETS
 from netspec.errors import Problem, command, folded, near_path, nearest_path
+from netspec.schema.load import load_card
 from netspec.schema.specs.paths import paths_in_fields, resolve_path
 from netspec.schema.specs.spec import Spec, parts_of
 
+CARD = "card.yaml"
 SCRIPTS = frozenset({".py", ".sh", ".ipynb"})
 MOST_FILES, MOST_BYTES = 50, 2**16
 """Limits of the search for the name of a missing file: number of files next to a spec, and bytes read of each."""
@@ -66,6 +68,9 @@ def _hint(written: str, full: Path, base: Path) -> str:
     dataset = next((name for name in KNOWN_SETS if any(_means(part, name) for part in full.parts[1:])), None)
     if dataset is not None:
         return f"`{command('data', 'get', dataset)}` downloads the dataset, and `source: {dataset}` reads it"
+    card = base / CARD
+    if card.is_file():
+        return f"the data that this model needs: {load_card(card).data}"
     origin = _origin(written, full, base)
     return origin or near_path(full) or "if the data is on another machine, `--no-data` checks the rest"
 

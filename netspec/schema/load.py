@@ -25,6 +25,7 @@ from netspec.schema.language.overrides import (
 )
 from netspec.schema.messages.problems import problems_of
 from netspec.schema.specs.annotations import optional_blocks
+from netspec.schema.specs.card import CardSpec
 from netspec.schema.specs.data import DataSpec
 from netspec.schema.specs.freeze import freeze
 from netspec.schema.specs.init_from import InitFromSpec
@@ -74,6 +75,15 @@ def load_train(source: Source, overrides: Overrides = ()) -> TrainSpec:
 def load_spec(source: Source, overrides: Overrides = ()) -> NetSpec | TrainSpec:
     """Load a net file or a training file. Raises the errors of `load_net` and `load_train`."""
     return _load(source, overrides, None)
+
+
+def load_card(path: str | Path) -> CardSpec:
+    """Load the `card.yaml` of a model of the zoo. Raises `SpecError` with all problems."""
+    tree = read_yaml(path)
+    try:
+        return CardSpec.model_validate(tree)
+    except ValidationError as error:
+        raise SpecError(problems_of(error, tree, CardSpec)) from None
 
 
 def load_data(source: Source, overrides: Overrides = ()) -> tuple[DataSpec | None, InitFromSpec | None]:

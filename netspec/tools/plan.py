@@ -138,6 +138,11 @@ class Costs:
         return sum(layer.flops for layer in self.layers)
 
     @property
+    def contraction_flops(self) -> int:
+        """Those of convolutions, matrix products and recurrent cells, as most papers count."""
+        return sum(layer.contraction_flops for layer in self.layers)
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of the values of all layers."""
         return sum(layer.memory_bytes for layer in self.layers)

@@ -6,16 +6,24 @@ import re
 import shlex
 import shutil
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.exchange.files import new_folder
 from netspec.schema.bundled import MODEL_FILES, zoo_root
+from netspec.schema.load import load_card
+from netspec.schema.specs.card import CardSpec
 from netspec.schema.yaml.reader import read_yaml
 
 CARD = "README.md"
+FACTS = "card.yaml"
 WEIGHTS = "weights.h5"
+
+MATRIX_SIZE = 1024
+"""Rows and columns of the matrices of the measured product."""
 
 SCHEMAS = ".schema"
 """The folder in a copy for the JSON Schemas that editors read."""
@@ -40,6 +48,16 @@ class ZooModel:
         return [path for name in MODEL_FILES if (path := self.folder / name).is_file()]
 
     @property
+    def net(self) -> Path:
+        """Its net file."""
+        return self.folder / "net.yaml"
+
+    @cached_property
+    def facts(self) -> CardSpec:
+        """What its card says in numbers. Raises `SpecError` if `card.yaml` is wrong."""
+        return load_card(self.folder / FACTS)
+
+    @property
     def weights(self) -> Path | None:
         """The file of its trained weights; None if netspec ships none."""
         path = self.folder / WEIGHTS
@@ -60,10 +78,12 @@ class ZooModel:
         return path.read_text(encoding="utf-8").rstrip() if path.is_file() else None
 
     def as_json(self) -> dict[str, Any]:
-        """Name, spec files, description and folder as plain data."""
+        """Name, spec files, description, folder and the facts of the card as plain data."""
         return {
             "name": self.name, "files": [path.name for path in self.specs], "weights": self.weights is not None,
-            "description": self.description, "folder": str(self.folder),
+            "description": self.description, "folder": str(self.folder), "task": self.facts.task,
+            "parameters": self.facts.parameters.count, "flops": self.facts.flops.count,
+            "results": [result.model_dump() for result in self.facts.results],
         }  # fmt: skip
 
     def copy(self, folder: str | Path) -> None:
@@ -108,6 +128,19 @@ def zoo_model(name: str) -> ZooModel:
             hint=did_you_mean(name, models),
         )
     return models[name]
+
+
+def measured_flops_per_second() -> float:
+    """Measure the rate of a float32 matrix product by NumPy, for estimates; this takes a tenth of a second."""
+    import numpy as np
+
+    matrix = np.ones((MATRIX_SIZE, MATRIX_SIZE), np.float32)
+    seconds = []
+    for _ in range(4):  # the first call starts the threads
+        start = perf_counter()
+        matrix @ matrix
+        seconds.append(perf_counter() - start)
+    return float(2 * MATRIX_SIZE**3 / min(seconds))
 
 
 def _with_schema(file: Path, root: Path, copied: Path) -> str:

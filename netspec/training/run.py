@@ -13,7 +13,9 @@ from typing import Any
 
 from netspec.backends.memory import machine_memory
 from netspec.compile import Compiler
+from netspec.data.base import Source as DataSource
 from netspec.data.loader import Loader
+from netspec.data.missing_paths import missing_paths
 from netspec.errors import InputError, Location, NetspecError, RunError, as_netspec_error, listing
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
 from netspec.schema.load import Overrides, Source, load_train, spec_file
@@ -246,13 +248,19 @@ def _checked(
     resume: bool | str | Path,
     weights: str | Path | None,
 ) -> TrainSpec:
-    """Read the spec. Raises `InputError` for arguments that cannot be combined."""
+    """Read the spec. Raises `InputError` for arguments that cannot be combined, and for data that does not exist."""
     if resume and resume != AUTO and weights is not None:
         raise InputError("--resume and --weights cannot be combined: a checkpoint holds the weights")
     spec = with_samples(source if isinstance(source, TrainSpec) else load_train(source, overrides), samples)
     if weights is not None and spec.init_from is not None:
         hint = "remove it with `~init_from`, or set the file with `init_from.file=FILE`"
         raise InputError("--weights and `init_from` cannot be combined", location=spec.where("init_from"), hint=hint)
+    missing = dict.fromkeys(
+        problem for name, split in spec.data.splits().items() if isinstance(split, DataSource)
+        for problem in missing_paths(split, spec.data.path_of(name))
+    )  # fmt: skip
+    if missing:
+        raise InputError(list(missing))
     return spec
 
 

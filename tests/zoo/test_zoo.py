@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,8 @@ from netspec.schema.specs.json_schema import json_schema
 from netspec.tools.check import check
 from netspec.tools.export import export_model
 from netspec.tools.import_model import import_model
+from netspec.tools.plan import plan
+from netspec.tools.zoo import ZooModel, zoo
 from netspec.training.model import load
 from netspec.training.preprocessing import PreprocessingRecord
 from tests.zoo.nets import nets, small_net
@@ -65,8 +69,17 @@ def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime_and_after_an_impo
         np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-5 * abs(array).max(), err_msg=name)
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in SPECS}), ids=lambda folder: folder.name)
-def test_every_model_has_a_card(folder: Path) -> None:
-    card = (folder / "README.md").read_text()
-    assert "netspec train" in card
-    assert "accuracy" in card or "loss" in card
+@pytest.mark.parametrize("model", zoo(), ids=lambda model: model.name)
+def test_every_card_is_true(model: ZooModel) -> None:
+    card, costs = model.facts, plan(model.net, batch_size=1).costs
+    assert (costs.parameters, costs.contraction_flops) == (card.parameters.count, card.flops.count)
+    assert all(result.reaches_its_goal for result in card.results)
+    title, first, *_ = (model.card() or "").split("\n\n")
+    assert title.startswith("# ")
+    assert re.sub(r"\[(.*?)\]\(.*?\)", r"\1", first) == f"Data: {card.data}"
+    digest = None if model.weights is None else hashlib.sha256(model.weights.read_bytes()).hexdigest()
+    assert digest == card.weights_sha256
+
+
+def test_all_weights_together_are_small() -> None:
+    assert sum(model.weights.stat().st_size for model in zoo() if model.weights) <= 25e6

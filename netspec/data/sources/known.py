@@ -42,6 +42,13 @@ class KnownSource(Source):
             folder = ensure(self.known_set, folder, offline=not self.download)
         return verified_files(self.known_set, folder, names)
 
+    def is_here(self) -> bool:
+        """Whether all files of the split are in the folder, so that nothing must be downloaded."""
+        from netspec.data.dataset_files import find_file
+
+        names = self.known_set.splits[str(self.stored_part("train"))]
+        return all(find_file(self.known_set, self.data_folder(), self.known_set.parts[name]) for name in names)
+
     def known_samples(self) -> int | None:
         """Return the number of samples of the set; None for a folder of the user."""
         count = self.known_set.samples.get(str(self.stored_part("train")))

@@ -24,7 +24,12 @@ from netspec.schema.yaml.tree import Map, Path, Seq, dotted, locate
 
 _COMMON = frozenset({"type", "source", "name", "from", "batch_size"})
 """Fields that many classes have, which do not indicate a class."""
-_DOCUMENTS = {"NetSpec": "a net file", "TrainSpec": "a training file", "PartSpec": "an included file"}
+_DOCUMENTS = {
+    "NetSpec": "a net file",
+    "TrainSpec": "a training file",
+    "PartSpec": "an included file",
+    "CardSpec": "a card",
+}
 TYPE_ERRORS = frozenset({"is_instance_of", "literal_error", "netspec_type", "none_required"})
 
 
