@@ -88,11 +88,12 @@ format: $(DEV) ## format the code, and fix what ruff can fix
 type: $(DEV) ## check types with mypy --strict
 	$(BIN)/mypy
 
-docs: $(RUNTIME) ## generate docs/reference, model_zoo/schema and the operator lists
+docs: $(RUNTIME) ## generate docs/reference, model_zoo/schema, the operator lists and the table of models
 	$(BIN)/netspec schema --docs docs/reference
 	$(BIN)/netspec schema net > model_zoo/schema/net.json
 	$(BIN)/netspec schema train > model_zoo/schema/train.json
 	$(BIN)/python -m tests.exchange.documented_lists
+	$(BIN)/python -m tests.zoo.table
 
 site: ## build the documentation as web pages in build/site
 	@test -x $(VENV)-site/bin/mkdocs || { $(PYTHON) -m venv $(VENV)-site && \

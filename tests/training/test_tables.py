@@ -85,7 +85,8 @@ DATASETS = os.environ.get("NETSPEC_DATASETS")
 
 @pytest.mark.skipif(DATASETS is None, reason="NETSPEC_DATASETS does not name a folder with adult/adult.data")
 def test_the_zoo_net_learns_adult(tmp_path: Path) -> None:
-    run = netspec.train(zoo_root() / "tabular_adult" / "train.yaml", vars={"folder": f"{DATASETS}/adult"}, run_dir=tmp_path)
+    spec = zoo_root() / "tabular_adult" / "train.yaml"
+    run = netspec.train(spec, vars={"folder": f"{DATASETS}/adult"}, run_dir=tmp_path)
     assert run.test is not None
     assert run.test.samples == 16281
     assert run.test.metrics["accuracy"] >= 0.85

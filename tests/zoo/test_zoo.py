@@ -21,6 +21,7 @@ from netspec.tools.zoo import ZooModel, zoo
 from netspec.training.model import load
 from netspec.training.preprocessing import PreprocessingRecord
 from tests.zoo.nets import nets, small_net
+from tests.zoo.table import README, with_table
 
 SPECS = sorted(path for name in MODEL_FILES for path in zoo_root().glob(f"*/{name}"))
 
@@ -83,3 +84,8 @@ def test_every_card_is_true(model: ZooModel) -> None:
 
 def test_all_weights_together_are_small() -> None:
     assert sum(model.weights.stat().st_size for model in zoo() if model.weights) <= 25e6
+
+
+def test_the_table_of_all_models_is_up_to_date() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text == with_table(text), "make it anew: python -m tests.zoo.table"
