@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netspec.errors import RunError
+from netspec.errors import RunError, near_path, nearest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MODEL_FILES = ("net.yaml", "train.yaml")
@@ -28,6 +28,14 @@ def model_path(path: str) -> str:
         return path
     folders = (folder / path for folder in _candidates())
     return next((str(folder) for folder in folders if any((folder / file).is_file() for file in MODEL_FILES)), path)
+
+
+def near_model(path: str | Path) -> str | None:
+    """A hint for a path where nothing is: the model of the zoo with a similar name, or what `near_path` finds."""
+    path = Path(path)
+    names = {file.parent.name for folder in _candidates() for name in MODEL_FILES for file in folder.glob(f"*/{name}")}
+    model = nearest(path.name, names) if len(path.parts) == 1 and not path.suffix else None
+    return near_path(path) or (f"did you mean the model `{model}` of the zoo?" if model is not None else None)
 
 
 def _candidates() -> tuple[Path, Path]:

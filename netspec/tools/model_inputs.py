@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.compile import ProgramKind
-from netspec.errors import InputError, near_path
+from netspec.errors import InputError
 from netspec.exchange.importing import import_model
 from netspec.exchange.interface import Imported, ImportOptions
-from netspec.schema.bundled import model_path
+from netspec.schema.bundled import model_path, near_model
 from netspec.schema.load import SPECS, Overrides, Source, load_net
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
@@ -216,7 +216,7 @@ def spec_and_weights(
         if not Path(source).exists():
             raise InputError(
                 f"there is no file or folder {source}", expected="a run directory, or a spec",
-                hint=near_path(Path(source)),
+                hint=near_model(source),
             )  # fmt: skip
     raise InputError(
         "--weights is missing", expected="a weights file, or a checkpoint",

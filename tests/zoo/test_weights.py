@@ -33,3 +33,13 @@ def test_a_file_or_folder_of_the_same_name_comes_first(tmp_path: Path, monkeypat
     assert model_path("./lenet_mnist") == "./lenet_mnist"
     Path("lenet_mnist").mkdir()
     assert model_path("lenet_mnist") == "lenet_mnist"
+
+
+def test_a_misspelled_name_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (netspec.plan, netspec.test):
+        with pytest.raises(netspec.InputError, match="did you mean the model `lenet_mnist` of the zoo"):
+            call("lenet_mnits")
+    with pytest.raises(netspec.InputError) as error:
+        netspec.plan("lenet_mnits.yaml")
+    assert "zoo" not in str(error.value)

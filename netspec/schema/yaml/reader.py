@@ -19,7 +19,8 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from netspec.errors import InputError, Location, Problem, SpecError, kind_of_file, kind_of_path, near_path
+from netspec.errors import InputError, Location, Problem, SpecError, kind_of_file, kind_of_path
+from netspec.schema.bundled import near_model
 from netspec.schema.messages.foreign_files import refuse_by_name, refuse_prototxt
 from netspec.schema.yaml.builder import TreeBuilder
 from netspec.schema.yaml.syntax_errors import explain
@@ -122,7 +123,7 @@ def _read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise InputError(f"no such file: {path}", hint=near_path(path)) from None
+        raise InputError(f"no such file: {path}", hint=near_model(path)) from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path} cannot be read: {reason}") from None
