@@ -21,7 +21,7 @@ app = command_app()
         "netspec init table.csv --target price --output houses",
         "netspec init reviews/ --task text",
         "netspec init demand.csv --target demand --task forecast",
-        "netspec init photos/ --trunk trunk",
+        "netspec init photos/ --trunk lenet_mnist",
     ),
 )
 def init(
@@ -35,7 +35,7 @@ def init(
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].")
     ] = None,
     trunk: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Build on this imported net, run or model file.")
+        str | None, typer.Option(metavar="PATH", help="Build on this run, model file or model of the zoo.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
     as_json: Json = False,

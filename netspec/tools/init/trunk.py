@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from netspec.compile import ProgramKind
-from netspec.errors import InputError, listing, near_path
+from netspec.errors import InputError, listing
+from netspec.schema.bundled import model_path, near_model
 from netspec.tools.import_model import NET, WEIGHTS, import_model
 from netspec.tools.init.files import relative
 from netspec.tools.model_inputs import load
@@ -58,20 +59,27 @@ class Trunk:
 
 
 def trunk_in(path: Path, folder: Path) -> Trunk:
-    """Return the trunk in the folder of an import; a run or a model file is imported to `folder/trunk` first.
+    """Return the trunk in the folder of an import; a run, a model file or a model of the zoo is imported to
+    `folder/trunk` first.
 
     The import drops the last layer with parameters. Raises `InputError` if the trunk does not take images, or has
     several outputs.
     """
-    if not path.exists():
-        raise InputError(f"there is no file or folder {path}", expected="the folder that `netspec import` wrote, a run "
-                         "or a model file", hint=near_path(path))  # fmt: skip
-    imported = path
-    if not (path / NET).is_file():
+    source = Path(model_path(str(path)))
+    if not source.exists():
+        raise InputError(
+            f"there is no file or folder {path}", hint=near_model(path),
+            expected="the folder that `netspec import` wrote, a run, a model file, or a model of the zoo",
+        )  # fmt: skip
+    in_zoo = source != path
+    if in_zoo and not (source / WEIGHTS).is_file():
+        raise InputError(f"the model `{path}` of the zoo has no trained weights", hint="`netspec zoo list` shows which do")
+    imported = source
+    if in_zoo or not (source / NET).is_file():
         imported = folder / "trunk"
         if not _is_import(imported):
             folder.mkdir(parents=True, exist_ok=True)
-            import_model(path, imported, drop_head=1)
+            import_model(source, imported, drop_head=1)
     if not (imported / WEIGHTS).is_file():
         raise InputError(f"{imported} has no {WEIGHTS}", expected="a trunk with weights")
     return _described(imported)

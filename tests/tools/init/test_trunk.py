@@ -188,3 +188,15 @@ train: {max_epochs: 3}
         accuracies[trunk] = run.test.metrics["accuracy"]
     assert accuracies["trunk"] > accuracies[None] + 0.04, accuracies
     assert accuracies["trunk"] > 0.7, accuracies
+
+
+def test_a_model_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    images(Path("letters"), ("a", "b", "c"), 10, (28, 28))
+    result = init("letters", trunk="lenet_mnist")
+    assert "trunk letters/trunk: 6 layers, for images of 28 × 28" in result.findings
+    assert "channels: 1" in result.train.read_text()
+    with pytest.raises(InputError, match="the model `resnet18` of the zoo has no trained weights"):
+        init("letters", trunk="resnet18", force=True)
+    with pytest.raises(InputError, match="did you mean the model `lenet_mnist` of the zoo"):
+        init("letters", trunk="lenet_mnits", force=True)
