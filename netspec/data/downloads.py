@@ -255,7 +255,7 @@ def _why(error: Exception) -> str:
 def _unpack(download: Download, archive: Path, folder: Path) -> None:
     """Unpack the files of an archive whose digest is right. Each gets its name once its own digest is verified."""
     try:
-        with gzip.open(archive, "rb") as packed:
+        with gzip.open(archive, "rb") if download.is_packed else archive.open("rb") as packed:
             if download.is_tar:
                 _unpack_tar(packed, download.members, folder)
             else:
@@ -265,7 +265,7 @@ def _unpack(download: Download, archive: Path, folder: Path) -> None:
         raise RunError(f"{archive} cannot be unpacked", got=str(error)) from None
 
 
-def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, PublishedFile], folder: Path) -> None:
+def _unpack_tar(packed: IO[bytes] | gzip.GzipFile, members: Mapping[str, PublishedFile], folder: Path) -> None:
     remaining = dict(members)
     with tarfile.open(fileobj=packed, mode="r|") as archive:
         for member in archive:

@@ -34,12 +34,17 @@ class Download:
     folders: tuple[str, ...]
     """Addresses of the file without its name, ending in `/`, the preferred one first."""
     members: Mapping[str, PublishedFile]
-    """The files by their names in a tar archive; for a gzipped file, the only one."""
+    """The files by their names in a tar archive; for any other file, the only one."""
 
     @property
     def is_tar(self) -> bool:
         """Whether the file is a tar archive."""
         return self.name.endswith((".tar.gz", ".tgz"))
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the file must be unpacked."""
+        return self.name.endswith((".gz", ".tgz"))
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ class KnownSet:
     page: str
     """Address of the authors' description."""
     downloads: tuple[Download, ...]
-    splits: Mapping[str, tuple[str, ...]]
-    """The names of the files of each split."""
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The names of the files of each split; empty for a set that no source reads by its name."""
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The class names of each label field."""
     samples: Mapping[str, int] = field(default_factory=dict)
@@ -210,4 +215,23 @@ FASHION_MNIST = KnownSet(
     {"train": 60_000, "test": 10_000},
 )
 
-KNOWN_SETS = {dataset.name: dataset for dataset in (CIFAR10, CIFAR100, FASHION_MNIST)}
+TINYSHAKESPEARE = KnownSet(
+    "tinyshakespeare",
+    "1,115,394 characters of Shakespeare's plays",
+    "https://github.com/karpathy/char-rnn",
+    (
+        Download(
+            "input.txt",
+            1_115_394,
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",),
+            {
+                "input.txt": PublishedFile(
+                    "tinyshakespeare.txt", 1_115_394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+                )
+            },
+        ),
+    ),
+)
+
+KNOWN_SETS = {dataset.name: dataset for dataset in (CIFAR10, CIFAR100, FASHION_MNIST, TINYSHAKESPEARE)}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from netspec.data.base import Source
-from netspec.data.known_datasets import KNOWN_SETS
+from netspec.data.known_datasets import KNOWN_SETS, home
 from netspec.errors import Problem, command, folded, near_path, nearest_path
 from netspec.schema.load import load_card
 from netspec.schema.specs.paths import paths_in_fields, resolve_path
@@ -67,7 +67,8 @@ def _hint(written: str, full: Path, base: Path) -> str:
         return f"it exists in the current folder: from the spec's folder it is `{_relative(from_current, base)}`"
     dataset = next((name for name in KNOWN_SETS if any(_means(part, name) for part in full.parts[1:])), None)
     if dataset is not None:
-        return f"`{command('data', 'get', dataset)}` downloads the dataset, and `source: {dataset}` reads it"
+        reads = f", and `source: {dataset}` reads it" if KNOWN_SETS[dataset].splits else f" to {home() / dataset}"
+        return f"`{command('data', 'get', dataset)}` downloads the dataset{reads}"
     card = base / CARD
     if card.is_file():
         return f"the data that this model needs: {load_card(card).data}"

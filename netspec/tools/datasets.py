@@ -128,8 +128,9 @@ def _open_split(name: str, split: str, path: str | Path | None) -> Dataset:
     import netspec.data  # noqa: F401  # registers the sources
     from netspec.schema.specs.data import SOURCES
 
-    if name not in {"mnist", *KNOWN_SETS}:
-        raise InputError(f"there is no image dataset `{name}`", expected=f"one of {listing(['mnist', *KNOWN_SETS])}")
+    of_images = ["mnist", *(known for known, dataset in KNOWN_SETS.items() if dataset.splits)]
+    if name not in of_images:
+        raise InputError(f"there is no image dataset `{name}`", expected=f"one of {listing(of_images)}")
     fields = {"source": name, "split": split, "batch_size": 1, **({} if path is None else {"path": str(path)})}
     source = SOURCES.parse(fields)
     assert isinstance(source, Source)

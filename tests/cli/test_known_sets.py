@@ -39,6 +39,7 @@ def test_the_list_has_the_folders_of_datasets(netspec, tiny):
         ("cifar10", True),
         ("cifar100", False),
         ("fashion_mnist", False),
+        ("tinyshakespeare", False),
     ]
     assert result[0]["folder"] == str(tiny)
     line = next(line for line in netspec("data", "list").out.splitlines() if "60,000 color images" in line)

@@ -264,10 +264,22 @@ def test_the_folder_of_downloaded_sets(monkeypatch, tmp_path):
     assert home() == tmp_path / ".cache" / "netspec" / "data"
 
 
+def test_a_file_that_is_not_packed_is_kept_under_its_own_name(tmp_path, server):
+    server.files["/input.txt"] = CONTENT["b.bin"]
+    part = PublishedFile("greeting.txt", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"]))
+    download = Download("input.txt", part.size, part.sha256, (f"{server.address}/",), {"input.txt": part})
+    greeting = KnownSet("greeting", "a text", "https://example.org", (download,))
+    ensure(greeting, tmp_path)
+    assert files(tmp_path) == {"greeting.txt": CONTENT["b.bin"]}
+    ensure(greeting, tmp_path)
+    assert len(server.asked) == 1
+
+
 def test_the_known_sets_are_complete():
     for name, known_set in KNOWN_SETS.items():
         assert known_set.name == name
-        assert {part for split in known_set.splits.values() for part in split} == set(known_set.parts)
+        if known_set.splits:
+            assert {part for split in known_set.splits.values() for part in split} == set(known_set.parts)
         assert all(len(classes) == len(set(classes)) for classes in known_set.classes.values())
         for download in known_set.downloads:
             assert all(

@@ -59,10 +59,9 @@ class Trunk:
 
 
 def trunk_in(path: Path, folder: Path) -> Trunk:
-    """Return the trunk in the folder of an import; a run, a model file or a model of the zoo is imported to
-    `folder/trunk` first.
+    """Return the trunk in the folder of an import.
 
-    The import drops the last layer with parameters. Raises `InputError` if the trunk does not take images, or has
+    A run, a model file or a model of the zoo is imported to `folder/trunk` first. The import drops the last layer with parameters. Raises `InputError` if the trunk does not take images, or has
     several outputs.
     """
     source = Path(model_path(str(path)))
@@ -73,7 +72,8 @@ def trunk_in(path: Path, folder: Path) -> Trunk:
         )  # fmt: skip
     in_zoo = source != path
     if in_zoo and not (source / WEIGHTS).is_file():
-        raise InputError(f"the model `{path}` of the zoo has no trained weights", hint="`netspec zoo list` shows which do")
+        hint = "`netspec zoo list` shows which models have"
+        raise InputError(f"the model `{path}` of the zoo has no trained weights", hint=hint)
     imported = source
     if in_zoo or not (source / NET).is_file():
         imported = folder / "trunk"
