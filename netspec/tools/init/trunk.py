@@ -61,8 +61,8 @@ class Trunk:
 def trunk_in(path: Path, folder: Path) -> Trunk:
     """Return the trunk in the folder of an import.
 
-    A run, a model file or a model of the zoo is imported to `folder/trunk` first. The import drops the last layer with parameters. Raises `InputError` if the trunk does not take images, or has
-    several outputs.
+    A run, a model file or a model of the zoo is imported to `folder/trunk` first, without its last layer with
+    parameters. Raises `InputError` if the trunk does not take images, or has several outputs.
     """
     source = Path(model_path(str(path)))
     if not source.exists():
