@@ -73,6 +73,11 @@ def show(name: Name, as_json: Json = False) -> None:
     print(f"folder: {model.folder}")
     for file in model.files():
         print(f"  {file.relative_to(model.folder)}  {size(file.stat().st_size)}")
+    print("\nnext:\n  " + command("zoo", "copy", name, "my_net"))
+    print("  " + command("train", name))
+    print("  " + command("time", name) + "   # training steps on synthetic inputs, without the data")
+    if model.weights is not None:
+        print("  " + command("test", name))
 
 
 @app.command("copy", cls=Plain, epilog=examples("netspec zoo copy lenet_mnist my_lenet"))

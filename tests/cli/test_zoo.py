@@ -28,6 +28,7 @@ def test_show(netspec):
     result = netspec("zoo", "show", "lenet_mnist")
     assert "parameters: 431,080" in result.out
     assert "net.yaml" in result.out
+    assert "\n  netspec time lenet_mnist   # training steps on synthetic inputs, without the data\n" in result.out
     assert netspec("zoo", "show", "lenet_mnist", "--json").json["parameters"] == 431_080
 
 
