@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from netspec.compile.build import LOSS, NetGraph, total
+from collections.abc import Callable, Mapping, Sequence
+
+from netspec.compile.build import LOSS, REGULARIZATION, NetGraph, total
 from netspec.errors import InputError, Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
@@ -10,6 +12,7 @@ from netspec.graph.value import Value
 from netspec.layers.states import StateInfo
 from netspec.passes.base import run_passes
 from netspec.passes.clamp_sinking import SinkClamps
+from netspec.schema.specs.field_types import Names
 from netspec.schema.specs.net import NetSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
@@ -93,14 +96,32 @@ def updated_start(forward: Graph, name: str, info: StateInfo) -> Value:
     return forward.updates.get(name, info.value)
 
 
-def gradients_graph(spec: NetSpec, net: NetGraph) -> Graph:
-    """Losses, and the gradient of their sum by each trained parameter."""
+def parameter_gradients(
+    forward: Graph, starts: Mapping[str, Value], solver: SolverSpec | None, factor: Callable[[Value], Value]
+) -> dict[str, Value]:
+    """Return the gradient by each of `starts` of the losses that its parameter minimizes, times a factor.
+
+    `forward` has the losses, of which each group of the solver may minimize some. `factor` multiplies a loss.
+    """
+    objectives: dict[Names | None, list[str]] = {}
+    for name in starts:
+        objectives.setdefault(None if solver is None else solver.losses_of(name), []).append(name)
+    computed: dict[str, Value] = {}
+    for names, members in objectives.items():
+        loss = forward.outputs[LOSS] if names is None else _partial_loss(forward, names)
+        computed |= zip(members, gradients(factor(loss), [starts[name] for name in members]), strict=True)
+    return {name: computed[name] for name in starts}
+
+
+def _partial_loss(forward: Graph, names: Sequence[str]) -> Value:
+    """Return the sum of some losses, and of the penalties of layers."""
+    labels = [f"{LOSS}/{name}" for name in (*names, REGULARIZATION)]
+    return total(forward.outputs[label] for label in labels if label in forward.outputs)
+
+
+def gradients_graph(spec: NetSpec, net: NetGraph, solver: SolverSpec | None) -> Graph:
+    """Losses, and the gradient by each trained parameter of the losses that it minimizes."""
     forward = forward_graph(spec, net)
     trained = {name: updated_start(forward, name, info) for name, info in net.builder.states.items() if info.trainable}
-    parameter_gradients = gradients(forward.outputs[LOSS], list(trained.values()))
-    return Graph(
-        {
-            **forward.outputs,
-            **{f"gradient/{name}": value for name, value in zip(trained, parameter_gradients, strict=True)},
-        }
-    )
+    computed = parameter_gradients(forward, trained, solver, lambda loss: loss)
+    return Graph({**forward.outputs, **{f"gradient/{name}": value for name, value in computed.items()}})

@@ -13,9 +13,16 @@ from operator import add
 from typing import Protocol, Self
 
 from netspec.compile.build import LOSS, NetGraph
-from netspec.compile.steps import FIRST, SHARE, STEP, forward_graph, scheduled_inputs, updated_start
+from netspec.compile.steps import (
+    FIRST,
+    SHARE,
+    STEP,
+    forward_graph,
+    parameter_gradients,
+    scheduled_inputs,
+    updated_start,
+)
 from netspec.errors import Location, Problem, SpecError
-from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.ops.all_reduce import WEIGHT, AllReduce
 from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Where, cast, scalar
@@ -170,13 +177,15 @@ class Training:
     def forward_backward(
         self, net: NetGraph, weigh: Callable[[Value], Value] = lambda loss: loss
     ) -> tuple[Graph, dict[str, Value]]:
-        """Build the losses with new statistics, and the gradients of the weighed loss times its scale."""
-        trained, forward = self.trained(net), forward_graph(self.spec, net, with_metrics=self.log_metrics)
-        starts = [updated_start(forward, name, info) for name, info in trained.items()]
-        loss, scale = forward.outputs[LOSS], self.loss_scale()
-        loss = weigh(loss)
-        scaled = loss if scale is None else loss * cast(scale, loss.dtype)
-        return forward, dict(zip(trained, gradients(scaled, starts), strict=True))
+        """Build the losses with new statistics, and the gradients of the weighed losses times their scale."""
+        forward, scale = forward_graph(self.spec, net, with_metrics=self.log_metrics), self.loss_scale()
+        starts = {name: updated_start(forward, name, info) for name, info in self.trained(net).items()}
+
+        def scaled(loss: Value) -> Value:
+            loss = weigh(loss)
+            return loss if scale is None else loss * cast(scale, loss.dtype)
+
+        return forward, parameter_gradients(forward, starts, self.solver, scaled)
 
     def apply_solver(
         self,

@@ -81,7 +81,7 @@ class CompiledVariant:
         net, spec = self.net, self._compiler.spec
         match self._purpose:
             case ProgramKind.GRADIENTS:
-                return gradients_graph(spec, net)
+                return gradients_graph(spec, net, self._compiler.solver)
             case ProgramKind.FORWARD:
                 return training_form(net)
             case ProgramKind.TEST:

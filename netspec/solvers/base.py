@@ -117,8 +117,8 @@ class SolverSpec(Spec):
     ema: EMA | None = None
     """Exponential moving average of the weights, which evaluation and saved weights use: its decay, or a mapping."""
     groups: tuple[GroupSpec, ...] = Field(default=(), strict=False)
-    """Groups of parameters with a different learning rate, weight decay or solver: `[{match: "*/bias", weight_decay:
-    0}]`. The first group that matches a parameter applies."""
+    """Groups of parameters with other losses, another learning rate, weight decay or solver: `[{match: "*/bias",
+    weight_decay: 0}]`. The first group that matches a parameter applies."""
 
     @model_validator(mode="after")
     def _one_clipping(self) -> Self:
@@ -173,6 +173,11 @@ class SolverSpec(Spec):
                     problems += unmatched_patterns(solver, field_, patterns, f"solver.{path}{field_}", names)
         if problems:
             raise SpecError(problems)
+
+    def losses_of(self, name: str) -> Names | None:
+        """Return the names of the losses that a parameter minimizes; None if it minimizes all of them."""
+        index = group_of(self.groups, name)
+        return None if index is None else self.groups[index].losses
 
     def history_types(self, size: int, dtype: DType) -> dict[str, TensorType]:
         """Return the types of a `full_batch` solver's states, by name, for `size` elements of parameters in total."""

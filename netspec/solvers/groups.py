@@ -1,15 +1,16 @@
-"""`groups` of a solver: parameters, selected by name, with a different learning rate, weight decay or solver."""
+"""`groups` of a solver: parameters, selected by name, with other losses, another learning rate or another solver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from netspec.errors import Location, Problem, did_you_mean, listing
 from netspec.schema.specs.field_types import Names
 from netspec.schema.specs.kinds import AnySolver
+from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.patterns import Pattern, matches
 from netspec.schema.specs.spec import Spec, problem
 from netspec.solvers.schedules.constant import Constant, Schedule
@@ -19,7 +20,7 @@ TOP_LEVEL_FIELDS = ("groups", "ema")
 
 
 class GroupSpec(Spec):
-    """Parameters with a different learning rate, weight decay or solver."""
+    """Parameters with other losses, another learning rate, weight decay or solver."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "params": "`params` is PyTorch's name: use `match`, with names or patterns such as `*/bias`",
@@ -28,6 +29,7 @@ class GroupSpec(Spec):
         "decay_mult": "use `weight_decay`: the decay itself, not a factor",
         "optimizer": "use `solver`",
         "type": "a group selects another solver by `solver: {type: …}`",
+        "loss": "use `losses`, with the names of losses of the net",
         "trainable": "set `trainable: false` in the layer, or name it in `init_from.freeze`",
     }
 
@@ -42,6 +44,9 @@ class GroupSpec(Spec):
     """Weight decay. By default that of the solver."""
     solver: AnySolver | None = None
     """Another solver, with its own learning rate, weight decay and clipping. By default the solver of the net."""
+    losses: Names | None = None
+    """Losses of the net that these parameters minimize, by name: no other loss changes them, and penalties of layers
+    always count. By default all losses."""
 
     @model_validator(mode="after")
     def _no_setting_twice(self) -> Self:
@@ -71,9 +76,21 @@ class GroupSpec(Spec):
                 )
         return self
 
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """Yield the losses that the net does not have, and what cannot differentiate several losses."""
+        names = [loss.name for loss in resolve_names(training.net).losses]
+        for text, location in _located_names(self, "losses", self.losses or ()):
+            if text not in names:
+                yield Problem(
+                    f"`{text}` is not a loss of the net", location, "losses", hint=did_you_mean(text, names),
+                    expected=f"one of {listing(names)}" if names else "a net with losses",
+                )  # fmt: skip
+
     def summary(self) -> str:
         """Return the settings of the group in one line."""
         settings = []
+        if self.losses is not None:
+            settings.append(f"minimizes {' + '.join(self.losses)}")
         if self.learning_rate is not None:
             rate = self.learning_rate
             settings.append(f"learning_rate {rate.initial:g}" if isinstance(rate, Constant) else rate.type)
@@ -101,7 +118,7 @@ def group_problems(groups: Sequence[GroupSpec], names: Sequence[str]) -> Iterato
     for index, group in enumerate(groups):
         path = f"solver.groups.{index}.match"
         yield from unmatched_patterns(group, "match", group.match, path, names)
-        for text, location in _located_patterns(group, "match", group.match):
+        for text, location in _located_names(group, "match", group.match):
             pattern = Pattern(text)
             if any(name in pattern for name in names) and not any(name in pattern for name in remaining):
                 hint = "the first group that matches a parameter applies: move this group up"
@@ -112,13 +129,13 @@ def group_problems(groups: Sequence[GroupSpec], names: Sequence[str]) -> Iterato
 
 def unmatched_patterns(spec: Spec, field: str, patterns: Names, path: str, names: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem for each pattern in a field that matches none of the names."""
-    for text, location in _located_patterns(spec, field, patterns):
+    for text, location in _located_names(spec, field, patterns):
         if not any(name in Pattern(text) for name in names):
             expected, hint = f"one of {listing(names)}", did_you_mean(text, names)
             yield Problem(f"`{text}` matches no parameter of the net", location, path, expected=expected, hint=hint)
 
 
-def _located_patterns(spec: Spec, field: str, patterns: Names) -> Iterator[tuple[str, Location | None]]:
-    """Yield each pattern in a field with its location."""
+def _located_names(spec: Spec, field: str, patterns: Names) -> Iterator[tuple[str, Location | None]]:
+    """Yield each name or pattern in a field with its location."""
     for index, text in enumerate(patterns):
         yield text, spec.where(field, index) if len(patterns) > 1 else spec.where(field)

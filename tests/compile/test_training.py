@@ -149,3 +149,42 @@ def test_step_with_overflowing_gradients_is_skipped(device, tmp_path):
     compiler.states.assign("loss_scale/good_steps", 2.25)  # the mean of workers, some of which skipped a step
     training_step(compiler, samples(6, 3), skipped + 3)
     assert compiler.states["loss_scale/good_steps"] == 0
+
+
+BLAME, DECEIT = "{type: Value, name: blame, from: blame}", "{type: Value, name: deceit, from: deceit, weight: 3}"
+PLAYERS = """\
+netspec: 1
+inputs: {x: {shape: [5]}, y: {shape: [2]}}
+layers:
+  - {name: maker, type: Dense, from: x, units: 2, kernel_regularizer: {type: L2, l2: 0.1}}
+  - {name: judge, type: Dense, from: y, units: 1}
+  - {name: verdict, type: Dense, from: maker, units: 1, share: judge}
+  - {name: blame, type: Expression, from: [judge, verdict], expr: softplus(-x) + softplus(y)}
+  - {name: deceit, type: Expression, from: verdict, expr: softplus(-x)}
+"""
+"""Two parts of a net with opposite aims, without losses."""
+
+
+def after_a_step(folder: Path, losses: str, rule: SolverSpec, parts: int) -> dict[str, Any]:
+    """The parameters after a step of one batch, or of several parts of it."""
+    loop = LoopSpec.model_validate({"max_steps": 1, "accumulate": parts})
+    spec = net(f"{PLAYERS}losses: [{losses}]\n", folder)
+    compiler = Compiler(spec, solver=rule, dtype=DType.FLOAT64, device="reference", loop=loop, seed=3)
+    if parts == 1:
+        training_step(compiler, samples(6, 0), 0)
+    else:
+        in_parts(compiler, samples(6, 0), 0, 6 // parts)
+    return {name: compiler.states[name] for name in compiler.names("parameter")}
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_groups_minimize_their_own_losses(tmp_path: Path, parts: int) -> None:
+    """The update of each group is that of a net without the losses of the others, but with its penalties."""
+    groups = [{"match": "judge/*", "losses": "blame"}, {"match": "maker/*", "losses": ["deceit"]}]
+    both = f"{BLAME}, {DECEIT}"
+    together = after_a_step(tmp_path, both, solver(groups=groups), parts)
+    summed = after_a_step(tmp_path, both, solver(), parts)
+    for part, losses in (("judge", BLAME), ("maker", DECEIT)):
+        alone = after_a_step(tmp_path, losses, solver(), parts)
+        np.testing.assert_array_equal(together[f"{part}/kernel"], alone[f"{part}/kernel"])
+        assert np.abs(together[f"{part}/kernel"] - summed[f"{part}/kernel"]).max() > 1e-3

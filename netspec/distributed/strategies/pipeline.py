@@ -85,6 +85,13 @@ class Pipeline(Strategy):
                 f"{training.solver.type} reads the whole training set in a step, not micro-batches",
                 training.solver.where(), expected="a different solver", got=training.solver.type,
             )  # fmt: skip
+        for index, group in enumerate(training.solver.groups):
+            if group.losses is not None:
+                yield Problem(
+                    "groups with their own `losses` are not supported by a pipeline, which differentiates the sum of "
+                    "all losses once", training.solver.where("groups", index, "losses"),
+                    expected="no `losses` in `solver.groups`, or a different strategy",
+                )  # fmt: skip
         yield from self._unknown(training.net)
 
     def rank_problems(self, training: Any, ranks: int) -> Iterator[Problem]:
