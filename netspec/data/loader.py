@@ -258,12 +258,15 @@ class Loader:
 
     @property
     def source_fields(self) -> dict[str, FieldType]:
-        """The types of the inputs before all transforms, by name."""
-        return {binding.name: self._pipeline.source_fields[binding.field] for binding in self._bindings}
+        """The types of the inputs before all transforms, by name; of those that a transform adds, after it."""
+        fields = {**self._pipeline.fields, **self._pipeline.source_fields}
+        return {binding.name: fields[binding.field] for binding in self._bindings}
 
     def source_samples(self, indices: Array) -> dict[str, Samples]:
-        """Return the samples at `indices` (N,) as the source returns them, before all transforms, by input."""
+        """Return the samples at `indices` (N,) of the types `source_fields`, by input."""
         fields = self._pipeline.raw(indices)
+        if any(binding.field not in fields for binding in self._bindings):
+            fields = {**self._pipeline.read(indices, epoch=0), **fields}
         return {binding.name: fields[binding.field] for binding in self._bindings}
 
     @property
