@@ -18,7 +18,7 @@ from typer.main import get_command
 from netspec.cli import main
 from netspec.cli.app import app_of
 from netspec.cli.options import files_and_overrides
-from netspec.schema.bundled import zoo_root
+from netspec.schema.bundled import model_path, zoo_root
 from netspec.tools.check import check
 from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, commands, examples, here_documents
 
@@ -96,7 +96,8 @@ def test_every_override_fits_the_file_that_it_is_shown_with(
         (tmp_path / folder).symlink_to(zoo_root() / model)
     files, overrides = files_and_overrides([word for word in words[1:] if not word.startswith("--")])
     initialized = [f"{words[1]}/train.yaml" for words in commands(page) if words[0] == "init"]
-    for file in files:
+    for name in files:
+        file = f"{folder}/train.yaml" if (folder := Path(model_path(name))).is_dir() else name
         other = file.startswith("runs/") or file in initialized  # written by commands: it has all fields of a training
         if other or Path(file).is_file():
             check("my_net/train.yaml" if other else file, overrides=overrides, data=False)
