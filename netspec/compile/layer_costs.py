@@ -29,7 +29,7 @@ class LayerCost:
     flops: int
     """Floating-point operations; a multiplication and an addition are two."""
     contraction_flops: int
-    """Floating-point operations of its convolutions, matrix products and recurrent cells, as most papers count."""
+    """Floating-point operations of its convolutions, matrix products and recurrent cells for the outputs of the net."""
     memory_bytes: int
     """Bytes of all values that the layer computes, without reuse of memory."""
     outputs: dict[str, tuple[int, ...]]
@@ -41,10 +41,12 @@ def layer_costs(compiler: Compiler, built: NetGraph) -> Iterator[LayerCost]:
     flops: Counter[str] = Counter()
     contraction_flops: Counter[str] = Counter()
     memory: Counter[str] = Counter()
+    for_outputs = set(topological_order(built.outputs.values()))
     for node in topological_order(built.values.values()):
         if not node.op.traits.source and not node.op.traits.view:
             flops[node.scope.layer] += flops_of(node)
-            contraction_flops[node.scope.layer] += flops_of(node) if _counts_in_papers(node) else 0
+            counts = node in for_outputs and _counts_in_papers(node)  # auxiliary outputs of training do not
+            contraction_flops[node.scope.layer] += flops_of(node) if counts else 0
             memory[node.scope.layer] += sum(value.type.nbytes for value in node.outputs)
     own_parameters: Counter[str] = Counter()
     for state in compiler.info.values():

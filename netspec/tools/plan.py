@@ -139,7 +139,7 @@ class Costs:
 
     @property
     def contraction_flops(self) -> int:
-        """Those of convolutions, matrix products and recurrent cells, as most papers count."""
+        """Those of convolutions, matrix products and recurrent cells for the outputs, as most papers count."""
         return sum(layer.contraction_flops for layer in self.layers)
 
     @property
