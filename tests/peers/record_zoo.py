@@ -99,7 +99,7 @@ def training_summaries(model: Any, net: ZooNet) -> tuple[float, dict[str, np.nda
         for factor, output in zip(net.loss_weights, outputs, strict=True)
     ]
     sum(losses).backward()
-    return float(sum(losses)), {
+    return sum(loss.item() for loss in losses), {
         name: summary(name, parameter.grad.numpy()) for name, parameter in model.named_parameters()
     }
 

@@ -19,8 +19,10 @@ import netspec
 from netspec.compile import ProgramKind
 from netspec.exchange.formats.native.safetensors import write_safetensors
 from netspec.exchange.formats.pytorch.state_dicts import to_state_dict
+from netspec.layers.activation.layers import Activation
 from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_spec
+from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.yaml.reader import read_yaml
 from tests.interpret import environment
@@ -49,10 +51,10 @@ def test_a_net_computes_what_its_reference_does(name: str, tmp_path: Path) -> No
     built = model.compiler.net_graph(ProgramKind.PREDICT, BATCH)
     values = environment(list(built.outputs.values()), {**batch, **model.parameters})
     layers = {}
-    for layer in spec.layers:
+    for layer in resolve_names(spec).layers:
         value = built.values[layer.name]
         if value in values:  # else only training computes it: an auxiliary output
-            if getattr(layer, "activation", None) is not None and layer.type != "Activation":
+            if getattr(layer.fields, "activation", None) is not None and not isinstance(layer.fields, Activation):
                 (value,) = value.inputs  # a layer of its own in the reference
             layers[layer.name.replace("/", ".")] = values[value]
     expected = dict(zip(answers["layers"].tolist(), answers["layer_summaries"], strict=True))
@@ -91,7 +93,7 @@ def _state_dict(answers: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 def _without_dropout(spec: Any) -> NetSpec:
     assert isinstance(spec, NetSpec)
-    layers = [layer.model_copy(update={"rate": 0.0}) if "Dropout" in layer.type else layer for layer in spec.layers]
+    layers = [layer.model_copy(update={"rate": 0.0}) if hasattr(layer, "rate") else layer for layer in spec.layers]
     return spec.model_copy(update={"layers": layers})
 
 

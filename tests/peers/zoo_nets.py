@@ -37,8 +37,20 @@ class ZooNet:
     """Marker of the comparison: `slow` above 2 seconds, `exhaustive` above 10."""
 
 
+AS_MADE = {"init_weights": False}
+"""Leave out random initial weights, which take long to draw."""
 NETS = {
+    "alexnet": ZooNet("torchvision.models.alexnet", cost="exhaustive"),
+    "densenet121": ZooNet("torchvision.models.densenet121"),
+    "googlenet": ZooNet("torchvision.models.googlenet", arguments=AS_MADE, loss_weights=(1, 0.3, 0.3)),
+    "inception_v3": ZooNet(  # the auxiliary classifier has windows of 17 × 17 features
+        "torchvision.models.inception_v3", 299, 299, arguments=AS_MADE, loss_weights=(1, 0.4), cost="exhaustive"
+    ),
     "resnet18": ZooNet("torchvision.models.resnet18"),
+    "resnet50": ZooNet("torchvision.models.resnet50", cost="exhaustive"),
+    "squeezenet": ZooNet("torchvision.models.squeezenet1_0", cost="fast"),
+    "vgg_a": ZooNet("torchvision.models.vgg11", arguments=AS_MADE, cost="exhaustive"),
+    "vgg16": ZooNet("torchvision.models.vgg16", arguments=AS_MADE, cost="exhaustive"),
 }
 
 BATCH = 2

@@ -14,7 +14,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.yaml.reader import read_yaml
 from netspec.tools.check import check
 
-SLOW, EXHAUSTIVE = 1_000_000, 20_000_000
+SLOW, EXHAUSTIVE = 1_000_000, 5_000_000
 """Parameters above which a test of a net takes longer than about 2 and 10 seconds."""
 SIZES = (64, 96, 128, 256, 299)
 """Heights and widths of images to try, for nets whose variable `size` is larger."""
@@ -41,6 +41,5 @@ def small_net(path: Path) -> NetSpec:
 
 
 def _marks(path: Path) -> list[pytest.MarkDecorator]:
-    card = path.parent / "card.yaml"
-    parameters = read_yaml(card)["parameters"]["count"] if card.is_file() else 0
+    parameters = read_yaml(path.parent / "card.yaml")["parameters"]["count"]
     return [pytest.mark.exhaustive] if parameters > EXHAUSTIVE else [pytest.mark.slow] if parameters > SLOW else []

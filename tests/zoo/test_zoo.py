@@ -35,7 +35,9 @@ def test_the_schema_for_editors_is_up_to_date(kind: str) -> None:
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_spec_of_the_zoo_is_right_and_names_its_schema(path: Path) -> None:
-    assert check(path, data=False).parameters > 0
+    # The memory of large steps takes long to plan.
+    small = ["data.train.batch_size=2"] if path.name == "train.yaml" else []
+    assert check(path, data=False, overrides=small).parameters > 0
     first = path.read_text().splitlines()[0]
     kind = "train" if path.name == "train.yaml" else "net"
     assert first == f"# yaml-language-server: $schema=../schema/{kind}.json"
