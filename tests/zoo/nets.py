@@ -26,16 +26,17 @@ def nets() -> list[Any]:
 
 
 def small_net(path: Path) -> NetSpec:
-    """The net with the smallest images that it takes."""
-    size = read_yaml(path).get("vars", {}).get("size", 0)
-    for smaller in (each for each in SIZES if each < size):
+    """The net with the smallest images that it takes, for few classes."""
+    declared = read_yaml(path).get("vars", {})
+    overrides = ["vars.classes=3"] if "classes" in declared else []
+    for size in (each for each in SIZES if each < declared.get("size", 0)):
         try:
-            check(path, overrides=[f"vars.size={smaller}"])
+            check(path, overrides=[*overrides, f"vars.size={size}"])
         except InputError:
             continue
-        size = smaller
+        overrides.append(f"vars.size={size}")
         break
-    spec = load_spec(path, [f"vars.size={size}"] if size else [])
+    spec = load_spec(path, overrides)
     assert isinstance(spec, NetSpec)
     return spec
 
