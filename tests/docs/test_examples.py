@@ -97,7 +97,8 @@ def test_every_override_fits_the_file_that_it_is_shown_with(
     files, overrides = files_and_overrides([word for word in words[1:] if not word.startswith("--")])
     initialized = [f"{words[1]}/train.yaml" for words in commands(page) if words[0] == "init"]
     for name in files:
-        file = f"{folder}/train.yaml" if (folder := Path(model_path(name))).is_dir() else name
+        path = model_path(name)
+        file = f"{path}/train.yaml" if Path(path).is_dir() else path
         other = file.startswith("runs/") or file in initialized  # written by commands: it has all fields of a training
         if other or Path(file).is_file():
             check("my_net/train.yaml" if other else file, overrides=overrides, data=False)
