@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,22 @@ def test_lenet_reads_digits_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Image.fromarray(images[0]).save("digit.png")
     answers = netspec.predict("lenet_mnist", "digit.png", device="reference").answers
     assert list(answers["class"]) == [labels[0]]
+
+
+def test_seq2seq_rewrites_dates_greedily_and_by_beam_search() -> None:
+    decode = runpy.run_path(str(zoo_root() / "seq2seq" / "decode.py"))
+    model = netspec.load("seq2seq", device="reference")
+    (greedy,), (best, second) = (decode["rewrite"](model, "Tuesday, 3 May 2019", beams) for beams in (1, 2))
+    assert greedy[1] == best[1] == "2019-05-03"
+    assert greedy[0] == pytest.approx(best[0])
+    assert second[0] < best[0] <= 0
+
+
+@pytest.mark.parametrize("name", ["text_cnn", "transformer_encoder"])
+def test_nets_for_sentences_tell_good_from_bad_reviews(name: str) -> None:
+    rows = [{"text": "A lovely, moving film."}, {"text": "Dull and far too long."}]
+    answers = netspec.predict(name, rows, device="reference").answers
+    assert list(answers["class"]) == ["positive", "negative"]
 
 
 def test_a_file_or_folder_of_the_same_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
