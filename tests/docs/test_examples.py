@@ -7,6 +7,7 @@ import runpy
 import wave
 from collections.abc import Callable
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,12 @@ def test_every_override_fits_the_file_that_it_is_shown_with(
     copies = {words[3]: words[2] for words in commands(page) if words[:2] == ["zoo", "copy"] and len(words) > 3}
     for folder, model in {"my_net": "lenet_mnist", **copies}.items():
         (tmp_path / folder).symlink_to(zoo_root() / model)
-    files, overrides = files_and_overrides([word for word in words[1:] if not word.startswith("--")])
+    command: Any = get_command(app_of(words[0]))
+    with_value = {
+        option for parameter in command.params for option in parameter.opts if not getattr(parameter, "is_flag", True)
+    }
+    arguments = [word for before, word in pairwise(words) if not word.startswith("--") and before not in with_value]
+    files, overrides = files_and_overrides(arguments)
     initialized = [f"{words[1]}/train.yaml" for words in commands(page) if words[0] == "init"]
     for name in files:
         path = model_path(name)

@@ -22,7 +22,7 @@ from netspec.tools.predict import test
 from netspec.tools.zoo import FACTS, WEIGHTS, zoo_model
 
 LARGEST_CHANGE = 5e-4
-"""Largest accepted change of a loss or metric by float16, in absolute terms."""
+"""Largest accepted change of a loss or metric by float16; relative for values above 1."""
 
 
 def main(name: str, run: str, *overrides: str) -> None:
@@ -36,7 +36,7 @@ def main(name: str, run: str, *overrides: str) -> None:
         write_weights(candidate, narrow, net=found.net, name=found.name, **found.meta)
         exact, rounded = (test(model.folder, weights=file, overrides=overrides) for file in (source, candidate))
     values = [{"loss": result.loss or 0.0, **result.metrics} for result in (exact, rounded)]
-    change = max(abs(values[0][key] - values[1][key]) for key in values[0])
+    change = max(abs(value - values[1][key]) / max(1.0, abs(value)) for key, value in values[0].items())
     print(f"float32 {values[0]}\nfloat16 {values[1]}\nlargest change {change:.2g}")
     kept = narrow if change <= LARGEST_CHANGE else found.arrays
     target = model.folder / WEIGHTS
