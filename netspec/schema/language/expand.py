@@ -173,6 +173,8 @@ class Expander:
             return item
         entry = copied(item, context.calls)
         self.evaluator.evaluate(entry, context.scope, context.path, ("layers",) if "type" not in entry else ())
+        if isinstance(item.get("name"), str) and type(entry["name"]) is int:  # `${index + 1}`
+            entry["name"] = str(entry["name"])
         return entry
 
     def _condition(self, entry: Map, context: _Context, names: Namespace) -> bool:
@@ -207,7 +209,7 @@ class Expander:
             return None
         self._from(entry, location, context, names, turn)
         self._renaming.rename(entry, "share", names, f"{context.path}.share")
-        local = self._name(entry, location, names, turn)
+        local = self._name(entry, location, context, names, turn)
         if local in names.calls and self._is_taken(local, entry, location, context, names):
             return None
         self._layers.add(entry, location)
@@ -224,7 +226,7 @@ class Expander:
                   expected=f"a layer type, or one of the blocks {listing(list(self._blocks))}")  # fmt: skip
         return True
 
-    def _name(self, entry: Map, location: Location, names: Namespace, turn: _Turn) -> str | None:
+    def _name(self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
         """Return the local name of an entry; in the entry, replace it by its name in the net."""
         name, kind = entry.get("name"), entry.get("type")
         if "name" not in entry and isinstance(kind, str) and kind:
@@ -233,6 +235,10 @@ class Expander:
             return local
         if not isinstance(name, str) or entry.value_at["name"] in self.evaluator.failed:
             names.mark_incomplete()
+            is_validated = isinstance(kind, str) and kind not in self._blocks
+            if not isinstance(name, str) and not is_validated:
+                self._add("`name` is not text", entry.value_at["name"], f"{context.path}.name", expected="text",
+                          got=describe(name), hint="write it in quotes" if isinstance(name, int) else None)  # fmt: skip
             return None
         entry["name"] = f"{names.prefix}{name}{turn.suffix}" if name else name
         return name + turn.suffix
@@ -284,7 +290,7 @@ class Expander:
             names.mark_incomplete()
             return None
         sources = self._from(entry, location, context, names, turn)
-        local = self._name(entry, location, names, turn) if "name" in entry else None
+        local = self._name(entry, location, context, names, turn) if "name" in entry else None
         if local is not None and self._is_taken(local, entry, location, context, names):
             return None
         if local is not None:
@@ -310,7 +316,7 @@ class Expander:
             names.mark_incomplete()
             return None
         sources = self._from(entry, location, context, names, turn)
-        local = self._name(entry, location, names, turn)
+        local = self._name(entry, location, context, names, turn)
         definition = definition_of(self._blocks[block])
         if local is not None and self._is_taken(local, entry, location, context, names):
             return None
