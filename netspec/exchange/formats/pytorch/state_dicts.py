@@ -78,7 +78,7 @@ def _state_dict_entries(arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[st
     for holder, own_shapes, family in _layers({name: array.shape for name, array in arrays.items()}):
         own_arrays = {name: arrays[_state_path(holder, name)] for name in own_shapes}
         for name, array in (family.write(own_arrays) if family else own_arrays).items():
-            yield holder, f"{_dotted(holder)}.{name}" if holder else name, array
+            yield holder, ".".join(filter(None, (_dotted(holder), name))), array
 
 
 def _arrays_of_module(
@@ -164,10 +164,13 @@ class _Source:
         """Endings of the names of a recurrent layer."""
 
     def has(self, *names: str) -> bool:
-        return all(f"{self._prefix}{name}" in self._arrays for name in names)
+        return all(self._full_name(name) in self._arrays for name in names)
 
     def take(self, name: str) -> NDArray[Any]:
-        return self._arrays.pop(f"{self._prefix}{name}")
+        return self._arrays.pop(self._full_name(name))
+
+    def _full_name(self, name: str) -> str:
+        return f"{self._prefix}{name}" if name else self._prefix.removesuffix(".")
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,24 @@ def _renamed_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 def _is_renamed(shapes: Shapes) -> bool:
     pytorch_names = [_NAMES.get(name) for name in shapes]
     return None not in pytorch_names and len(set(pytorch_names)) == len(pytorch_names) and "weight" in pytorch_names
+
+
+# Parameter: an array that a module has itself, called as the layer.
+
+
+def _is_parameter(shapes: Shapes) -> bool:
+    return set(shapes) == {"value"}
+
+
+def _parameter_read(source: _Source, shapes: Shapes) -> Arrays:
+    if not source.has(""):
+        return {}
+    array, shape = source.take(""), shapes["value"]
+    return {"value": array.reshape(shape) if array.size == prod(shape) else array}
+
+
+def _parameter_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    return {"": arrays["value"]}
 
 
 # Recurrent layers.
@@ -381,6 +402,7 @@ _COMPOSITE_FAMILIES = (
 )
 """Layers that consist of other layers."""
 _FAMILIES = (
+    _Family(_is_parameter, _parameter_read, _parameter_write),
     _Family(_is_recurrent, _recurrent_read, _recurrent_write),
     _Family(_is_renamed, _renamed_read, _renamed_write),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netspec.exchange.formats.pytorch.state_dicts import from_state_dict
+from netspec.exchange.formats.pytorch.state_dicts import from_state_dict, to_state_dict
 
 WANTED = {
     "conv1/Conv/kernel": (4, 3, 2, 2),
@@ -61,6 +61,18 @@ def test_a_module_with_several_direct_arrays_needs_a_map() -> None:
     arrays = from_state_dict(modules() | {"layer1.0.other": np.ones(2, "float32")}, WANTED)
     assert "layer1/layer1.0/Mul/scale" not in arrays
     assert {"layer1.0.layer_scale", "layer1.0.other"} <= arrays.keys()
+
+
+def test_a_parameter_layer_is_the_array_of_its_name() -> None:
+    wanted = {"class_token/value": (1, 3), "stage/block/scale/value": (2, 1, 1), "other/value": (2,)}
+    state_dict = {"class_token": np.ones((1, 1, 3)), "stage.block.scale": np.ones((2, 1, 1)), "other": np.ones(5)}
+    arrays = from_state_dict(state_dict, wanted)
+    assert {name: array.shape for name, array in arrays.items()} == {**wanted, "other/value": (5,)}  # a mismatch
+    assert from_state_dict({"class_token.value": np.ones((1, 3))}, wanted).keys() == {"class_token/value"}
+    written = to_state_dict(arrays)
+    assert {name: array.shape for name, array in written.items()} == {
+        "class_token": (1, 3), "stage.block.scale": (2, 1, 1), "other": (5,),
+    }  # fmt: skip
 
 
 ATTENTION = {
