@@ -9,6 +9,7 @@ training, without dropout.
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +33,10 @@ def main() -> None:
 
 def record(net: ZooNet) -> dict[str, np.ndarray]:
     """Names and shapes of the states, summaries of layers and gradients by name, loss, parameters and operations."""
+    if net.reference.startswith("keras."):
+        return record_keras(net)
     torch = import_module("torch")
-    model = torchvision_model(net).double()
+    model = reference_model(net, net.size).double()
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if tensor.is_floating_point():
@@ -47,18 +50,25 @@ def record(net: ZooNet) -> dict[str, np.ndarray]:
         "loss": np.array(loss),
         "gradients": np.array(list(gradients)),
         "gradient_summaries": np.array(list(gradients.values()), "float32"),
-        "parameters": np.array(sum(parameter.numel() for parameter in model.parameters())),
-        "flops": np.array(operations(net)),
+        **counts(net),
     }
 
 
-def torchvision_model(net: ZooNet) -> Any:
-    """The reference. Its kernels for detection are missing if PyTorch is built for another device; models need none."""
+def reference_model(net: ZooNet, size: int) -> Any:
+    """The reference for images of a size.
+
+    torchvision's kernels for detection are missing if PyTorch is built for another device; models need none.
+    """
+
+    def register_fake(_name: str) -> Any:
+        return lambda function: function
+
     torch = import_module("torch")
-    with mock.patch.object(torch.library, "register_fake", return_value=lambda function: function):
+    with mock.patch.object(torch.library, "register_fake", register_fake):
         import_module("torchvision")
-    module, _, function = net.reference.rpartition(".")
-    return getattr(import_module(module), function)(weights=None, **net.arguments)
+        module, _, function = net.reference.rpartition(".")
+        sizes = {net.size_argument: size} if net.size_argument else {}
+        return getattr(import_module(module), function)(**net.arguments, **sizes)
 
 
 def layer_summaries(model: Any, x: Any) -> dict[str, np.ndarray]:
@@ -89,7 +99,7 @@ def training_summaries(model: Any, net: ZooNet) -> tuple[float, dict[str, np.nda
     torch = import_module("torch")
     model.train()
     for module in model.modules():
-        if "Drop" in type(module).__name__:
+        if any(word in type(module).__name__ for word in ("Drop", "Stochastic")):
             module.eval()
     outputs = model(torch.from_numpy(image(net)))
     labels = torch.from_numpy(LABELS)
@@ -104,13 +114,85 @@ def training_summaries(model: Any, net: ZooNet) -> tuple[float, dict[str, np.nda
     }
 
 
-def operations(net: ZooNet) -> int:
-    """Multiplications and additions of convolutions and matrix products, for one image of the card's size."""
+def counts(net: ZooNet) -> dict[str, np.ndarray]:
+    """Parameters, and operations of convolutions and matrix products for one image, of the card's size."""
     torch = import_module("torch")
     counter = import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
-    with torch.device("meta"), torch.no_grad(), counter:
-        torchvision_model(net).eval()(torch.zeros(1, 3, net.card_size, net.card_size))
-    return int(counter.get_total_flops())
+    with torch.device("meta"), torch.no_grad():
+        model = reference_model(net, net.card_size).eval()
+        with counter:
+            model(torch.zeros(1, 3, net.card_size, net.card_size))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": np.array(parameters), "flops": np.array(int(counter.get_total_flops()))}
+
+
+def record_keras(net: ZooNet) -> dict[str, np.ndarray]:
+    """As `record`, of a model of Keras on PyTorch. States have netspec's shapes."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    torch, keras = import_module("torch"), import_module("keras")
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    module, _, function = net.reference.rpartition(".")
+
+    def made(size: int) -> Any:
+        keras.utils.clear_session()  # default names of layers are numbered
+        arguments = {"weights": None, "classifier_activation": None, "dropout": 0.0, **net.arguments}
+        return getattr(import_module(module), function)(input_shape=(size, size, 3), **arguments)
+
+    counter = import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        made(net.card_size)(torch.zeros(1, net.card_size, net.card_size, 3, dtype=torch.float64))
+    model, states = made(net.size), {}
+    for variable in model.weights:
+        like = _channels_first(np.zeros(variable.shape), variable.path)
+        array = weight(variable.path, like.shape)
+        states[variable.path] = like.shape
+        variable.assign(_channels_last(array, variable.path))
+    x = torch.from_numpy(image(net).transpose(0, 2, 3, 1).copy())
+    layers = {layer.name: layer.output for layer in model.layers}
+    # else BatchNormalization computes in float32
+    with mock.patch.object(import_module("keras.src.backend"), "result_type", return_value="float64"):
+        outputs = keras.Model(model.inputs, layers)(x, training=False)
+        loss = torch.nn.functional.cross_entropy(model(x, training=True), torch.from_numpy(LABELS))
+    summaries = {
+        name: summary(name, _channels_first_image(output.detach().numpy())) for name, output in outputs.items()
+    }
+    loss.backward()
+    gradients = {
+        variable.path: summary(variable.path, _channels_first(variable.value.grad.numpy(), variable.path))
+        for variable in model.trainable_weights
+    }
+    return {
+        "states": np.array([f"{name} {list(shape)}" for name, shape in states.items()]),
+        "layers": np.array(list(summaries)),
+        "layer_summaries": np.array(list(summaries.values()), "float32"),
+        "loss": np.array(loss.item()),
+        "gradients": np.array(list(gradients)),
+        "gradient_summaries": np.array(list(gradients.values()), "float32"),
+        "parameters": np.array(sum(int(np.prod(variable.shape)) for variable in model.trainable_weights)),
+        "flops": np.array(int(counter.get_total_flops())),
+    }
+
+
+def _channels_first(array: np.ndarray, path: str) -> np.ndarray:
+    """A kernel of Keras in netspec's shape: (filters, channels, H, W), or (channels, 1, H, W) if it is depthwise."""
+    if array.ndim != 4:
+        return array
+    return array.transpose(2, 3, 0, 1) if _is_depthwise(path) else array.transpose(3, 2, 0, 1)
+
+
+def _channels_last(array: np.ndarray, path: str) -> np.ndarray:
+    if array.ndim != 4:
+        return array
+    return array.transpose(2, 3, 0, 1) if _is_depthwise(path) else array.transpose(2, 3, 1, 0)
+
+
+def _is_depthwise(path: str) -> bool:
+    return "_dw_" in path
+
+
+def _channels_first_image(array: np.ndarray) -> np.ndarray:
+    return array.transpose(0, 3, 1, 2) if array.ndim == 4 else array
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ from tests.peers.recordings import load_answers
 from tests.peers.zoo_nets import BATCH, LABELS, NETS, image, summary, weight
 
 TOLERANCE = 1e-6
+ROUNDING = 1e-13
+"""Size of gradients that are 0 except for rounding, such as that of a bias before a normalization, relative to the
+largest ones."""
 EACH_NET = pytest.mark.parametrize(
     "name",
     [
@@ -44,7 +47,8 @@ def test_a_net_computes_what_its_reference_does(name: str, tmp_path: Path) -> No
     net, answers = NETS[name], load_answers(f"zoo_{name}")
     weights = tmp_path / "reference.safetensors"
     write_safetensors(weights, _state_dict(answers), {})
-    spec = _without_dropout(load_spec(zoo_root() / name / "net.yaml", [f"vars.size={net.size}"]))
+    file = zoo_root() / (net.variant_of or name) / "net.yaml"
+    spec = _without_dropout(load_spec(file, [f"vars.size={net.size}", *net.overrides]))
     model = netspec.load(spec, weights, device="reference", precision="float64")
     batch = {"image": image(net), "label": LABELS}
 
@@ -55,7 +59,7 @@ def test_a_net_computes_what_its_reference_does(name: str, tmp_path: Path) -> No
         value = built.values[layer.name]
         if value in values:  # else only training computes it: an auxiliary output
             if getattr(layer.fields, "activation", None) is not None and not isinstance(layer.fields, Activation):
-                (value,) = value.inputs  # a layer of its own in the reference
+                value = value.inputs[0]  # of the activation, a layer of its own in the reference
             layers[layer.name.replace("/", ".")] = values[value]
     expected = dict(zip(answers["layers"].tolist(), answers["layer_summaries"], strict=True))
     holders = {state.rpartition(".")[0] for state in _shapes(answers)} & expected.keys()
@@ -63,14 +67,15 @@ def test_a_net_computes_what_its_reference_does(name: str, tmp_path: Path) -> No
     _agree({layer: layers[layer] for layer in layers if layer in expected}, expected)
 
     losses, gradients = model.loss_and_gradients(batch)
-    np.testing.assert_allclose(sum(losses.values()), answers["loss"], rtol=1e-9)
+    of_keras = net.reference.startswith("keras.")  # which averages images in float32
+    np.testing.assert_allclose(sum(losses.values()), answers["loss"], rtol=1e-8 if of_keras else 1e-9)
     expected = dict(zip(answers["gradients"].tolist(), answers["gradient_summaries"], strict=True))
-    by_reference_name = to_state_dict(gradients)
+    by_reference_name = gradients if of_keras else to_state_dict(gradients)
     assert by_reference_name.keys() == expected.keys()
     _agree(by_reference_name, expected)
 
 
-@pytest.mark.parametrize("name", list(NETS))
+@pytest.mark.parametrize("name", [name for name, net in NETS.items() if not net.variant_of])
 def test_a_card_has_the_counts_of_the_reference(name: str) -> None:
     card, answers = read_yaml(zoo_root() / name / "card.yaml"), load_answers(f"zoo_{name}")
     for key in ("parameters", "flops"):
@@ -98,6 +103,7 @@ def _without_dropout(spec: Any) -> NetSpec:
 
 
 def _agree(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]) -> None:
+    scales = {name: abs(mean) + deviation for name, (mean, deviation, *_) in expected.items()}
     for name, array in arrays.items():
-        scale = abs(expected[name][0]) + expected[name][1]
-        np.testing.assert_allclose(summary(name, array), expected[name], rtol=0, atol=TOLERANCE * scale, err_msg=name)
+        tolerance = TOLERANCE * scales[name] + ROUNDING * max(scales.values())
+        np.testing.assert_allclose(summary(name, array), expected[name], rtol=0, atol=tolerance, err_msg=name)

@@ -31,6 +31,12 @@ class ZooNet:
     """Height and width of the images of which the card counts the operations."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the function."""
+    size_argument: str = ""
+    """The argument of the function that takes the size of images; empty if there is none."""
+    variant_of: str = ""
+    """The model whose net file, with `overrides`, is this net; by default the model called as this net."""
+    overrides: tuple[str, ...] = ()
+    """Changes to the net file."""
     loss_weights: tuple[float, ...] = (1.0,)
     """Weights of the cross-entropies of the outputs in training; several if there are auxiliary outputs."""
     cost: Literal["fast", "slow", "exhaustive"] = "slow"
@@ -41,16 +47,30 @@ AS_MADE = {"init_weights": False}
 """Leave out random initial weights, which take long to draw."""
 NETS = {
     "alexnet": ZooNet("torchvision.models.alexnet", cost="exhaustive"),
+    "convnext_tiny": ZooNet("torchvision.models.convnext_tiny", cost="exhaustive"),
     "densenet121": ZooNet("torchvision.models.densenet121"),
+    "efficientnet_b0": ZooNet("torchvision.models.efficientnet_b0"),
     "googlenet": ZooNet("torchvision.models.googlenet", arguments=AS_MADE, loss_weights=(1, 0.3, 0.3)),
     "inception_v3": ZooNet(  # the auxiliary classifier has windows of 17 × 17 features
         "torchvision.models.inception_v3", 299, 299, arguments=AS_MADE, loss_weights=(1, 0.4), cost="exhaustive"
     ),
+    "mlp_mixer": ZooNet("timm.models.mixer_s16_224", size_argument="img_size"),
+    "mobilenet_v1": ZooNet("keras.applications.MobileNet"),
+    "mobilenet_v2": ZooNet("torchvision.models.mobilenet_v2"),
+    "mobilenet_v3": ZooNet("torchvision.models.mobilenet_v3_large"),
+    "mobilenet_v3_small": ZooNet(
+        "torchvision.models.mobilenet_v3_small", variant_of="mobilenet_v3", overrides=("vars.variant=small",)
+    ),
     "resnet18": ZooNet("torchvision.models.resnet18"),
     "resnet50": ZooNet("torchvision.models.resnet50", cost="exhaustive"),
     "squeezenet": ZooNet("torchvision.models.squeezenet1_0", cost="fast"),
-    "vgg_a": ZooNet("torchvision.models.vgg11", arguments=AS_MADE, cost="exhaustive"),
     "vgg16": ZooNet("torchvision.models.vgg16", arguments=AS_MADE, cost="exhaustive"),
+    "vgg_a": ZooNet("torchvision.models.vgg11", arguments=AS_MADE, cost="exhaustive"),
+    "vit_tiny": ZooNet(
+        "torchvision.models.VisionTransformer",
+        size_argument="image_size",
+        arguments={"patch_size": 16, "num_layers": 12, "num_heads": 3, "hidden_dim": 192, "mlp_dim": 768},
+    ),
 }
 
 BATCH = 2

@@ -147,12 +147,15 @@ layers:
 
 
 def test_computed_numbers_are_names_of_calls_groups_and_layers(folder):
-    text = DENSE + """\
+    text = (
+        DENSE
+        + """\
 layers:
   - {name: "${index}", type: fully, units: 3, repeat: 2}
   - {name: "${index + 2}", layers: [{name: "${1 + 1}", type: Dense, units: 3}], repeat: 1}
   - {name: "${index + 3}", type: Dense, units: 3, repeat: 1}
 """
+    )
     names = [name for name, *_ in links(text)]
     assert names == ["0/fc", "0/dropout", "1/fc", "1/dropout", "2/2", "3"]
 
