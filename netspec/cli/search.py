@@ -38,9 +38,7 @@ def search(
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, metavar="N", help="Run N trials [default: the file's, else 20].")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0, metavar="M", help="Start no trial after M minutes.")
-    ] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0, metavar="M", help="End after M minutes.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Run N trials at the same time.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a search, and trials that it began.")] = False,
     device: Device = "auto",
@@ -76,8 +74,11 @@ def _print_trial(trial: Trial, best: Trial | None) -> None:
     outcome = f"failed: {trial.message}" if trial.value is None else f"{trial.value:.6g}"
     if trial.state == "pruned":
         outcome += " (pruned)"
-    elif best is not None and best.number == trial.number:
-        outcome += " (best)"
+    elif trial.value is not None:
+        notes = [trial.message] if trial.message else []
+        notes += ["the values in the file"] if trial.baseline else []
+        notes += ["best"] if best is not None and best.number == trial.number else []
+        outcome += f" ({', '.join(notes)})" if notes else ""
     print(f"trial {trial.number}  {outcome}  {trial.seconds:.1f} s  {_settings(trial)}", flush=True)
 
 

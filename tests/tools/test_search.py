@@ -166,6 +166,45 @@ def test_no_trial_starts_after_the_time_limit(training: Make) -> None:
         run(spec, trials=0)
 
 
+def test_a_search_ends_in_time_and_keeps_what_the_last_trial_learned(training: Make) -> None:
+    spec = training({RATE: {"low": 1e-3, "high": 0.1}})
+    spec["train"]["max_epochs"] = 100_000
+    (trial,) = run(spec, minutes=0.01).trials
+    assert (trial.state, trial.message) == ("complete", "stopped at the time limit")
+    assert netspec.load(trial.run_dir, device="reference").predict({"x": np.ones((1, 4), np.float32)})
+
+
+def test_no_trial_starts_that_would_not_end_in_time(training: Make) -> None:
+    spec = training({RATE: {"low": 1e-3, "high": 0.1}})
+    run(spec, trials=1)
+    assert len(run(spec, minutes=1e-5, resume=True).trials) == 1
+    assert len(run(spec, minutes=1, trials=2, resume=True).trials) == 2
+
+
+def test_the_first_trial_has_the_values_in_the_file(training: Make) -> None:
+    fields = {
+        RATE: {"low": 1e-3, "high": 0.1},
+        "data.train.batch_size": {"choices": [16, 32]},
+        "solver.momentum": {"low": 0.0, "high": 0.9, "when": {"data.train.batch_size": 32}},
+        "solver.nesterov": {"choices": [True, False], "when": {"data.train.batch_size": 16}},
+    }
+    spec = training(fields, baseline=True)
+    spec["solver"]["momentum"] = 0.5
+    result = run(spec, trials=2)
+    assert result.baseline == result.trials[0]
+    assert result.baseline.fields == {RATE: 0.05, "data.train.batch_size": 32, "solver.momentum": 0.5}
+    trained = netspec.train(spec, device="reference", run_dir="alone")
+    assert trained.validation is not None
+    assert result.baseline.value == trained.validation.loss
+    assert [trial.baseline for trial in run(spec, trials=3, resume=True).trials] == [True, False, False]
+
+
+def test_the_first_trial_is_not_pruned(training: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optuna.Trial.should_prune", lambda trial: True)
+    result = run(training({RATE: {"low": 1e-3, "high": 0.1}}, baseline=True), trials=2)
+    assert [trial.state for trial in result.trials] == ["complete", "pruned"]
+
+
 def test_a_resumed_search_has_the_same_values(training: Make) -> None:
     run(training({RATE: {"choices": [0.01, 0.1]}}, sampler="grid"))
     more = training({RATE: {"choices": [0.01, 0.1, 1.0]}}, sampler="grid")

@@ -129,6 +129,18 @@ def apply_overrides(tree: Map, overrides: Sequence[str | Override], blocks: Coll
     return problems
 
 
+def value_at(tree: Map, path: Sequence[str]) -> Any:
+    """Return the value that an override of this path would replace. Raises `KeyError` if the document has none."""
+    holder: Any = tree
+    words = tuple(path)
+    while words:
+        step, used = _step(holder, words)
+        if step is None:
+            raise KeyError(".".join(path))
+        holder, words = holder[step], words[used:]
+    return holder
+
+
 def is_of_none(net: Map, path: Sequence[str]) -> bool:
     """Whether a path names a layer that the document of a net, before expansion, does not contain."""
     layers = net.get("layers")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
 from netspec.errors import Problem, did_you_mean, listing
+from netspec.schema.language.overrides import value_at
 from netspec.schema.specs.spec import Spec, describe, problem
 
 Number = int | float
@@ -51,6 +53,18 @@ class SearchedField(Spec):
     def values_to_check(self) -> list[Any]:
         """The lowest and the highest value, or all choices."""
         return list(self.choices) if self.choices else [self.low, self.high]
+
+    def includes(self, value: Any) -> bool:
+        """Return whether a value is one of those to try."""
+        if self.choices:
+            return any(type(choice) is type(value) and choice == value for choice in self.choices)
+        low, high = self.low, self.high
+        assert low is not None
+        assert high is not None
+        if isinstance(value, bool) or not isinstance(value, int if self.is_integer else (int, float)):
+            return False
+        steps = (value - low) / (self.step or 1)
+        return low <= value <= high and (self.step is None or abs(steps - round(steps)) < 1e-9)
 
     def applies(self, chosen: dict[str, Any]) -> bool:
         """Whether the field is searched in a trial with these values of the fields above it."""
@@ -113,6 +127,21 @@ class SearchSpec(Spec):
     the same evaluation, by the successive halving of Hyperband, or never."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of the sampler. The training runs have the seed in `train`."""
+    baseline: bool = False
+    """Whether the first trial has the values that the file has, and is never pruned, so that the best trial is at least
+    as good as the file."""
+
+    def baseline_values(self, training: Any) -> dict[str, Any]:
+        """Return the value that a training file has for each field, without those whose conditions do not hold.
+
+        Fields that the file leaves out are missing as well.
+        """
+        values: dict[str, Any] = {}
+        for name, searched in self.fields.items():
+            if searched.applies(values):
+                with suppress(KeyError):
+                    values[name] = value_at(training.written, name.split("."))
+        return values
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         """Yield unknown fields in conditions, continuous ranges in a grid, and a training without evaluations."""
@@ -133,8 +162,24 @@ class SearchSpec(Spec):
                     f"a grid cannot try all values of `{name}`", value.where(), f"fields.{name}",
                     expected="`choices`, integers, or a `step`", got="a continuous range",
                 )  # fmt: skip
+        if self.baseline and training.written is not None:
+            yield from self._outside_baseline(training)
         if training.data.monitored not in training.data.splits():
             yield Problem(
                 "a search needs evaluations to compare", self.where(),
                 expected="`data.validation`", got="no validation or test data",
+            )  # fmt: skip
+
+    def _outside_baseline(self, training: Any) -> Iterator[Problem]:
+        """Yield the fields for which the file has no value, or one that is not among those to try."""
+        values = self.baseline_values(training)
+        for name, searched in self.fields.items():
+            if not searched.applies(values) or (name in values and searched.includes(values[name])):
+                continue
+            tried = searched.choices or [f"{searched.low} to {searched.high}"]
+            yield Problem(
+                f"the baseline needs a value of `{name}`", searched.where(), f"fields.{name}",
+                expected=f"a value in the file among those to try: {listing([str(value) for value in tried], 5)}",
+                got=f"{values[name]!r} in the file" if name in values else "no value in the file",
+                hint="write it into the file, extend the values to try, or remove `baseline`",
             )  # fmt: skip

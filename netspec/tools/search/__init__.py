@@ -28,6 +28,7 @@ __all__ = ["SearchResult", "Trial", "check_values", "is_search", "read_search", 
 
 BEST_SPEC = "best.yaml"
 DEFAULT_TRIALS = 20
+WITHOUT_SEARCH = parse_overrides(["~search"])
 Report = Callable[[Trial, Trial | None], object]
 """Called with each trial that ended, and the best so far."""
 
@@ -56,6 +57,11 @@ class SearchResult:
     def best(self) -> Trial | None:
         """The complete trial with the best value; None if none is complete."""
         return next((trial for trial in self.ranked() if trial.state == "complete"), None)
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The trial with the values of the training file; None if `search` has no `baseline`, or it has not ended."""
+        return next((trial for trial in self.trials if trial.baseline), None)
 
     @property
     def best_spec(self) -> Path:
@@ -88,10 +94,11 @@ def search(
 
     `source` is a training file with a block `search`, and `overrides` change it for all trials. `run_dir` (by default
     `runs/NAME-search`) gets a run directory for each trial, the results, and `best.yaml`, the training file with the
-    values of the best trial. `trials` replaces the number in the file; after `minutes`, no trial starts. `jobs` trials
-    run at the same time, each in a process with its share of the processor cores. `resume` continues a search: trials
-    that were interrupted continue from their checkpoints. `report` is called with each trial that ended, and the best
-    so far. Needs the extra `search`.
+    values of the best trial. `trials` replaces the number in the file. After `minutes`, the search ends: running trials
+    are finished with the weights of their best evaluation, and no trial starts for which less time is left than the
+    fastest complete one took. `jobs` trials run at the same time, each in a process with its share of the processor
+    cores. `resume` continues a search: trials that were interrupted continue from their checkpoints. `report` is called
+    with each trial that ended, and the best so far. Needs the extra `search`.
 
     Raises `InputError` if the file, a value to try, or the folder is wrong, `RunError` if no trial succeeds, and
     `Interrupted` if the search was asked to stop.
@@ -108,8 +115,9 @@ def search(
     check_values(source, searched, changes)
     folder = Path(run_dir) if run_dir is not None else Path("runs", f"{spec.name or spec.net.name}-search")
     study = open_study(folder, spec, resume=resume)
-    running = _Search(source, [*changes, *parse_overrides(["~search"])], spec, searched, study, device, report)
-    count = trials or searched.trials or (None if searched.sampler == "grid" else DEFAULT_TRIALS)
+    running = _Search(source, [*changes, *WITHOUT_SEARCH], spec, searched, study, device, report)
+    is_limited = searched.sampler == "grid" or minutes is not None
+    count = trials or searched.trials or (None if is_limited else DEFAULT_TRIALS)
     running.run(count, None if minutes is None else time.monotonic() + 60 * minutes, jobs)
     result = replace(running.result(), importances=study.importances())
     if not result.trials:
@@ -146,7 +154,7 @@ def check_values(source: Source, searched: SearchSpec, overrides: Overrides = ()
             needed = [_override(searched, other, value) for other, value in condition.items()]
             for value in values.values_to_check():
                 try:
-                    load_train(source, [*changes, *needed, _override(searched, name, value)])
+                    load_train(source, [*changes, *needed, _override(searched, name, value), *WITHOUT_SEARCH])
                 except SpecError as error:
                     problems |= {(name, problem.message): problem for problem in error.problems}
     if problems:
@@ -201,7 +209,7 @@ class _Search:
         try:
             while not self.stopped:
                 while trainer.is_free and self._starts_another(count, len(trainer.tasks), deadline):
-                    trainer.submit(self._task(self.study.ask()))
+                    trainer.submit(self._task(self.study.ask(), deadline))
                 if not trainer.tasks:
                     break
                 self._end(*trainer.next_outcome())
@@ -215,15 +223,16 @@ class _Search:
             raise Interrupted(self.study.folder, None)
 
     def _starts_another(self, count: int | None, running: int, deadline: float | None) -> bool:
-        is_late = deadline is not None and time.monotonic() >= deadline
+        complete = [trial.seconds for trial in self.study.ended() if trial.state == "complete" and not trial.message]
+        is_late = deadline is not None and time.monotonic() + min(complete, default=0.0) >= deadline
         is_enough = count is not None and len(self.study.ended()) + running >= count
         return not is_late and not is_enough and not self.study.is_exhausted()
 
     def _with_values(self, fields: Mapping[str, Any]) -> list[str | Override]:
         return [*self.changes, *(_override(self.searched, name, value) for name, value in fields.items())]
 
-    def _task(self, trial: PendingTrial) -> TrialTask:
-        return TrialTask(trial, self.source, self._with_values(trial.fields), self.searched, self.device)
+    def _task(self, trial: PendingTrial, deadline: float | None) -> TrialTask:
+        return TrialTask(trial, self.source, self._with_values(trial.fields), self.searched, self.device, deadline)
 
     def _end(self, task: TrialTask, outcome: Outcome) -> None:
         """Store the result of a trial and report it; one that was interrupted is left for a resume."""

@@ -21,6 +21,7 @@ FILE = "study.log"
 TRIAL = "trial-"
 """Beginning of the names of the run directories of trials."""
 FOLDER, MESSAGE, SECONDS, SETTINGS, MONITOR, FIELDS = "folder", "message", "seconds", "settings", "monitor", "fields"
+BASELINE = "baseline"
 """Further attributes in the file, of a trial and of the study."""
 MOST_COMBINATIONS = 10_000
 TRIALS_TO_RANK_FIELDS = 20
@@ -41,7 +42,9 @@ class Trial:
     seconds: float
     run_dir: Path
     message: str | None = None
-    """Why the trial failed."""
+    """Why the trial failed, or ended before its last epoch."""
+    baseline: bool = False
+    """Whether it has the values of the training file."""
 
     def as_json(self) -> dict[str, Any]:
         """All fields as plain data."""
@@ -88,13 +91,14 @@ class Study:
         return PendingTrial(trial.number, chosen, self.folder / trial.user_attrs[FOLDER])
 
     def tell(self, number: int, value: float | None, seconds: float, *, pruned: bool, message: str | None) -> None:
-        """Store how a trial ended: with a value, or with the message why there is none."""
+        """Store how a trial ended: with a value, or without one; `message` says why it failed or ended early."""
         from optuna.trial import TrialState
 
         trial = _trial(self._study, number)
         trial.set_user_attr(SECONDS, seconds)
-        if value is None:
+        if message is not None:
             trial.set_user_attr(MESSAGE, message)
+        if value is None:
             self._study.tell(number, state=TrialState.FAIL)
         elif pruned:
             self._study.tell(number, state=TrialState.PRUNED)
@@ -138,7 +142,7 @@ class Study:
         stored = trial.user_attrs
         return Trial(
             trial.number, state, fields, None if state == "failed" else trial.value, stored[SECONDS],
-            self.folder / stored[FOLDER], stored.get(MESSAGE),
+            self.folder / stored[FOLDER], stored.get(MESSAGE), stored.get(BASELINE, False),
         )  # fmt: skip
 
 
@@ -153,7 +157,7 @@ class Pruner:
     def should_prune(self, value: float, evaluation: int) -> bool:
         """Report the value of an evaluation, numbered from 1; return whether the trial should end."""
         self._trial.report(value, evaluation)
-        return bool(self._trial.should_prune())
+        return BASELINE not in self._trial.user_attrs and bool(self._trial.should_prune())
 
 
 def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
@@ -186,6 +190,8 @@ def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
     _check_fields(study, search)
     study.set_user_attr(SETTINGS, settings)
     study.set_user_attr(MONITOR, f"{spec.data.monitored}/{spec.train.monitor}")
+    if search.baseline and not study.get_trials(deepcopy=False):
+        _enqueue_baseline(study, spec, search)
     study.sampler = _sampler(search, len(study.get_trials(deepcopy=False)))
     _requeue_interrupted(study)
     if search.sampler == "grid":
@@ -205,6 +211,12 @@ def _check_fields(study: optuna.Study, search: SearchSpec) -> None:
             hint="search in a new folder, with --run-dir",
         )  # fmt: skip
     study.set_user_attr(FIELDS, {**earlier, **fields})
+
+
+def _enqueue_baseline(study: optuna.Study, spec: TrainSpec, search: SearchSpec) -> None:
+    """Enqueue a trial with the values of the training file."""
+    values = search.baseline_values(spec)
+    study.enqueue_trial({name: _encoded(value) for name, value in values.items()}, user_attrs={BASELINE: True})
 
 
 def _enqueue_grid(study: optuna.Study, search: SearchSpec) -> None:
@@ -235,8 +247,9 @@ def _requeue_interrupted(study: optuna.Study) -> None:
 
     for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
         study.tell(trial.number, state=TrialState.FAIL)
-        if FOLDER in trial.user_attrs:
-            study.enqueue_trial(trial.params, user_attrs={FOLDER: trial.user_attrs[FOLDER]})
+        kept = {name: trial.user_attrs[name] for name in (FOLDER, BASELINE) if name in trial.user_attrs}
+        if FOLDER in kept:
+            study.enqueue_trial(trial.params, user_attrs=kept)
 
 
 def _optuna() -> Any:

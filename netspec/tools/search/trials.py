@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 THREADS = "OMP_NUM_THREADS"
 PRUNED = "other trials were better at this evaluation"
+STOPPED = "stopped at the time limit"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class TrialTask:
     overrides: list[str | Override]
     search: SearchSpec
     device: str
+    deadline: float | None = None
+    """The time, as `time.monotonic` returns it, at which the trial ends with what it has learned."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Outcome:
     """The monitored value of the final weights; None if it failed or was interrupted."""
     pruned: bool = False
     message: str | None = None
-    """Why it failed."""
+    """Why it failed, or ended before its last epoch."""
     interrupted: bool = False
     """Whether it was asked to stop, and can be resumed."""
     seconds: float = 0.0
@@ -160,7 +163,7 @@ def train_trial(task: TrialTask, parent: int | None = None) -> Outcome:
     It stops if the process `parent` ends.
     """
     run_dir = task.trial.run_dir
-    callback = _TrialCallback(Pruner(run_dir.parent, task.search, task.trial.number), parent)
+    callback = _TrialCallback(Pruner(run_dir.parent, task.search, task.trial.number), parent, task.deadline)
     began = time.perf_counter()
     try:
         run(task.source, task.overrides, run_dir=run_dir, resume=AUTO, device=task.device, callbacks=[callback])
@@ -172,7 +175,8 @@ def train_trial(task: TrialTask, parent: int | None = None) -> Outcome:
     seconds = time.perf_counter() - began
     if callback.result is None or not isfinite(callback.result):
         return Outcome(message="no evaluation had a finite value", seconds=seconds)
-    return Outcome(callback.result, callback.pruned, seconds=seconds)
+    message = STOPPED if callback.stop_training else None
+    return Outcome(callback.result, callback.pruned, message, seconds=seconds)
 
 
 def _described(problem: Problem) -> str:
@@ -180,12 +184,12 @@ def _described(problem: Problem) -> str:
 
 
 class _TrialCallback(Callback):
-    """Reports each evaluation, and asks the training to stop if the trial is pruned."""
+    """Reports each evaluation, asks the training to stop if the trial is pruned, and finishes it at the deadline."""
 
     reads_loss = False
 
-    def __init__(self, pruner: Pruner, parent: int | None) -> None:
-        self._pruner, self._parent = pruner, parent
+    def __init__(self, pruner: Pruner, parent: int | None, deadline: float | None) -> None:
+        self._pruner, self._parent, self._deadline = pruner, parent, deadline
         self.pruned = False
         self.result: float | None = None
         """The value of the weights that the training would end with now."""
@@ -194,6 +198,8 @@ class _TrialCallback(Callback):
     def on_step_end(self, training: TrainingLoop) -> None:
         if self._parent is not None and os.getppid() != self._parent:
             training.request_stop("the search was killed")
+        if self._deadline is not None and time.monotonic() >= self._deadline and not training.finished:
+            self.stop_training = True  # the evaluation of a finished training follows
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
         loop = training.spec.train
