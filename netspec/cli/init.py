@@ -37,6 +37,7 @@ def init(
     trunk: Annotated[
         str | None, typer.Option(metavar="PATH", help="Build on this run, model file or model of the zoo.")
     ] = None,
+    search: Annotated[bool, typer.Option("--search", help="Write values for `netspec search` to try.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +53,7 @@ def init(
     """
     from netspec.tools.init import init as write_files
 
-    result = write_files(data, target=target, task=task, output=output, force=force, trunk=trunk)
+    result = write_files(data, target=target, task=task, output=output, force=force, trunk=trunk, search=search)
     if as_json:
         print_json(result.as_json())
         return
@@ -62,5 +63,6 @@ def init(
     for warning in result.warnings:
         print(f"warning: {warning}")
     print(f"\nwritten: {result.net}, {result.train}\n\nnext:")
-    for words in (("check", result.train), ("data", "show", result.train), ("train", result.train)):
+    last = "search" if search else "train"
+    for words in (("check", result.train), ("data", "show", result.train), (last, result.train)):
         print("  " + command(*words))

@@ -56,6 +56,7 @@ def init(
     output: str | Path | None = None,
     force: bool = False,
     trunk: str | Path | None = None,
+    search: bool = False,
 ) -> InitResult:
     """Write net.yaml and train.yaml for data: a folder of images, sounds or texts, or a table (CSV, Parquet).
 
@@ -66,7 +67,8 @@ def init(
 
     `trunk` is a trained model on which the net for images is built, with a new head: the folder of an import, as it is;
     or a run or model file, which is imported without its last layer with parameters to the folder `trunk` next to the
-    files. Raises `InputError` if the data is of no known kind, or does not fit the trunk.
+    files. `search` writes a net with variables for its depth, width and blocks, and the values to try of these and of
+    other fields, for `netspec.search`. Raises `InputError` if the data is of no known kind, or does not fit the trunk.
 
         >>> netspec.train(netspec.init("photos").train)
     """
@@ -85,17 +87,18 @@ def init(
         raise InputError(f"{path} is not a file or folder", expected=KINDS, got=kind)
     if task not in (None, *TASKS):
         raise InputError("--task: there is no such task", expected=f"one of {listing(TASKS)}", got=task)
-    folder = Path(output) if output is not None else path if path.is_dir() else path.parent
+    folder = output_folder(path, output)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--output: {folder} is not a folder", expected="a folder, which may be new", got="a file")
     net, train = folder / "net.yaml", folder / "train.yaml"
     options = {"--target": target, "--task": task, "--trunk": trunk, "--output": _new_folder(path)}
     words = [word for name, value in options.items() if value is not None for word in (name, value)]
+    words += ["--search"] * search
     problems = _existing((net, train), command("init", data, *words)) if not force else []
     if problems and trunk is not None:  # whose import writes files
         raise InputError(problems)
     try:
-        files = _files(path, folder, net.name, target, task, None if trunk is None else Path(trunk))
+        files = _files(path, folder, net.name, target, task, None if trunk is None else Path(trunk), search=search)
     except OSError as error:  # such as a folder that this user must not read
         raise InputError(
             f"cannot read {error.filename or path}", expected="data that this user can read", got=error.strerror
@@ -108,6 +111,11 @@ def init(
     for file, text in ((net, files.net), (train, files.train)):
         write_atomically(file, partial(Path.write_text, data=text, encoding="utf-8"))
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
+
+
+def output_folder(data: Path, output: str | Path | None) -> Path:
+    """Return the folder to which the files are written: `output`, or else that of the data."""
+    return Path(output) if output is not None else data if data.is_dir() else data.parent
 
 
 def _existing(files: Sequence[Path], other_folder: str) -> list[Problem]:
@@ -125,32 +133,36 @@ def _new_folder(data: Path) -> Path:
     return next(folder for folder in folders if not folder.exists())
 
 
-def _files(path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None) -> Files:
+def _files(
+    path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None, *, search: bool
+) -> Files:
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
     from netspec.tools.init import images, sounds, texts
     from netspec.tools.init.boxes import box_files, box_parts
     from netspec.tools.init.masks import mask_files, mask_folders
+    from netspec.tools.init.search_space import SearchSpace
     from netspec.tools.init.tables import table_files
     from netspec.tools.init.trunk import trunk_in
 
+    space = SearchSpace(searched=search)
     root = training_folder(path) if path.is_dir() else path
     has_images = task != "text" and path.is_dir() and has_class_files(root, IMAGES)
     if trunk is not None and not has_images:
         raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
     if path.is_file():
-        return table_files(path, folder, net, target, task)
+        return table_files(path, folder, net, target, task, space)
     if target is not None:
         raise InputError("--target names a column of a table", expected="a table", got=f"the folder {path}")
     if task != "text" and trunk is None and (folders := mask_folders(path)) is not None:
-        return mask_files(path, folder, net, folders)
+        return mask_files(path, folder, net, folders, space)
     if task != "text" and trunk is None and (parts := box_parts(path)) is not None:
-        return box_files(path, folder, net, parts)
+        return box_files(path, folder, net, parts, space)
     if has_images:
-        return images.image_files(path, folder, net, None if trunk is None else trunk_in(trunk, folder))
+        return images.image_files(path, folder, net, space, None if trunk is None else trunk_in(trunk, folder))
     if task != "text" and has_class_files(root, SOUNDS):
-        return sounds.sound_files(path, folder, net)
+        return sounds.sound_files(path, folder, net, space)
     if has_class_files(root, TEXTS):
-        return texts.text_files(path, folder, net)
+        return texts.text_files(path, folder, net, space)
     raise _unknown_data(path)
 
 

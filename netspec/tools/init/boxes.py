@@ -29,6 +29,7 @@ from netspec.tools.init.files import (
     train_head,
 )
 from netspec.tools.init.images import ImageSample, open_sample
+from netspec.tools.init.search_space import SearchSpace
 
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
@@ -176,7 +177,9 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     return BoxSurvey(parts, counts, sides, len(train), max(most, 1), crowds, damaged, sample)
 
 
-def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any]]) -> Files:
+def box_files(
+    path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any]], space: SearchSpace
+) -> Files:  # fmt: skip
     """Return the files for a folder of images with boxes."""
     boxes = survey(path, parts)
     files = Files("object detection", "", "")
@@ -194,16 +197,17 @@ def box_files(path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any
         files.warnings.append(
             f"{counted(len(boxes.damaged), 'image')} with damaged annotations are left out: {listing(boxes.damaged, 3)}"
         )
-    files.net = _net(name_of(path), boxes)
-    files.train = _train(path, folder, net, boxes)
+    files.net = _net(name_of(path), boxes, space)
+    files.train = _train(path, folder, net, boxes, space)
     return files
 
 
-def _net(name: str, boxes: BoxSurvey) -> str:
+def _net(name: str, boxes: BoxSurvey, space: SearchSpace) -> str:
     inputs = ["boxes", "labels", *(["crowd"] if boxes.crowds else [])]
     channels = 1 if boxes.sample.gray else 3
+    widths = space.multiples(WIDTHS, "channels at half the resolution")
     lines = [
-        *net_head(f"A small anchor-free detector of {len(boxes.counts)} kinds of objects.", name),
+        *net_head(f"A small anchor-free detector of {len(boxes.counts)} kinds of objects.", name, space.net_lines()),
         *entry("image", {"shape": [channels, *boxes.size]}, "channels, height, width", 2),
         *entry("boxes", {"shape": [boxes.most, 4]}, "the largest number of boxes in an image; others are padded", 2),
         *entry("labels", {"shape": [boxes.most], "dtype": "int32"}, "", 2),
@@ -212,12 +216,12 @@ def _net(name: str, boxes: BoxSurvey) -> str:
         lines += entry("crowd", {"shape": [boxes.most], "dtype": "int32"}, "1 for boxes that are not counted", 2)
     stages = boxes.stride.bit_length() - 1
     lines.append("layers:")
-    for number, filters in enumerate(WIDTHS[:stages]):
+    for number, filters in enumerate(widths[:stages]):
         why = f"stage {number + 1}: half the resolution"
         group = [*_convolution(filters, strides=2, source="image" if not number else None)]
         group += _convolution(filters) if number else []
         lines += [*comment(why, 2), *items(group, 2)]
-    width = WIDTHS[stages - 1]
+    width = widths[stages - 1]
     lines += comment("at the resolution of the grid: each cell sees more of its surroundings", 2)
     lines += items([layer for _ in range(2) for layer in _convolution(width)], 2)
     if boxes.largest > 5:
@@ -238,14 +242,14 @@ def _net(name: str, boxes: BoxSurvey) -> str:
     return document(lines)
 
 
-def _convolution(filters: int, source: str | None = None, **fields: int) -> list[tuple[dict[str, Any], str]]:
+def _convolution(filters: int | str, source: str | None = None, **fields: int) -> list[tuple[dict[str, Any], str]]:
     """Return a convolution with normalization and activation."""
     conv: dict[str, Any] = {"type": "Conv2D", "filters": filters, "kernel_size": 3, **fields, "padding": "same"}
     conv |= {"use_bias": False, **({"from": source} if source else {})}
     return [(conv, ""), (NORMALIZATION, ""), ({"type": "ReLU"}, "")]
 
 
-def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
+def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey, space: SearchSpace) -> str:
     root = relative(path, folder)
     height, width = boxes.size
     same = set(boxes.sample.sizes) == {boxes.size}
@@ -294,10 +298,12 @@ def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey) -> str:
     per_epoch = ceil(trained / batch)
     epochs = max(12, ceil(STEPS / per_epoch))
     rate = {"type": "CosineDecay", "initial": 0.003}
+    space.field("solver.learning_rate.initial", {"low": 0.001, "high": 0.01, "log": True})
     why = f"{epochs * per_epoch:,} steps; more improve the result, above all with few images"
     return document([
         *lines, "", "solver:", *entry("type", "Adam", "", 2), *entry("learning_rate", rate, "falls to 0 at the end", 2),
         "", "train:", *entry("max_epochs", epochs, why, 2),
         *entry("test_every", max(per_epoch, 50), "", 2),
         *entry("monitor", "mAP", "it decides which weights are the best", 2),
+        *space.search_lines(),
     ])  # fmt: skip

@@ -8,10 +8,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from netspec.errors import and_more
 from netspec.schema.yaml.flow_style import flow
+
+if TYPE_CHECKING:
+    from netspec.tools.init.search_space import SearchSpace
 
 Number = TypeVar("Number", int, float)
 
@@ -126,14 +129,15 @@ def document(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def net_head(description: str, name: str) -> list[str]:
+def net_head(description: str, name: str, variables: Sequence[str] = ()) -> list[str]:
     """Return the lines of a net file up to its inputs."""
-    return [*comment(description), "netspec: 1", f"name: {name}", "inputs:"]
+    return [*comment(description), "netspec: 1", f"name: {name}", *variables, "inputs:"]
 
 
-def train_head(net: str, purpose: str) -> list[str]:
+def train_head(net: str, purpose: str, variables: Sequence[str] = ()) -> list[str]:
     """Return the lines of a training file up to the training data; `purpose` completes a comment."""
-    return [*comment(f"Trains the net in {net} {purpose}."), "netspec: 1", f"net: {net}", "data:", "  train:"]
+    head = [*comment(f"Trains the net in {net} {purpose}."), "netspec: 1", f"net: {net}"]
+    return [*head, *variables, "data:", "  train:"]
 
 
 def data_location(path: Path, folder: Path) -> str:
@@ -195,8 +199,10 @@ def class_monitor(samples: int, batch: int) -> str:
     return "loss" if ceil(samples / batch) < FEW_STEPS else "accuracy"
 
 
-def training(*, monitor: str, epochs: int, patience: int) -> list[str]:
-    """Return `solver` and `train`: a learning rate that falls on a plateau of `monitor`, and early stopping."""
+def training(*, monitor: str, epochs: int, patience: int, space: SearchSpace) -> list[str]:
+    """Return `solver`, `train` and `search`: a learning rate that falls on a plateau of `monitor`, early stopping."""
+    space.field("solver.learning_rate.schedule", {"low": 0.0003, "high": 0.01, "log": True})
+    space.field("solver.weight_decay", {"low": 0.001, "high": 0.3, "log": True})
     plateau = {
         "type": "ReduceLROnPlateau", "schedule": 0.001, "factor": 0.3, "patience": max(2, patience // 3),
         "monitor": monitor, "threshold": 0.0,
@@ -212,6 +218,7 @@ def training(*, monitor: str, epochs: int, patience: int) -> list[str]:
         *entry("max_epochs", epochs, "an upper bound: early stopping mostly ends the training before", 2),
         *entry("monitor", monitor, "on the validation data: it decides which weights are the best", 2),
         *entry("early_stopping", {"patience": patience}, f"ends after {patience} epochs without a better one", 2),
+        *space.search_lines(),
     ]
 
 

@@ -21,8 +21,8 @@ from netspec.tools.init.class_folders import (
     stored_splits,
     training_folder,
 )
+from netspec.tools.init.convolutions import convolution_stages
 from netspec.tools.init.files import (
-    NORMALIZATION,
     Duplicates,
     Files,
     class_losses,
@@ -39,6 +39,7 @@ from netspec.tools.init.files import (
     train_head,
     training,
 )
+from netspec.tools.init.search_space import DROPOUT, SearchSpace
 from netspec.tools.init.trunk import IMAGENET, SCALING, Trunk, head
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def side_of(image_survey: ImageSurvey) -> int:
     return min((candidate for candidate in SIDES if candidate <= most), key=lambda candidate: abs(candidate - side))
 
 
-def image_files(path: Path, folder: Path, net: str, trunk: Trunk | None = None) -> Files:
+def image_files(path: Path, folder: Path, net: str, space: SearchSpace, trunk: Trunk | None = None) -> Files:
     """Return the files for a folder of images: for a net on a trunk, or for a small net of its own."""
     image_survey = survey(training_folder(path))
     sizes = image_survey.sample.sizes
@@ -144,10 +145,10 @@ def image_files(path: Path, folder: Path, net: str, trunk: Trunk | None = None) 
             files.warnings.append(
                 "the trunk does not say how its images were prepared; see `transforms` in the training file"
             )
-        files.net = _net_on_trunk(name_of(path), folder, trunk, image_survey)
+        files.net = _net_on_trunk(name_of(path), folder, trunk, image_survey, space)
     else:
-        files.net = _net(name_of(path), size, channels, image_survey)
-    files.train = _train(path, folder, net, size, channels, image_survey, trunk)
+        files.net = _net(name_of(path), size, channels, image_survey, space)
+    files.train = _train(path, folder, net, size, channels, image_survey, trunk, space)
     return files
 
 
@@ -165,14 +166,15 @@ def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
     return [files.summary, sample.summary], warnings
 
 
-def _head(side: int) -> list[tuple[dict[str, Any], str]]:
+def _head(side: int, space: SearchSpace) -> list[tuple[dict[str, Any], str]]:
     """Return the layers between the last stage, whose images have this side, and the outputs."""
+    dropout = {"type": "Dropout", "rate": space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0")}
     if side > 7:
         why = "position in the image matters little, and this needs no parameters"
-        return [({"type": "GlobalAveragePooling2D"}, why), ({"type": "Dropout", "rate": 0.3}, "against overfitting")]
+        return [({"type": "GlobalAveragePooling2D"}, why), (dropout, "against overfitting")]
     return [
         ({"type": "Flatten"}, ""),
-        ({"type": "Dropout", "rate": 0.3}, "against overfitting"),
+        (dropout, "against overfitting"),
         (
             {"type": "Dense", "units": 128, "activation": "relu"},
             f"keeps the position in the image, one of {side} × {side}",
@@ -180,36 +182,36 @@ def _head(side: int) -> list[tuple[dict[str, Any], str]]:
     ]
 
 
-def _net(name: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey) -> str:
+def _net(
+    name: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey, space: SearchSpace
+) -> str:  # fmt: skip
     blocks, side = 0, min(size)
     while side >= 8 and blocks < 4:
         blocks, side = blocks + 1, side // 2
     blocks = max(blocks, 1)
-    widths = [min(32 * 2**number, 128 if image_survey.files.total < 20_000 else 256) for number in range(blocks)]
+    widest = 128 if image_survey.files.total < 20_000 else 256
+    widths = [min(32 * 2**number, widest) for number in range(blocks)]
     classes = len(image_survey.files.by_class)
     logits = {"name": "logits", "type": "Dense", "units": classes}
-    lines = [
-        *net_head(f"A small convolutional net for {classes} classes of images.", name),
+    stages = convolution_stages(widths, blocks, 2, space)
+    layers = items([*_head(side, space), (logits, "one output for each class")], 2)
+    return document([
+        *net_head(f"A small convolutional net for {classes} classes of images.", name, space.net_lines()),
         *entry("image", {"shape": [channels, *size]}, "channels, height, width", 2),
         *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
-        "layers:",
-    ]
-    for number, filters in enumerate(widths):
-        why = f"stage {number + 1}: two convolutions of {filters} channels, then half the resolution"
-        conv = {"type": "Conv2D", "filters": filters, "kernel_size": 3, "padding": "same", "use_bias": False}
-        group = [(layer, "") for layer in (conv, NORMALIZATION, {"type": "ReLU"})] * 2
-        lines += [*comment(why, 2), *items([*group, ({"type": "MaxPooling2D", "pool_size": 2}, "")], 2)]
-    lines += items([*_head(side), (logits, "one output for each class")], 2)
-    lines += class_losses()
-    return document(lines)
+        *stages,
+        *layers,
+        *class_losses(),
+    ])  # fmt: skip
 
 
-def _net_on_trunk(name: str, folder: Path, trunk: Trunk, image_survey: ImageSurvey) -> str:
+def _net_on_trunk(name: str, folder: Path, trunk: Trunk, image_survey: ImageSurvey, space: SearchSpace) -> str:
     classes = len(image_survey.files.by_class)
     layers = [({"type": "Permute", "dims": [2, 3, 1]}, "the trunk takes rows, columns, channels")] * trunk.channels_last
     layers.append(({"name": "trunk", "type": "trunk"}, "its weights: `init_from` in the training file"))
+    layers += head(trunk, classes, space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0"))
     lines = [
-        *net_head(f"A trained trunk with a new head for {classes} classes of images.", name),
+        *net_head(f"A trained trunk with a new head for {classes} classes of images.", name, space.net_lines()),
         *entry(
             "image", {"shape": [trunk.channels, *trunk.size]}, "channels, height, width: as the trunk needs them", 2
         ),
@@ -217,18 +219,24 @@ def _net_on_trunk(name: str, folder: Path, trunk: Trunk, image_survey: ImageSurv
         "blocks:",
         *entry("trunk", trunk.block(folder), "the layers of the trained net, without its head", 2),
         "layers:",
-        *items([*layers, *head(trunk, classes)], 2),
+        *items(layers, 2),
         *class_losses(),
     ]
     return document(lines)
 
 
-def _transforms(channels: int, size: tuple[int, int]) -> list[tuple[dict[str, Any], str]]:
-    shift = max(1, round(min(size) * 0.07))
+def _transforms(channels: int, size: tuple[int, int], space: SearchSpace) -> list[tuple[dict[str, Any], str]]:
+    pixels = max(1, round(min(size) * 0.07))
+    shift = space.variable("shift", pixels, {"low": 0, "high": 3 * pixels}, "largest shift of an image, in pixels")
     crop = {"type": "RandomCrop", "height": size[0], "width": size[1], "padding": shift}
     steps: list[tuple[dict[str, Any], str]] = [(crop, f"shift by up to {shift} pixels, at random, in training only")]
     if channels == 3:
         steps.append(({"type": "RandomFlip", "mode": "horizontal"}, "remove it if left and right matter, as in text"))
+    if space.searched:
+        why = "probability that a part of an image is erased"
+        probability = space.variable("erasing", 0.0, {"low": 0.0, "high": 0.6}, why)
+        erasing = {"type": "RandomErasing", "factor": [probability, probability], "fill_value": 0}
+        steps.append((erasing, "a random rectangle, in training only"))
     return steps
 
 
@@ -249,7 +257,7 @@ def _preparation(trunk: Trunk | None) -> list[tuple[dict[str, Any], str]]:
 
 def _train(
     path: Path, folder: Path, net: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey,
-    trunk: Trunk | None,
+    trunk: Trunk | None, space: SearchSpace,
 ) -> str:  # fmt: skip
     files, sample = image_survey.files, image_survey.sample
     fields: list[tuple[str, Any, str]] = [("classes", list(files.by_class), "labels 0, 1, … in this order")]
@@ -262,8 +270,9 @@ def _train(
     if sample.unreadable:
         fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
     batch = 64 if files.total > 2_000 else 32
+    augmentation = _transforms(channels, size, space)
     lines = [
-        *train_head(net, f"on the images in {data_location(path, folder)}"),
+        *train_head(net, f"on the images in {data_location(path, folder)}", space.train_lines()),
         *entry("source", "image_folder", "", 4),
         *entry("path", relative(files.root, folder), "a folder for each class", 4),
     ]
@@ -272,7 +281,7 @@ def _train(
     lines += split_entry(path, files.total, stratify="label")
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     preparation = _preparation(trunk)
-    lines += items([*_transforms(channels, size), *preparation], 6)
+    lines += items([*augmentation, *preparation], 6)
     lines += stored_splits(path, folder, "image_folder", fields, 100, [step for step, _ in preparation])
     if trunk is not None:
         lines += ["", *comment("The weights of the trunk, which stay as they are: `freeze`. Only the head is trained.")]
@@ -282,4 +291,5 @@ def _train(
         ]
     patience = patient_epochs(files.total, batch, 6)
     monitor = "accuracy" if patience == 6 else "loss"
-    return document([*lines, *training(monitor=monitor, epochs=most_epochs(files.total, patience), patience=patience)])
+    epochs = most_epochs(files.total, patience)
+    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience, space=space)])

@@ -29,6 +29,7 @@ from netspec.tools.init.files import (
     training,
 )
 from netspec.tools.init.images import MAX_BYTES, ImageSample
+from netspec.tools.init.search_space import SearchSpace
 
 IMAGE_FOLDERS, MASK_FOLDERS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
 """Names of the folders."""
@@ -169,7 +170,7 @@ def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
         result.pixels.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
-def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders) -> Files:
+def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders, space: SearchSpace) -> Files:
     """Return the files for a folder of images and masks."""
     mask_survey = survey(folders)
     sizes = mask_survey.sample.sizes
@@ -178,8 +179,8 @@ def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders) -> File
     fits = same and max(sizes[0]) <= max(SIDES) and not any(length % 8 for length in sizes[0])
     size = sizes[0] if fits else (side, side)
     files = Files("semantic segmentation", "", "", *_findings(mask_survey))
-    files.net = _net(name_of(path), size, mask_survey)
-    files.train = _train(path, folder, net, folders, size, mask_survey)
+    files.net = _net(name_of(path), size, mask_survey, space)
+    files.train = _train(path, folder, net, folders, size, mask_survey, space)
     return files
 
 
@@ -214,14 +215,16 @@ def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
     return findings, warnings
 
 
-def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey) -> str:
+def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey, space: SearchSpace) -> str:
     depth = next(depth for depth in (4, 3) if not any(length % 2**depth for length in size) or depth == 3)
     depth = min(depth, 3 if min(size) < 64 else 4)
+    widths = space.multiples(WIDTHS, "channels at the full resolution")
     lines = [
         *net_head(
             f"A small U-Net for {mask_survey.count} classes of pixels: it halves the resolution {depth} times, "
             "then doubles it as often, and joins features of the same resolution.",
             name,
+            space.net_lines(),
         ),
         *entry("image", {"shape": [1 if mask_survey.sample.gray else 3, *size]}, "channels, height, width", 2),
         *entry("mask", {"shape": list(size), "dtype": "int32"}, f"the class of each pixel; {IGNORED}: none", 2),
@@ -232,16 +235,16 @@ def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey) -> str:
         *items([(layer, "") for layer in 2 * _CONVOLUTION], 6),
         "layers:",
     ]
-    for level, filters in enumerate(WIDTHS[:depth], 1):
+    for level, filters in enumerate(widths[:depth], 1):
         why = f"1/{2 ** (level - 1)} of the resolution" if level > 1 else "the full resolution"
         layers: list[tuple[dict[str, Any], str]] = [
             ({"name": f"down{level}", "type": "convolutions", "filters": filters}, why),
             ({"type": "MaxPooling2D", "pool_size": 2}, ""),
         ]
         lines += items(layers, 2)
-    lines += items([({"type": "convolutions", "filters": WIDTHS[depth]}, f"1/{2**depth} of the resolution")], 2)
+    lines += items([({"type": "convolutions", "filters": widths[depth]}, f"1/{2**depth} of the resolution")], 2)
     for level in range(depth, 0, -1):
-        filters = WIDTHS[level - 1]
+        filters = widths[level - 1]
         up = {"name": f"up{level}", "type": "Conv2DTranspose", "filters": filters, "kernel_size": 2, "strides": 2}
         join = {"type": "Concatenate", "from": [f"up{level}", f"down{level}"], "axis": 1}
         lines += items([(up, ""), (join, ""), ({"type": "convolutions", "filters": filters}, "")], 2)
@@ -275,8 +278,9 @@ _CONVOLUTION: list[dict[str, Any]] = [
 
 
 def _train(
-    path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey
-) -> str:
+    path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey,
+    space: SearchSpace,
+) -> str:  # fmt: skip
     fields = _fields(folders, size, mask_survey)
     lines = [
         *train_head(net, f"on the images and masks in {data_location(path, folder)}"),
@@ -304,7 +308,7 @@ def _train(
     lines += stored_splits(path, folder, "segmentation_folder", fields, batch, [transforms[-1][0]])
     epochs = 30 if len(mask_survey.pairs) > 5_000 else 60 if len(mask_survey.pairs) > 500 else 120
     patience = patient_epochs(len(mask_survey.pairs), batch, 8)
-    return document([*lines, *training(monitor="mean_iou", epochs=epochs, patience=patience)])
+    return document([*lines, *training(monitor="mean_iou", epochs=epochs, patience=patience, space=space)])
 
 
 def _fields(folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey) -> list[tuple[str, Any, str]]:

@@ -23,6 +23,7 @@ from netspec.tools.init.files import (
     train_head,
     training,
 )
+from netspec.tools.init.search_space import DROPOUT, SearchSpace
 from netspec.tools.init.tables import MAX_ROWS, TableColumns, TableSurvey, column_key, rows_of
 
 SEASONS = (
@@ -89,7 +90,9 @@ class Forecast:
     """The columns that are not read, each with the reason."""
 
 
-def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey) -> Files:
+def series_files(
+    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, space: SearchSpace
+) -> Files:
     """Return the files to forecast a column. Raises `InputError` if rows are not in chronological order."""
     if not label.is_numeric:
         raise InputError(f"column {label.name!r} cannot be forecast", expected="numbers", got="texts")
@@ -106,8 +109,8 @@ def series_files(path: Path, folder: Path, net: str, survey: TableSurvey, label:
     files.warnings = [*survey.warnings, *forecast.columns.warnings, *order.warnings]
     if label.missing:
         files.warnings.append(f"{label.missing:,} rows without `{label.name}`: no window spans them")
-    files.net = _net(name_of(path), label, forecast)
-    files.train = _train(path, folder, net, survey, label, order, forecast)
+    files.net = _net(name_of(path), label, forecast, space)
+    files.train = _train(path, folder, net, survey, label, order, forecast, space)
     return files
 
 
@@ -242,27 +245,23 @@ def _season(step: float) -> tuple[int, str]:
     return NO_SEASON, "the time between rows is a year or more, or unknown"
 
 
-def _net(name: str, label: ColumnSurvey, forecast: Forecast) -> str:
+def _net(name: str, label: ColumnSurvey, forecast: Forecast, space: SearchSpace) -> str:
     length, horizon, width, windows = forecast.length, forecast.horizon, forecast.columns.width, forecast.windows
     outputs: dict[str, Any] = {"type": "Dense", "units": horizon}
-    lines = net_head(f"A net for a time series: it forecasts `{label.name}`.", name)
-    lines += entry("past", {"shape": [length]}, f"`{label.name}` in the last {length} rows", 2)
-    if width:
-        lines += entry("features", {"shape": [length, width]}, "the other columns of these rows", 2)
-    lines += entry("label", {"shape": [horizon] if horizon > 1 else []}, "the rows after them", 2)
     layers: list[tuple[dict[str, Any], str]] = []
     if not forecast.is_linear:
         layers = [
             ({"name": "linear", **outputs, "from": "past"}, "most of a forecast is a weighted sum of the past"),
             ({"name": "flat", "type": "Flatten", "from": "features"}, ""),
             ({"name": "joined", "type": "Concatenate", "from": ["past", "flat"]}, ""),
-            ({"type": "Dense", "units": 64, "activation": "relu"}, "a correction that depends on the other columns"),
-            ({"type": "Dropout", "rate": 0.2}, "against overfitting"),
+            *_correction(space),
             ({"name": "correction", **outputs}, ""),
             ({"name": "forecast", "type": "Add", "from": ["linear", "correction"]}, ""),
         ]
     else:
-        penalty = {"type": "L2", "l2": float(f"{1 / (windows * horizon):.2g}")}
+        ridge = float(f"{1 / (windows * horizon):.2g}")
+        values = {"low": float(f"{ridge / 100:.2g}"), "high": min(1.0, 100 * ridge), "log": True}
+        penalty = {"type": "L2", "l2": space.net_variable("penalty", ridge, values, "of squared weights")}
         start = {"kernel_initializer": "Zeros", "kernel_regularizer": penalty}
         why = f"a weighted sum of past values for each row to forecast: ridge regression on {windows:,} windows"
         if width:
@@ -277,15 +276,36 @@ def _net(name: str, label: ColumnSurvey, forecast: Forecast) -> str:
         last = "next"
         layers.append(({"name": last, "type": "Reshape", "target_shape": []}, ""))
     pair = {"from": [last, "label"]}
+    lines = net_head(f"A net for a time series: it forecasts `{label.name}`.", name, space.net_lines())
+    lines += entry("past", {"shape": [length]}, f"`{label.name}` in the last {length} rows", 2)
+    if width:
+        lines += entry("features", {"shape": [length, width]}, "the other columns of these rows", 2)
+    lines += entry("label", {"shape": [horizon] if horizon > 1 else []}, "the rows after them", 2)
     lines += ["layers:", *items(layers, 2), *entry("outputs", [last])]
     lines += entry("losses", [{"type": "MeanSquaredError", **pair}])
     lines += entry("metrics", [{"type": "MeanAbsoluteError", "name": "mae", **pair}])
     return document(lines)
 
 
+def _correction(space: SearchSpace) -> list[tuple[dict[str, Any], str]]:
+    """Return the hidden layer of the correction, or with variables, several."""
+    units = space.net_variable("width", 64, {"low": 16, "high": 256, "log": True}, "units of a hidden layer")
+    rate = space.net_variable("dropout", 0.2, DROPOUT, "share of values set to 0")
+    hidden = [
+        ({"type": "Dense", "units": units, "activation": "relu"}, "a correction that depends on the other columns"),
+        ({"type": "Dropout", "rate": rate}, "against overfitting"),
+    ]
+    if not space.searched:
+        return hidden
+    depth = space.net_variable("depth", 1, {"low": 1, "high": 3}, "hidden layers")
+    layers = [layer for layer, _ in hidden]
+    return [({"name": "hidden", "repeat": depth, "layers": layers}, hidden[0][1])]
+
+
 def _train(
-    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, order: RowOrder, forecast: Forecast
-) -> str:
+    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, order: RowOrder, forecast: Forecast,
+    space: SearchSpace,
+) -> str:  # fmt: skip
     length, horizon, used = forecast.length, forecast.horizon, forecast.columns.used
     lines = train_head(net, f"to forecast `{label.name}` of {relative(path, folder)}")
     source = {"source": survey.source["source"], "path": relative(path, folder), **survey.source, "label": label.name}
@@ -302,18 +322,22 @@ def _train(
     lines += entry(
         "windows", windows, f"reads {counted(length, 'row')}, and forecasts the next {counted(horizon, 'row')}", 4
     )
-    split = {**({} if forecast.is_linear else {"validation": 0.15}), "test": 0.15, "time": order.time}
+    needs_validation = space.searched or not forecast.is_linear
+    split = {**({"validation": 0.15} if needs_validation else {}), "test": 0.15, "time": order.time}
     if order.time_format and order.time not in [name for name, _, _ in used]:
         split["time_format"] = order.time_format
     lines += entry("split", split, "the last rows in time are held out to test the forecast", 4)
     lines += [*entry("batch_size", 16 if forecast.is_linear else 64, "", 4), *entry("shuffle", True, "", 4)]
     if forecast.is_linear:
-        return document([*lines, *_fixed_training()])
-    return document([*lines, *training(monitor="loss", epochs=50, patience=6)])
+        return document([*lines, *_fixed_training(space)])
+    return document([*lines, *training(monitor="loss", epochs=50, patience=6, space=space)])
 
 
-def _fixed_training() -> list[str]:
+def _fixed_training(space: SearchSpace) -> list[str]:
     """Return `solver` and `train` of a linear net, with enough steps to reach the minimum, and no early stopping."""
+    space.field("solver.learning_rate.initial", {"low": 0.003, "high": 0.1, "log": True})
+    why_steps = "enough for a linear net" + ", which needs no validation data" * (not space.searched)
+    why_last = "the last weights: the best ones would be chosen by the test data"
     return [
         "",
         "solver:",
@@ -321,8 +345,9 @@ def _fixed_training() -> list[str]:
         *entry("learning_rate", {"type": "CosineDecay", "initial": 0.02}, "falls to 0, so that the weights settle", 2),
         "",
         "train:",
-        *entry("max_steps", LINEAR_STEPS, "enough for a linear net, which needs no validation data", 2),
+        *entry("max_steps", LINEAR_STEPS, why_steps, 2),
         *entry("test_every", 500, "", 2),
         *entry("checkpoint_every", 1000, "", 2),
-        *entry("restore_best", False, "the last weights: the best ones would be chosen by the test data", 2),
+        *entry("restore_best", False, "" if space.searched else why_last, 2),
+        *space.search_lines(),
     ]

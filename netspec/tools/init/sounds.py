@@ -17,8 +17,8 @@ from netspec.tools.init.class_folders import (
     stored_splits,
     training_folder,
 )
+from netspec.tools.init.convolutions import convolution_stages
 from netspec.tools.init.files import (
-    NORMALIZATION,
     Duplicates,
     Files,
     class_losses,
@@ -35,9 +35,12 @@ from netspec.tools.init.files import (
     train_head,
     training,
 )
+from netspec.tools.init.search_space import DROPOUT, SearchSpace
 
 BATCH = 32
 BANDS = 40
+WIDTHS = (32, 64, 128)
+"""Channels of the stages of convolutions."""
 HIGHEST_RATE = 16_000
 """Sampling rate, in Hz, that suffices for speech and most noises."""
 LONGEST = 4.0
@@ -70,14 +73,14 @@ class SoundSurvey:
         return max(self.rate // 10, round(min(nine_of_ten(self.seconds), LONGEST) * self.rate))
 
 
-def sound_files(path: Path, folder: Path, net: str) -> Files:
+def sound_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
     """Return the files for a folder of sounds. Raises `InputError` for a single class, or if no sound can be read."""
     survey = _open_sample(class_files(training_folder(path), SOUNDS))
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
-    files.net = _net(name_of(path), survey)
-    files.train = _train(path, folder, net, survey)
+    files.net = _net(name_of(path), survey, space)
+    files.train = _train(path, folder, net, survey, space)
     return files
 
 
@@ -127,30 +130,27 @@ def _spectrogram(survey: SoundSurvey) -> tuple[dict[str, Any], int]:
     return transform, 1 + survey.length // stride
 
 
-def _net(name: str, survey: SoundSurvey) -> str:
+def _net(name: str, survey: SoundSurvey, space: SearchSpace) -> str:
     frames = _spectrogram(survey)[1]
-    layers: list[tuple[dict[str, Any], str]] = []
-    for filters in (32, 64, 128):
-        conv = {"type": "Conv2D", "filters": filters, "kernel_size": 3, "padding": "same", "use_bias": False}
-        layers += [(layer, "") for layer in (conv, NORMALIZATION, {"type": "ReLU"})]
-        if filters < 128 and frames >= 8:
-            layers.append(({"type": "MaxPooling2D", "pool_size": 2}, ""))
-    layers += [
+    stages = convolution_stages(WIDTHS, len(WIDTHS) - 1 if frames >= 8 else 0, 1, space)
+    dropout = space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0")
+    layers: list[tuple[dict[str, Any], str]] = [
         ({"type": "GlobalAveragePooling2D"}, "when a sound occurs matters little"),
-        ({"type": "Dropout", "rate": 0.3}, "against overfitting"),
+        ({"type": "Dropout", "rate": dropout}, "against overfitting"),
         ({"name": "logits", "type": "Dense", "units": len(survey.files.by_class)}, "one output for each class"),
     ]
+    description = f"A small convolutional net for {len(survey.files.by_class)} classes of sounds."
     return document([
-        *net_head(f"A small convolutional net for {len(survey.files.by_class)} classes of sounds.", name),
+        *net_head(description, name, space.net_lines()),
         *entry("audio", {"shape": [1, BANDS, frames]}, "mel bands and frames of 10 ms", 2),
         *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
-        "layers:",
+        *stages,
         *items(layers, 2),
         *class_losses(),
     ])  # fmt: skip
 
 
-def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
+def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: SearchSpace) -> str:
     fields: list[tuple[str, Any, str]] = [
         ("classes", list(survey.files.by_class), "labels 0, 1, … in this order"),
         ("sampling_rate", survey.rate, "samples per second"),
@@ -161,7 +161,7 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
     padding = {"type": "Padding", "length": survey.length}
     spectrogram, normalization = _spectrogram(survey)[0], {"type": "Normalization", "adapt": True}
     lines = [
-        *train_head(net, f"on the sounds in {data_location(path, folder)}"),
+        *train_head(net, f"on the sounds in {data_location(path, folder)}", space.train_lines()),
         "    source: audio",
         *entry("path", relative(survey.files.root, folder), "a folder for each class", 4),
         *(line for field_entry in fields for line in entry(*field_entry, 4)),
@@ -180,4 +180,4 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey) -> str:
     ]  # fmt: skip
     patience = patient_epochs(survey.files.total, BATCH, 8)
     epochs = most_epochs(survey.files.total, patience)
-    return document([*lines, *training(monitor="loss", epochs=epochs, patience=patience)])
+    return document([*lines, *training(monitor="loss", epochs=epochs, patience=patience, space=space)])

@@ -34,6 +34,7 @@ from netspec.tools.init.files import (
     train_head,
     training,
 )
+from netspec.tools.init.search_space import DROPOUT, SearchSpace
 
 if TYPE_CHECKING:
     from netspec.tools.init.texts import Vocabulary
@@ -266,14 +267,16 @@ def _target(table_survey: TableSurvey, path: Path, target: str | None) -> Column
     return table_survey.columns[names.index(target)]
 
 
-def table_files(path: Path, folder: Path, net: str, target: str | None, task: str | None) -> Files:
+def table_files(
+    path: Path, folder: Path, net: str, target: str | None, task: str | None, space: SearchSpace
+) -> Files:  # fmt: skip
     """Return the files for a table."""
     table_survey = survey(path)
     label = _target(table_survey, path, target)
     if task == "forecast":
         from netspec.tools.init.series import series_files
 
-        return series_files(path, folder, net, table_survey, label)
+        return series_files(path, folder, net, table_survey, label, space)
     quantity = label.is_numeric and (len(label.counts) > MAX_CLASSES or label.whole < label.filled)
     regression = task == "regression" or (task != "classification" and quantity)
     _check_target(label, path, regression=regression)
@@ -288,8 +291,8 @@ def table_files(path: Path, folder: Path, net: str, target: str | None, task: st
     kind = "text" if task == "text" else "table"
     files = Files(f"{kind} {'regression' if regression else 'classification'}", "", "")
     files.findings, files.warnings = _findings(table_survey, label, columns, regression=regression)
-    files.net = _net(name_of(path), table_survey, label, columns, regression=regression)
-    files.train = _train(path, folder, net, table_survey, label, columns, regression=regression)
+    files.net = _net(name_of(path), table_survey, label, columns, space, regression=regression)
+    files.train = _train(path, folder, net, table_survey, label, columns, space, regression=regression)
     return files
 
 
@@ -544,25 +547,64 @@ def _hidden(rows: int) -> tuple[list[int], float, str]:
     return [128, 64], 0.2 if rows < 20_000 else 0.05, f"two layers for {rows:,} rows"
 
 
-def _perceptron(rows: int, outputs: int) -> list[tuple[dict[str, Any], str]]:
-    """Return the layers of a multilayer perceptron plus a linear function of the same inputs."""
+def _perceptron(rows: int, outputs: int, space: SearchSpace) -> tuple[list[str], list[tuple[dict[str, Any], str]]]:
+    """Return blocks and layers of a multilayer perceptron plus a linear function of the same inputs."""
     hidden, rate, why = _hidden(rows)
     dense = {"type": "Dense", "units": outputs}
-    layers: list[tuple[dict[str, Any], str]] = [
-        ({"name": "bounded", "type": "Expression", "expr": f"clip(x, -{OUTLIER}, {OUTLIER})", "from": "features"},
-         f"outliers: normalized numbers beyond {OUTLIER} standard deviations"),
-    ]  # fmt: skip
-    for number, units in enumerate(hidden):
-        layers.append(({"type": "Dense", "units": units, "activation": "relu"}, why if not number else ""))
-        layers.append(({"type": "Dropout", "rate": rate}, "against overfitting" if not number else ""))
-    return [
+    bounded = {"name": "bounded", "type": "Expression", "expr": f"clip(x, -{OUTLIER}, {OUTLIER})", "from": "features"}
+    dropout = {"type": "Dropout", "rate": space.net_variable("dropout", rate, DROPOUT, "share of values set to 0")}
+    blocks, layers = list[str](), list[tuple[dict[str, Any], str]]()
+    if space.searched:
+        blocks, layers = _searched_hidden(hidden, dropout, space)
+    else:
+        for number, units in enumerate(hidden):
+            layers.append(({"type": "Dense", "units": units, "activation": "relu"}, why if not number else ""))
+            layers.append((dropout, "against overfitting" if not number else ""))
+    return blocks, [
+        (bounded, f"outliers: normalized numbers beyond {OUTLIER} standard deviations"),
         *layers,
         ({"name": "deep", **dense}, ""),
         ({"name": "linear", **dense, "from": "bounded"}, "what a linear model finds need not pass the hidden layers"),
     ]
 
 
-def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool) -> str:
+def _searched_hidden(
+    hidden: Sequence[int], dropout: dict[str, Any], space: SearchSpace
+) -> tuple[list[str], list[tuple[dict[str, Any], str]]]:
+    """Return a block for the hidden layers with a shortcut as an option, and its call, with variables."""
+    space.net_variable(
+        "width", hidden[0], {"low": 16, "high": 512, "log": True},
+        "units of the first hidden layer; each further one has half as many, at least 8",
+    )  # fmt: skip
+    depth = space.net_variable("depth", len(hidden), {"low": 1, "high": 4}, "hidden layers")
+    space.net_variable(
+        "block", "plain", {"choices": ["plain", "residual"]}, "`residual` adds the input of a layer to its output"
+    )
+    is_residual = "${block == 'residual'}"
+    body = {"name": "dense", "type": "Dense", "units": "${units}", "activation": "relu"}
+    shortcut = {"name": "shortcut", "type": "Dense", "from": "x", "units": "${units}", "use_bias": False}
+    blocks = [
+        "blocks:",
+        "  hidden:",
+        "    params: {units}",
+        "    inputs: [x]",
+        "    layers:",
+        *items([
+            (body, ""),
+            ({"name": "kept", **dropout}, "against overfitting"),
+            ({**shortcut, "if": is_residual}, ""),
+            ({"type": "Add", "from": ["kept", "shortcut"], "if": is_residual}, ""),
+        ], 6),
+    ]  # fmt: skip
+    call = {"type": "hidden", "repeat": depth, "units": "${max(8, width // 2 ** index)}"}
+    return blocks, [(call, "")]
+
+
+def _net(
+    name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, space: SearchSpace, *,
+    regression: bool,
+) -> str:  # fmt: skip
+    blocks: list[str] = []
     last: dict[str, Any] = {"name": "logits", "type": "Dense", "units": len(label.counts)}
     why_last = "one output for each class"
     if regression:
@@ -571,24 +613,24 @@ def _net(name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: Tab
         from netspec.tools.init.texts import text_layers
 
         vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
-        inputs, layers = text_layers(length, vocabulary, last, why_last, columns.width)
+        inputs, layers = text_layers(length, vocabulary, last, why_last, space, columns.width)
         first = "A small net for texts" + " and other columns" * bool(columns.width)
     else:
         inputs = {"features": {"shape": [columns.width]}}
-        layers = _perceptron(table_survey.rows, last["units"])
+        blocks, layers = _perceptron(table_survey.rows, last["units"], space)
         total: dict[str, Any] = {"name": "total" if regression else "logits", "type": "Add", "from": ["deep", "linear"]}
         layers.append((total, why_last))
         first = "A multilayer perceptron for a table"
     if regression:
         layers.append(({"name": "value", "type": "Reshape", "target_shape": []}, ""))
-    lines = net_head(f"{first}: it predicts `{label.name}`.", name)
+    lines = net_head(f"{first}: it predicts `{label.name}`.", name, space.net_lines())
     for key, value in inputs.items():
         why = (
             "one value per number, one per category, as in `columns` of the training file" if key == "features" else ""
         )
         lines += entry(key, value, why, 2)
     kind = {"shape": []} if regression else {"shape": [], "dtype": "int32"}
-    lines += [*entry("label", kind, f"the column `{label.name}`", 2), "layers:", *items(layers, 2)]
+    lines += [*entry("label", kind, f"the column `{label.name}`", 2), *blocks, "layers:", *items(layers, 2)]
     if regression:
         pair = {"from": ["value", "label"]}
         lines += entry("losses", [{"type": "Huber", **pair}], "the squared error, but large errors count linearly")
@@ -626,6 +668,7 @@ def _train(
     table_survey: TableSurvey,
     label: ColumnSurvey,
     columns: TableColumns,
+    space: SearchSpace,
     *,
     regression: bool,
 ) -> str:
@@ -659,7 +702,7 @@ def _train(
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4)]
     monitor = "loss" if regression else class_monitor(table_survey.rows, batch)
     epochs = 300 if table_survey.rows < 2_000 else 100 if table_survey.rows < 50_000 else 40
-    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=12)])
+    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=12, space=space)])
 
 
 def column_key(name: str) -> str:

@@ -30,6 +30,7 @@ from netspec.tools.init.files import (
     train_head,
     training,
 )
+from netspec.tools.init.search_space import SearchSpace
 
 MOST_WORDS, FEWEST_WORDS = 20_000, 100
 """Largest and smallest size of the vocabulary."""
@@ -105,21 +106,30 @@ def tiny_warning(texts: int) -> list[str]:
 
 
 def text_layers(
-    length: int, vocabulary: Vocabulary, last: dict[str, Any], why: str, features: int = 0
+    length: int, vocabulary: Vocabulary, last: dict[str, Any], why: str, space: SearchSpace, features: int = 0
 ) -> tuple[dict[str, Any], Layers]:
     """Return the inputs and layers of a net that reads texts as the mean of their words' vectors.
 
     `last` is the last layer. With `features`, the net also reads this many values of other columns.
     """
-    embedding = {"type": "Embedding", "input_dim": vocabulary.words, "output_dim": vocabulary.width, "from": TEXT}
+    width = space.net_variable("width", vocabulary.width, {"low": 8, "high": 128, "log": True}, "elements of a vector")
+    rate = space.net_variable("dropout", 0.5, {"low": 0.0, "high": 0.8}, "share of values set to 0")
+    embedding = {"type": "Embedding", "input_dim": vocabulary.words, "output_dim": width, "from": TEXT}
     narrow = vocabulary.width < WIDEST
     why_width = "a vector for each word" + ", narrow since there are few texts" * narrow
     is_word = {"name": "is_word", "type": "Expression", "expr": "1 if x > 0 else 0", "from": TEXT}
     weights = {"name": "weights", "type": "Expression", "expr": "x / max(y, 1)", "from": ["is_word", "words"]}
-    mean = {"name": "mean", "type": "Einsum", "equation": "nl,nlc->nc", "from": ["weights", "vectors"]}
+    vectors, phrases = "vectors", Layers()
+    if space.searched:
+        vectors, phrases = "${'phrases' if depth else 'vectors'}", _phrases(space)
+    mean = {"name": "mean", "type": "Einsum", "equation": "nl,nlc->nc", "from": ["weights", vectors]}
     layers: Layers = [
         (embedding, why_width),
-        ({"name": "vectors", "type": "Dropout", "rate": 0.5}, "against overfitting: many words occur only a few times"),
+        (
+            {"name": "vectors", "type": "Dropout", "rate": rate},
+            "against overfitting: many words occur only a few times",
+        ),
+        *phrases,
         (is_word, "0 for padding"),
         ({"name": "words", "type": "Reduction", "operation": "sum"}, "the number of words of a text"),
         (weights, ""),
@@ -134,7 +144,20 @@ def text_layers(
     return inputs, [*layers, (last, why)]
 
 
-def text_files(path: Path, folder: Path, net: str) -> Files:
+def _phrases(space: SearchSpace) -> Layers:
+    """Return convolutions over words next to each other, with shortcuts, whose number is a variable, by default 0."""
+    depth = space.net_variable("depth", 0, {"low": 0, "high": 2}, "convolutions over words next to each other")
+    convolution = {"type": "Conv1D", "filters": "${width}", "kernel_size": 3, "padding": "same", "activation": "relu"}
+    layers = [
+        {"name": "channels", "type": "Permute", "dims": [2, 1]},
+        {"name": "convolved", **convolution},
+        {"name": "joined", "type": "Add", "from": ["channels", "convolved"]},
+        {"type": "Permute", "dims": [2, 1]},
+    ]
+    return [({"name": "phrases", "repeat": depth, "layers": layers}, "words with their neighbors")]
+
+
+def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
     texts = class_files(training_folder(path), TEXTS)
     sample = _open_sample(texts)
@@ -154,13 +177,13 @@ def text_files(path: Path, folder: Path, net: str) -> Files:
     files.warnings += tiny_warning(texts.total)
     vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
     last = {"name": "logits", "type": "Dense", "units": len(texts.by_class)}
-    inputs, layers = text_layers(length, vocabulary, last, "one output for each class")
-    lines = net_head(f"A small net for {len(texts.by_class)} classes of texts.", name_of(path))
+    inputs, layers = text_layers(length, vocabulary, last, "one output for each class", space)
+    lines = net_head(f"A small net for {len(texts.by_class)} classes of texts.", name_of(path), space.net_lines())
     lines += [line for key, value in inputs.items() for line in entry(key, value, "token numbers", 2)]
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
     lines += class_losses()
     files.net = document(lines)
-    files.train = _train(path, texts, folder, net, length, vocabulary, skip=bool(unreadable))
+    files.train = _train(path, texts, folder, net, length, vocabulary, space, skip=bool(unreadable))
     return files
 
 
@@ -199,8 +222,9 @@ def _open_sample(texts: ClassFiles) -> TextSample:
 
 
 def _train(
-    path: Path, texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: Vocabulary, *, skip: bool
-) -> str:
+    path: Path, texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: Vocabulary, space: SearchSpace, *,
+    skip: bool,
+) -> str:  # fmt: skip
     fields: list[tuple[str, Any, str]] = [
         ("classes", list(texts.by_class), "labels 0, 1, … in this order"),
         ("tokenizer", vocabulary.tokenizer, vocabulary.why),
@@ -222,4 +246,4 @@ def _train(
     patience = patient_epochs(texts.total, BATCH, 5)
     monitor = class_monitor(texts.total, BATCH)
     epochs = most_epochs(texts.total, patience)
-    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience)])
+    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience, space=space)])

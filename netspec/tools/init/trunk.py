@@ -124,13 +124,13 @@ def _plain(step: Step) -> Step:
     return {"type": step["type"]} | {key: value for key, value in step.items() if key not in ("input", "type", "adapt")}
 
 
-def head(trunk: Trunk, classes: int) -> Sequence[tuple[Step, str]]:
-    """Return the layers after the trunk, each with the reason for it."""
+def head(trunk: Trunk, classes: int, dropout: Any) -> Sequence[tuple[Step, str]]:
+    """Return the layers after the trunk, each with the reason for it. `dropout` is a rate, or an expression."""
     layers: list[tuple[Step, str]] = []
     if len(trunk.output) == 3 and trunk.output[1] * trunk.output[2] > 1:
         layers.append(({"type": "GlobalAveragePooling2D"}, "the mean over all positions"))
     elif len(trunk.output) != 1:
         layers.append(({"type": "Flatten"}, ""))
-    layers.append(({"type": "Dropout", "rate": 0.3}, "against overfitting"))
+    layers.append(({"type": "Dropout", "rate": dropout}, "against overfitting"))
     layers.append(({"name": "logits", "type": "Dense", "units": classes}, "one output for each class: the new head"))
     return layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,20 @@ def reviews(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"A {word} film with number {index}, really {word}.")
     return tmp_path / "reviews"
+
+
+@pytest.fixture
+def sounds(tmp_path: Path) -> Path:
+    """12 tones of each of two classes; one in four has another rate, the last one of each class is a copy."""
+    for name, pitch in (("high", 1200), ("low", 300)):
+        (tmp_path / "tones" / name).mkdir(parents=True)
+        for number in range(12):
+            rate = 22_050 if number % 4 == 0 else 8_000
+            seconds = 0.3 + 0.01 * min(number, 10)
+            time = np.arange(int(seconds * rate)) / rate
+            tone = np.sin(2 * np.pi * (pitch + 20 * min(number, 10)) * time)
+            with wave.open(str(tmp_path / "tones" / name / f"{number:02}.wav"), "wb") as file:
+                file.setparams((1, 2, rate if number < 11 else 8_000, 0, "NONE", ""))
+                file.writeframes((8000 * tone).astype("<i2").tobytes())
+    (tmp_path / "tones" / "low" / "broken.wav").write_bytes(b"RIFF")
+    return tmp_path / "tones"
