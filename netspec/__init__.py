@@ -21,6 +21,7 @@ Before a training:
     overfit             train on a few samples until the net has memorized them
     find_learning_rate  suggest a learning rate after a short training with growing rates
     search              tune hyperparameters: train with many values, and keep the best
+    auto_search         find a net for data: write the files that `init` writes, and tune them until a time limit
     dry_run             check everything that a training needs, data and workers included
     verify_parallel     check that several workers train bit-identical weights
     verify_resume       check that a killed training resumes bit-identically
@@ -118,6 +119,7 @@ if TYPE_CHECKING:
     from netspec.tools.runs import runs as runs
     from netspec.tools.scale import scale as scale
     from netspec.tools.search import search as search
+    from netspec.tools.search.auto import auto_search as auto_search
     from netspec.tools.serving.server import serve as serve
     from netspec.tools.timing import time as time
     from netspec.tools.verify_parallel import verify_parallel as verify_parallel
@@ -162,6 +164,7 @@ _NAMES = {
     "netspec.tools.runs": "runs",
     "netspec.tools.scale": "scale",
     "netspec.tools.search": "search",
+    "netspec.tools.search.auto": "auto_search",
     "netspec.tools.serving.server": "serve",
     "netspec.tools.timing": "time",
     "netspec.tools.verify_parallel": "verify_parallel",

@@ -9,11 +9,13 @@ import typer
 
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Training
+from netspec.cli.options import Device, Json, Overrides
 from netspec.cli.output import note_compilation, print_json, table
-from netspec.errors import command
+from netspec.errors import InputError, command
+from netspec.schema.bundled import model_path
 
 if TYPE_CHECKING:
+    from netspec.tools.init import InitResult
     from netspec.tools.search import SearchResult, Trial
 
 app = command_app()
@@ -27,18 +29,32 @@ SHOWN = 10
         "netspec search train.yaml",
         "netspec search train.yaml --trials 50 --minutes 30 --jobs 2",
         "netspec search train.yaml --resume --trials 100",
+        "netspec search photos/ --auto --minutes 10",
+        "netspec search table.csv --auto --target price",
     ),
 )
 def search(
-    spec: Training,
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="Read this training file, or data with --auto.", callback=model_path)
+    ],
     overrides: Overrides = None,
+    *,
+    auto: Annotated[bool, typer.Option("--auto", help="Write files for the data SPEC, and search these.")] = False,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Predict this column, as `init` does.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Choose a task, as `init` does.")] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Write the files to this folder [default: the data's].")
+    ] = None,
     run_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: runs/NAME-search].")
     ] = None,
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, metavar="N", help="Run N trials [default: the file's, else 20].")
     ] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", min=0, metavar="M", help="End after M minutes.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0, metavar="M", help="End after M minutes [default with --auto: 10]."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Run N trials at the same time.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a search, and trials that it began.")] = False,
     device: Device = "auto",
@@ -48,25 +64,55 @@ def search(
 
     The block `search` of the training file names the fields and their values. Each trial is a training with a run
     directory of its own below DIR. DIR/best.yaml is the training file with the values of the best trial.
+
+    With --auto, SPEC is a folder or table that `netspec init` accepts. The command writes net.yaml and train.yaml for
+    it, with a block `search` for depth, width, blocks, augmentation and learning rate. The first trial is the net that
+    `netspec init` would write.
     """
     from netspec.tools.search import search as search_values
+    from netspec.tools.search.auto import auto_search
     from netspec.training.run import Interrupted
 
+    options: dict[str, object] = {"--target": target, "--task": task, "--output": output}
+    for_data = [name for name, value in options.items() if value is not None]
+    if for_data and not auto:
+        raise InputError(f"{for_data[0]} needs --auto", expected="data to write files for", got=spec)
     note_compilation()
+    files: list[InitResult] = []
+    report = None if as_json else _print_trial
     try:
-        result = search_values(
-            spec, overrides or (), run_dir=run_dir, trials=trials, minutes=minutes, jobs=jobs, device=device,
-            resume=resume, report=None if as_json else _print_trial,
-        )  # fmt: skip
+        if auto:
+            result = auto_search(
+                spec, overrides or (), target=target, task=task, output=output, run_dir=run_dir, trials=trials,
+                minutes=minutes, jobs=jobs, device=device, resume=resume,
+                report_files=files.append if as_json else _print_files, report=report,
+            )  # fmt: skip
+        else:
+            result = search_values(
+                spec, overrides or (), run_dir=run_dir, trials=trials, minutes=minutes, jobs=jobs, device=device,
+                resume=resume, report=report,
+            )  # fmt: skip
     except Interrupted as stopped:
-        given: dict[str, object] = {"--trials": trials, "--minutes": minutes, "--jobs": jobs if jobs > 1 else None}
-        given["--device"] = device if device != "auto" else None
-        options = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
-        again = command("search", spec, *(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *options)
+        options |= {"--trials": trials, "--minutes": minutes, "--jobs": jobs if jobs > 1 else None}
+        options["--device"] = device if device != "auto" else None
+        words = ["--auto"] * auto
+        words += [str(word) for option, value in options.items() if value is not None for word in (option, value)]
+        again = command("search", spec, *(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *words)
         print(f"stopped; to continue: {again}", file=sys.stderr)
         return INTERRUPTED
-    print_json(result.as_json()) if as_json else _print_result(result)
+    if as_json:
+        print_json({**result.as_json(), **({"init": files[0].as_json()} if files else {})})
+    else:
+        _print_result(result)
     return DONE
+
+
+def _print_files(files: InitResult) -> None:
+    """Print what was found in the data, and the files that were written."""
+    print("\n".join([files.task, *(f"  {finding}" for finding in files.findings)]))
+    for warning in files.warnings:
+        print(f"warning: {warning}")
+    print(f"\nwritten: {files.net}, {files.train}\n", flush=True)
 
 
 def _print_trial(trial: Trial, best: Trial | None) -> None:
@@ -80,6 +126,17 @@ def _print_trial(trial: Trial, best: Trial | None) -> None:
         notes += ["best"] if best is not None and best.number == trial.number else []
         outcome += f" ({', '.join(notes)})" if notes else ""
     print(f"trial {trial.number}  {outcome}  {trial.seconds:.1f} s  {_settings(trial)}", flush=True)
+
+
+def _compared(result: SearchResult, baseline: Trial) -> str:
+    """Return a sentence that compares the best trial with the values in the file."""
+    assert result.best is not None
+    if result.best.number != baseline.number:
+        values = f"{baseline.value:.6g} with the values in the file, {result.best.value:.6g} in the best trial"
+        return f"{result.monitor}: {values}"
+    if len(result.trials) == 1:
+        return "the time sufficed only for the values in the file: --resume tries others"
+    return f"no trial was better than the values in the file: {result.monitor} {baseline.value:.6g}"
 
 
 def _settings(trial: Trial) -> str:
@@ -106,6 +163,11 @@ def _print_result(result: SearchResult) -> None:
         print("\nimportance: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items()))
     if result.warning is not None:
         print(f"warning: {result.warning}")
+    if result.baseline is not None and result.baseline.value is not None:
+        print("\n" + _compared(result, result.baseline))
     print(f"\nbest trial: {best.run_dir}\nits settings: {result.best_spec}\n\nnext:")
-    print("  " + command("train", result.best_spec))
-    print("  " + command("test", best.run_dir))
+    for words in (
+        ("train", result.best_spec), ("test", best.run_dir), ("predict", best.run_dir, "--input", "FILE"),
+        ("export", best.run_dir, "--output", "model.onnx"), ("report", result.folder, "--output", "search.html"),
+    ):  # fmt: skip
+        print("  " + command(*words))

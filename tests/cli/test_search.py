@@ -56,3 +56,61 @@ def test_mistakes_are_located(netspec, spec):
         assert "train.yaml:17:" in result.err
         assert "did you mean `learning_rate`?" in result.err
     assert not Path("runs").exists()
+
+
+@pytest.fixture
+def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of 60 rows with a class."""
+    monkeypatch.chdir(tmp_path)
+    points = np.random.default_rng(0).normal(size=(60, 2)).round(3)
+    rows = [f"{x},{y},{'inner' if x * x + y * y < 1.4 else 'outer'}" for x, y in points]
+    Path("rings.csv").write_text("\n".join(["x,y,ring", *rows]) + "\n")
+
+
+AUTO = ("search", "rings.csv", "--auto", "--target", "ring", "--output", "net", "--device", "reference")
+
+
+def test_a_net_for_data_is_searched(netspec, rings):
+    result = netspec(*AUTO, "--trials", "2", "train.max_epochs=2")
+    assert result.status == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == "table classification"
+    assert "written: net/net.yaml, net/train.yaml" in lines
+    (first,) = (line for line in lines if line.startswith("trial 0  "))
+    assert "the values in the file" in first
+    assert "net.vars.width=32  net.vars.depth=1  net.vars.block=plain" in first
+    assert any("with the values in the file" in line or "no trial was better" in line for line in lines)
+    assert "  netspec predict runs/rings-search/trial-000" in result.out
+    data = netspec(*AUTO, "--trials", "3", "train.max_epochs=2", "--resume", "--json").json
+    assert [trial["number"] for trial in data["trials"]] == [0, 1, 2]
+    assert data["baseline"]["number"] == 0
+    assert data["best"]["value"] <= data["baseline"]["value"]
+    more = netspec(
+        "search", "net/train.yaml", "train.max_epochs=2", "--device", "reference", "--resume", "--trials", "4"
+    )
+    assert more.status == 0, "the file is one like any other"
+
+
+def test_files_and_searches_are_not_overwritten(netspec, rings):
+    Path("runs/rings-search").mkdir(parents=True)
+    Path("runs/rings-search/study.log").touch()
+    result = netspec(*AUTO)
+    assert result.status == 2
+    assert "there is a search in runs/rings-search" in result.err
+    assert not Path("net").exists(), "nothing is written before all is known to be right"
+    Path("net").mkdir()
+    Path("net/train.yaml").touch()
+    result = netspec(*AUTO)
+    assert result.status == 2
+    assert "net/train.yaml exists already" in result.err
+    assert "--resume" in result.err
+    result = netspec("search", "rings.csv", "--auto", "--target", "ring", "--resume")
+    assert result.status == 2
+    assert "there is no train.yaml whose search could continue" in result.err
+    result = netspec("search", "net/train.yaml", "--target", "ring")
+    assert result.status == 2
+    assert "--target needs --auto" in result.err
+    result = netspec("search", "rings.csv", "--auto", "--target", "rings", "--output", "other", "--run-dir", "new")
+    assert result.status == 2
+    assert "did you mean `ring`?" in result.err
+    assert not Path("other").exists()

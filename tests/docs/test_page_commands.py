@@ -69,6 +69,7 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
             "--trials 33": "--trials 4",
             "trial-0020": "trial-0000",
             "max_epochs=20": "max_epochs=2",
+            "--minutes 2": "--trials 2 train.max_epochs=2",
         },
     ),
 }

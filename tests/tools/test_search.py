@@ -177,7 +177,7 @@ def test_a_search_ends_in_time_and_keeps_what_the_last_trial_learned(training: M
 def test_no_trial_starts_that_would_not_end_in_time(training: Make) -> None:
     spec = training({RATE: {"low": 1e-3, "high": 0.1}})
     run(spec, trials=1)
-    assert len(run(spec, minutes=1e-5, resume=True).trials) == 1
+    assert len(run(spec, minutes=1e-6, resume=True).trials) == 1
     assert len(run(spec, minutes=1, trials=2, resume=True).trials) == 2
 
 

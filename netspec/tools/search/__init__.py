@@ -81,6 +81,7 @@ class SearchResult:
         return {
             "folder": str(self.folder), "monitor": self.monitor, "mode": self.mode, "warning": self.warning,
             "best": self.best.as_json() if self.best else None, "best_spec": str(self.best_spec),
+            "baseline": self.baseline.as_json() if self.baseline else None,
             "importances": dict(self.importances), "trials": [trial.as_json() for trial in self.trials],
         }  # fmt: skip
 
@@ -95,10 +96,10 @@ def search(
     `source` is a training file with a block `search`, and `overrides` change it for all trials. `run_dir` (by default
     `runs/NAME-search`) gets a run directory for each trial, the results, and `best.yaml`, the training file with the
     values of the best trial. `trials` replaces the number in the file. After `minutes`, the search ends: running trials
-    are finished with the weights of their best evaluation, and no trial starts for which less time is left than the
-    fastest complete one took. `jobs` trials run at the same time, each in a process with its share of the processor
-    cores. `resume` continues a search: trials that were interrupted continue from their checkpoints. `report` is called
-    with each trial that ended, and the best so far. Needs the extra `search`.
+    are finished with the weights of their best evaluation, and no trial starts if less time is left than any complete
+    one needed to its best evaluation. `jobs` trials run at the same time, each in a process with its share of the
+    processor cores. `resume` continues a search: trials that were interrupted continue from their checkpoints. `report`
+    is called with each trial that ended, and the best so far. Needs the extra `search`.
 
     Raises `InputError` if the file, a value to try, or the folder is wrong, `RunError` if no trial succeeds, and
     `Interrupted` if the search was asked to stop.
@@ -113,7 +114,7 @@ def search(
     spec = load_train(source, changes)
     searched = _searched(spec)
     check_values(source, searched, changes)
-    folder = Path(run_dir) if run_dir is not None else Path("runs", f"{spec.name or spec.net.name}-search")
+    folder = Path(run_dir) if run_dir is not None else default_folder(spec.name or spec.net.name)
     study = open_study(folder, spec, resume=resume)
     running = _Search(source, [*changes, *WITHOUT_SEARCH], spec, searched, study, device, report)
     is_limited = searched.sampler == "grid" or minutes is not None
@@ -126,6 +127,11 @@ def search(
         messages = [trial.message for trial in result.trials if trial.message]
         raise RunError("no trial of the search succeeded", got=messages[-1] if messages else "all were pruned")
     return result
+
+
+def default_folder(name: str) -> Path:
+    """Return the folder of a search if the user names none. `name` is that of the training or its net."""
+    return Path("runs", f"{name}-search")
 
 
 def read_search(folder: str | Path) -> SearchResult:
@@ -223,8 +229,7 @@ class _Search:
             raise Interrupted(self.study.folder, None)
 
     def _starts_another(self, count: int | None, running: int, deadline: float | None) -> bool:
-        complete = [trial.seconds for trial in self.study.ended() if trial.state == "complete" and not trial.message]
-        is_late = deadline is not None and time.monotonic() + min(complete, default=0.0) >= deadline
+        is_late = deadline is not None and time.monotonic() + self.study.least_seconds() >= deadline
         is_enough = count is not None and len(self.study.ended()) + running >= count
         return not is_late and not is_enough and not self.study.is_exhausted()
 
@@ -241,7 +246,8 @@ class _Search:
             return
         number = task.trial.number
         self.study.tell(
-            number, outcome.value, outcome.seconds, pruned=outcome.pruned, message=outcome.message
+            number, outcome.value, outcome.seconds, pruned=outcome.pruned, message=outcome.message,
+            seconds_to_best=outcome.seconds_to_best,
         )  # fmt: skip
         shutil.rmtree(RunDir(task.trial.run_dir).checkpoints, ignore_errors=True)  # weights stay
         result = self.result()

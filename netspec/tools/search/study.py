@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
+from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchedField, SearchSpec
 from netspec.schema.specs.train import TrainSpec
@@ -21,7 +22,7 @@ FILE = "study.log"
 TRIAL = "trial-"
 """Beginning of the names of the run directories of trials."""
 FOLDER, MESSAGE, SECONDS, SETTINGS, MONITOR, FIELDS = "folder", "message", "seconds", "settings", "monitor", "fields"
-BASELINE = "baseline"
+BASELINE, SECONDS_TO_BEST = "baseline", "seconds_to_best"
 """Further attributes in the file, of a trial and of the study."""
 MOST_COMBINATIONS = 10_000
 TRIALS_TO_RANK_FIELDS = 20
@@ -90,12 +91,16 @@ class Study:
             trial.set_user_attr(FOLDER, f"{TRIAL}{trial.number:04d}")
         return PendingTrial(trial.number, chosen, self.folder / trial.user_attrs[FOLDER])
 
-    def tell(self, number: int, value: float | None, seconds: float, *, pruned: bool, message: str | None) -> None:
+    def tell(
+        self, number: int, value: float | None, seconds: float, *, pruned: bool, message: str | None,
+        seconds_to_best: float,
+    ) -> None:  # fmt: skip
         """Store how a trial ended: with a value, or without one; `message` says why it failed or ended early."""
         from optuna.trial import TrialState
 
         trial = _trial(self._study, number)
         trial.set_user_attr(SECONDS, seconds)
+        trial.set_user_attr(SECONDS_TO_BEST, seconds_to_best)
         if message is not None:
             trial.set_user_attr(MESSAGE, message)
         if value is None:
@@ -112,6 +117,13 @@ class Study:
             for trial in self._study.get_trials(deepcopy=False)
             if trial.state.is_finished() and SECONDS in trial.user_attrs
         ]
+
+    def least_seconds(self) -> float:
+        """The shortest time in which a complete trial found its best weights; 0 before the first one."""
+        from optuna.trial import TrialState
+
+        complete = self._study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
+        return min((trial.user_attrs[SECONDS_TO_BEST] for trial in complete), default=0.0)
 
     def is_exhausted(self) -> bool:
         """Whether all combinations of a grid have been tried."""
@@ -169,11 +181,8 @@ def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
     assert search is not None
     optuna = _optuna()
     path = folder / FILE
-    if path.exists() and not resume:
-        raise InputError(
-            f"there is a search in {folder}", expected="a folder without one",
-            hint="add --resume to continue it, or --run-dir to search elsewhere",
-        )  # fmt: skip
+    if not resume:
+        refuse_second_study(folder)
     if resume and not path.exists():
         raise InputError(f"there is no search in {folder}", expected=f"a folder with {FILE}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -181,7 +190,7 @@ def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
         storage=_storage(path), study_name=FILE, load_if_exists=True,
         direction="maximize" if spec.train.mode == "max" else "minimize", pruner=_pruner(search),
     )  # fmt: skip
-    settings = json.dumps(spec.model_copy(update={"search": None}).model_dump(mode="json"), sort_keys=True)
+    settings = canonical_yaml(spec.model_copy(update={"search": None}))
     if study.user_attrs.get(SETTINGS, settings) != settings:
         raise InputError(
             f"the training file has changed since the search in {folder} began", location=spec.where(),
@@ -197,6 +206,16 @@ def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
     if search.sampler == "grid":
         _enqueue_grid(study, search)
     return Study(folder, study, search)
+
+
+def refuse_second_study(folder: Path) -> None:
+    """Raise `InputError` if no study can be created in a folder: Optuna is missing, or the folder has a study."""
+    _optuna()
+    if (folder / FILE).exists():
+        raise InputError(
+            f"there is a search in {folder}", expected="a folder without one",
+            hint="add --resume to continue it, or --run-dir to search elsewhere",
+        )  # fmt: skip
 
 
 def _check_fields(study: optuna.Study, search: SearchSpec) -> None:

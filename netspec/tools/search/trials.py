@@ -56,6 +56,8 @@ class Outcome:
     interrupted: bool = False
     """Whether it was asked to stop, and can be resumed."""
     seconds: float = 0.0
+    seconds_to_best: float = 0.0
+    """Time until its best evaluation."""
 
 
 class Trainer:
@@ -176,7 +178,8 @@ def train_trial(task: TrialTask, parent: int | None = None) -> Outcome:
     if callback.result is None or not isfinite(callback.result):
         return Outcome(message="no evaluation had a finite value", seconds=seconds)
     message = STOPPED if callback.stop_training else None
-    return Outcome(callback.result, callback.pruned, message, seconds=seconds)
+    to_best = callback.best_at - began
+    return Outcome(callback.result, callback.pruned, message, seconds=seconds, seconds_to_best=to_best)
 
 
 def _described(problem: Problem) -> str:
@@ -191,6 +194,9 @@ class _TrialCallback(Callback):
     def __init__(self, pruner: Pruner, parent: int | None, deadline: float | None) -> None:
         self._pruner, self._parent, self._deadline = pruner, parent, deadline
         self.pruned = False
+        self.best_at = time.perf_counter()
+        """Time of the best evaluation."""
+        self._best: float | None = None
         self.result: float | None = None
         """The value of the weights that the training would end with now."""
         self.evaluations = 0
@@ -204,6 +210,8 @@ class _TrialCallback(Callback):
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
         loop = training.spec.train
         value = loop.value_in(evaluation.all_values())
+        if loop.improves(value, self._best):
+            self._best, self.best_at = value, time.perf_counter()
         if not loop.restore_best or loop.improves(value, self.result):
             self.result = value
         self.evaluations += 1
