@@ -529,8 +529,5 @@ def _unreached_schedules(loop: TrainingLoop) -> Iterator[str]:
 def _not_loaded(compiler: Compiler, loaded: list[str], weights: str | Path) -> list[str]:
     """Return a warning with the parameters and statistics that the file did not have, if there are any."""
     missing = sorted(set(compiler.names("parameter", "statistic")) - set(loaded))
-    return (
-        [f"{len(loaded)} arrays loaded from {weights}; not in it, so initialized: {', '.join(missing)}"]
-        if missing
-        else []
-    )
+    reason = "not in it, or of another shape, so initialized"
+    return [f"{len(loaded)} arrays loaded from {weights}; {reason}: {', '.join(missing)}"] if missing else []

@@ -206,7 +206,7 @@ def test_a_new_run_starts_from_weights_and_names_those_that_do_not_fit(spec: Mak
     log_events: list[Event] = []
     netspec.train(other, run_dir=tmp_path / "second", weights=first.weights, listeners=[log_events.append])
     (warning,) = [event["message"] for event in log_events if event["event"] == "warning"]
-    assert warning.endswith("not in it, so initialized: logits/bias, logits/kernel")
+    assert warning.endswith("not in it, or of another shape, so initialized: logits/bias, logits/kernel")
     other["net"]["layers"] = [{"name": "other", "type": "Dense", "units": 3}]
     other["net"]["losses"][0]["from"] = other["net"]["metrics"][0]["from"] = ["other", "label"]
     with pytest.raises(InputError, match=r"nothing in .* fits the net"):
