@@ -216,7 +216,7 @@ def spec_and_weights(
         if not Path(source).exists():
             raise InputError(
                 f"there is no file or folder {source}", expected="a run directory, or a spec",
-                hint=near_model(source),
+                hint=near_model(str(source)),
             )  # fmt: skip
     raise InputError(
         "--weights is missing", expected="a weights file, or a checkpoint",
