@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from functools import cached_property
 from typing import Any
 
 from netspec.backends.device import Device
@@ -19,6 +20,7 @@ from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.graph import Graph
 from netspec.graph.types import DType, Precision, TensorType
 from netspec.layers.states import Domain, StateInfo
+from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import LoopSpec
 from netspec.solvers.base import SolverSpec
@@ -146,6 +148,11 @@ class Compiler:
                 hint=f"set `train.precision`, or choose a device that supports it: {self.device.device_hint(dtype)}",
             )
         )  # fmt: skip
+
+    @cached_property
+    def net_yaml(self) -> str:
+        """The net's spec as every weights file holds it."""
+        return canonical_yaml(self.spec)
 
     @property
     def remark(self) -> str | None:

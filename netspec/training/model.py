@@ -19,7 +19,6 @@ from netspec.exchange.importing import import_weights
 from netspec.exchange.interface import Target
 from netspec.exchange.match_weights import match_weights
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_spec
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
@@ -293,7 +292,7 @@ def count_elements(compiler: Compiler, role: str) -> int:
 def save_weights(compiler: Compiler, path: Path, preprocessing: PreprocessingRecord, **meta: Any) -> None:
     """Write parameters and statistics, the net's spec and the preprocessing of the samples to an HDF5 file."""
     meta = {**preprocessing.as_meta(), **meta}
-    write_weights(path, compiler.weights(), net=canonical_yaml(compiler.spec), name=compiler.spec.name, **meta)
+    write_weights(path, compiler.weights(), net=compiler.net_yaml, name=compiler.spec.name, **meta)
 
 
 @dataclass(frozen=True)

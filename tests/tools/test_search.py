@@ -13,6 +13,7 @@ import pytest
 
 import netspec
 from netspec import InputError, Interrupted, RunError
+from netspec.schema.language.provenance import canonical_yaml
 from netspec.tools.search.study import Pruner
 from netspec.tools.search.trials import ProcessTrainer
 
@@ -99,6 +100,19 @@ def test_a_field_that_one_choice_has_is_searched_with_it(training: Make) -> None
     assert {(trial.state, *trial.fields.values()) for trial in run(spec).trials} == {
         ("complete", "Adam"), ("complete", "SGD", 0.5), ("complete", "SGD", 0.9, True),
     }  # fmt: skip
+
+
+def test_a_training_writes_its_spec_as_text_once(training: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+
+    def counted(spec: Any) -> str:
+        written.append(spec)
+        return canonical_yaml(spec)
+
+    monkeypatch.setattr("netspec.training.callbacks.weights.canonical_yaml", counted)
+    monkeypatch.setattr("netspec.compile.compiler.canonical_yaml", counted)
+    run(training({RATE: {"choices": [0.1]}}, trials=1))
+    assert len(written) == 2, "the training's for three checkpoints, and the net's for four files of weights"
 
 
 def test_a_failed_trial_is_reported_and_the_search_continues(training: Make) -> None:

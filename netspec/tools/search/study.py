@@ -138,11 +138,11 @@ class Study:
         Watanabe, Bansal, Hutter, "PED-ANOVA: Efficiently quantifying hyperparameter importance in arbitrary subspaces",
         2023.
         """
-        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-
         complete = sum(trial.state == "complete" for trial in self.ended())
         if complete < TRIALS_TO_RANK_FIELDS:
             return {}
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # imports SciPy: 2 s
+
         return dict(get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator()))
 
     def _described(self, trial: optuna.trial.FrozenTrial) -> Trial:

@@ -103,6 +103,8 @@ class Checkpoints(Callback):
         """The training's progress at the last checkpoint."""
         self._gave_up = False
         """True after an attempt to save after a failure."""
+        self._spec = ""
+        """The training's spec, as every checkpoint holds it."""
 
     def on_step_end(self, training: TrainingLoop) -> None:
         requested, every = training.vote.snapshot, training.spec.train.checkpoint_every
@@ -177,7 +179,7 @@ class Checkpoints(Callback):
         stored = {name: compiler.info[label].gathers or label for name, label in compiler.evaluated.items()}
         evaluated = {name: label for name, label in stored.items() if label != name}
         training.mend_folder()
-        spec = canonical_yaml(training.spec)
-        write_checkpoint(path, states, roles, meta, spec, evaluated, gathered.by_worker)
+        self._spec = self._spec or canonical_yaml(training.spec)
+        write_checkpoint(path, states, roles, meta, self._spec, evaluated, gathered.by_worker)
         training.folder.prune(training.spec.train.keep_checkpoints)
         training.emit("checkpoint", step=progress.step, path=str(path))
