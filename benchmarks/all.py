@@ -28,6 +28,7 @@ BENCHMARKS = {
     "sources": ["bench_sources"],
     "memory": ["bench_memory"],
     "scaling": ["bench_scaling"],
+    "search": ["bench_search"],
     "serving": ["bench_serving"],
     "strategies": ["bench_strategies"],
     "workers": ["bench_workers"],

@@ -29,7 +29,7 @@ def text(data: dict[str, Any]) -> str:
         "training": _training, "inference": _inference, "mnist": _mnist, "startup": _startup,
         "overhead": _overhead, "kernels": _kernels, "loader": _loader, "memory": _memory,
         "by_host": _by_host, "scaling": _scaling, "serving": _serving, "sources": _sources,
-        "strategies": _strategies, "workers": _workers, "init": _init,
+        "strategies": _strategies, "workers": _workers, "init": _init, "search": _search,
     }  # fmt: skip
     table_text = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(failure)}: {failure['why']}" for failure in data["failed"]]
@@ -138,6 +138,21 @@ def _mnist(data: dict[str, Any]) -> str:
 def _startup(data: dict[str, Any]) -> str:
     rows = [[result["command"], f"{result['seconds']:.3f}", str(result["limit"] or "")] for result in data["found"]]
     return table(["command", "s", "allowed"], rows)
+
+
+def _search(data: dict[str, Any]) -> str:
+    ways = ("processes", "one process", "batches")
+    rows = [
+        [
+            result["search"],
+            *(f"{60 * result['trials'] / result['wall'][way]:.0f}" for way in ways),
+            *(f"{result['processor'][way] / result['trials']:.2f}" for way in ways),
+            _times(result["processor"]["one process"] / result["processor"]["batches"]),
+        ]
+        for result in data["found"]
+    ]
+    columns = ["trials differ in", *(f"{way}: trials/min" for way in ways), *(f"{way}: CPU s a trial" for way in ways)]
+    return table([*columns, "one process / batches"], rows)
 
 
 def _overhead(data: dict[str, Any]) -> str:

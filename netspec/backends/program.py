@@ -33,7 +33,8 @@ class Program:
     `InputError` on a device that only plans.
     """
 
-    def __init__(self, plan: ExecutionPlan, device: Device, states: States) -> None:
+    def __init__(self, plan: ExecutionPlan, device: Device, states: States, arena: Any = None) -> None:
+        """`arena` is memory for the values of a run, which programs that run in turns can share."""
         if not device.runs:
             assert isinstance(device, NullDevice)
             raise device.refusal()
@@ -41,7 +42,7 @@ class Program:
         """Outcome of the last run, which may still be in progress."""
         self.plan, self.device, self.states = plan, device, states
         memory = plan.memory
-        self._arena = device.allocate(memory.arena_bytes)
+        self._arena = device.allocate(memory.arena_bytes) if arena is None else arena
         self._constants, self._invariant = (
             device.allocate(memory.constant_bytes),
             device.allocate(memory.invariant_bytes),

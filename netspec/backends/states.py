@@ -27,10 +27,17 @@ class States(Mapping[str, Any]):
         self.nbytes = sum(sizes.values())
         memory = {False: device.allocate(sizes[False]), True: device.share(sizes[True]) if shared else None}
         self._arrays = {name: device.view(memory[name in shared], offsets[name], kind) for name, kind in types.items()}
+        self._constants: dict[str, Any] = {}
+
+    def add_constants(self, types: Mapping[str, TensorType], values: Mapping[str, float]) -> None:
+        """Add scalars that programs read and never write. They are not among the names of the states."""
+        for name, kind in types.items():
+            self._constants[name] = self.device.view(self.device.allocate(align_up(kind.nbytes)), 0, kind)
+            self.device.upload(self._constants[name], values[name])
 
     def array(self, name: str) -> Any:
         """The device array itself."""
-        return self._arrays[name]
+        return self._arrays[name] if name in self._arrays else self._constants[name]
 
     def assign(self, name: str, host: Any) -> None:
         """Write a NumPy array. Raises `ValueError` for another shape."""

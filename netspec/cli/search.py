@@ -125,7 +125,9 @@ def _print_trial(trial: Trial, best: Trial | None) -> None:
         notes += ["the values in the file"] if trial.baseline else []
         notes += ["best"] if best is not None and best.number == trial.number else []
         outcome += f" ({', '.join(notes)})" if notes else ""
-    print(f"trial {trial.number}  {outcome}  {trial.seconds:.1f} s  {_settings(trial)}", flush=True)
+    others = [str(number) for number in trial.batch if number != trial.number]
+    batch = f"  in one program with {', '.join(others)}" if others else ""
+    print(f"trial {trial.number}  {outcome}  {trial.seconds:.1f} s  {_settings(trial)}{batch}", flush=True)
 
 
 def _compared(result: SearchResult, baseline: Trial) -> str:

@@ -13,6 +13,7 @@ from netspec.backends.states import States
 from netspec.compile.build import NetGraph
 from netspec.compile.distributed_plan import DistributedPlan
 from netspec.compile.purposes import STEPS, ProcessRole, ProgramKind
+from netspec.compile.shared_plans import SharedPlans
 from netspec.compile.training import Training
 from netspec.compile.variant import CompiledVariant
 from netspec.errors import InputError, Problem, listing
@@ -64,6 +65,8 @@ class Compiler:
         """State that replaces each parameter in evaluation, such as an average of the parameter."""
         self.gathered: dict[str, str] = {}
         """State that holds the full tensor of each parameter of which this worker has a shard."""
+        self.shared_plans: SharedPlans | None = None
+        """The plans that this net shares with others; None if it makes its own."""
         role = self.distribution.role
         full_batch = solver is not None and solver.full_batch
         accumulates = (

@@ -12,6 +12,7 @@ from netspec.compile.build import NetGraph, build
 from netspec.compile.largest_batch import largest_batch
 from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.purposes import STEPS, ProgramKind
+from netspec.compile.shared_plans import SharedPlan
 from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import StepGraph
 from netspec.graph.execution_plan import ExecutionPlan
@@ -102,20 +103,37 @@ class CompiledVariant:
     @cached_property
     def plan(self) -> ExecutionPlan:
         """Order, kernels and memory. Raises `SpecError` if a training step exceeds its memory budget."""
+        return self._make_plan(self.graph) if self._shared is None else self._shared.plan
+
+    @cached_property
+    def _shared(self) -> SharedPlan | None:
+        """The plan that other nets run too, if this one shares its plans."""
+        sharing = self._compiler.shared_plans
+        if sharing is None:
+            return None
+        key = self._purpose, self._batch_size, self._encoding_stage, self._global_batch
+
+        def graph_of(compiler: Compiler) -> Graph:
+            return compiler.graph(self._purpose, self._batch_size, self._global_batch or None)
+
+        return sharing.get(self._compiler, key, graph_of, self._make_plan)
+
+    def _make_plan(self, graph: Graph) -> ExecutionPlan:
         compiler = self._compiler
+        device, precision, loop = compiler.device, compiler.precision, compiler.loop
         passes = compiler.distribution.passes() if self._purpose in STEPS else ()
-        if self._purpose in STEPS and compiler.loop is not None:
-            return plan_within(
-                compiler.loop, self.graph, compiler.device, compiler.precision, compiler.states.nbytes, passes
-            )
-        return make_plan(self.graph, compiler.device, compiler.precision, passes=passes)
+        if self._purpose in STEPS and loop is not None:
+            return plan_within(loop, graph, device, precision, compiler.states.nbytes, passes)
+        return make_plan(graph, device, precision, passes=passes)
 
     @cached_property
     def program(self) -> Program:
         """The bound program. Raises `OutOfMemory` with the planned sizes."""
-        plan, states = self.plan, self._compiler.states
+        plan, states, shared = self.plan, self._compiler.states, self._shared
+        if shared is not None:
+            shared.write_numbers(self._compiler)
         try:
-            return Program(plan, self._compiler.device, states)
+            return Program(plan, self._compiler.device, states, None if shared is None else shared.arena)
         except OutOfMemory as error:
             (problem,) = error.problems
         # The free memory is known only now that the failed allocations are released.

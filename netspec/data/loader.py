@@ -502,3 +502,7 @@ def open_loader(
         share=share,
         late=late,
     )
+
+
+OpenLoader = Callable[..., Loader]
+"""`open_loader`, or `SharedLoaders.open` with the same arguments."""

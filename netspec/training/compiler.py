@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, ProgramKind
-from netspec.data.loader import Loader, open_loader
+from netspec.data.loader import Loader, OpenLoader, open_loader
 from netspec.graph.types import Precision
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -28,12 +28,14 @@ def training_compiler(spec: TrainSpec, device: str, session: Session = LOCAL) ->
     )  # fmt: skip
 
 
-def open_training_loader(spec: TrainSpec, compiler: Compiler, session: Session = LOCAL) -> Loader:
+def open_training_loader(
+    spec: TrainSpec, compiler: Compiler, session: Session = LOCAL, open_data: OpenLoader = open_loader
+) -> Loader:
     """Open the training data with the inputs that the net's programs read, some of them as uint8."""
     # A pipeline stage may read no input itself.
     batch_program = compiler.batch_program if not compiler.distribution.splits_net else ProgramKind.FORWARD
     inputs = input_fields(compiler, [batch_program, *([ProgramKind.ADAPT] if compiler.adapts else [])])
-    loader = open_loader(
+    loader = open_data(
         spec.data.train, seed=spec.train.seed, inputs=inputs, ranges=input_ranges(compiler),
         declared_inputs=spec.net.inputs,
         share=session.training_share, late=compiler.device.accepts_uint8 and not compiler.distribution.splits_net,

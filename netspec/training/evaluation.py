@@ -14,7 +14,7 @@ import numpy as np
 from netspec.backends.device_registry import open_device
 from netspec.compile import LOSS, Compiler, ProgramKind
 from netspec.data.base import FieldType
-from netspec.data.loader import Loader, open_loader
+from netspec.data.loader import Loader, OpenLoader, open_loader
 from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.graph.ops.source import Input
@@ -401,11 +401,12 @@ def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> 
 
 
 def open_evaluation_loader(
-    spec: TrainSpec, split: str, compiler: Compiler, learned: Learned, session: Session = LOCAL
-) -> Loader:
+    spec: TrainSpec, split: str, compiler: Compiler, learned: Learned, session: Session = LOCAL,
+    open_data: OpenLoader = open_loader,
+) -> Loader:  # fmt: skip
     """Open a split to evaluate on, with the class names and statistics that were learned from the training data."""
     inputs, allowed = input_fields(compiler, [ProgramKind.TEST]), input_ranges(compiler)
-    return open_loader(
+    return open_data(
         split_of(spec, split), seed=spec.train.seed, inputs=inputs, ranges=allowed,
         declared_inputs=compiler.spec.inputs, learned=learned, share=session.share,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -119,14 +119,14 @@ class TrainingLoop:
                 callback.stop_training = saved["stop_training"]
                 callback.load_state_dict(saved["state"])
 
-    def run(self) -> None:
-        """Train to the end, or until a stop is requested, and save. A training that is stopped early is not evaluated.
+    def steps(self) -> Iterator[None]:
+        """Train to the end, or until a stop is requested, and save; yield between two steps.
 
-        After a damaged sample, or the failure of a callback or of another worker, a checkpoint is written before the
-        error is raised.
+        A training that is stopped early is not evaluated. After a damaged sample, or the failure of a callback or of
+        another worker, a checkpoint is written before the error is raised.
         """
         try:
-            self._train()
+            yield from self._train()
         except (NetspecError, OSError, PeerFailure) as error:
             for callback in self.callbacks:
                 with suppress(Exception):  # the first error is the one to report
@@ -138,13 +138,15 @@ class TrainingLoop:
         if self._event_error is not None:
             raise self._event_error
 
-    def _train(self) -> None:
+    def _train(self) -> Iterator[None]:
         self.call("on_train_start")
         for batch in () if self.finished else self.loader:
             self._step(batch)
             if not self.stepper.is_midstep(self.progress.part) and (self.finished or self.vote.stop):
                 self.stopped = not self.finished
                 break  # else the step continues with the next batch
+            yield
+            self._resumed_at = time.perf_counter()
         self.settle()
         self.call("on_train_end")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -14,7 +14,7 @@ from typing import Any
 from netspec.backends.memory import machine_memory
 from netspec.compile import Compiler
 from netspec.data.base import Source as DataSource
-from netspec.data.loader import Loader
+from netspec.data.loader import Loader, open_loader
 from netspec.data.missing_paths import missing_paths
 from netspec.errors import InputError, Location, NetspecError, RunError, as_netspec_error, listing
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
@@ -30,6 +30,7 @@ from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import machine, threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
 from netspec.training.events import Event, Listener, LogFiles, data_name, describe_best, duration, read_log
+from netspec.training.lockstep import Lockstep
 from netspec.training.loop import TrainingLoop
 from netspec.training.model import count_elements, load_weights
 from netspec.training.progress import Progress
@@ -156,6 +157,35 @@ def run(
     removed; later failures are recorded in its log.
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
+    steps = run_steps(
+        source, overrides, run_dir=run_dir, resume=resume, weights=weights, samples=samples, device=device,
+        listeners=listeners, callbacks=callbacks,
+    )  # fmt: skip
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Run = end.value
+            return result
+
+
+def run_steps(
+    source: Source | TrainSpec,
+    overrides: Overrides = (),
+    *,
+    run_dir: str | Path | None = None,
+    resume: bool | str | Path = False,
+    weights: str | Path | None = None,
+    samples: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    listeners: Sequence[Listener] = (),
+    callbacks: Sequence[Callback | CallbackSpec] = (),
+    lockstep: Lockstep | None = None,
+) -> Generator[None, None, Run]:
+    """Run a training as `run` does, and yield before its first program is compiled and between its steps.
+
+    `lockstep` is what it shares with others that run in turns. They all stop there before one of them goes on.
+    """
     began = time.perf_counter()
     checked = _checked(source, overrides, samples, resume=resume, weights=weights)
     if checked.stages:
@@ -173,14 +203,17 @@ def run(
         if resume == AUTO:
             exists = session.is_root and find_run(spec.name or spec.net.name, path) is not None
             resume = bool(session.gather(exists)[0])
-        training = _prepare(stack, spec, session, compiler, path, resume=resume is True)
+        data = _open_data(stack, spec, session, compiler, lockstep)
+        yield
+        training = _prepare(stack, spec, session, compiler, data, path, resume=resume is True)
         start = _restore(training, resume) if resume else _initialize(training, weights)
         log = [stack.enter_context(LogFiles(training.folder.folder))] if session.is_root else []
         all_callbacks = [*spec.callbacks, *_early_stopping(spec), *callbacks]
-        loop = _align(stack, training, start, [*log, *listeners], all_callbacks, began)
+        signals = Signals() if lockstep is None else lockstep.signals.follower()
+        loop = _align(stack, training, start, [*log, *listeners], all_callbacks, signals, began)
         with _recorded_failure(loop, log):
             _report_start(loop, start, resume, notes)
-            _train(loop, start, resumed=bool(resume))
+            yield from _train(loop, start, resumed=bool(resume))
             return _finish(loop)
 
 
@@ -264,16 +297,27 @@ def _checked(
     return spec
 
 
-def _prepare(
-    stack: ExitStack, spec: TrainSpec, session: Session, compiler: Compiler, run_dir: Path | None, *, resume: bool
-) -> PreparedTraining:
-    """Open the data, compile the first program, and open the run directory."""
-    loader = stack.enter_context(open_training_loader(spec, compiler, session))
-    evaluation_loaders = {
-        split: stack.enter_context(open_evaluation_loader(spec, split, compiler, loader.learned, session))
-        for split in spec.data.splits()
-        if split != "train"
+def _open_data(
+    stack: ExitStack, spec: TrainSpec, session: Session, compiler: Compiler, lockstep: Lockstep | None
+) -> dict[str, Loader]:
+    """Open the data of all splits, and let the compiler share its plans."""
+    open_data = open_loader if lockstep is None else lockstep.loaders.open
+    train = stack.enter_context(open_training_loader(spec, compiler, session, open_data))
+    others = [split for split in spec.data.splits() if split != "train"]
+    if lockstep is not None:
+        lockstep.plans.add(compiler)
+    return {"train": train} | {
+        split: stack.enter_context(open_evaluation_loader(spec, split, compiler, train.learned, session, open_data))
+        for split in others
     }
+
+
+def _prepare(
+    stack: ExitStack, spec: TrainSpec, session: Session, compiler: Compiler, data: Mapping[str, Loader],
+    run_dir: Path | None, *, resume: bool,
+) -> PreparedTraining:  # fmt: skip
+    """Compile the first program, and open the run directory."""
+    loader, evaluation_loaders = data["train"], {split: data[split] for split in data if split != "train"}
     compiler.program(compiler.batch_program, loader.batch_sizes[0])  # raise its errors before creating a folder
     folder = _open_folder(stack, spec, session, run_dir, resume=resume)
     session.report_run_dir(folder.folder)
@@ -335,6 +379,7 @@ def _align(
     start: StartingPoint,
     listeners: Sequence[Listener],
     callbacks: Sequence[object],
+    signals: Signals,
     began: float,
 ) -> TrainingLoop:
     """Give all workers the root's states, write the spec, and set up the loop."""
@@ -344,7 +389,7 @@ def _align(
     built = [built_callback(callback, spec) for callback in callbacks]  # raises errors before the spec is written
     if session.is_root:
         training.folder.write_spec(resolved_yaml(spec, _origin_in_run(training.folder, start.changed)))
-    signals = stack.enter_context(Signals())
+    stack.enter_context(signals)
     loop = TrainingLoop(
         spec, compiler, loader, training.evaluation_loaders, training.folder, signals, progress, session,
         listeners=[EventListener(listener) for listener in listeners],
@@ -420,15 +465,18 @@ def _not_logged(loop: TrainingLoop) -> Iterator[str]:
         yield f"the log has no metrics of the training batches {reason}; evaluations have them"
 
 
-def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:
-    """Run the loop, unless a resumed run has nothing left to do. Raises `Interrupted` if it is stopped at once."""
+def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> Iterator[None]:
+    """Run the steps of the loop, unless a resumed run has nothing left to do.
+
+    Raises `Interrupted` if it is stopped at once.
+    """
     try:
         # Gather, which involves only workers: parameter servers are serving already and take part in no broadcast.
         if resumed and loop.session.gather(not start.other_test and loop.nothing_left())[0]:
             loop.clock.exclude_call()
             loop.emit("note", message=f"nothing to do: the run is complete after {loop.progress.step:,} steps")
         else:
-            loop.run()
+            yield from loop.steps()
     except KeyboardInterrupt:
         options = loop.session.resume_options()
         raise Interrupted(loop.folder.folder, loop.folder.newest_step(), at_once=True, options=options) from None

@@ -25,15 +25,25 @@ class Signals:
     is handled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, handles: bool = True) -> None:
+        """Without `handles`, no signal is handled."""
+        self._handles = handles
         self.stop: str | None = None
         """Reason to stop: the name of a signal, or an error that may wait until all workers have saved."""
         self.snapshot = False
         """True once a checkpoint was requested; the loop resets it."""
         self._before: dict[int, Any] = {}
+        self._followers: list[Signals] = []
+
+    def follower(self) -> Signals:
+        """Return signals for one of several trainings, which is asked whatever these signals ask."""
+        follower = Signals(handles=False)
+        follower.stop = self.stop
+        self._followers.append(follower)
+        return follower
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if self._handles and threading.current_thread() is threading.main_thread():
             for names, handler in ((STOP, self._stop), (SNAPSHOT, self._snapshot)):
                 for name in names:
                     number = getattr(signal, name, None)  # Windows has neither SIGUSR1 nor SIGHUP
@@ -51,12 +61,16 @@ class Signals:
         if self.stop is not None:
             raise KeyboardInterrupt
         self.stop = signal.Signals(number).name
+        for follower in self._followers:
+            follower.stop = follower.stop or self.stop
         stop_signal = "Ctrl-C" if self.stop == "SIGINT" else self.stop
         if world().rank == 0:
             _say(f"finishing this step, then saving; {stop_signal} again stops now")
 
     def _snapshot(self, number: int, frame: FrameType | None) -> None:
         self.snapshot = True
+        for follower in self._followers:
+            follower.snapshot = True
 
 
 def _say(line: str) -> None:

@@ -13,9 +13,11 @@ import pytest
 
 import netspec
 from netspec import InputError, Interrupted, RunError
+from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.tools.search.study import Pruner
 from netspec.tools.search.trials import ProcessTrainer
+from netspec.training.events import read_log
 
 Make = Callable[..., dict[str, Any]]
 RATE = "solver.learning_rate"
@@ -127,11 +129,17 @@ def test_a_failed_trial_is_reported_and_the_search_continues(training: Make) -> 
 
 
 def test_trials_that_are_worse_than_the_median_end_early(training: Make) -> None:
-    result = run(training({RATE: {"low": 1e-4, "high": 0.3, "log": True}}, trials=14))
+    result = run(training({RATE: {"low": 1e-4, "high": 0.3, "log": True}}, trials=14, sampler="random"))
     pruned = [trial for trial in result.trials if trial.state == "pruned"]
     assert pruned
     complete = [trial.value for trial in result.trials if trial.state == "complete"]
     assert min(trial.value for trial in pruned) > np.median(complete)
+    assert any(
+        set(trial.batch) & set(other.batch)
+        for trial in pruned
+        for other in result.trials
+        if other.value is not None and other.state == "complete"
+    ), "others of its batch continue"
     assert result.best.state == "complete"
     assert {trial.state for trial in result.ranked()[-len(pruned) :]} == {"pruned"}
 
@@ -276,17 +284,145 @@ def test_a_trial_whose_process_is_killed_has_failed(training: Make, monkeypatch:
     submit = ProcessTrainer.submit
     killed: list[int] = []
 
-    def kill_the_first(self: ProcessTrainer, task: Any) -> None:
-        submit(self, task)
+    def kill_the_first(self: ProcessTrainer, tasks: Any) -> None:
+        submit(self, tasks)
         if not killed:
             self._processes[0][0].kill()
-            killed.append(task.trial.number)
+            killed.extend(task.trial.number for task in tasks)
 
     spec = training({RATE: {"choices": [0.01, 0.03, 0.1]}}, sampler="grid", pruner="none")
     monkeypatch.setattr(ProcessTrainer, "submit", kill_the_first)
     result = run(spec, jobs=2)
+    assert len(killed) == 2, "a batch"
     assert [trial.state for trial in sorted(result.trials, key=lambda trial: trial.number not in killed)] == [
-        "failed", "complete", "complete",
+        "failed", "failed", "complete",
     ]  # fmt: skip
-    (failed,) = (trial for trial in result.trials if trial.state == "failed")
-    assert "was killed" in str(failed.message)
+    assert all("was killed" in str(trial.message) for trial in result.trials if trial.state == "failed")
+
+
+def weights(trial: Any) -> dict[str, Any]:
+    """The weights of the best and of the last step, under different names."""
+    files = {name: read_weights(trial.run_dir / name).arrays for name in ("best.h5", "weights.h5")}
+    return {f"{file}/{name}": array for file, arrays in files.items() for name, array in arrays.items()}
+
+
+def losses(trial: Any) -> list[tuple[int, float]]:
+    """The losses in the log."""
+    return [(event["step"], event["loss"]) for event in read_log(trial.run_dir / "log.jsonl") if "loss" in event]
+
+
+def assert_alike(alone: Any, batched: Any) -> None:
+    """Trials with the same values have bit-identical losses and weights."""
+    assert alone.fields == batched.fields
+    assert (alone.value, alone.state) == (batched.value, batched.state)
+    assert losses(alone) == losses(batched)
+    expected, found = weights(alone), weights(batched)
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name], err_msg=name)
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "momentum": (
+        {RATE: {"low": 0.01, "high": 0.1}, "solver.momentum": {"low": 0.1, "high": 0.9},
+         "solver.weight_decay": {"low": 1e-4, "high": 0.1, "log": True}},
+        {"type": "SGD", "learning_rate": 0.1, "momentum": 0.5},
+    ),
+    "adamw": (
+        {"solver.beta_1": {"low": 0.1, "high": 0.9}, "solver.epsilon": {"low": 1e-8, "high": 1e-3, "log": True},
+         "solver.weight_decay": {"low": 0.01, "high": 0.1}, "solver.global_clipnorm": {"low": 0.1, "high": 1.0},
+         "solver.ema.decay": {"low": 0.5, "high": 0.9}},
+        {"type": "AdamW", "learning_rate": 0.1, "ema": {"decay": 0.9}},
+    ),
+    "seed": ({"train.seed": {"low": 1, "high": 1000}}, {"type": "Adam", "learning_rate": 0.1}),
+    "rates of layers": (
+        {"net.layers.drop.rate": {"low": 0.1, "high": 0.6},
+         "net.layers.fit.kernel_regularizer.l2": {"low": 1e-4, "high": 1e-2}},
+        {"type": "RMSprop", "learning_rate": 0.01},
+    ),
+}  # fmt: skip
+
+
+def of_case(training: Make, name: str) -> dict[str, Any]:
+    """A search over the numbers of a case, in a net with dropout and running statistics, on shuffled samples."""
+    fields, solver = CASES[name]
+    spec = training(fields, sampler="random", pruner="none", trials=3)
+    spec["solver"] = solver
+    spec["data"] = {split: {**source, "shuffle": True} for split, source in spec["data"].items()}
+    spec["data"]["train"]["batch_size"] = 40
+    spec["net"]["layers"] = [
+        {"type": "BatchNormalization"},
+        {"type": "Dropout", "name": "drop", "rate": 0.2},
+        {"type": "Dense", "name": "fit", "units": 1, "kernel_regularizer": {"type": "L2", "l2": 0.001}},
+    ]
+    return spec
+
+
+@pytest.mark.parametrize("case", ["adamw", "seed"])  # those of other cases are among the slow tests
+def test_trials_of_a_batch_compute_what_they_compute_alone(training: Make, case: str) -> None:
+    spec = of_case(training, case)
+    alone, batched = (run(spec, run_dir=f"{size}", overrides=[f"search.batch={size}"]) for size in (1, 3))
+    assert [trial.batch for trial in alone.trials] == [()] * 3
+    assert [trial.batch for trial in batched.trials] == [(0, 1, 2)] * 3
+    for one, other in zip(alone.trials, batched.trials, strict=True):
+        assert_alike(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_kernels_compute_the_same_with_numbers_from_states(training: Make, case: str) -> None:
+    spec = of_case(training, case)
+    alone, batched = (netspec.search(spec, [f"search.batch={size}"], run_dir=f"{size}") for size in (1, 3))
+    for one, other in zip(alone.trials, batched.trials, strict=True):
+        assert_alike(one, other)
+
+
+def test_trials_that_differ_in_more_than_numbers_run_their_own_programs(training: Make) -> None:
+    fields = {"solver.type": {"choices": ["SGD", "Adam"]}, RATE: {"choices": [0.01, 0.1]}}
+    spec = training(fields, sampler="grid", pruner="none")
+    result = run(spec)
+    batches = {trial.fields["solver.type"]: set[int]() for trial in result.trials}
+    for trial in result.trials:
+        batches[trial.fields["solver.type"]].add(trial.number)
+    assert all(set(trial.batch) == batches[trial.fields["solver.type"]] for trial in result.trials)
+    for trial in result.trials:
+        again = netspec.train(spec, device="reference", run_dir=f"again-{trial.number}", **trial.fields)
+        assert again.validation is not None
+        assert again.validation.loss == trial.value
+
+
+def test_a_trial_that_fails_does_not_disturb_those_of_its_batch(training: Make) -> None:
+    spec = training({RATE: {"choices": [0.1, 1e30, 0.01]}}, sampler="grid", pruner="none")
+    alone, batched = (run(spec, run_dir=f"{size}", overrides=[f"search.batch={size}"]) for size in (1, 3))
+    for one, other in zip(*(sorted(result.trials, key=lambda t: t.number) for result in (alone, batched)), strict=True):
+        assert other.batch == (0, 1, 2)
+        if one.state == "complete":
+            assert_alike(one, other)
+        else:
+            assert (one.message, one.state) == (other.message, other.state)
+
+
+def test_an_interrupted_batch_keeps_what_has_ended_and_continues(
+    training: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = training({RATE: {"choices": [0.1, 1e30, 0.01]}}, sampler="grid", pruner="none")
+    whole = run(spec, run_dir="whole")
+    ends, evaluations = Pruner.should_prune, 0
+
+    def interrupted(self: Pruner, value: float, evaluation: int) -> bool:
+        nonlocal evaluations
+        evaluations += 1
+        if evaluations == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return ends(self, value, evaluation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pruner, "should_prune", interrupted)
+        with pytest.raises(Interrupted):
+            run(spec, run_dir="parts")
+    result = run(spec, run_dir="parts", resume=True)
+    by_rate = [{trial.fields[RATE]: trial for trial in each.trials} for each in (whole, result)]
+    assert by_rate[0].keys() == by_rate[1].keys()
+    for rate in (0.1, 0.01):
+        assert_alike(by_rate[0][rate], by_rate[1][rate])
+    assert by_rate[1][1e30].batch == (0, 1, 2), "it had failed before the interruption"

@@ -125,6 +125,9 @@ class SearchSpec(Spec):
     pruner: Literal["median", "hyperband", "none"] = "median"
     """When a trial is pruned, that is, ended early: if an evaluation is worse than the median of the other trials at
     the same evaluation, by the successive halving of Hyperband, or never."""
+    batch: PositiveInt = 4
+    """Number of trials that start together. Those that differ only in numbers (rates, decays, seeds) run one program in
+    turns, step by step, which takes less time. More of them start before the results of others are known."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of the sampler. The training runs have the seed in `train`."""
     baseline: bool = False

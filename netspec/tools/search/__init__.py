@@ -214,11 +214,12 @@ class _Search:
         trainer = Trainer() if jobs == 1 else ProcessTrainer(jobs)
         try:
             while not self.stopped:
-                while trainer.is_free and self._starts_another(count, len(trainer.tasks), deadline):
-                    trainer.submit(self._task(self.study.ask(), deadline))
+                while trainer.is_free and (size := self._batch_size(count, len(trainer.tasks), deadline, jobs)):
+                    trainer.submit([self._task(self.study.ask(), deadline) for _ in range(size)])
                 if not trainer.tasks:
                     break
-                self._end(*trainer.next_outcome())
+                for task, outcome in trainer.next_outcomes():
+                    self._end(task, outcome)
         except KeyboardInterrupt:
             self.stopped = True
         finally:
@@ -228,10 +229,16 @@ class _Search:
         if self.stopped:
             raise Interrupted(self.study.folder, None)
 
-    def _starts_another(self, count: int | None, running: int, deadline: float | None) -> bool:
-        is_late = deadline is not None and time.monotonic() + self.study.least_seconds() >= deadline
-        is_enough = count is not None and len(self.study.ended()) + running >= count
-        return not is_late and not is_enough and not self.study.is_exhausted()
+    def _batch_size(self, count: int | None, running: int, deadline: float | None, jobs: int) -> int:
+        """Return how many trials start together: those of the file, or fewer at the end; 0 if too little time is left.
+
+        With a deadline it is 1: trials that take turns would all be stopped by it, and each learn less.
+        """
+        if deadline is not None and time.monotonic() + self.study.least_seconds() >= deadline:
+            return 0
+        counted = None if count is None else count - len(self.study.ended()) - running
+        limits = [-(-max(left, 0) // jobs) for left in (counted, self.study.left()) if left is not None]
+        return min([self.searched.batch if deadline is None else 1, *limits])
 
     def _with_values(self, fields: Mapping[str, Any]) -> list[str | Override]:
         return [*self.changes, *(_override(self.searched, name, value) for name, value in fields.items())]
@@ -247,7 +254,7 @@ class _Search:
         number = task.trial.number
         self.study.tell(
             number, outcome.value, outcome.seconds, pruned=outcome.pruned, message=outcome.message,
-            seconds_to_best=outcome.seconds_to_best,
+            seconds_to_best=outcome.seconds_to_best, batch=outcome.batch,
         )  # fmt: skip
         shutil.rmtree(RunDir(task.trial.run_dir).checkpoints, ignore_errors=True)  # weights stay
         result = self.result()

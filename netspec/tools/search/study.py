@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FILE = "study.log"
 TRIAL = "trial-"
 """Beginning of the names of the run directories of trials."""
-FOLDER, MESSAGE, SECONDS, SETTINGS, MONITOR, FIELDS = "folder", "message", "seconds", "settings", "monitor", "fields"
+FOLDER, MESSAGE, SECONDS, BATCH = "folder", "message", "seconds", "batch"
+SETTINGS, MONITOR, FIELDS = "settings", "monitor", "fields"
 BASELINE, SECONDS_TO_BEST = "baseline", "seconds_to_best"
 """Further attributes in the file, of a trial and of the study."""
 MOST_COMBINATIONS = 10_000
@@ -46,6 +47,8 @@ class Trial:
     """Why the trial failed, or ended before its last epoch."""
     baseline: bool = False
     """Whether it has the values of the training file."""
+    batch: tuple[int, ...] = ()
+    """Numbers of the trials with which it ran one program, itself included; empty if it ran alone."""
 
     def as_json(self) -> dict[str, Any]:
         """All fields as plain data."""
@@ -93,7 +96,7 @@ class Study:
 
     def tell(
         self, number: int, value: float | None, seconds: float, *, pruned: bool, message: str | None,
-        seconds_to_best: float,
+        seconds_to_best: float, batch: Sequence[int],
     ) -> None:  # fmt: skip
         """Store how a trial ended: with a value, or without one; `message` says why it failed or ended early."""
         from optuna.trial import TrialState
@@ -101,6 +104,7 @@ class Study:
         trial = _trial(self._study, number)
         trial.set_user_attr(SECONDS, seconds)
         trial.set_user_attr(SECONDS_TO_BEST, seconds_to_best)
+        trial.set_user_attr(BATCH, list(batch))
         if message is not None:
             trial.set_user_attr(MESSAGE, message)
         if value is None:
@@ -125,12 +129,13 @@ class Study:
         complete = self._study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
         return min((trial.user_attrs[SECONDS_TO_BEST] for trial in complete), default=0.0)
 
-    def is_exhausted(self) -> bool:
-        """Whether all combinations of a grid have been tried."""
+    def left(self) -> int | None:
+        """The number of combinations of a grid that have not been tried; None if trials do not come from a grid."""
         from optuna.trial import TrialState
 
-        waiting = self._study.get_trials(deepcopy=False, states=[TrialState.WAITING])
-        return self._search is not None and self._search.sampler == "grid" and not waiting
+        if self._search is None or self._search.sampler != "grid":
+            return None
+        return len(self._study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
     def importances(self) -> dict[str, float]:
         """The share of each field in the differences between results, by PED-ANOVA; empty with too few trials.
@@ -155,6 +160,7 @@ class Study:
         return Trial(
             trial.number, state, fields, None if state == "failed" else trial.value, stored[SECONDS],
             self.folder / stored[FOLDER], stored.get(MESSAGE), stored.get(BASELINE, False),
+            tuple(stored.get(BATCH, ())),
         )  # fmt: skip
 
 

@@ -1,11 +1,17 @@
-"""Training the trials of a search, in this process or in several."""
+"""Training the trials of a search, in this process or in several, several at a time in turns.
+
+Trials that differ only in numbers run one compiled program, one step of each after the other, and read each batch once.
+Narayanan et al. 2018, "Accelerating deep learning workloads through efficient multi-model execution" (ModelBatch).
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from math import isfinite
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
@@ -19,7 +25,8 @@ from netspec.schema.specs.search import SearchSpec
 from netspec.tools.search.study import PendingTrial, Pruner
 from netspec.training.callbacks.base import Callback
 from netspec.training.environment import threads
-from netspec.training.run import AUTO, Interrupted, run
+from netspec.training.lockstep import Lockstep
+from netspec.training.run import AUTO, Interrupted, run_steps
 
 if TYPE_CHECKING:
     from netspec.training.evaluation import Evaluation
@@ -56,34 +63,40 @@ class Outcome:
     interrupted: bool = False
     """Whether it was asked to stop, and can be resumed."""
     seconds: float = 0.0
+    """Without those of trials with which it took turns."""
     seconds_to_best: float = 0.0
     """Time until its best evaluation."""
+    batch: tuple[int, ...] = ()
+    """Numbers of the trials that ran the same program, itself included; empty if it was the only one."""
 
 
 class Trainer:
-    """Trains one trial at a time in this process, which keeps its compiled programs."""
+    """Trains a batch of trials at a time in this process, which keeps its compiled kernels."""
 
     def __init__(self) -> None:
         self.tasks: list[TrialTask] = []
         """Tasks that have been submitted and whose outcome has not been returned."""
+        self._outcomes: Iterator[tuple[TrialTask, Outcome]] = iter(())
 
     @property
     def is_free(self) -> bool:
-        """Whether another trial can be submitted."""
+        """Whether more trials can be submitted."""
         return not self.tasks
 
-    def submit(self, task: TrialTask) -> None:
-        """Accept a task."""
-        self.tasks.append(task)
+    def submit(self, tasks: Sequence[TrialTask]) -> None:
+        """Accept a batch of tasks."""
+        self.tasks += tasks
+        self._outcomes = train_trials(tasks)
 
-    def next_outcome(self) -> tuple[TrialTask, Outcome]:
-        """Wait until a trial has ended."""
-        task = self.tasks.pop()
-        return task, train_trial(task)
+    def next_outcomes(self) -> list[tuple[TrialTask, Outcome]]:
+        """Wait until a trial, or several, have ended."""
+        task, outcome = next(self._outcomes)
+        self.tasks.remove(task)
+        return [(task, outcome)]
 
     def stop(self) -> list[tuple[TrialTask, Outcome]]:
         """Ask running trials to save and stop, and wait for them; return the outcomes that were not returned yet."""
-        return []
+        return list(self._outcomes)
 
 
 class ProcessTrainer(Trainer):
@@ -93,41 +106,51 @@ class ProcessTrainer(Trainer):
         super().__init__()
         self._threads = max(1, threads() // jobs)
         self._processes = [_start_process(self._threads) for _ in range(jobs)]
-        self._busy: dict[Connection, tuple[BaseProcess, TrialTask]] = {}
+        self._busy: dict[Connection, tuple[BaseProcess, dict[int, TrialTask]]] = {}
+        """The tasks of each process that has some, by the numbers of the trials."""
 
     @property
     def is_free(self) -> bool:
         """Whether a process has no trial."""
-        return len(self.tasks) < len(self._processes)
+        return len(self._busy) < len(self._processes)
 
-    def submit(self, task: TrialTask) -> None:
-        """Send a task to a process that is free."""
-        super().submit(task)
+    def submit(self, tasks: Sequence[TrialTask]) -> None:
+        """Send a batch of tasks to a process that is free."""
+        self.tasks += tasks
         process, connection = next(pair for pair in self._processes if pair[1] not in self._busy)
-        self._busy[connection] = process, task
-        connection.send(task)
+        self._busy[connection] = process, {task.trial.number: task for task in tasks}
+        connection.send(tasks)
 
-    def next_outcome(self) -> tuple[TrialTask, Outcome]:
-        """Wait until a trial has ended. One whose process was killed has failed; another process replaces it."""
+    def next_outcomes(self) -> list[tuple[TrialTask, Outcome]]:
+        """Wait until trials have ended. Those whose process was killed have failed; another process replaces it."""
         connection = wait(list(self._busy))[0]
         assert isinstance(connection, Connection)
-        process, task = self._busy.pop(connection)
-        self.tasks.remove(task)
+        process, tasks = self._busy[connection]
         try:
-            return task, connection.recv()
+            number, outcome = connection.recv()
+            ended = [(tasks.pop(number), outcome)]
         except (EOFError, ConnectionError):
             process.join()
             self._processes[self._processes.index((process, connection))] = _start_process(self._threads)
-            return task, Outcome(message="its process was killed; if memory was short, use fewer --jobs")
+            killed = Outcome(message="its process was killed; if memory was short, use fewer --jobs")
+            ended = [(task, killed) for task in tasks.values()]
+            tasks.clear()
+        if not tasks:
+            del self._busy[connection]
+        for task, _ in ended:
+            self.tasks.remove(task)
+        return ended
 
     def stop(self) -> list[tuple[TrialTask, Outcome]]:
         """Ask running trials to save and stop, and wait for all processes; return the outcomes."""
         for process, _ in self._busy.values():
             process.terminate()  # a training saves first
         outcomes = []
-        for connection, (_, task) in self._busy.items():
+        for connection, (_, tasks) in self._busy.items():
             with suppress(EOFError, ConnectionError):
-                outcomes.append((task, connection.recv()))
+                while tasks:
+                    number, outcome = connection.recv()
+                    outcomes.append((tasks.pop(number), outcome))
         for process, connection in self._processes:
             connection.close()
             process.join()
@@ -156,30 +179,89 @@ def _serve_tasks(connection: Connection) -> None:
         os.setsid()  # Ctrl-C of a terminal is for the search, which then asks its processes to stop
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:
-            connection.send(train_trial(connection.recv(), parent=os.getppid()))
+            for task, outcome in train_trials(connection.recv(), parent=os.getppid()):
+                connection.send((task.trial.number, outcome))
 
 
-def train_trial(task: TrialTask, parent: int | None = None) -> Outcome:
-    """Train a trial, or continue it, and end it early if the study says so. Its errors are part of the outcome.
+def train_trials(tasks: Sequence[TrialTask], parent: int | None = None) -> Iterator[tuple[TrialTask, Outcome]]:
+    """Train trials, those that share a program in turns, and yield the outcome of each when it ends.
 
-    It stops if the process `parent` ends.
+    Errors are part of the outcome. All trials stop if the process `parent` ends.
     """
-    run_dir = task.trial.run_dir
-    callback = _TrialCallback(Pruner(run_dir.parent, task.search, task.trial.number), parent, task.deadline)
-    began = time.perf_counter()
-    try:
-        run(task.source, task.overrides, run_dir=run_dir, resume=AUTO, device=task.device, callbacks=[callback])
-    except Interrupted:
-        if not callback.pruned:
-            return Outcome(interrupted=True)
-    except NetspecError as error:
-        return Outcome(message=_described(error.problems[0]), seconds=time.perf_counter() - began)
-    seconds = time.perf_counter() - began
-    if callback.result is None or not isfinite(callback.result):
-        return Outcome(message="no evaluation had a finite value", seconds=seconds)
-    message = STOPPED if callback.stop_training else None
-    to_best = callback.best_at - began
-    return Outcome(callback.result, callback.pruned, message, seconds=seconds, seconds_to_best=to_best)
+    waiting = deque(tasks)
+    while waiting:
+        with Lockstep() if len(waiting) > 1 else nullcontext() as lockstep:
+            running: list[_RunningTrial] = []
+            while waiting and (not running or (lockstep is not None and lockstep.has_room(len(running)))):
+                running.append(_RunningTrial(waiting.popleft(), parent, lockstep))
+                yield from _advance(running[-1:], running)  # opens the data
+            yield from _advance(running, running)  # compiles, and runs a step
+            for batch in _batches(running, lockstep):
+                while batch:
+                    yield from _advance(batch, batch)
+
+
+def _advance(trials: Sequence[_RunningTrial], running: list[_RunningTrial]) -> Iterator[tuple[TrialTask, Outcome]]:
+    """Run a step of each trial; yield the outcomes of those that end, and remove these from `running`."""
+    for trial in list(trials):
+        if (outcome := trial.advance()) is not None:
+            running.remove(trial)
+            yield trial.task, outcome
+
+
+def _batches(running: Sequence[_RunningTrial], lockstep: Lockstep | None) -> list[list[_RunningTrial]]:
+    """Divide trials into batches that have a program in common and have come equally far."""
+    batches: dict[Hashable, list[_RunningTrial]] = {}
+    for trial in running:
+        training = trial.callback.training
+        assert training is not None, "all of them have run a step"
+        program = training.compiler if lockstep is None else lockstep.plans.sharing(training.compiler)[0]
+        batches.setdefault((program, training.loader.position), []).append(trial)
+    for batch in batches.values():
+        numbers = tuple(trial.task.trial.number for trial in batch)
+        for trial in batch if len(batch) > 1 else ():
+            trial.batch = numbers
+    return list(batches.values())
+
+
+class _RunningTrial:
+    """A trial that is trained step by step."""
+
+    def __init__(self, task: TrialTask, parent: int | None, lockstep: Lockstep | None) -> None:
+        self.task = task
+        self.batch: tuple[int, ...] = ()
+        run_dir = task.trial.run_dir
+        self.callback = _TrialCallback(Pruner(run_dir.parent, task.search, task.trial.number), parent, task.deadline)
+        self._began, self._seconds = time.perf_counter(), 0.0
+        self._steps = run_steps(
+            task.source, task.overrides, run_dir=run_dir, resume=AUTO, device=task.device, callbacks=[self.callback],
+            lockstep=lockstep,
+        )  # fmt: skip
+
+    def advance(self) -> Outcome | None:
+        """Run to the next point at which another trial may run; at the end, return the outcome."""
+        began = time.perf_counter()
+        outcome = self._advance()
+        self._seconds += time.perf_counter() - began
+        return None if outcome is None else replace(outcome, seconds=self._seconds, batch=self.batch)
+
+    def _advance(self) -> Outcome | None:
+        callback = self.callback
+        try:
+            next(self._steps)
+            return None
+        except StopIteration:
+            pass
+        except Interrupted:
+            if not callback.pruned:
+                return Outcome(interrupted=True)
+        except NetspecError as error:
+            return Outcome(message=_described(error.problems[0]))
+        if callback.result is None or not isfinite(callback.result):
+            return Outcome(message="no evaluation had a finite value")
+        message = STOPPED if callback.stop_training else None
+        to_best = callback.best_at - self._began
+        return Outcome(callback.result, callback.pruned, message, seconds_to_best=to_best)
 
 
 def _described(problem: Problem) -> str:
@@ -200,6 +282,11 @@ class _TrialCallback(Callback):
         self.result: float | None = None
         """The value of the weights that the training would end with now."""
         self.evaluations = 0
+        self.training: TrainingLoop | None = None
+        """The training, once it has begun."""
+
+    def on_train_start(self, training: TrainingLoop) -> None:
+        self.training = training
 
     def on_step_end(self, training: TrainingLoop) -> None:
         if self._parent is not None and os.getppid() != self._parent:
