@@ -30,6 +30,11 @@ def model_path(path: str) -> str:
     return next((str(folder) for folder in folders if any((folder / file).is_file() for file in MODEL_FILES)), path)
 
 
+def is_in_zoo(file: str) -> bool:
+    """Whether a spec belongs to a model of the zoo."""
+    return any(Path(file).absolute().parent.parent == folder for folder in _candidates())
+
+
 def near_model(path: str | Path) -> str | None:
     """A hint for a path where nothing is: the model of the zoo with a similar name, or what `near_path` finds."""
     path = Path(path)

@@ -12,6 +12,8 @@ from PIL import Image
 import netspec
 from netspec.data.readers.idx import read_idx
 from netspec.schema.bundled import model_path, zoo_root
+from netspec.schema.specs.paths import resolve_path
+from netspec.tools.specs import load_train
 
 MNIST = zoo_root() / "data" / "mnist"
 
@@ -60,3 +62,12 @@ def test_a_misspelled_name_has_a_hint(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(netspec.InputError) as error:
         netspec.plan("lenet_mnits.yaml")
     assert "zoo" not in str(error.value)
+
+
+def test_variables_are_paths_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    spec = load_train("resnet18", ["vars.folder=photos"])
+    assert Path(str(resolve_path(spec.data.train, "path"))).parent == tmp_path / "photos"
+    missing = load_train("resnet18", ["vars.folder=pictures"])
+    assert zoo_root() in resolve_path(missing.data.train, "path").parents
