@@ -15,6 +15,8 @@ import netspec
 from netspec import InputError, Interrupted, RunError
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.schema.language.provenance import canonical_yaml
+from netspec.schema.load import load_train
+from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools.search.study import Pruner
 from netspec.tools.search.trials import ProcessTrainer
 from netspec.training.events import read_log
@@ -88,6 +90,12 @@ def test_a_grid_tries_all_combinations_that_conditions_allow(training: Make) -> 
     sizes = [(16, 2), (16, 4), (32, 2), (32, 4), (48, None)]
     assert found == {(solver, *size) for solver in ("SGD", "Adam") for size in sizes}
     assert len(result.trials) == 10
+
+
+def test_a_resolved_spec_with_a_search_loads_again(training: Make) -> None:
+    spec = load_train(training({RATE: {"choices": [0.1, 0.2]}, "train.seed": {"low": 0, "high": 3}}))
+    text = canonical_yaml(spec)
+    assert canonical_yaml(load_train(parse_yaml(text, "spec.yaml"))) == text
 
 
 def test_a_field_that_one_choice_has_is_searched_with_it(training: Make) -> None:

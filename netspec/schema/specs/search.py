@@ -76,8 +76,11 @@ class SearchedField(Spec):
     @model_validator(mode="after")
     def _range_or_choices(self) -> Self:
         if self.choices:
-            if given := self.model_fields_set & {"low", "high", "log", "step"}:
-                raise problem("`choices` cannot be combined with a range", field=min(given), hint="remove one of them")
+            fields = type(self).model_fields  # a resolved spec names them all: those with defaults are not in use
+            if given := [
+                name for name in ("high", "log", "low", "step") if getattr(self, name) != fields[name].default
+            ]:
+                raise problem("`choices` cannot be combined with a range", field=given[0], hint="remove one of them")
             return self
         low, high = self.low, self.high
         if low is None or high is None:
