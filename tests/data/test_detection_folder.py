@@ -235,6 +235,13 @@ def test_problems_of_yolo_annotations_are_located(tmp_path, line, message, got):
     assert (problem.message, problem.got) == (message, got)
 
 
+def test_a_class_number_of_yolo_without_names_is_limited(tmp_path):
+    write_image(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("0 0.5 0.5 0.2 0.2\n99999999999 0.5 0.5 0.2 0.2\n")
+    problem = problem_of(tmp_path, path=".", annotations=".", format="yolo")
+    assert (problem.message, problem.expected) == ("a class number is out of range", "0 to 99,999")
+
+
 @pytest.mark.parametrize(
     ("objects", "message", "got"),
     [
