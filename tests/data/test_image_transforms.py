@@ -327,6 +327,8 @@ def test_files_without_a_mean_image_are_refused(tmp_path: Path):
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
     (tmp_path / "cut.npy").write_bytes((tmp_path / "shape.npy").read_bytes()[:150])
+    whole = (tmp_path / "nan.npy").read_bytes()
+    (tmp_path / "large.npy").write_bytes(whole.replace(b"(3, 4, 5), }   ", b"(3, 4, 5000), }"))
     (tmp_path / "text.npy").write_text("mean")
     (tmp_path / "folder.npy").mkdir()
     blob_of_caffe(tmp_path / "whole.binaryproto", np.zeros((1, 3, 4, 5)), "sizes")
@@ -341,6 +343,7 @@ def test_files_without_a_mean_image_are_refused(tmp_path: Path):
     assert "expected: one array\n  got: 2 arrays" in fault(tmp_path, "two.npz")
     assert "error: ./text.npy is not a mean image" in fault(tmp_path, "text.npy")
     assert "got: a file of another kind" in fault(tmp_path, "text.npy")
+    assert "the shape [3, 4, 5000] of float64 in 608 bytes" in fault(tmp_path, "large.npy")
     for name in ("objects.npy", "cut.npy"):
         assert f"error: cannot read ./{name}" in fault(tmp_path, name)
     assert "./folder.npy is not a file" in fault(tmp_path, "folder.npy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from netspec.data.base import Array
 from netspec.data.files import existing, read_bytes
 from netspec.data.readers.protobuf_wire import NoMessage, fields_of, varint_at
 from netspec.errors import InputError
+from netspec.files.arrays import read_array
 from netspec.files.damage import refuse_damage
 
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
@@ -31,15 +33,17 @@ def _read_numpy(path: Path) -> Array:
                 got="a file of another kind",
             )  # fmt: skip
         file.seek(0)
-        mean = np.load(file, allow_pickle=False)
-        if not isinstance(mean, np.ndarray):
-            names = list(mean.files)
-            if len(names) != 1:
-                raise InputError(f"{path} is not a mean image", expected="one array", got=f"{len(names)} arrays")
-            mean = mean[names[0]]
-    if not isinstance(mean, np.ndarray):
-        raise InputError(f"{path} is not a mean image", expected="an array in a member that ends in .npy")
-    return mean
+        if not is_zipfile(file):
+            file.seek(0)
+            return read_array(file, path.stat().st_size)
+        with ZipFile(file) as archive:
+            members = archive.infolist()
+            if len(members) != 1:
+                raise InputError(f"{path} is not a mean image", expected="one array", got=f"{len(members)} arrays")
+            if not members[0].filename.endswith(".npy"):
+                raise InputError(f"{path} is not a mean image", expected="an array in a member that ends in .npy")
+            with archive.open(members[0]) as member:
+                return read_array(member, members[0].file_size)
 
 
 def _checked(path: Path, mean_image: Array) -> Array:

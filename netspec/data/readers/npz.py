@@ -16,6 +16,7 @@ from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.row_arrays import chosen, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
+from netspec.files.arrays import read_array
 from netspec.files.damage import refuse_damage
 
 MOST_DEFLATED = 1100
@@ -112,23 +113,37 @@ def _array(path: Path, name: str, archive: Any) -> Array:
     with refuse_damage(f"array `{name}` of {path}", "an intact NumPy array"):
         problem = _unreadable(path, name, archive.zip)
         if problem is None:
-            array: Array = archive[name]
+            array = _read(name, archive)
             problem = _unusable(path, name, array)
         if problem is not None:
             raise InputError(problem)
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
+        native: Array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        return native
+
+
+def _member(name: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    members = archive.NameToInfo
+    return members.get(f"{name}.npy") or members[name]
+
+
+def _read(name: str, archive: Any) -> Any:
+    """Return the array of a member, or the bytes of one that is not an array."""
+    info = _member(name, archive.zip)
+    if not info.filename.endswith(".npy"):
+        return archive[name]
+    with archive.zip.open(info) as member:
+        return read_array(member, info.file_size)
 
 
 def _unreadable(path: Path, name: str, archive: zipfile.ZipFile) -> Problem | None:
     """Return a problem if an array holds Python objects, or claims more bytes than the stored ones can expand to."""
-    members = archive.NameToInfo
-    info = members.get(f"{name}.npy") or members[name]
+    info = _member(name, archive)
     stored = min(info.compress_size * MOST_DEFLATED + 1024, info.file_size)
     if not info.filename.endswith(".npy"):
         return None
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
-        if version not in _HEADERS:  # not a numeric array: `numpy.load` explains
+        if version not in _HEADERS:  # not a numeric array: `read_array` explains
             return None
         shape, _, dtype = _HEADERS[version](member)
         claimed = member.tell() + prod(shape) * dtype.itemsize

@@ -84,11 +84,14 @@ class InfoGain(ProbabilityFields, PairLoss):
     def _read(self) -> Any:
         import numpy as np
 
+        from netspec.files.arrays import read_array
+
         path = resolve_path(self, "file")
         try:
             with refuse_damage(path, "a matrix of numbers"):
                 if path.suffix == ".npy":
-                    return np.atleast_2d(np.load(path, allow_pickle=False))
+                    with path.open("rb") as file:
+                        return np.atleast_2d(read_array(file, path.stat().st_size))
                 return np.loadtxt(path, delimiter=",", ndmin=2)
         except InputError as error:
             raise SpecError([problem.at(self.where("file"), "file") for problem in error.problems]) from None

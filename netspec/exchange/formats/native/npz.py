@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from netspec.errors import InputError, Problem
 from netspec.exchange.containers.zip_archive import MAGIC, open_zip
 from netspec.exchange.files import write_atomically
+from netspec.files.arrays import read_array
 from netspec.files.damage import refuse_damage
 
 WHAT = "NumPy arrays (.npz)"
@@ -58,22 +58,11 @@ def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
 
 
 def _array(archive: ZipFile, member: ZipInfo) -> NDArray[Any]:
-    formats = np.lib.format
     with archive.open(member) as file:
-        version = formats.read_magic(file)
-        headers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
-        if version not in headers:
-            raise ValueError(f"version {version} of the format is not read")
-        shape, _, dtype = headers[version](file)
-        if dtype.hasobject:
-            raise ValueError("Python objects, which run code when they are read")
-        if dtype.kind not in "biufU":
-            raise ValueError(f"{dtype} is not a numeric type")
-        if prod(shape) * dtype.itemsize > member.file_size:  # before anything of that size is made
-            raise ValueError(f"the shape {list(shape)} of {dtype} in {member.file_size:,} bytes")
-    with archive.open(member) as file:
-        array: NDArray[Any] = formats.read_array(file, allow_pickle=False)
-        return array
+        array = read_array(file, member.file_size)
+    if array.dtype.kind not in "biufU":
+        raise ValueError(f"{array.dtype} is not a numeric type")
+    return array
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
