@@ -1,23 +1,38 @@
-"""Random damage to the bytes of a file: flipped bits, cuts, repetitions, huge numbers; in archives, to members too."""
+"""Random damage to the bytes of a file: flipped bits, cuts, repetitions, huge numbers; in archives, to members too.
+
+Half of the damaged texts are still texts: words, numbers and lines of them are exchanged, repeated or missing.
+"""
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
 
 
-def damaged(data: bytes, random: np.random.Generator) -> bytes:
+@dataclass(frozen=True)
+class Damaged:
+    """A damaged file."""
+
+    content: bytes
+    resealed: bool = False
+    """Whether the checksums in it are those of the damaged content, as in a member of an archive."""
+
+
+def damaged(data: bytes, random: np.random.Generator) -> Damaged:
     """The file with one to four changes; an archive is changed in its members as often as outside of them."""
     if data.startswith(b"PK") and random.random() < 0.5:
-        return _in_a_member(data, random)
-    for _ in range(int(random.integers(1, 5))):
+        return Damaged(_in_a_member(data, random), resealed=True)
+    changes, most = (_TEXT_CHANGES, 2) if _is_text(data) and random.random() < 0.5 else (_CHANGES, 4)
+    for _ in range(int(random.integers(1, most + 1))):
         if data:
-            change = _CHANGES[int(random.integers(len(_CHANGES)))]
+            change = changes[int(random.integers(len(changes)))]
             data = change(data, int(random.integers(len(data))), random)
-    return data
+    return Damaged(data)
 
 
 def _in_a_member(data: bytes, random: np.random.Generator) -> bytes:
@@ -27,7 +42,7 @@ def _in_a_member(data: bytes, random: np.random.Generator) -> bytes:
         chosen = int(random.integers(len(members)))
         for index, member in enumerate(members):
             content = before.read(member)
-            after.writestr(member.filename, damaged(content, random) if index == chosen else content)
+            after.writestr(member.filename, damaged(content, random).content if index == chosen else content)
     return rewritten.getvalue()
 
 
@@ -87,6 +102,39 @@ def _swap(data: bytes, at: int, random: np.random.Generator) -> bytes:
     )
 
 
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _word(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    """A word or number of a text becomes another one of the text, or is missing."""
+    words = [match.span() for match in re.finditer(rb"[\w.+-]+", data[:100_000])]
+    if not words:
+        return _flip(data, at, random)
+    start, stop = words[int(random.integers(len(words)))]
+    other = slice(*words[int(random.integers(len(words)))])
+    return data[:start] + (data[other] if random.random() < 0.9 else b"") + data[stop:]
+
+
+def _line(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    """A line of a text is missing, or appears in another place too, with more or less space before it."""
+    lines = data.split(b"\n")
+    index, other = (int(random.integers(len(lines))) for _ in range(2))
+    line = lines[index]
+    match int(random.integers(3)):
+        case 0:
+            del lines[index]
+        case 1:
+            lines.insert(other, line)
+        case _:
+            lines[index] = b" " * int(random.integers(9)) + line.lstrip()
+    return b"\n".join(lines)
+
+
+_TEXT_CHANGES: tuple[Callable[[bytes, int, np.random.Generator], bytes], ...] = (_word, _word, _digits, _line)
 _CHANGES: tuple[Callable[[bytes, int, np.random.Generator], bytes], ...] = (
     _flip, _byte, _cut, _remove, _repeat, _huge, _varint, _digits, _swap,
 )  # fmt: skip

@@ -18,6 +18,8 @@ import numpy as np
 
 MODELS = os.environ.get("NETSPEC_MODELS")
 """A folder of real models, which are damaged too; each subfolder is a format."""
+LARGEST_NET = 2**20
+"""Largest number of elements of all values of an imported net that is run."""
 LARGEST = 3_000_000
 """Largest size in bytes of a real model to damage."""
 MOST_SAMPLES = 200
@@ -41,16 +43,25 @@ NET = {
 }
 
 
+class WrongContent(Exception):
+    """A file was accepted although its content cannot be right."""
+
+
 @dataclass(frozen=True)
 class Reader:
-    """A reader: `make` writes intact files into a folder, `read` reads the folder as a user's command would."""
+    """A reader: `make` writes intact files into a folder, `read` reads the folder as a user's command would.
+
+    `read` returns the content, and raises `WrongContent` if that cannot be right.
+    """
 
     make: Callable[[Path], None]
-    read: Callable[[Path], None]
+    read: Callable[[Path], Any]
     damage: str = "*"
     """Pattern of the files that are damaged, one at a time."""
     seal: Callable[[bytes], bytes] = bytes
     """Corrects the checksum of a damaged file, as an attacker would."""
+    protected: bool = False
+    """Whether the format has checksums of the whole content: a damaged file with another content must be refused."""
     refuses: bool = False
     """Whether intact files are refused too."""
 
@@ -73,32 +84,81 @@ def write_model(folder: Path, suffix: str) -> None:
     write_model(model(), model().spec, folder / f"model{suffix}", model().preprocessing)
 
 
-def import_model(folder: Path, suffix: str) -> None:
+def import_model(folder: Path, suffix: str) -> Any:
     """Import the net with its weights, then only the weights for an existing net."""
     from netspec.errors import NetspecError
-    from netspec.exchange.importing import import_model, import_weights
-    from netspec.schema.load import load_net
-    from netspec.schema.yaml.reader import parse_yaml
-    from netspec.training.model import load
 
-    path, refusals = folder / f"model{suffix}", []
-    for read in (
-        lambda: load(load_net(parse_yaml(import_model(path).net, "the net"))),
-        lambda: import_weights(path, target()),
-    ):
+    path = folder / f"model{suffix}"
+    content, refusals = [], []
+    for read in (import_net, load_weights):
         try:
-            read()
+            content.append(read(path))
         except NetspecError as error:
             refusals.append(error)
+            content.append(None)
     if len(refusals) == 2:
         raise refusals[0]
+    return content
+
+
+def load_weights(path: Path) -> Any:
+    """Load the weights in a file into an existing net."""
+    loaded().load_weights(path)
+    return dict(loaded().compiler.states)
 
 
 @cache
-def target() -> Any:
-    from netspec.exchange.interface import Target
+def loaded() -> Any:
+    """The net into which weights are loaded."""
+    from netspec.schema.load import load_net
+    from netspec.training.model import load
 
-    return Target(model().spec, model().compiler.types("parameter", "statistic"))
+    return load(load_net(NET), device="reference")
+
+
+def import_net(path: Path) -> Any:
+    """Import the net in a file, build it, and run it on an input if it is small."""
+    from netspec.compile import ProgramKind
+    from netspec.exchange.importing import import_model
+    from netspec.schema.load import load_net
+    from netspec.schema.yaml.reader import parse_yaml
+    from netspec.training.model import assign_arrays, load
+
+    imported = import_model(path)
+    net = load(load_net(parse_yaml(imported.net, str(path))), device="reference")
+    if imported.arrays:
+        assign_arrays(net.compiler, imported.arrays, source=str(path))
+    graph = net.compiler.graph(ProgramKind.PREDICT, 2)
+    if sum(value.type.size for node in graph.nodes() for value in node.outputs) > LARGEST_NET:
+        return imported.net, imported.arrays
+    random = np.random.default_rng(1)
+    inputs = {
+        name: random.normal(size=(2, *field.shape)).astype(field.dtype) for name, field in net.spec.inputs.items()
+    }
+    results = net.predict(inputs)
+    if path.suffix == ".onnx":
+        check_by_onnxruntime(path, [*inputs.values()], [*results.values()])
+    return imported.net, imported.arrays, results
+
+
+def check_by_onnxruntime(path: Path, inputs: list[Any], results: list[Any]) -> None:
+    """Raise `WrongContent` if onnxruntime reads the same model, but computes other results."""
+    import onnxruntime
+
+    try:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        names = [value.name for value in session.get_inputs()]
+        right = session.run(None, dict(zip(names, inputs, strict=True)))
+    except Exception:  # onnxruntime refuses some models that netspec imports: there is nothing to compare
+        return
+    for array, expected in zip(results, right, strict=False):
+        close = array.shape == expected.shape and np.allclose(array, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
+        if not close and np.isfinite(expected).all():
+            raise WrongContent(
+                f"onnxruntime computes {expected.ravel()[:4]} {expected.shape}, netspec {array.ravel()[:4]}"
+            )
 
 
 def write_checkpoint(folder: Path) -> None:
@@ -107,10 +167,10 @@ def write_checkpoint(folder: Path) -> None:
     write_checkpoint(folder / "c.h5", {"a/kernel": X}, {"a/kernel": "parameter"}, {"step": 3}, "net: net.yaml")
 
 
-def read_checkpoint(folder: Path) -> None:
+def read_checkpoint(folder: Path) -> Any:
     from netspec.exchange.formats.native.hdf5 import read_checkpoint
 
-    read_checkpoint(folder / "c.h5")
+    return read_checkpoint(folder / "c.h5")
 
 
 def write_capsule(folder: Path) -> None:
@@ -120,10 +180,10 @@ def write_capsule(folder: Path) -> None:
     write_capsule(folder / "c.h5", capsule, {"a/kernel": "parameter"})
 
 
-def read_capsule(folder: Path) -> None:
+def read_capsule(folder: Path) -> Any:
     from netspec.exchange.formats.native.hdf5 import read_capsule
 
-    read_capsule(folder / "c.h5")
+    return read_capsule(folder / "c.h5")
 
 
 def sealed(data: bytes) -> bytes:
@@ -146,12 +206,12 @@ def write_solver(folder: Path, kind: str) -> None:
     state_of(folder, kind, history, "small.caffemodel")
 
 
-def read_solver(folder: Path, kind: str) -> None:
+def read_solver(folder: Path, kind: str) -> Any:
     from netspec.exchange.formats.caffe.solver.states import read_state
     from netspec.exchange.importing import import_model
 
-    read_state(folder / f"small_iter_7.solverstate{kind}")
-    import_model(folder / "solver.prototxt")
+    state = read_state(folder / f"small_iter_7.solverstate{kind}")
+    return state, import_model(folder / "solver.prototxt")
 
 
 def write_onnx_with_data(folder: Path) -> None:
@@ -187,22 +247,55 @@ def write_pytorch(folder: Path) -> None:
 # Data
 
 
-def read_source(folder: Path, **fields: Any) -> None:
+# Specs
+
+
+def write_specs(folder: Path) -> None:
+    """A net, a training of it and a search, with most of the language."""
+    shutil.copytree(Path(__file__).with_name("specs"), folder, dirs_exist_ok=True)
+
+
+def read_spec(folder: Path, name: str) -> Any:
+    """Load a spec, and build its net and the step of its training."""
+    from netspec.compile import Compiler, ProgramKind
+    from netspec.schema.language.provenance import canonical_yaml
+    from netspec.schema.load import load_spec
+    from netspec.schema.specs.train import TrainSpec
+    from netspec.schema.yaml.reader import parse_yaml
+    from netspec.training.compiler import training_compiler
+
+    spec = load_spec(folder / name)
+    text = canonical_yaml(spec)
+    if canonical_yaml(load_spec(parse_yaml(text, name))) != text:
+        raise WrongContent("the resolved spec is another when it is loaded again")
+    if isinstance(spec, TrainSpec):
+        training_compiler(spec, "reference").graph(ProgramKind.TRAIN, 2)
+    else:
+        Compiler(spec).graph(ProgramKind.PREDICT, 2)
+    return text
+
+
+def read_source(folder: Path, **fields: Any) -> Any:
     """Open a source and read its samples, one at a time and all at once."""
     from tests.data.conftest import split_of
 
     dataset = split_of(str(folder / "train.yaml"), **fields).open()
     count = min(len(dataset), MOST_SAMPLES)
-    problem = None
+    problem, content = None, []
     for indices in (np.arange(count), *np.arange(count)[:, None]):
         try:
-            dataset.read(indices)
+            content.append(dataset.read(indices))
         except Exception as error:  # read the others, too
             problem = problem or error
     for index in (0, count - 1):
         dataset.describe(index)
     if problem is not None:
         raise problem
+    for name, field in dataset.fields.items():
+        shape = (count, *field.shape)
+        if None not in shape and np.shape(content[0][name]) != shape:
+            raise WrongContent(f"{name} has the shape {np.shape(content[0][name])}, it should have {shape}")
+    return content
 
 
 def write_hdf5(folder: Path) -> None:
@@ -371,28 +464,28 @@ def write_mean(folder: Path, suffix: str) -> None:
         path.write_bytes(encode(Message("BlobProto", data=mean.reshape(-1), **sizes)))
 
 
-def read_mean(folder: Path, suffix: str) -> None:
+def read_mean(folder: Path, suffix: str) -> Any:
     from netspec.data.base import FieldType
     from netspec.schema.specs.data import TRANSFORMS
     from tests.data.conftest import located
 
     fields = located({"type": "MeanImage", "file": f"mean{suffix}"}, str(folder / "train.yaml"))
     transform: Any = TRANSFORMS.parse(fields)
-    transform.learn(FieldType((3, 4), "float32"), ())
+    return transform.learn(FieldType((3, 4), "float32"), ())
 
 
-def read_gains(folder: Path, suffix: str) -> None:
+def read_gains(folder: Path, suffix: str) -> Any:
     """Read the matrix of the loss InfoGain; as in the compiler, a shape mismatch becomes an `InputError`."""
-    from netspec.errors import InputError
+    from netspec.errors import InputError, Location
     from netspec.graph.value import ShapeMismatch
     from netspec.schema.specs.kinds import LOSSES
     from tests.data.conftest import located
 
     loss: Any = LOSSES.parse(located({"type": "InfoGain", "file": f"gains{suffix}"}, str(folder / "net.yaml")))
     try:
-        loss.numbers(3, "float32")
+        return loss.numbers(3, "float32")
     except ShapeMismatch as error:
-        raise InputError(str(error)) from None
+        raise InputError(str(error), location=Location(str(folder / "net.yaml"), 1, 1)) from None
 
 
 def write_gains(folder: Path, suffix: str) -> None:
@@ -417,14 +510,17 @@ def _copy(folder: Path, path: Path) -> None:
     shutil.copy(path, folder)
 
 
-def _import_only(folder: Path, name: str) -> None:
+def _import_only(folder: Path, name: str) -> Any:
     from netspec.exchange.importing import import_model
 
-    import_model(folder / name)
+    return import_model(folder / name)
 
 
 def _model(suffix: str, make: Callable[[Path], None] | None = None) -> Reader:
-    return Reader(make or partial(write_model, suffix=suffix), partial(import_model, suffix=suffix))
+    protected = make is None and suffix in (".h5", ".keras", ".npz")
+    return Reader(
+        make or partial(write_model, suffix=suffix), partial(import_model, suffix=suffix), protected=protected
+    )
 
 
 def _images(kind: str, **options: Any) -> Reader:
@@ -432,11 +528,13 @@ def _images(kind: str, **options: Any) -> Reader:
     return Reader(partial(write_images, kind=kind, **options), partial(read_source, **source), f"*.{kind}")
 
 
-def _source(make: Callable[[Path], None], damage: str = "*", **fields: Any) -> Reader:
-    return Reader(make, partial(read_source, **fields), damage)
+def _source(make: Callable[[Path], None], damage: str = "*", *, protected: bool = False, **fields: Any) -> Reader:
+    return Reader(make, partial(read_source, **fields), damage, protected=protected)
 
 
 READERS: dict[str, Reader] = {
+    **{f"spec {name}": Reader(write_specs, partial(read_spec, name=f"{name}.yaml"), f"{name}.yaml")
+       for name in ("net", "train", "search")},
     **{f"model {suffix}": _model(suffix) for suffix in (
         ".h5", ".onnx", ".keras", ".weights.h5", ".prototxt", ".caffemodel", ".caffemodel.h5", ".npz", ".safetensors",
     )},
@@ -446,29 +544,35 @@ READERS: dict[str, Reader] = {
     "model .h5, checksum right": Reader(
         partial(write_model, suffix=".h5"), partial(import_model, suffix=".h5"), seal=sealed
     ),
-    "checkpoint": Reader(write_checkpoint, read_checkpoint),
+    "checkpoint": Reader(write_checkpoint, read_checkpoint, protected=True),
     "checkpoint, checksum right": Reader(write_checkpoint, read_checkpoint, seal=sealed),
-    "capsule": Reader(write_capsule, read_capsule),
+    "capsule": Reader(write_capsule, read_capsule, protected=True),
     "capsule, checksum right": Reader(write_capsule, read_capsule, seal=sealed),
     "Caffe solver": Reader(partial(write_solver, kind=""), partial(read_solver, kind="")),
     "Caffe solver state in HDF5": Reader(
         partial(write_solver, kind=".h5"), partial(read_solver, kind=".h5"), "*.solverstate.h5"
     ),
-    **{f"mean image {suffix}": Reader(partial(write_mean, suffix=suffix), partial(read_mean, suffix=suffix))
+    **{f"mean image {suffix}": Reader(
+        partial(write_mean, suffix=suffix), partial(read_mean, suffix=suffix), protected=suffix == ".npz"
+       )
        for suffix in (".npy", ".npz", ".binaryproto")},
     **{f"InfoGain {suffix}": Reader(partial(write_gains, suffix=suffix), partial(read_gains, suffix=suffix))
        for suffix in (".npy", ".csv")},
     "data npy": _source(
         lambda folder: np.save(folder / "x.npy", X), source="npy", files={"x": "x.npy"}
     ),
-    "data npz": _source(lambda folder: np.savez(folder / "a.npz", x=X, y=Y), source="npz", path="a.npz"),
+    "data npz": _source(
+        lambda folder: np.savez(folder / "a.npz", x=X, y=Y), source="npz", path="a.npz", protected=True
+    ),
     "data npz, packed": _source(
-        lambda folder: np.savez_compressed(folder / "a.npz", x=X, y=Y), source="npz", path="a.npz"
+        lambda folder: np.savez_compressed(folder / "a.npz", x=X, y=Y), source="npz", path="a.npz", protected=True
     ),
     "data hdf5": _source(write_hdf5, source="hdf5", path="a.h5"),
     "data hdf5, packed": _source(write_packed_hdf5, source="hdf5", path="files.txt", arrays=["g/data", "label"]),
     "data idx": _source(partial(write_idx, packed=False), source="idx", images="images", labels="labels"),
-    "data idx, packed": _source(partial(write_idx, packed=True), source="idx", images="images", labels="labels"),
+    "data idx, packed": _source(
+        partial(write_idx, packed=True), source="idx", images="images", labels="labels", protected=True
+    ),
     "data cifar_binary": _source(write_cifar, source="cifar_binary", path="a.bin"),
     "data csv": _source(write_csv, source="csv", path="a.csv", header=True, **TABLE),
     "data parquet": _source(write_parquet, source="parquet", path="a.parquet", **TABLE),

@@ -16,7 +16,11 @@ from typing import Any, Self
 
 from tests.fuzz.worker import SECONDS
 
-STATES = ("accepted", "refused", "traceback", "crash", "hang")
+STATES = ("accepted", "refused", "unlocated", "wrong", "traceback", "crash", "hang", "memory")
+"""Outcomes: a file is accepted or refused, or one of the failures. `unlocated`: refused by a message that names no
+file; `wrong`: accepted, although the content cannot be right; `memory`: refused because memory ran out."""
+FILES_PER_PROCESS = 1000
+"""Number of files after which the process is restarted: libraries keep some memory for each."""
 WAIT = 10 * SECONDS
 """Wall-clock seconds for one file: more than its CPU time, since the machine may be busy."""
 
@@ -36,6 +40,7 @@ class Fuzzer:
         self.seed = seed
         self.process: subprocess.Popen[str] | None = None
         self.lines: Queue[str | None] = Queue()
+        self._files = 0
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +54,8 @@ class Fuzzer:
         while number < stop:
             process = self._started()
             assert process.stdin is not None
-            process.stdin.write(json.dumps([reader, number, stop - number]) + "\n")
+            request = [reader, number, min(stop - number, FILES_PER_PROCESS)]
+            process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             last_number = number - 1
             while (outcome := self._outcome()) is not None and outcome["state"] != "done":
@@ -70,11 +76,15 @@ class Fuzzer:
 
     def _count(self, tally: Tally, reader: str, number: int, state: str, event: str) -> None:
         tally.counts[state] += 1
+        self._files += 1
         if state not in ("accepted", "refused"):
-            tally.failures.append(f"{state}: --reader {reader!r} --seed {self.seed} --only {number}: {event}")
+            tally.failures.append(f"{state}: --only {reader!r} --seed {self.seed} --first {number} --files 1: {event}")
 
     def _started(self) -> subprocess.Popen[str]:
+        if self._files >= FILES_PER_PROCESS:
+            self._end()
         if self.process is None:
+            self._files = 0
             self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  open as long as the process
             command = [sys.executable, "-m", "tests.fuzz.worker", str(self.seed)]
             self.process = subprocess.Popen(

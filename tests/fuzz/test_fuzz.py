@@ -1,6 +1,6 @@
-"""Damaged files never cause a traceback, a hang, unbounded memory or a crash: a few files for each reader.
+"""Damaged files never cause a traceback, a hang, unbounded memory, a crash or a wrong result: a few for each reader.
 
-`python -m tests.fuzz --count 1000` reads more, and prints a table.
+`python -m benchmarks.fuzz` reads more, and prints a table.
 """
 
 from __future__ import annotations
