@@ -17,7 +17,7 @@ from netspec.backends.launcher_env import clean_environment
 from netspec.errors import InputError
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
-ANSWER_TIMEOUT = 20
+ANSWER_TIMEOUT = 120
 """Seconds that a program may take to print its version."""
 
 
