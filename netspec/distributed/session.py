@@ -448,7 +448,8 @@ class WorkerSession:
         rank = next((rank for rank, (_, is_known, _) in enumerate(by_rank) if is_known), 0)
         description, is_known, where = by_rank[rank]
         description = f"{description} (worker {rank})" if is_known else description
-        return NonFiniteOrigin(description, None if where is None else Location(*where), is_known)
+        location = None if where is None else Location(*where)
+        return NonFiniteOrigin(description, location, is_known, is_own=is_known and rank == self.rank)
 
     def start_facts(self, batch_size: int) -> dict[str, Any]:
         """Return facts about the workers for the log; {} for a single worker."""

@@ -7,25 +7,26 @@ takes at most `COST` of the time, so repeating takes at most `1 / COST` times as
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss, Program
-from netspec.compile import Compiler, ProgramKind
+from netspec.compile import FIRST, Compiler, ProgramKind
 
 if TYPE_CHECKING:
     from netspec.training.progress import PendingStep
 
 COST = 0.005
 """Largest fraction of the time of training that copies of the states take."""
-MOST_STATE_BYTES = 2**28
-"""Largest size of states that are copied."""
+MOST_MEMORY = 8
+"""States are copied if they take at most this part of the memory of the host, as 1 / `MOST_MEMORY`."""
 MOST_INPUT_BYTES = 2**26
 """Size of the batches kept after which the copy is renewed."""
 CHECKED_ROLES = ("parameter", "statistic", "gradient")
@@ -70,18 +71,26 @@ class FailedCall:
     states: Mapping[str, Any]
 
 
+def host_memory() -> int:
+    """Return the bytes of memory of this host."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class CallRecord:
     """Records the calls of a stepper."""
 
     def __init__(self, compiler: Compiler, *, keep_states: bool) -> None:
         """Without `keep_states`, only the last calls are kept: states can't be restored."""
         self._compiler = compiler
-        self._keeps = keep_states and not compiler.device.runs_ahead and compiler.states.nbytes <= MOST_STATE_BYTES
+        is_small = compiler.states.nbytes <= host_memory() // MOST_MEMORY
+        self._keeps = keep_states and not compiler.device.runs_ahead and is_small
         self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
         self._saved: dict[str, Any] = {}
         self._saved_at, self._cost, self._bytes = -inf, 0.0, 0
         self._version: int | None = None
         """Version of the states after the last call."""
+        self._failed: FailedCall | None = None
+        """The call whose gradients are not finite, if the stepper has found it itself."""
 
     def run(self, call: ProgramCall) -> Program:
         """Run a call. Raises `NonFiniteLoss`, also if an earlier call left a state that is not finite."""
@@ -106,6 +115,21 @@ class CallRecord:
             if not np.isfinite(self._compiler.states.array(name)).all():
                 raise NonFiniteLoss(None, name)
 
+    def check_gradients(self) -> None:
+        """Raise `NonFiniteLoss` if the last call, which changes no parameter, left gradients that are not finite.
+
+        The states are then those before it, with sums of gradients that start from 0.
+        """
+        states, names = self._compiler.states, self._compiler.names("gradient")
+        wrong = next((name for name in names if not np.isfinite(states.array(name)).all()), None)
+        if wrong is None:
+            return
+        for name in names:
+            states.assign(name, np.zeros_like(states[name]))
+        call = self._calls[-1]
+        self._failed = FailedCall(replace(call, inputs={**call.inputs, FIRST: np.array(True)}), dict(states))
+        raise NonFiniteLoss(None, wrong)
+
     def last(self) -> ProgramCall | None:
         """Return the last call; None before the first one."""
         return self._calls[-1] if self._calls else None
@@ -115,6 +139,8 @@ class CallRecord:
 
         If a state was not finite, all states have the values from before that call again.
         """
+        if self._failed is not None:
+            return self._failed
         if error.state is not None:
             return self._find_failed_call()
         if error.late >= len(self._calls):

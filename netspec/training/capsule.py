@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from netspec.compile import LOSS, Compiler
+from netspec.compile import LOSS, Compiler, ProgramKind
 from netspec.data.uint8_lut import DeferredDecode
+from netspec.errors import RunError
 from netspec.exchange.formats.native.hdf5 import CapsuleFile, write_capsule
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.call_record import FailedCall, ProgramCall
+from netspec.training.compiler import training_compiler
 from netspec.training.environment import machine, threads, versions
+from netspec.training.events import format_bytes
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,54 @@ def environment(compiler: Compiler) -> dict[str, str]:
     return {**versions(), **machine(), "threads": str(threads()), "device": compiler.device.name}
 
 
+@dataclass(frozen=True)
+class SingleCall:
+    """A failed call of one of several workers, as one of a training on one worker."""
+
+    failed: FailedCall
+    spec: TrainSpec
+    compiler: Compiler
+
+
+def on_one_worker(failed: FailedCall, spec: TrainSpec, compiler: Compiler) -> SingleCall | None:
+    """Return a failed call of one of several workers, without the others: this worker's batch and parameters.
+
+    States of the solver have their first values, since the loss and its gradients do not depend on them. None if this
+    worker has only a part of the parameters, or if its call does not read what one worker's reads.
+    """
+    alone = spec.model_copy(update={"parallel": None})
+    single = training_compiler(alone, compiler.device.name)
+    single.decode_uint8(compiler.uint8_inputs)
+    types, read = single.types("parameter", "statistic"), failed.call.inputs
+    if any(getattr(failed.states.get(name), "shape", None) != kind.shape for name, kind in types.items()):
+        return None
+    kinds = [single.batch_program, *([] if compiler.uint8_inputs else [ProgramKind.GRADIENTS])]
+    for kind in kinds:
+        names = single.graph(kind, failed.call.rows, failed.call.rows).inputs().keys()
+        if names <= read.keys():
+            break
+    else:
+        return None
+    for name in types:
+        single.states.assign(name, failed.states[name])
+    call = replace(
+        failed.call, kind=kind, stage=None, global_batch=failed.call.rows, pending=None,
+        inputs={name: read[name] for name in names},
+    )  # fmt: skip
+    return SingleCall(FailedCall(call, dict(single.states)), alone, single)
+
+
 def save_capsule(path: Path, failed: FailedCall, spec: TrainSpec, compiler: Compiler) -> None:
-    """Write a capsule of a call. The states are afterwards those before the call. Raises `RunError`."""
+    """Write a capsule of a call. The states are afterwards those before the call.
+
+    Raises `RunError`, also if the disk does not have the space. The file is built in memory, since libhdf5 ends the
+    process when the disk is full.
+    """
     call, states = failed.call, compiler.states
+    arrays = (*failed.states.values(), *call.inputs.values())
+    needed, free = sum(array.nbytes for array in arrays), shutil.disk_usage(path.parent).free
+    if free < needed:
+        raise RunError(f"{path} needs {format_bytes(needed)}, and its disk has {format_bytes(free)} left")
     results = traced_results(call, compiler)
     for name, array in failed.states.items():
         states.assign(name, array)

@@ -29,7 +29,7 @@ from netspec.training.call_record import FailedCall
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
-from netspec.training.capsule import save_capsule
+from netspec.training.capsule import on_one_worker, save_capsule
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, Clock, data_name
 from netspec.training.model import Parameters
@@ -510,10 +510,11 @@ class TrainingLoop:
                 self._checkpoints.save_after_failure(self)
         path = self.folder.checkpoint(step)
         notes = [f"the weights before this step are in {path}"] if undone and path.is_file() else []
-        bad = None
+        bad, hint = None, likely_fix(None)
         if failed is not None:
             bad = bad_operation(failed, self.compiler, forward=error.state is None)
-            notes += self._save_capsule(failed)
+            hint = likely_fix(bad)
+            notes += self._save_capsule(failed, self.spec, self.compiler)
         if failed is not None and bad is not None:
             step, message = failed.call.step, failure_text(bad, failed.call.step + 1, self.compiler)
             location = bad.scope.location
@@ -521,21 +522,41 @@ class TrainingLoop:
         else:
             origin = self.session.agree_on_origin(_origin_of(error))
             message, location = f"the loss is not finite at step {step + 1}: {origin.description}", origin.location
-        return RunError(
-            Problem(
-                message, location, got=f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}", hint=likely_fix(bad),
-                notes=tuple(notes),
-            )
-        )  # fmt: skip
+            if not self.session.alone:
+                further, hint = self._save_own_capsule(error, origin)
+                notes += further
+        got = f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}"
+        return RunError(Problem(message, location, got=got, hint=hint, notes=tuple(notes)))
 
-    def _save_capsule(self, failed: FailedCall) -> list[str]:
+    def _save_own_capsule(self, error: NonFiniteLoss, origin: NonFiniteOrigin) -> tuple[list[str], str]:
+        """Write a capsule of one of several workers, if its own part of the loss was the first that is not finite.
+
+        Returns notes and the hint, for all workers if they share the step.
+        """
+        notes, hint = list[str](), likely_fix(None)
+        failed = self.stepper.calls.failed_call(error) if origin.is_own and error.state is None else None
+        single = on_one_worker(failed, self.spec, self.compiler) if failed is not None else None
+        if single is not None:
+            bad = bad_operation(single.failed, single.compiler, forward=True)
+            hint = likely_fix(bad)
+            if bad is not None:
+                notes += [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
+            notes += self._save_capsule(single.failed, single.spec, single.compiler, self.session.rank)
+        if self.session.joint_steps:
+            by_rank = self.session.gather([notes, hint] if single is not None else None)
+            notes, hint = next((known for known in by_rank if known is not None), (notes, hint))
+        return notes, hint
+
+    def _save_capsule(
+        self, failed: FailedCall, spec: TrainSpec, compiler: Compiler, worker: int | None = None
+    ) -> list[str]:
         """Write a capsule of a failed step; return the note on it, or on why it could not be written."""
-        path = self.folder.capsule(failed.call.step + 1)
+        path = self.folder.capsule(failed.call.step + 1, worker)
         try:
-            save_capsule(path, failed, self.spec, self.compiler)
+            save_capsule(path, failed, spec, compiler)
         except (NetspecError, OSError) as error:  # the first error is the one to report
             return [f"no capsule of this step was written: {error}"]
-        return [f"`{command('replay', path)}` repeats this step"]
+        return [f"`{command('replay', path)}` repeats this step" + ("" if worker is None else f" of worker {worker}")]
 
 
 def _origin_of(error: NonFiniteLoss) -> NonFiniteOrigin:

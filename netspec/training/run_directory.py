@@ -65,9 +65,9 @@ class RunDir:
         """The checkpoint after `step` steps."""
         return self.checkpoints / f"step-{step:08d}.h5"
 
-    def capsule(self, step: int) -> Path:
-        """The capsule of the step `step`, counted from 1, whose loss or gradient was not finite."""
-        return self.folder / f"capsule-{step:08d}.h5"
+    def capsule(self, step: int, worker: int | None = None) -> Path:
+        """The capsule of the step `step`, counted from 1, whose loss or gradient was not finite on a worker."""
+        return self.folder / f"capsule-{step:08d}{'' if worker is None else f'-worker-{worker}'}.h5"
 
     def newest_step(self) -> int | None:
         """Return the step of the newest checkpoint, from its name; None if there is no checkpoint."""

@@ -103,6 +103,8 @@ class NonFiniteOrigin:
     location: Location | None
     is_known: bool
     """True if it is a certain node or state; False if this worker's part of the loss was finite."""
+    is_own: bool = True
+    """Whether it is on this worker."""
 
 
 class Session(Protocol):

@@ -149,7 +149,7 @@ class Stepper:
     ) -> tuple[float, int] | None:
         """Run one batch of a step with several batches; see `run`."""
         if self._minimizer is not None:
-            return self._minimize(self._minimizer, batch, rates[LEARNING_RATE])
+            return self._minimize(self._minimizer, batch, step, rates[LEARNING_RATE])
         loss, samples = self._add(batch, step, part)
         part.batches += 1
         part.samples += samples
@@ -214,7 +214,9 @@ class Stepper:
         """Return whether a step continues with the next batch."""
         return part.batches > 0 or bool(self._held)
 
-    def _minimize(self, minimizer: LbfgsMinimizer, batch: Batch, rate: float) -> tuple[float, int] | None:
+    def _minimize(
+        self, minimizer: LbfgsMinimizer, batch: Batch, step: int, rate: float
+    ) -> tuple[float, int] | None:  # fmt: skip
         """Store a batch; after the last of an epoch run a step on all of them. Skip an epoch that began earlier."""
         if not self._held and batch.position:
             return None
@@ -229,12 +231,12 @@ class Stepper:
             nonlocal is_first
             total = 0.0
             for number, each in enumerate(batches):
-                program = self._compiler.program(self._compiler.batch_program, len(each))
                 weight = {WEIGHT: np.array(len(each) / self._loader.batch_size), FIRST: np.array(number == 0)}
-                program.write({**each.inputs, **weight})
-                program.run()
+                kind, inputs = self._compiler.batch_program, {**each.inputs, **weight}
+                program = self.calls.run(ProgramCall(kind, len(each), None, None, inputs, step, each.indices))
                 total += program.guard * len(each)
                 if is_first:  # at the parameters from which the step starts
+                    self.calls.check_gradients()
                     self._read_totals(program, each)
             is_first = False
             return total / samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -200,3 +201,41 @@ def test_a_failed_run_resumes_after_the_batch(training: dict[str, Any]) -> None:
     run = netspec.train(training, run_dir="run", resume=True, device="reference")
     assert run.steps == 6
     assert all(np.isfinite(array).all() for array in read_weights(run.weights).arrays.values())
+
+
+def test_a_gradient_of_lbfgs_names_the_batch(training: dict[str, Any]) -> None:
+    training["solver"], training["train"]["accumulate"] = {"type": "LBFGS"}, 8
+    training["net"]["layers"].pop(2)
+    problem = failure(training)
+    assert problem.message.startswith("the gradient of `fc1/kernel` is not finite at step 1: first in the gradient of")
+    assert not Path("run/weights.h5").exists()
+    replay = netspec.replay("run/capsule-00000001.h5")
+    assert replay.identical
+    assert replay.samples == tuple(range(16, 24))
+    assert replay.bad is not None
+    assert (replay.bad.node.op.name, replay.bad.scope.phase) == ("Div", "backward")
+
+
+def test_a_loss_of_lbfgs_names_the_batch(training: dict[str, Any]) -> None:
+    training["solver"], training["train"]["accumulate"] = {"type": "LBFGS"}, 8
+    training["net"]["layers"].pop(2)
+    training["net"]["layers"][1]["expr"] = "log(x * x)"
+    assert failure(training).message == "the loss is not finite at step 1: first in layer `root` (Expression)"
+    replay = netspec.replay("run/capsule-00000001.h5")
+    assert replay.identical
+    assert replay.samples == tuple(range(16, 24))
+
+
+def test_a_full_disk_has_no_capsule(training: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
+    problem = failure(training)
+    assert "is not finite at step 3" in problem.message
+    assert any("no capsule of this step was written" in note and "100 B left" in note for note in problem.notes)
+    assert not [*Path("run").glob("capsule-*")]
+
+
+def test_states_are_copied_up_to_a_part_of_the_memory(
+    training: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_record, "host_memory", lambda: 0)
+    assert "already not finite before it" in failure(training).message
