@@ -21,8 +21,8 @@ STATES = ("accepted", "refused", "unlocated", "wrong", "traceback", "crash", "ha
 file; `wrong`: accepted, although the content cannot be right; `memory`: refused because memory ran out."""
 FILES_PER_PROCESS = 1000
 """Number of files after which the process is restarted: libraries keep some memory for each."""
-WAIT = 10 * SECONDS
-"""Wall-clock seconds for one file: more than its CPU time, since the machine may be busy."""
+WAIT = 60 * SECONDS
+"""Wall-clock seconds for one file: much more than its CPU time, since the machine may be busy."""
 
 
 @dataclass

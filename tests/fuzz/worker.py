@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 import signal
 import sys
@@ -147,11 +148,13 @@ def main(seed: int) -> None:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     signal.signal(signal.SIGPROF, _late)
-    for line in sys.stdin:
-        name, first, count = json.loads(line)
-        for outcome in outcomes(READERS[name], name, range(first, first + count), seed):
-            print(json.dumps(outcome), flush=True)
-        print(json.dumps({"state": "done"}), flush=True)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # libraries may print about a damaged file
+        for line in sys.stdin:
+            name, first, count = json.loads(line)
+            for outcome in outcomes(READERS[name], name, range(first, first + count), seed):
+                print(json.dumps(outcome), file=answers, flush=True)
+            print(json.dumps({"state": "done"}), file=answers, flush=True)
 
 
 if __name__ == "__main__":
