@@ -22,6 +22,7 @@ BENCHMARKS = {
     "overhead": ["bench_overhead"],
     "training": ["bench_training"],
     "training_bfloat16": ["bench_training", "--precision", "bfloat16"],
+    "convnets": ["bench_convnets"],
     "inference": ["bench_inference"],
     "kernels": ["bench_kernels"],
     "loader": ["bench_loader"],

@@ -146,6 +146,8 @@ class Times:
     """Seconds of the steps of one subject, over all rounds."""
 
     seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    """Processor time of a step, in seconds: the mean of each round."""
 
     @property
     def median(self) -> float:
@@ -158,10 +160,13 @@ class Times:
         return min(self.seconds)
 
 
-def alternate(workers: Workers, *, rounds: int, seconds: float, least: int) -> Mapping[str, Times]:
+def alternate(
+    workers: Workers, *, rounds: int, seconds: float, least: int, what: str = "step"
+) -> Mapping[str, Times]:  # fmt: skip
     """Measure all subjects in turn, for `rounds` rounds, each of which starts with another subject.
 
-    A subject that fails is dropped from `workers` and from the result.
+    `what` is the method of the subjects that is measured. A subject that fails is dropped from `workers` and from the
+    result.
     """
     names: Sequence[str] = list(workers.by_name)
     times = {name: Times() for name in names}
@@ -171,7 +176,9 @@ def alternate(workers: Workers, *, rounds: int, seconds: float, least: int) -> M
                 continue
             time.sleep(PAUSE)
             try:
-                times[name].seconds += workers.by_name[name].ask("measure", seconds=seconds, least=least)["times"]
+                answer = workers.by_name[name].ask("measure", seconds=seconds, least=least, what=what)
+                times[name].seconds += answer["times"]
+                times[name].processor.append(answer["processor"])
             except BenchmarkError as error:
                 workers.drop(name, str(error))
     return {name: times[name] for name in workers.by_name}

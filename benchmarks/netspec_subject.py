@@ -132,6 +132,19 @@ class NetspecTraining:
         self.program.write(self.inputs)
         self.program.run()
 
+    def forward(self) -> None:
+        """Compute the outputs as in inference, including the copy of the batch."""
+        self._run(ProgramKind.PREDICT)
+
+    def gradients(self) -> None:
+        """Compute loss and gradients, including the copy of the batch."""
+        self._run(ProgramKind.GRADIENTS)
+
+    def _run(self, kind: ProgramKind) -> None:
+        program = self.compiler.program(kind, self.net.batch_size)
+        program.write(self.inputs)
+        program.run()
+
     def roofline(self) -> tuple[float, float]:
         """Return FLOP/s of a large matrix product and bytes/s of a large copy, on this device in this precision."""
         roofline = measure_roofline(self.compiler.device, self.precision)

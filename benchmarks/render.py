@@ -30,6 +30,7 @@ def text(data: dict[str, Any]) -> str:
         "overhead": _overhead, "kernels": _kernels, "loader": _loader, "memory": _memory,
         "by_host": _by_host, "scaling": _scaling, "serving": _serving, "sources": _sources,
         "strategies": _strategies, "workers": _workers, "init": _init, "search": _search,
+        "convnets": _convnets,
     }  # fmt: skip
     table_text = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(failure)}: {failure['why']}" for failure in data["failed"]]
@@ -115,6 +116,37 @@ def _inference(data: dict[str, Any]) -> str:
         for size in sizes
     ]
     return f"{table(columns, rows)}\n\nGeometric means: {'; '.join(means)}; all {_mean(results, 'ratio')}."
+
+
+def _convnets(data: dict[str, Any]) -> str:
+    rows, published = [], []
+    for result in data["found"]:
+        steps, size = result["step"], result["batch_size"]
+        best = min((name for name in steps if name != "netspec"), key=steps.__getitem__, default="netspec")
+        for name in steps:
+            forward = result["forward"][name]
+            rows.append(
+                [
+                    f"{result['net']} ({size})",
+                    name,
+                    *map(milliseconds, (forward, result["gradients"][name] - forward, steps[name])),
+                    f"{size / steps[name]:.1f}",
+                    f"{steps[best] / steps['netspec']:.2f}" if name == "netspec" else "",
+                    f"{result['processor'][name]:.2f}",
+                ]
+            )
+    for net, (size, libraries) in data["published"].items():
+        for library, (forward, backward) in libraries.items():
+            rate = f"{1000 * size / (forward + backward):.0f}"
+            published.append([f"{net} ({size})", library, f"{forward}", f"{backward}", rate])
+    columns = ["net (batch)", "library", "forward ms", "backward ms", "step ms", "images/s", "ratio", "CPU s of a step"]
+    return "\n\n".join(
+        [
+            table(columns, rows),
+            "Published by convnet-benchmarks in 2016, on a GeForce GTX Titan X, without the update:",
+            table(["net (batch)", "library", "forward ms", "backward ms", "images/s"], published),
+        ]
+    )
 
 
 def _mnist(data: dict[str, Any]) -> str:

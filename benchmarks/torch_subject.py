@@ -67,6 +67,18 @@ class TorchTraining:
         self.update.step()
         return loss
 
+    def forward(self) -> None:
+        """Compute the outputs as in inference."""
+        self.model.eval()
+        with torch.inference_mode(), torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
+            self.model(self.images)
+        self.model.train()
+
+    def gradients(self) -> None:
+        """Compute loss and gradients."""
+        self.update.zero_grad(set_to_none=True)
+        self.loss(self.images, self.labels).backward()
+
     def compare(self, folder: Path, steps: int) -> list[float]:
         """Return the losses of the first steps; write the gradients of the first one, in netspec's shapes."""
         self._set_weights()

@@ -16,9 +16,10 @@ import json
 import os
 import resource
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.catalogue import ALSO, NETS
@@ -38,20 +39,25 @@ class Host:
         facts = {name: getattr(self.subject, name, None) for name in ("flops", "planned")}
         return {"compile_seconds": self.subject.compile_seconds, **facts}
 
-    def measure(self, seconds: float, least: int) -> dict[str, Any]:
-        """Time steps for `seconds` seconds, but at least `least` steps; one step before them is not counted."""
-        step, steps = self.subject.step, getattr(self.subject, "steps_per_call", 1)
+    def measure(self, seconds: float, least: int, what: str = "step") -> dict[str, Any]:
+        """Time steps for `seconds` seconds, but at least `least` steps; one step before them is not counted.
+
+        `what` is the method of the subject that is a step. `processor` is the mean processor time of a step, of all
+        threads.
+        """
+        step, steps = getattr(self.subject, what), getattr(self.subject, "steps_per_call", 1)
         gc.collect()
         gc.disable()
         step()
         times: list[float] = []
-        end = perf_counter() + seconds
+        end, worked = perf_counter() + seconds, process_time()
         while len(times) < least or perf_counter() < end:
             start = perf_counter()
             step()
             times.append((perf_counter() - start) / steps)
+        worked = process_time() - worked
         gc.enable()
-        return {"times": times}
+        return {"times": times, "processor": worked / (steps * len(times))}
 
     def compare(self, folder: str, steps: int) -> dict[str, Any]:
         """Return the losses of the first steps; write gradients to the folder."""
@@ -102,6 +108,7 @@ def open_subject(request: dict[str, Any]) -> Any:
         if name == "netspec":
             return module.NetspecPrediction(net, request["batch_size"])
         return module.OnnxRuntimePrediction(Path(request["folder"]), request["threads"])
+    net = replace(net, batch_size=request.get("batch_size", net.batch_size))
     compared, precision = request["compared"], request["precision"]
     if name in ALSO:
         return getattr(module, {"jax": "JaxTraining", "sklearn": "SklearnTraining"}[name])(net, compared=compared)

@@ -46,6 +46,22 @@ def test_results_are_kept_as_they_come(tmp_path: Path, capsys: pytest.CaptureFix
     assert render.text(again) + "\n" == capsys.readouterr().out
 
 
+def test_table_of_convnets() -> None:
+    data = Results("convnets", options(), "numpy").data
+    data["found"] = [
+        {
+            "net": "alexnet", "batch_size": 8,
+            "forward": {"netspec": 0.01, "eager": 0.02}, "gradients": {"netspec": 0.03, "eager": 0.07},
+            "step": {"netspec": 0.04, "eager": 0.08}, "processor": {"netspec": 0.06, "eager": 0.1},
+        }
+    ]  # fmt: skip
+    data["published"] = {"alexnet": [128, {"Caffe": [121, 203]}]}
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in render.text(data).splitlines()]
+    assert ["alexnet (8)", "netspec", "10.0", "20.0", "40.0", "200.0", "2.00", "0.06"] in rows
+    assert ["alexnet (8)", "eager", "20.0", "50.0", "80.0", "100.0", "", "0.10"] in rows
+    assert ["alexnet (128)", "Caffe", "121", "203", "395"] in rows
+
+
 def test_tables() -> None:
     data = Results("training", options(), "numpy").data
     data["found"] = [trained("mlp", 0.001, 0.004, jax=0.002), trained("vgg_a", 1.0, 1.0)]
@@ -81,10 +97,11 @@ class Told:
         self.name, self.asked, self.fails_at, self.closed = name, 0, fails_at, False
 
     def ask(self, subject: str, **details: Any) -> dict[str, Any]:
+        assert details["what"] == "forward"
         self.asked += 1
         if self.asked == self.fails_at:
             raise BenchmarkError(f"{self.name} ended with status 9")
-        return {"times": [float(self.asked)]}
+        return {"times": [float(self.asked)], "processor": 2.0 * self.asked}
 
     def close(self) -> None:
         self.closed = True
@@ -95,8 +112,9 @@ def test_a_subject_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     ours, theirs = Told("netspec"), Told("eager", fails_at=2)
     with Workers() as workers:
         workers.by_name |= {"netspec": ours, "eager": theirs}  # type: ignore[dict-item]  # stand-ins, no processes
-        times = alternate.alternate(workers, rounds=3, seconds=0, least=1)
+        times = alternate.alternate(workers, rounds=3, seconds=0, least=1, what="forward")
         assert {name: time.seconds for name, time in times.items()} == {"netspec": [1.0, 2.0, 3.0]}
+        assert times["netspec"].processor == [2.0, 4.0, 6.0]
         assert workers.failed == {"eager": "eager ended with status 9"}
         assert theirs.closed
     assert ours.closed
