@@ -24,12 +24,10 @@ from benchmarks import report
 from benchmarks.alternate import ROOT
 from benchmarks.results import Results
 from netspec.cli.progress import display
-from netspec.compile import scheduled_inputs
-from netspec.solvers.base import SolverSpec
 from netspec.tools.specs import load_train
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.loop import TrainingLoop
-from netspec.training.stepper import PartialStep, Stepper
+from netspec.training.stepper import Stepper, run_steps, scheduled_rates
 
 SPEC = ROOT / "model_zoo" / "lenet_mnist" / "train.yaml"
 STEPS = 20
@@ -96,14 +94,9 @@ def bare_steps(*, metrics: bool) -> Generator[None, None, None]:
     """Train without a loop around the steps."""
     loop = {**CHANGES, "train.log_metrics": metrics, "train.max_steps": 1}
     spec = load_train(SPEC, loop)
-    assert isinstance(spec.solver, SolverSpec)
     compiler = training_compiler(spec, "cpu")
     with open_training_loader(spec, compiler) as loader:
-        stepper, part = Stepper(spec, compiler, loader), PartialStep()
-        schedules = scheduled_inputs(spec.solver)
-        for step, batch in enumerate(loader):
-            rates = {name: schedule.value(step, 10_000) for name, schedule in schedules.items()}
-            stepper.run(batch, step, rates, part)
+        for _ in run_steps(Stepper(spec, compiler, loader), loader, scheduled_rates(spec, 10_000)):
             yield
 
 

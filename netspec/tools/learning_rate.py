@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from math import isfinite, log10, nan, sqrt
 from pathlib import Path
 from statistics import median
@@ -36,7 +37,7 @@ from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values
 from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL
-from netspec.training.stepper import PartialStep
+from netspec.training.stepper import run_steps
 
 STEPS = 150
 """Default number of learning rates."""
@@ -149,32 +150,29 @@ def _losses(
 ) -> tuple[float, list[float], bool]:
     """Train a step with each rate; return the first loss, the loss after each step, and whether it diverged."""
     assert isinstance(spec.solver, SolverSpec)
-    schedules, part = scheduled_inputs(spec.solver), PartialStep()
+    schedules = scheduled_inputs(spec.solver)
     peaks = {name: highest_rate(spec, schedule) for name, schedule in schedules.items()}
     stepper = LOCAL.stepper(spec, compiler, loader)
     losses: list[float] = []
     mean, best = nan, nan
-    for batch in loader:
-        step = len(losses)
+
+    def inputs(step: int) -> dict[str, float]:
         rate = rates[min(step, len(rates) - 1)]  # after the last rate, a loss is computed once more
-        inputs = {
+        return {
             name: rate * peaks[name] / peaks[LEARNING_RATE] if is_rate(name) else schedule.value(0, SCHEDULE_STEPS)
             for name, schedule in schedules.items()
         }
-        try:
-            result = stepper.run(batch, step, inputs, part)
-            loss = None if result is None else result[0]()
-        except NonFiniteLoss:
-            return (losses or [nan])[0], losses[1:], True
-        if loss is None:  # the step continues with the next batch
-            continue
-        losses.append(loss)
-        mean = loss if step == 0 else SMOOTHING * mean + (1 - SMOOTHING) * loss
-        best = mean if step == 0 else min(best, mean)
-        if mean > _limit(losses[0], best):
-            return losses[0], losses[1:], True
-        if len(losses) > len(rates):
-            break
+
+    try:
+        for _, outcome in islice(run_steps(stepper, loader, inputs), len(rates) + 1):
+            loss = outcome()
+            losses.append(loss)
+            mean = SMOOTHING * mean + (1 - SMOOTHING) * loss if len(losses) > 1 else loss
+            best = min(best, mean) if len(losses) > 1 else mean
+            if mean > _limit(losses[0], best):
+                return losses[0], losses[1:], True
+    except NonFiniteLoss:
+        return (losses or [nan])[0], losses[1:], True
     return losses[0], losses[1:], False
 
 

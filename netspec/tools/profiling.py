@@ -17,7 +17,8 @@ from typing import Any
 from netspec.backends.device import Device
 from netspec.backends.process_group import world
 from netspec.backends.program import NonFiniteLoss, Program
-from netspec.compile import Compiler, scheduled_inputs
+from netspec.compile import Compiler
+from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError, RunError
 from netspec.exchange.files import write_atomically
@@ -36,7 +37,7 @@ from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values
 from netspec.training.samples import with_samples
 from netspec.training.session import Session, open_session
-from netspec.training.stepper import PartialStep
+from netspec.training.stepper import run_steps, scheduled_rates
 
 STEPS, WARMUP = 10, 5
 """Default numbers of recorded steps, and of steps before them. Loaders start threads after three slow batches."""
@@ -294,36 +295,38 @@ def _record(
     spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader, recorder: Recorder, steps: int, warmup: int
 ) -> list[TraceEvent]:
     """Train, and return the events of the steps after the first `warmup`."""
-    assert isinstance(spec.solver, SolverSpec)
-    schedules, part = scheduled_inputs(spec.solver), PartialStep()
     stepper = session.stepper(spec, compiler, loader)
     stepper.calls = RecordedCalls(compiler, recorder)
-    batches, zero = iter(loader), 0.0
+    rates, zero = scheduled_rates(spec, warmup + steps), 0.0
+    steps_run = run_steps(stepper, _timed(loader, recorder), lambda step: session.scheduled(rates(step)))
     for step in range(warmup + steps):
-        rates = {name: schedule.value(step, warmup + steps) for name, schedule in schedules.items()}
         if step == warmup:
             session.barrier()  # the clocks of the workers are aligned here
             zero = perf_counter()
         with recorder.span(f"step {step + 1}", STEP):
-            outcome = None
-            while outcome is None:
-                with recorder.span("next batch", BATCH):
-                    batch = next(batches)
-                try:
-                    outcome = stepper.run(batch, step, session.scheduled(rates), part)
-                except NonFiniteLoss:
-                    raise _not_finite(step) from None
-            with recorder.span("wait for the loss", WAIT):
-                try:
-                    outcome[0]()
-                except NonFiniteLoss:
-                    raise _not_finite(step) from None
-                compiler.device.wait()
+            try:
+                _, loss = next(steps_run)
+                with recorder.span("wait for the loss", WAIT):
+                    loss()
+                    compiler.device.wait()
+            except NonFiniteLoss:
+                raise _not_finite(step) from None
             if session.size > 1:
                 with recorder.span("exchange after the step", BETWEEN):
                     session.after_step(step + 1, compiler)
         recorder.take_calls()
     return recorder.events_since(zero)
+
+
+def _timed(loader: Loader, recorder: Recorder) -> Iterator[Batch]:
+    """Yield the batches of a loader, and record how long the training waits for each."""
+    batches = iter(loader)
+    while True:
+        with recorder.span("next batch", BATCH):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _not_finite(step: int) -> RunError:

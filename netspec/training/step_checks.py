@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from math import isfinite, log
 from time import perf_counter
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import LOSS, Compiler, ProgramKind, build, gradient_sum_label, scheduled_inputs
+from netspec.compile import LOSS, Compiler, ProgramKind, build, gradient_sum_label
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import Problem, counted, listing
@@ -19,13 +20,12 @@ from netspec.graph.types import Precision
 from netspec.layers.losses_and_metrics import LossSpec
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.train import TrainSpec
-from netspec.solvers.base import SolverSpec
 from netspec.training.adaptation import adapt
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.events import format_bytes, short_duration
 from netspec.training.expectation_checks import ExpectationResult
-from netspec.training.stepper import PartialStep, Stepper
+from netspec.training.stepper import Stepper, run_steps, scheduled_rates
 from netspec.training.transfer import init_from
 
 TOLERANCES = {
@@ -212,21 +212,11 @@ def _step_time_and_memory(spec: TrainSpec, compiler: Compiler) -> Iterator[Expec
 
 
 def _seconds_of_second_step(spec: TrainSpec, compiler: Compiler, loader: Loader) -> float | None:
-    assert isinstance(spec.solver, SolverSpec)
-    stepper, part, done = Stepper(spec, compiler, loader), PartialStep(), 0
-    schedules = scheduled_inputs(spec.solver)
-    began = perf_counter()
+    began, seconds = perf_counter(), 0.0
     try:
-        for batch in loader:
-            rates = {name: schedule.value(done, 2) for name, schedule in schedules.items()}
-            outcome = stepper.run(batch, done, rates, part)
-            if outcome is None:
-                continue
-            outcome[0]()
-            done += 1
-            if done == 2:
-                break
-            began = perf_counter()
+        for _, loss in islice(run_steps(Stepper(spec, compiler, loader), loader, scheduled_rates(spec, 2)), 2):
+            loss()
+            seconds, began = perf_counter() - began, perf_counter()
     except NonFiniteLoss:  # the first update was too large; other checks report its loss
         return None
-    return perf_counter() - began
+    return seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import add
 from typing import Any
@@ -22,12 +22,14 @@ from netspec.compile import (
     Compiler,
     ProgramKind,
     mean_totals,
+    scheduled_inputs,
 )
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.base import SolverSpec
 from netspec.solvers.lbfgs import LBFGS, partial_step_problem
 from netspec.training.call_record import CallRecord, ProgramCall
 from netspec.training.lbfgs import LbfgsMinimizer
@@ -242,6 +244,28 @@ class Stepper:
             return total / samples
 
         return minimizer.step(evaluate, self._loader.batch_size / samples, rate), 1
+
+
+def run_steps(
+    stepper: Stepper, batches: Iterable[Batch], rates: Callable[[int], Mapping[str, float]]
+) -> Iterator[tuple[Batch, Outcome]]:
+    """Run one step after another; yield the last batch of each, and a function for its loss.
+
+    `rates` returns the scheduled values of a step, counted from 0. Raises `NonFiniteLoss` as `Stepper.run`.
+    """
+    part, step = PartialStep(), 0
+    for batch in batches:
+        result = stepper.run(batch, step, rates(step), part)
+        if result is not None:
+            step += 1
+            yield batch, result[0]
+
+
+def scheduled_rates(spec: TrainSpec, steps: int) -> Callable[[int], dict[str, float]]:
+    """Return a function for the scheduled values of each of `steps` steps, by the inputs of the programs."""
+    assert isinstance(spec.solver, SolverSpec)
+    schedules = scheduled_inputs(spec.solver)
+    return lambda step: {name: schedule.value(step, steps) for name, schedule in schedules.items()}
 
 
 def moving_averages(compiler: Compiler) -> list[str]:
