@@ -9,10 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from netspec.backends.program import NonFiniteLoss
-from netspec.compile import LOSS, REGULARIZATION, Compiler, ProgramKind, scheduled_inputs
+from netspec.compile import Compiler, ProgramKind
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError, counted, listing
@@ -22,18 +19,14 @@ from netspec.solvers.base import SolverSpec
 from netspec.tools.specs import load_train
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.overfitting import Passes, on_few, train_until_learned
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values
 from netspec.training.samples import with_samples
-from netspec.training.stepper import PartialStep, Stepper
 
 MAX_STEPS = 500
 """Default number of steps after which the net counts as unable to learn the samples."""
-LEARNED = 0.05
-"""Fraction of the first loss at which the samples count as learned."""
-LEARNED_WITH_ACCURACY = 0.5
-"""The same if each sample is classified correctly."""
 DIVERGED = 1.5
 """Fraction of the first loss above which the training counts as diverged."""
 STALLED = 0.9
@@ -89,7 +82,7 @@ def overfit(
             f"{spec.solver.type} reads all samples in each step", expected="a solver that reads batches",
             location=spec.solver.where(),
         )  # fmt: skip
-    few = _on_few(spec, count)
+    few = on_few(spec, count)
     compiler = training_compiler(few, device)
     with open_training_loader(few, compiler) as loader:
         samples_read, least = loader.samples, 2 * loader.steps_per_epoch
@@ -101,78 +94,22 @@ def overfit(
                 got=f"a batch size of {loader.batch_size}",
             )  # fmt: skip
         set_first_values(few, compiler, loader, StartingPoint(Progress()), weights)
-        losses, accuracy, updates = _losses(few, compiler, loader, steps)
-        learned = _is_learned(losses, accuracy)
-        causes = () if learned else tuple(_causes(few, compiler, loader, losses, updates))
-    return Overfit(spec.name or spec.net.name, samples_read, tuple(losses), accuracy, learned, causes)
+        passes = train_until_learned(few, compiler, loader, steps)
+        learned = passes.learned()
+        causes = () if learned else tuple(_causes(few, compiler, loader, passes))
+    return Overfit(spec.name or spec.net.name, samples_read, tuple(passes.losses), passes.accuracy, learned, causes)
 
 
-def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
-    """Return the training on its first samples, in order, without random transforms and evaluations."""
-    split = spec.data.train.fixed()
-    few = split.model_copy(update={"limit": samples, "batch_size": min(split.batch_size, samples)})
-    loop = spec.train.model_copy(update={"accumulate": 1})
-    return spec.model_copy(
-        update={"data": spec.data.model_copy(update={"train": few}), "train": loop, "parallel": None}
-    )
-
-
-def _losses(spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int) -> tuple[list[float], float | None, int]:
-    """Train until the samples are learned; return the losses of passes, the last accuracy and the number of updates."""
-    assert isinstance(spec.solver, SolverSpec)
-    schedules, part = scheduled_inputs(spec.solver), PartialStep()
-    stepper = Stepper(spec, compiler, loader)
-    penalty = f"{LOSS}/{REGULARIZATION}"
-    has_penalty = penalty in compiler.graph(compiler.batch_program, 1).outputs
-    accurate = [name for name, metric in compiler.metrics.items() if type(metric).__name__.endswith("Accuracy")]
-    losses: list[float] = []
-    total, totals, accuracy = 0.0, dict[str, np.ndarray[Any, Any]](), None
-    step = 0
-    for batch in loader:
-        rates = {name: schedule.value(step, steps) for name, schedule in schedules.items()}
-        try:
-            result = stepper.run(batch, step, rates, part)
-            assert result is not None
-            loss = result[0]()
-        except NonFiniteLoss:
-            losses.append(float("inf"))
-            break
-        step += 1
-        call = stepper.calls.last()
-        if has_penalty and call is not None:
-            loss -= float(call.program(compiler).read(penalty)[penalty])
-        total += loss * len(batch)
-        for name in accurate:
-            if name in stepper.metric_totals:
-                totals[name] = totals.get(name, 0.0) + np.array(stepper.metric_totals[name])
-        if loader.between_epochs:
-            losses.append(total / loader.samples)
-            values = [compiler.metrics[name].result(*map(np.asarray, totals[name])) for name in totals]
-            accuracy = min((float(value) for value in values if isinstance(value, (int, float))), default=None)
-            total, totals = 0.0, {}
-            if _is_learned(losses, accuracy) or step + loader.steps_per_epoch > steps:
-                break
-    return losses, accuracy, step
-
-
-def _is_learned(losses: list[float], accuracy: float | None) -> bool:
-    first, last = losses[0], losses[-1]
-    if not isfinite(last):
-        return False
-    return last <= LEARNED * abs(first) or (accuracy == 1.0 and last <= LEARNED_WITH_ACCURACY * abs(first))
-
-
-def _causes(
-    spec: TrainSpec, compiler: Compiler, loader: Loader, losses: list[float], updates: int
-) -> Iterator[str]:  # fmt: skip
+def _causes(spec: TrainSpec, compiler: Compiler, loader: Loader, passes: Passes) -> Iterator[str]:
     """Yield likely reasons why the samples are not learned."""
+    losses = passes.losses
     first, last = losses[0], fmean(losses[-(len(losses) // 4 + 1) :])  # dropout makes single losses noisy
     contradictions = _contradictions(compiler, loader)
     if contradictions:
         yield f"{counted(contradictions, 'sample')} with the same inputs as another one, but other targets"
     if not isfinite(last):
         yield "the loss or a gradient is not finite: `netspec train` names the first operation"
-    if not isfinite(last) and not updates:
+    if not isfinite(last) and not passes.steps:
         yield "it is not finite before the first update: an input, an initial weight or an operation, not the solver"
     elif not isfinite(last) or last > DIVERGED * first:
         yield "the learning rate is too high: `netspec train SPEC --find-lr` suggests one"

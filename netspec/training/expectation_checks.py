@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-
-import numpy as np
+from math import inf
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import scheduled_inputs
+from netspec.compile import Compiler
+from netspec.data.loader import Loader
 from netspec.errors import Problem
+from netspec.schema.specs.expect import Overfits, TrainExpectation
 from netspec.schema.specs.train import TrainSpec
-from netspec.solvers.base import SolverSpec
 from netspec.training.adaptation import adapt
 from netspec.training.compiler import open_training_loader, training_compiler
-from netspec.training.stepper import PartialStep, Stepper
+from netspec.training.overfitting import LEARNED, on_few, train_until_learned
+from netspec.training.stepper import Stepper, run_steps, scheduled_rates
 from netspec.training.transfer import init_from
 
 
@@ -39,58 +41,50 @@ def run_expectations(spec: TrainSpec, device: str = "auto") -> Iterator[Expectat
     if expect is None:
         return
     if expect.first_loss is not None:
-        bounds, loss = expect.first_loss, _losses(spec, 1, device)[0]
+        with _started(spec, device) as (compiler, loader):
+            loss = _first_loss(spec, compiler, loader)
+        bounds = expect.first_loss
         fits = abs(loss - bounds.value) <= bounds.within
         expected = f"{bounds.value:g} ± {bounds.within:g}"
         location, path = expect.where("first_loss"), "expect.first_loss"
         problem = Problem("the first loss is not as expected", location, path, expected=expected, got=f"{loss:.6g}")
         yield ExpectationResult(f"the first loss is {loss:.4f} (expected {expected})", None if fits else problem)
     if expect.overfits is not None:
-        goal = expect.overfits
-        losses = _losses(_on_few(spec, goal.samples), goal.steps, device)
-        last = losses[-_steps_per_pass(spec, goal.samples) :]
-        loss = float(np.mean(last))
-        goal_text = f"{goal.samples} samples in {goal.steps} steps"
-        problem = Problem(
-            f"the net does not learn {goal_text}", expect.where("overfits"), "expect.overfits",
-            expected=f"a loss of {goal.loss:g} or less", got=f"{loss:.6g}, from {losses[0]:.6g} at the first step",
-            hint="check the learning rate, the `from` of the layers, and that the labels belong to the samples",
-        )  # fmt: skip
-        yield ExpectationResult(f"{goal_text} reach a loss of {loss:.4g} (expected at most {goal.loss:g})",
-                    None if loss <= goal.loss else problem)  # fmt: skip
+        yield _overfits(spec, expect, expect.overfits, device)
 
 
-def _steps_per_pass(spec: TrainSpec, samples: int) -> int:
-    """Return the number of steps of one pass over `samples` samples."""
-    return -(-samples // (min(spec.data.train.batch_size, samples) * spec.train.accumulate))
+def _overfits(spec: TrainSpec, expect: TrainExpectation, goal: Overfits, device: str) -> ExpectationResult:
+    """Check whether the net can memorize a few samples."""
+    few = on_few(spec, goal.samples)
+    with _started(few, device) as (compiler, loader):
+        passes = train_until_learned(few, compiler, loader, goal.steps, goal.loss)
+    first, last = passes.losses[0], passes.losses[-1]
+    bound = LEARNED * abs(first) if goal.loss is None else goal.loss
+    goal_text = f"{goal.samples} samples in {goal.steps} steps"
+    problem = Problem(
+        f"the net does not learn {goal_text}", expect.where("overfits"), "expect.overfits",
+        expected=f"a loss of {bound:.4g} or less", got=f"{last:.6g}, from {first:.6g} in the first pass",
+        hint="`netspec train SPEC --overfit` names likely reasons; check that the labels belong to the samples",
+    )  # fmt: skip
+    summary = f"{goal_text} reach a loss of {last:.4g} (expected at most {bound:.4g})"
+    return ExpectationResult(summary, None if passes.learned(goal.loss) else problem)
 
 
-def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
-    """Return the training on its first samples only."""
-    split = spec.data.train
-    few = split.model_copy(update={"limit": samples, "batch_size": min(split.batch_size, samples)})
-    return spec.model_copy(update={"data": spec.data.model_copy(update={"train": few})})
-
-
-def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
-    """Return the training losses of the first steps; infinite from the first non-finite one on."""
+@contextmanager
+def _started(spec: TrainSpec, device: str) -> Iterator[tuple[Compiler, Loader]]:
+    """Compile a training, and give it its first values."""
     compiler = training_compiler(spec, device)
     transfer = init_from(spec, compiler)
     compiler.reset_copies()
-    losses: list[float] = []
-    assert isinstance(spec.solver, SolverSpec)
-    schedules, part = scheduled_inputs(spec.solver), PartialStep()
     with open_training_loader(spec, compiler) as loader:
         adapt(compiler, loader, transfer.coverage.arrays if transfer is not None else ())
-        stepper = Stepper(spec, compiler, loader)
-        for batch in loader:
-            rates = {name: schedule.value(len(losses), steps) for name, schedule in schedules.items()}
-            try:
-                outcome = stepper.run(batch, len(losses), rates, part)
-                if outcome is not None:
-                    losses.append(outcome[0]())
-            except NonFiniteLoss:
-                return [*losses, *[float("inf")] * (steps - len(losses))]
-            if len(losses) == steps:
-                break
-    return losses
+        yield compiler, loader
+
+
+def _first_loss(spec: TrainSpec, compiler: Compiler, loader: Loader) -> float:
+    """Return the loss of the first step; infinite if it is not finite."""
+    try:
+        _, loss = next(run_steps(Stepper(spec, compiler, loader), loader, scheduled_rates(spec, 1)))
+        return loss()
+    except NonFiniteLoss:
+        return inf
