@@ -223,8 +223,9 @@ def test_a_loss_that_is_not_finite_ends_the_profile(training: dict[str, Any]) ->
 
 
 def test_the_command_prints_where_steps_spend_their_time(
-    training: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    training: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("netspec.cli.profile.LEAST", 0.0)  # on a busy machine, one part may take nearly all the time
     Path("train.yaml").write_text(json.dumps(training))
     words = ["profile", "train.yaml", "--steps", "2", "--warmup", "0", "--device", "reference"]
     assert main([*words, "--output", "out.json"]) == 0
