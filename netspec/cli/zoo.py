@@ -24,10 +24,10 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a m
 
 @app.command("list", cls=Plain, epilog=examples("netspec zoo list", "netspec zoo list --json"))
 def list_(as_json: Json = False) -> None:
-    """List the models that netspec ships: tasks, sizes, results and estimated times.
+    """List the models that netspec ships: tasks, sizes, results and least times.
 
-    The time is an estimate for one sample on this machine's processor: the arithmetic of the model, at the rate of a
-    large matrix product. Real nets take two to five times as long. `weights` is the size of trained weights.
+    The least time is that of one sample on this machine's processor: the arithmetic of the model at the rate of a large
+    matrix product, measured now. `netspec time NAME` measures the model itself. `weights` is the size of trained ones.
     """
     from netspec.tools.zoo import measured_flops_per_second, zoo
 
@@ -37,11 +37,11 @@ def list_(as_json: Json = False) -> None:
         return
     rate = measured_flops_per_second()
     rows = [
-        [model.name, model.facts.task, scaled(model.facts.parameters.count, ""), _main_result(model),
-         _duration(model.facts.flops.count / rate), size(model.weights.stat().st_size) if model.weights else ""]
+        [model.name, model.card.task, scaled(model.card.parameters.count, ""), _main_result(model),
+         _duration(model.card.flops.count / rate), size(model.weights.stat().st_size) if model.weights else ""]
         for model in models
     ]  # fmt: skip
-    table(["model", "task", "parameters", "measured result", "time", "weights"], rows, right=(2, 4, 5))
+    table(["model", "task", "parameters", "measured result", "least time", "weights"], rows, right=(2, 4, 5))
     print("\nnext:\n  " + command("zoo", "show", "lenet_mnist"))
 
 
@@ -50,7 +50,7 @@ def _duration(seconds: float) -> str:
 
 
 def _main_result(model: ZooModel) -> str:
-    result = next(iter(model.facts.results), None)
+    result = next(iter(model.card.results), None)
     return f"{result.metric} {result.value:g}" if result is not None else "not trained"
 
 
@@ -63,8 +63,8 @@ def show(name: Name, as_json: Json = False) -> None:
     if as_json:
         print_json(model.as_json())
         return
-    print(model.card())
-    facts = model.facts
+    print(model.readme())
+    facts = model.card
     print(
         f"\nparameters: {count(facts.parameters.count)}"
         + (f", as {facts.parameters.of}" if facts.parameters.of else "")
@@ -113,7 +113,7 @@ def verify(
 
     Counts parameters and arithmetic, compares the checksum of the weights, compares the model with its ONNX file in
     onnxruntime and with the same file read back, and measures results again if weights are shipped and the data is
-    here. Nothing is downloaded. `vars.folder=PATH` names the folder of the data.
+    here. Nothing is downloaded. After a NAME, `vars.folder=PATH` names the folder of the data.
 
     The exit status is 1 if a check failed.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 from netspec.data.base import Source
 from netspec.data.known_datasets import KNOWN_SETS, home
 from netspec.errors import Problem, command, folded, near_path, nearest_path
+from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_card
 from netspec.schema.specs.paths import paths_in_fields, resolve_path
 from netspec.schema.specs.spec import Spec, parts_of
@@ -70,7 +71,7 @@ def _hint(written: str, full: Path, base: Path) -> str:
         reads = f", and `source: {dataset}` reads it" if KNOWN_SETS[dataset].splits else f" to {home() / dataset}"
         return f"`{command('data', 'get', dataset)}` downloads the dataset{reads}"
     card = base / CARD
-    if card.is_file():
+    if base.parent == zoo_root() and card.is_file():
         return f"the data that this model needs: {load_card(card).data}"
     origin = _origin(written, full, base)
     return origin or near_path(full) or "if the data is on another machine, `--no-data` checks the rest"

@@ -36,7 +36,7 @@ def is_in_zoo(file: str) -> bool:
 
 
 def near_model(path: str | Path) -> str | None:
-    """A hint for a path where nothing is: the model of the zoo with a similar name, or what `near_path` finds."""
+    """A hint for a path where nothing is: what `near_path` finds, or a model of the zoo with a similar name."""
     path = Path(path)
     names = {file.parent.name for folder in _candidates() for name in MODEL_FILES for file in folder.glob(f"*/{name}")}
     model = nearest(path.name, names) if len(path.parts) == 1 and not path.suffix else None

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from netspec.errors import InputError, Location, Problem, SpecError, by_location, did_you_mean, listing
-from netspec.schema.bundled import is_in_zoo, model_path
+from netspec.schema.bundled import model_path
 from netspec.schema.language.expand import Expander, is_plain
 from netspec.schema.language.expressions import Unknown
 from netspec.schema.language.include import Includes
@@ -103,23 +103,10 @@ def _load(source: Source, overrides: Overrides, expected: Kind | None) -> NetSpe
     tree = _read(source)
     kind = _kind(tree, expected)
     changes = load.overrides(overrides)
-    if is_in_zoo(tree.origin.file):
-        changes = [_from_current_folder(change, Path(tree.origin.file).parent) for change in changes]
     spec = load.train(tree, changes) if kind == "train" else load.net(tree, changes)
     if load.problems or spec is None:
         raise SpecError(_without_duplicates(load.problems))
     return spec
-
-
-def _from_current_folder(change: Override, folder: Path) -> Override:
-    """Make a variable that is a path in the current folder absolute: nobody keeps data in the folder of a zoo model."""
-    value = change.value
-    if change.path[0] != "vars" or not isinstance(value, str) or not value or (folder / value).exists():
-        return change
-    try:
-        return replace(change, value=str(Path(value).absolute())) if Path(value).exists() else change
-    except (OSError, ValueError):  # too long for a path, or with a zero byte
-        return change
 
 
 def _read(source: object) -> Map:

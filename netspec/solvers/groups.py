@@ -77,7 +77,7 @@ class GroupSpec(Spec):
         return self
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Yield the losses that the net does not have, and what cannot differentiate several losses."""
+        """Yield a problem for each of `losses` that the net does not have."""
         names = [loss.name for loss in resolve_names(training.net).losses]
         for text, location in _located_names(self, "losses", self.losses or ()):
             if text not in names:

@@ -18,8 +18,8 @@ from netspec.schema.load import load_card
 from netspec.schema.specs.card import CardSpec
 from netspec.schema.yaml.reader import read_yaml
 
-CARD = "README.md"
-FACTS = "card.yaml"
+README = "README.md"
+CARD = "card.yaml"
 WEIGHTS = "weights.h5"
 
 MATRIX_SIZE = 1024
@@ -53,9 +53,9 @@ class ZooModel:
         return self.folder / "net.yaml"
 
     @cached_property
-    def facts(self) -> CardSpec:
-        """What its card says in numbers. Raises `SpecError` if `card.yaml` is wrong."""
-        return load_card(self.folder / FACTS)
+    def card(self) -> CardSpec:
+        """The facts in its `card.yaml`. Raises `SpecError` if they are wrong."""
+        return load_card(self.folder / CARD)
 
     @property
     def weights(self) -> Path | None:
@@ -72,18 +72,18 @@ class ZooModel:
         """All files, by name."""
         return sorted(path for path in self.folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
-    def card(self) -> str | None:
-        """The model card in Markdown: its origin, data and results. None if there is none."""
-        path = self.folder / CARD
+    def readme(self) -> str | None:
+        """The text about it in Markdown: its origin, data and results. None if there is none."""
+        path = self.folder / README
         return path.read_text(encoding="utf-8").rstrip() if path.is_file() else None
 
     def as_json(self) -> dict[str, Any]:
         """Name, spec files, description, folder and the facts of the card as plain data."""
         return {
             "name": self.name, "files": [path.name for path in self.specs], "weights": self.weights is not None,
-            "description": self.description, "folder": str(self.folder), "task": self.facts.task,
-            "parameters": self.facts.parameters.count, "flops": self.facts.flops.count,
-            "results": [result.model_dump() for result in self.facts.results],
+            "description": self.description, "folder": str(self.folder), "task": self.card.task,
+            "parameters": self.card.parameters.count, "flops": self.card.flops.count,
+            "results": [result.model_dump() for result in self.card.results],
         }  # fmt: skip
 
     def copy(self, folder: str | Path) -> None:
@@ -100,7 +100,7 @@ class ZooModel:
                 if file.suffix in (".yaml", ".yml"):
                     text = _with_schema(file, staged, copied)
                     copied.write_text(_rooted(text, file, self.folder), encoding="utf-8")
-                elif file.name == CARD:
+                elif file.name == README:
                     copied.write_text(_renamed(file.read_text(encoding="utf-8"), self.name, target), encoding="utf-8")
                 else:
                     shutil.copyfile(file, copied)

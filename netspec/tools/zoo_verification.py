@@ -56,7 +56,7 @@ def verify_zoo_model(model: ZooModel, overrides: Sequence[str] = ()) -> Iterator
     `overrides` change its training file, for instance the folder of its data. Results are measured again with the
     weights that netspec ships, if the data is here.
     """
-    card = model.facts
+    card = model.card
     checks: dict[str, Callable[[], str]] = {
         "specs": lambda: _check_specs(model),
         "parameters": lambda: _check_count(card.parameters, plan(model.net, batch_size=1).costs.parameters),
@@ -164,4 +164,6 @@ def _compared(evaluation: Evaluation, results: Sequence[RecordedResult]) -> str:
         raise InputError(
             "; ".join(f"{result.metric} is {found[result.metric]:g}, not {result.value:g}" for result in wrong)
         )
-    return "; ".join(f"{result.metric} {found[result.metric]:g}" for result in compared)
+    others = [result.metric for result in results if result not in compared]
+    left_out = f"; not measured again: {', '.join(others)}" if others else ""
+    return "; ".join(f"{result.metric} {found[result.metric]:g}" for result in compared) + left_out

@@ -7,7 +7,6 @@ takes at most `COST` of the time, so repeating takes at most `1 / COST` times as
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.backends.memory import machine_memory
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.compile import FIRST, Compiler, ProgramKind
 
@@ -71,18 +71,14 @@ class FailedCall:
     states: Mapping[str, Any]
 
 
-def host_memory() -> int:
-    """Return the bytes of memory of this host."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 class CallRecord:
     """Records the calls of a stepper."""
 
     def __init__(self, compiler: Compiler, *, keep_states: bool) -> None:
         """Without `keep_states`, only the last calls are kept: states can't be restored."""
         self._compiler = compiler
-        is_small = compiler.states.nbytes <= host_memory() // MOST_MEMORY
+        memory = machine_memory()
+        is_small = memory is None or compiler.states.nbytes <= memory // MOST_MEMORY
         self._keeps = keep_states and not compiler.device.runs_ahead and is_small
         self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
         self._saved: dict[str, Any] = {}

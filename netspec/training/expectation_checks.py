@@ -15,7 +15,7 @@ from netspec.schema.specs.expect import Overfits, TrainExpectation
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.adaptation import adapt
 from netspec.training.compiler import open_training_loader, training_compiler
-from netspec.training.overfitting import LEARNED, on_few, train_until_learned
+from netspec.training.overfitting import on_few, train_until_learned
 from netspec.training.stepper import Stepper, run_steps, scheduled_rates
 from netspec.training.transfer import init_from
 
@@ -59,14 +59,14 @@ def _overfits(spec: TrainSpec, expect: TrainExpectation, goal: Overfits, device:
     with _started(few, device) as (compiler, loader):
         passes = train_until_learned(few, compiler, loader, goal.steps, goal.loss)
     first, last = passes.losses[0], passes.losses[-1]
-    bound = LEARNED * abs(first) if goal.loss is None else goal.loss
+    criterion = passes.criterion(goal.loss)
     goal_text = f"{goal.samples} samples in {goal.steps} steps"
     problem = Problem(
         f"the net does not learn {goal_text}", expect.where("overfits"), "expect.overfits",
-        expected=f"a loss of {bound:.4g} or less", got=f"{last:.6g}, from {first:.6g} in the first pass",
+        expected=f"a loss of {criterion}", got=f"{last:.6g}, from {first:.6g} in the first pass",
         hint="`netspec train SPEC --overfit` names likely reasons; check that the labels belong to the samples",
     )  # fmt: skip
-    summary = f"{goal_text} reach a loss of {last:.4g} (expected at most {bound:.4g})"
+    summary = f"{goal_text} reach a loss of {last:.4g} (expected: {criterion})"
     return ExpectationResult(summary, None if passes.learned(goal.loss) else problem)
 
 

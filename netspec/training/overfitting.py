@@ -31,6 +31,16 @@ class Passes:
     steps: int = 0
     """Number of steps whose loss was finite."""
 
+    def criterion(self, bound: float | None = None) -> str:
+        """Return the last loss that counts as learned, as text for messages."""
+        if bound is not None:
+            return f"{bound:.4g} or less"
+        first = abs(self.losses[0])
+        by_accuracy = "" if self.accuracy is None else (
+            f", or {LEARNED_WITH_ACCURACY * first:.4g} with all samples classified correctly"
+        )  # fmt: skip
+        return f"{LEARNED * first:.4g} or less{by_accuracy}"
+
     def learned(self, bound: float | None = None) -> bool:
         """Return whether the samples are learned: the last loss is at most `bound`, or else a fraction of the first."""
         first, last = self.losses[0], self.losses[-1]

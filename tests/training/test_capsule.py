@@ -237,5 +237,5 @@ def test_a_full_disk_has_no_capsule(training: dict[str, Any], monkeypatch: pytes
 def test_states_are_copied_up_to_a_part_of_the_memory(
     training: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_record, "host_memory", lambda: 0)
+    monkeypatch.setattr(call_record, "machine_memory", lambda: 0)
     assert "already not finite before it" in failure(training).message

@@ -19,7 +19,7 @@ import numpy as np
 from netspec.exchange.formats.native.hdf5 import read_weights, write_weights
 from netspec.tools.model_inputs import spec_and_weights
 from netspec.tools.predict import test
-from netspec.tools.zoo import FACTS, WEIGHTS, zoo_model
+from netspec.tools.zoo import CARD, WEIGHTS, zoo_model
 
 LARGEST_CHANGE = 5e-4
 """Largest accepted change of a loss or metric by float16; relative for values above 1."""
@@ -42,7 +42,7 @@ def main(name: str, run: str, *overrides: str) -> None:
     target = model.folder / WEIGHTS
     write_weights(target, kept, net=found.net, name=found.name, **found.meta)
     digest = hashlib.sha256(target.read_bytes()).hexdigest()
-    card = model.folder / FACTS
+    card = model.folder / CARD
     text = re.sub(r"^weights_sha256: .*\n", "", card.read_text(encoding="utf-8"), flags=re.MULTILINE)
     card.write_text(f"{text.rstrip()}\nweights_sha256: {digest}\n", encoding="utf-8")
     print(f"wrote {target}: {'float16' if kept is narrow else 'float32'}, {target.stat().st_size / 1e6:.2f} MB")

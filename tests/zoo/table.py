@@ -14,8 +14,8 @@ UNITS = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 def model_table() -> str:
     """Return the table, a row for each model."""
     rows = [
-        f"| [{model.name}]({model.name}/README.md) | {model.facts.task} | {model.facts.parameters.count:,} "
-        f"| {_scaled(model.facts.flops.count)} | {_result(model.facts.results)} "
+        f"| [{model.name}]({model.name}/README.md) | {model.card.task} | {model.card.parameters.count:,} "
+        f"| {_scaled(model.card.flops.count)} | {_result(model.card.results)} "
         f"| {f'{model.weights.stat().st_size / 1e6:.2f} MB' if model.weights else ''} |"
         for model in zoo()
     ]

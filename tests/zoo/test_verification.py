@@ -63,6 +63,6 @@ def test_data_that_is_not_here_is_named(model: ZooModel) -> None:
 def test_a_wrong_card_is_located(model: ZooModel) -> None:
     change(model, "netspec: 1\n", "netspec: 1\ncolour: red\n")
     with pytest.raises(SpecError) as error:
-        _ = model.facts
+        _ = model.card
     assert error.value.problems[0].location is not None
     assert "card.yaml:2:1" in str(error.value)

@@ -64,10 +64,10 @@ def test_a_misspelled_name_has_a_hint(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "zoo" not in str(error.value)
 
 
-def test_variables_are_paths_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("photos").mkdir()
+    Path("photos/train").mkdir(parents=True)
     spec = load_train("resnet18", ["vars.folder=photos"])
-    assert Path(str(resolve_path(spec.data.train, "path"))).parent == tmp_path / "photos"
+    assert resolve_path(spec.data.train, "path") == tmp_path / "photos" / "train"
     missing = load_train("resnet18", ["vars.folder=pictures"])
     assert zoo_root() in resolve_path(missing.data.train, "path").parents

@@ -78,10 +78,10 @@ def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime_and_after_an_impo
 
 @pytest.mark.parametrize("model", zoo(), ids=lambda model: model.name)
 def test_every_card_is_true(model: ZooModel) -> None:
-    card, costs = model.facts, plan(model.net, batch_size=1).costs
+    card, costs = model.card, plan(model.net, batch_size=1).costs
     assert (costs.parameters, costs.contraction_flops) == (card.parameters.count, card.flops.count)
     assert all(result.reaches_its_goal for result in card.results)
-    title, first, *_ = (model.card() or "").split("\n\n")
+    title, first, *_ = (model.readme() or "").split("\n\n")
     assert title.startswith("# ")
     assert re.sub(r"\[(.*?)\]\(.*?\)", r"\1", first) == f"Data: {card.data}"
     digest = None if model.weights is None else hashlib.sha256(model.weights.read_bytes()).hexdigest()

@@ -10,6 +10,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from netspec.errors import Location
+from netspec.schema.bundled import is_in_zoo
 from netspec.schema.specs.spec import Spec
 
 
@@ -27,11 +28,15 @@ class FilePath(str):
 def absolute(text: str, location: Location | None) -> Path:
     """Return the absolute path for `text`, relative to the folder of the file in `location`.
 
-    Paths from the command line or from Python are relative to the current folder; `~` is the home folder.
+    Paths from the command line or from Python are relative to the current folder, and so are those of a zoo model that
+    are not in its folder; `~` is the home folder.
     """
-    in_file = location is not None and not location.file.startswith("<")
-    folder = Path(location.file).parent if location is not None and in_file else Path()
-    return (folder / Path(text).expanduser()).absolute()
+    path = Path(text).expanduser()
+    if location is None or location.file.startswith("<"):
+        return path.absolute()
+    beside = (Path(location.file).parent / path).absolute()
+    is_elsewhere = is_in_zoo(location.file) and not beside.exists() and path.exists()
+    return path.absolute() if is_elsewhere else beside
 
 
 def resolve_path(spec: Spec, *path: str | int) -> Path:
