@@ -44,7 +44,7 @@ class Overfits(Spec):
     samples: PositiveInt
     """Number of training samples to use, from the first on."""
     steps: PositiveInt = 500
-    """Largest number of steps. The training ends when the samples are learned."""
+    """Largest number of steps, but at least one pass over the samples. Ends earlier when the samples are learned."""
     loss: float | None = None
     """Upper bound of the mean loss of a pass over the samples. By default, as for `--overfit`, the samples are learned
     if it is 5 % of that of the first pass, or if it is 50 % and all are classified correctly."""
