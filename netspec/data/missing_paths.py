@@ -38,6 +38,8 @@ def _missing(spec: Spec, keys: list[str | int], path: str) -> Problem:
     written = _written(spec, keys)
     in_file = where is not None and not where.file.startswith("<")
     base = Path(where.file).parent.absolute() if where is not None and in_file else Path().absolute()
+    if base.parent == zoo_root():
+        full, in_file = Path(written).expanduser().absolute(), False
     if Path(written).expanduser().is_absolute():
         expected = "a file or folder that exists"
     else:
@@ -45,8 +47,19 @@ def _missing(spec: Spec, keys: list[str | int], path: str) -> Problem:
         expected = f"a file or folder, relative to {whose}"
     return Problem(
         f"`{written}` does not exist", where, path, expected=expected, got=f"nothing at {full}",
-        hint=_hint(written, full, base),
+        hint=_needs(written, full, base) or _hint(written, full, base),
     )  # fmt: skip
+
+
+def _needs(written: str, full: Path, base: Path) -> str | None:
+    """Return a similar path, or the data that a model of the zoo needs; None for other specs."""
+    card = base / CARD
+    if base.parent != zoo_root() or not card.is_file():
+        return None
+    similar = _similar(full)
+    if similar is not None and similar.suffix == full.suffix:
+        return f"did you mean `{_relative(similar, Path().absolute())}`?"
+    return f"the data that this model needs: {load_card(card).data}"
 
 
 def _written(spec: Spec, keys: list[str | int]) -> str:
@@ -70,9 +83,6 @@ def _hint(written: str, full: Path, base: Path) -> str:
     if dataset is not None:
         reads = f", and `source: {dataset}` reads it" if KNOWN_SETS[dataset].splits else f" to {home() / dataset}"
         return f"`{command('data', 'get', dataset)}` downloads the dataset{reads}"
-    card = base / CARD
-    if base.parent == zoo_root() and card.is_file():
-        return f"the data that this model needs: {load_card(card).data}"
     origin = _origin(written, full, base)
     return origin or near_path(full) or "if the data is on another machine, `--no-data` checks the rest"
 

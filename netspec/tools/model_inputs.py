@@ -13,7 +13,7 @@ from netspec.compile import ProgramKind
 from netspec.errors import InputError
 from netspec.exchange.importing import import_model
 from netspec.exchange.interface import Imported, ImportOptions
-from netspec.schema.bundled import model_path, near_model
+from netspec.schema.bundled import is_in_zoo, model_path, near_model
 from netspec.schema.load import SPECS, Overrides, Source, load_net
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
@@ -218,6 +218,11 @@ def spec_and_weights(
                 f"there is no file or folder {source}", expected="a run directory, or a spec",
                 hint=near_model(str(source)),
             )  # fmt: skip
+    if isinstance(source, (str, Path)) and is_in_zoo(str(source)):
+        raise InputError(
+            f"netspec has no trained weights of {Path(source).parent.name}", expected="--weights FILE",
+            hint="`netspec zoo list` shows which models have weights",
+        )  # fmt: skip
     raise InputError(
         "--weights is missing", expected="a weights file, or a checkpoint",
         hint=f"a run directory, or a folder with a spec and {' or '.join(WEIGHTS)}, needs none",

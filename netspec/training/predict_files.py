@@ -130,7 +130,7 @@ class FilePreparation:
         are samples are left out if they cannot be read, unless all of them are.
         """
         for path, source in _sources(split or self.split, paths, list(self._inputs)):
-            source = source.model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
+            source = source.fixed().model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
             if skip and isinstance(source, FileSource) and not (len(paths) == 1 and paths[0].is_file()):
                 source = source.model_copy(update={"on_error": "skip"})
             with open_loader(

@@ -28,3 +28,15 @@ def test_each_batch_is_prepared_once_for_readers_in_step_and_again_for_others(tm
         assert next(iter(late)).indices.tolist() == expected[2].indices.tolist()
         assert next(iter(first)).step == 6, "the position of another reader has not changed"
         assert len(list(late.one_pass())) == 3
+
+
+def test_held_out_parts_are_read_by_loaders_of_their_own(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.arange(20, dtype=np.float32))
+    divided = {"validation": 0.3, "test": 0.3}
+    split = split_of(source="npz", path=str(tmp_path / "x.npz"), batch_size=20, split=divided)
+    assert split.held_out("validation") == split.held_out("validation")
+    assert split.held_out("validation") != split.held_out("test")
+    with SharedLoaders() as shared:
+        parts = [shared.open(part, seed=1) for part in (split, split.held_out("validation"), split.held_out("test"))]
+        values = [value for part in parts for batch in part.one_pass() for value in batch.inputs["x"].tolist()]
+    assert sorted(values) == list(range(20)), "each sample is in one part"

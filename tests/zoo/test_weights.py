@@ -71,3 +71,11 @@ def test_paths_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.
     assert resolve_path(spec.data.train, "path") == tmp_path / "photos" / "train"
     missing = load_train("resnet18", ["vars.folder=pictures"])
     assert zoo_root() in resolve_path(missing.data.train, "path").parents
+
+
+def test_new_samples_need_no_pairs_and_a_model_without_weights_says_so(tmp_path: Path) -> None:
+    Image.fromarray(read_idx(MNIST / "t10k-images-idx3-ubyte.gz")[0][0]).save(tmp_path / "digit.png")
+    answers = netspec.predict("siamese_mnist", tmp_path / "digit.png", device="reference").answers
+    assert len(answers) > 0
+    with pytest.raises(netspec.InputError, match="netspec has no trained weights of squeezenet"):
+        netspec.predict("squeezenet", tmp_path / "digit.png", device="reference")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -34,6 +34,10 @@ class Pairs(Transform):
     """Name of the new field that says whether both samples are of the same class."""
     share: float = Field(default=0.5, ge=0, le=1)
     """Share of pairs of the same class."""
+
+    def for_evaluation(self, fields: Mapping[str, FieldType]) -> Self | None:
+        """Itself; None for new samples, which have no classes, and of which a prediction needs no pairs."""
+        return self if self.label in fields else None
 
     def infer(self, field: FieldType) -> FieldType:
         """The field keeps its type."""

@@ -44,7 +44,7 @@ def _as_shuffle(value: Any) -> Any:
         raise PydanticCustomError("nested", "{error}", {"error": error, "data": value, "cls": ShuffleWindow}) from None
 
 
-class SplitFields(Spec):
+class SplitFields(Spec):  # noqa: PLW1641  # pydantic makes the hash of a frozen model
     """Base of all data sources: the fields that turn samples into batches."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -97,6 +97,13 @@ class SplitFields(Spec):
 
     _split_name: str = PrivateAttr(default="train")
     _fixed: bool = PrivateAttr(default=False)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether class, values and the samples that are read are equal; locations are ignored."""
+        if not super().__eq__(other):
+            return False
+        assert isinstance(other, SplitFields)
+        return (self._split_name, self._fixed) == (other._split_name, other._fixed)
 
     @property
     def split_name(self) -> str:
