@@ -157,7 +157,7 @@ def run(
     removed; later failures are recorded in its log.
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
-    steps = run_steps(
+    steps = training_steps(
         source, overrides, run_dir=run_dir, resume=resume, weights=weights, samples=samples, device=device,
         listeners=listeners, callbacks=callbacks,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def run(
             return result
 
 
-def run_steps(
+def training_steps(
     source: Source | TrainSpec,
     overrides: Overrides = (),
     *,

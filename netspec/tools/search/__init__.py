@@ -19,7 +19,7 @@ from netspec.schema.specs.search import SearchSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.python_data import python_location
 from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, open_study, read_study
-from netspec.tools.search.trials import Outcome, ProcessTrainer, Trainer, TrialTask
+from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask
 from netspec.tools.specs import load_train
 from netspec.training.run import Interrupted
 from netspec.training.run_directory import RunDir
@@ -246,7 +246,7 @@ class _Search:
     def _task(self, trial: PendingTrial, deadline: float | None) -> TrialTask:
         return TrialTask(trial, self.source, self._with_values(trial.fields), self.searched, self.device, deadline)
 
-    def _end(self, task: TrialTask, outcome: Outcome) -> None:
+    def _end(self, task: TrialTask, outcome: TrialOutcome) -> None:
         """Store the result of a trial and report it; one that was interrupted is left for a resume."""
         if outcome.interrupted:
             self.stopped = True

@@ -26,7 +26,7 @@ from netspec.tools.search.study import PendingTrial, Pruner
 from netspec.training.callbacks.base import Callback
 from netspec.training.environment import threads
 from netspec.training.lockstep import Lockstep
-from netspec.training.run import AUTO, Interrupted, run_steps
+from netspec.training.run import AUTO, Interrupted, training_steps
 
 if TYPE_CHECKING:
     from netspec.training.evaluation import Evaluation
@@ -52,7 +52,7 @@ class TrialTask:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How the training of a trial ended."""
 
     value: float | None = None
@@ -76,7 +76,7 @@ class Trainer:
     def __init__(self) -> None:
         self.tasks: list[TrialTask] = []
         """Tasks that have been submitted and whose outcome has not been returned."""
-        self._outcomes: Iterator[tuple[TrialTask, Outcome]] = iter(())
+        self._outcomes: Iterator[tuple[TrialTask, TrialOutcome]] = iter(())
 
     @property
     def is_free(self) -> bool:
@@ -88,13 +88,13 @@ class Trainer:
         self.tasks += tasks
         self._outcomes = train_trials(tasks)
 
-    def next_outcomes(self) -> list[tuple[TrialTask, Outcome]]:
+    def next_outcomes(self) -> list[tuple[TrialTask, TrialOutcome]]:
         """Wait until a trial, or several, have ended."""
         task, outcome = next(self._outcomes)
         self.tasks.remove(task)
         return [(task, outcome)]
 
-    def stop(self) -> list[tuple[TrialTask, Outcome]]:
+    def stop(self) -> list[tuple[TrialTask, TrialOutcome]]:
         """Ask running trials to save and stop, and wait for them; return the outcomes that were not returned yet."""
         return list(self._outcomes)
 
@@ -121,7 +121,7 @@ class ProcessTrainer(Trainer):
         self._busy[connection] = process, {task.trial.number: task for task in tasks}
         connection.send(tasks)
 
-    def next_outcomes(self) -> list[tuple[TrialTask, Outcome]]:
+    def next_outcomes(self) -> list[tuple[TrialTask, TrialOutcome]]:
         """Wait until trials have ended. Those whose process was killed have failed; another process replaces it."""
         connection = wait(list(self._busy))[0]
         assert isinstance(connection, Connection)
@@ -132,7 +132,7 @@ class ProcessTrainer(Trainer):
         except (EOFError, ConnectionError):
             process.join()
             self._processes[self._processes.index((process, connection))] = _start_process(self._threads)
-            killed = Outcome(message="its process was killed; if memory was short, use fewer --jobs")
+            killed = TrialOutcome(message="its process was killed; if memory was short, use fewer --jobs")
             ended = [(task, killed) for task in tasks.values()]
             tasks.clear()
         if not tasks:
@@ -141,7 +141,7 @@ class ProcessTrainer(Trainer):
             self.tasks.remove(task)
         return ended
 
-    def stop(self) -> list[tuple[TrialTask, Outcome]]:
+    def stop(self) -> list[tuple[TrialTask, TrialOutcome]]:
         """Ask running trials to save and stop, and wait for all processes; return the outcomes."""
         for process, _ in self._busy.values():
             process.terminate()  # a training saves first
@@ -159,8 +159,8 @@ class ProcessTrainer(Trainer):
 
 def _start_process(thread_count: int) -> tuple[BaseProcess, Connection]:
     """Start a process that trains the trials that are sent to it."""
-    here, there = Pipe()
-    process = get_context("spawn").Process(target=_serve_tasks, args=(there,), daemon=True)
+    parent_end, child_end = Pipe()
+    process = get_context("spawn").Process(target=_serve_tasks, args=(child_end,), daemon=True)
     before = os.environ.get(THREADS)
     os.environ[THREADS] = str(thread_count)  # libraries look when they are loaded
     try:
@@ -169,8 +169,8 @@ def _start_process(thread_count: int) -> tuple[BaseProcess, Connection]:
         del os.environ[THREADS]
         if before is not None:
             os.environ[THREADS] = before
-    there.close()
-    return process, here
+    child_end.close()
+    return process, parent_end
 
 
 def _serve_tasks(connection: Connection) -> None:
@@ -183,7 +183,7 @@ def _serve_tasks(connection: Connection) -> None:
                 connection.send((task.trial.number, outcome))
 
 
-def train_trials(tasks: Sequence[TrialTask], parent: int | None = None) -> Iterator[tuple[TrialTask, Outcome]]:
+def train_trials(tasks: Sequence[TrialTask], parent: int | None = None) -> Iterator[tuple[TrialTask, TrialOutcome]]:
     """Train trials, those that share a program in turns, and yield the outcome of each when it ends.
 
     Errors are part of the outcome. All trials stop if the process `parent` ends.
@@ -201,7 +201,7 @@ def train_trials(tasks: Sequence[TrialTask], parent: int | None = None) -> Itera
                     yield from _advance(batch, batch)
 
 
-def _advance(trials: Sequence[_RunningTrial], running: list[_RunningTrial]) -> Iterator[tuple[TrialTask, Outcome]]:
+def _advance(trials: Sequence[_RunningTrial], running: list[_RunningTrial]) -> Iterator[tuple[TrialTask, TrialOutcome]]:
     """Run a step of each trial; yield the outcomes of those that end, and remove these from `running`."""
     for trial in list(trials):
         if (outcome := trial.advance()) is not None:
@@ -233,19 +233,19 @@ class _RunningTrial:
         run_dir = task.trial.run_dir
         self.callback = _TrialCallback(Pruner(run_dir.parent, task.search, task.trial.number), parent, task.deadline)
         self._began, self._seconds = time.perf_counter(), 0.0
-        self._steps = run_steps(
+        self._steps = training_steps(
             task.source, task.overrides, run_dir=run_dir, resume=AUTO, device=task.device, callbacks=[self.callback],
             lockstep=lockstep,
         )  # fmt: skip
 
-    def advance(self) -> Outcome | None:
+    def advance(self) -> TrialOutcome | None:
         """Run to the next point at which another trial may run; at the end, return the outcome."""
         began = time.perf_counter()
         outcome = self._advance()
         self._seconds += time.perf_counter() - began
         return None if outcome is None else replace(outcome, seconds=self._seconds, batch=self.batch)
 
-    def _advance(self) -> Outcome | None:
+    def _advance(self) -> TrialOutcome | None:
         callback = self.callback
         try:
             next(self._steps)
@@ -254,14 +254,14 @@ class _RunningTrial:
             pass
         except Interrupted:
             if not callback.pruned:
-                return Outcome(interrupted=True)
+                return TrialOutcome(interrupted=True)
         except NetspecError as error:
-            return Outcome(message=_described(error.problems[0]))
+            return TrialOutcome(message=_described(error.problems[0]))
         if callback.result is None or not isfinite(callback.result):
-            return Outcome(message="no evaluation had a finite value")
+            return TrialOutcome(message="no evaluation had a finite value")
         message = STOPPED if callback.stop_training else None
         to_best = callback.best_at - self._began
-        return Outcome(callback.result, callback.pruned, message, seconds_to_best=to_best)
+        return TrialOutcome(callback.result, callback.pruned, message, seconds_to_best=to_best)
 
 
 def _described(problem: Problem) -> str:
