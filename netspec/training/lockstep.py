@@ -1,4 +1,4 @@
-"""`Lockstep`: what trainings share that run in turns, one step each: batches, compiled programs, signals."""
+"""`Lockstep`: several trainings that take turns, one step each, and share batches, compiled programs and signals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ MOST_STATE_BYTES = 2**26
 
 
 class Lockstep:
-    """Use it as a context manager around all of the trainings."""
+    """What trainings that take turns have in common: open data, compiled programs, and signals to stop or save.
 
-    def __init__(self) -> None:
-        self.loaders, self.plans, self.signals = SharedLoaders(), SharedPlans(), Signals()
+    Pass it to `training_steps` of each training, inside of its `with` block.
+    """
+
+    def __init__(self, signals: Signals) -> None:
+        self.loaders, self.plans, self.signals = SharedLoaders(), SharedPlans(), signals
         self._stack = ExitStack()
 
     def has_room(self, count: int) -> bool:
-        """Whether another training can join `count` of them, none of which has its own plans, and their states."""
+        """Whether another training can join: all of the `count` so far share plans, and their states are small."""
         compilers = self.plans.compilers
         return len(compilers) >= count and sum(each.states.nbytes for each in compilers) < MOST_STATE_BYTES
 

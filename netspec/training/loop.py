@@ -284,7 +284,7 @@ class TrainingLoop:
 
         The run can be resumed. `reason` is what Python callers and the log see, for example "the time limit".
         """
-        self.signals.stop = self.signals.stop or reason
+        self.signals.request_stop(reason)
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint now. All workers must call this after the same step."""

@@ -182,9 +182,11 @@ def training_steps(
     callbacks: Sequence[Callback | CallbackSpec] = (),
     lockstep: Lockstep | None = None,
 ) -> Generator[None, None, Run]:
-    """Run a training as `run` does, and yield before its first program is compiled and between its steps.
+    """Run a training as `run` does, but as a generator: it yields once its data is open, and between two steps.
 
-    `lockstep` is what it shares with others that run in turns. They all stop there before one of them goes on.
+    So a caller can run several trainings in turns. These share the data, programs and signals of `lockstep`; the caller
+    advances each of them to its first `yield` before it advances any of them further. A training with `stages` never
+    yields.
     """
     began = time.perf_counter()
     checked = _checked(source, overrides, samples, resume=resume, weights=weights)

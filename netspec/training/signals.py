@@ -42,6 +42,11 @@ class Signals:
         self._followers.append(follower)
         return follower
 
+    def request_stop(self, reason: str) -> None:
+        """Ask the training and all followers to save and stop, as a signal does, unless they were asked before."""
+        for signals in (self, *self._followers):
+            signals.stop = signals.stop or reason
+
     def __enter__(self) -> Self:
         if self._handles and threading.current_thread() is threading.main_thread():
             for names, handler in ((STOP, self._stop), (SNAPSHOT, self._snapshot)):
@@ -60,10 +65,9 @@ class Signals:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self.stop is not None:
             raise KeyboardInterrupt
-        self.stop = signal.Signals(number).name
-        for follower in self._followers:
-            follower.stop = follower.stop or self.stop
-        stop_signal = "Ctrl-C" if self.stop == "SIGINT" else self.stop
+        name = signal.Signals(number).name
+        self.request_stop(name)
+        stop_signal = "Ctrl-C" if name == "SIGINT" else name
         if world().rank == 0:
             _say(f"finishing this step, then saving; {stop_signal} again stops now")
 

@@ -18,8 +18,9 @@ from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_train
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools.search.study import Pruner
-from netspec.tools.search.trials import ProcessTrainer
+from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask, _serve_tasks
 from netspec.training.events import read_log
+from netspec.training.lockstep import Lockstep
 
 Make = Callable[..., dict[str, Any]]
 RATE = "solver.learning_rate"
@@ -434,3 +435,82 @@ def test_an_interrupted_batch_keeps_what_has_ended_and_continues(
     for rate in (0.1, 0.01):
         assert_alike(by_rate[0][rate], by_rate[1][rate])
     assert by_rate[1][1e30].batch == (0, 1, 2), "it had failed before the interruption"
+
+
+def signal_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let this process get a signal after the first evaluation of trial 0."""
+
+    def signaled(self: Pruner, value: float, evaluation: int) -> bool:
+        if evaluation == 1 and not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+        return False
+
+    sent: list[int] = []
+    monkeypatch.setattr(Pruner, "should_prune", signaled)
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials of a batch run one after the other, as on a GPU, or as large nets do."""
+    monkeypatch.setattr(Lockstep, "has_room", lambda self, count: False)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_no_trial_of_a_batch_starts_after_an_interruption(training: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = training({RATE: {"choices": [0.1, 0.03, 0.01]}}, sampler="grid", pruner="none")
+    with monkeypatch.context() as patch:
+        signal_at(patch, signal.SIGINT)
+        with pytest.raises(Interrupted):
+            run(spec, run_dir="parts")
+    assert [path.name for path in Path("parts").glob("trial-*")] == ["trial-0000"]
+    assert [trial.state for trial in run(spec, run_dir="parts", resume=True).trials] == ["complete"] * 3
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+@pytest.mark.parametrize("stages", [{}, {"stages": [{"name": "whole", "max_epochs": 3}]}], ids=["", "stages"])
+def test_a_process_that_is_asked_to_stop_returns_all_trials_of_its_batch(
+    training: Make, monkeypatch: pytest.MonkeyPatch, stages: dict[str, Any]
+) -> None:
+    submitted: list[TrialTask] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "submit", lambda self, tasks: submitted.extend(tasks))
+        spec = training({RATE: {"choices": [0.1, 0.03, 0.01]}}, sampler="grid", pruner="none") | stages
+        with pytest.raises(RunError, match="no trial was started"):
+            run(spec, run_dir="parts")
+
+    class ParentConnection:
+        """Delivers the batch once, and keeps what the process returns."""
+
+        def __init__(self) -> None:
+            self.batches, self.outcomes = [submitted], dict[int, TrialOutcome]()
+
+        def recv(self) -> list[TrialTask]:
+            if not self.batches:
+                raise EOFError
+            return self.batches.pop()
+
+        def send(self, ended: tuple[int, TrialOutcome]) -> None:
+            self.outcomes.update([ended])
+
+    monkeypatch.delattr(os, "setsid", raising=False)
+    signal_at(monkeypatch, signal.SIGTERM)
+    connection: Any = ParentConnection()
+    _serve_tasks(connection)
+    assert {number: outcome.interrupted for number, outcome in connection.outcomes.items()} == {
+        0: True, 1: True, 2: True,
+    }  # fmt: skip
+    assert [path.name for path in Path("parts").glob("trial-*")] == ["trial-0000"]
+
+
+def test_a_failed_report_stops_the_other_trials_of_the_batch(training: Make) -> None:
+    def fail(trial: Any, best: Any) -> None:
+        raise BrokenPipeError
+
+    spec = training({RATE: {"choices": [0.1, 1e30, 0.01]}}, sampler="grid", pruner="none")
+    with pytest.raises(BrokenPipeError):
+        run(spec, run_dir="parts", report=fail)
+    ends = {path.parent.name: list(read_log(path))[-1]["event"] for path in Path("parts").glob("*/log.jsonl")}
+    assert sorted(ends.values()) == ["error", "stopped", "stopped"]
+    states = {trial.fields[RATE]: trial.state for trial in run(spec, run_dir="parts", resume=True).trials}
+    assert states == {0.1: "complete", 1e30: "failed", 0.01: "complete"}

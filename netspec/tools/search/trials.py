@@ -1,4 +1,4 @@
-"""Training the trials of a search, in this process or in several, several at a time in turns.
+"""Trains the trials of a search in one or more processes; trials of a batch take turns, one training step each.
 
 Trials that differ only in numbers run one compiled program, one step of each after the other, and read each batch once.
 Narayanan et al. 2018, "Accelerating deep learning workloads through efficient multi-model execution" (ModelBatch).
@@ -27,6 +27,7 @@ from netspec.training.callbacks.base import Callback
 from netspec.training.environment import threads
 from netspec.training.lockstep import Lockstep
 from netspec.training.run import AUTO, Interrupted, training_steps
+from netspec.training.signals import Signals
 
 if TYPE_CHECKING:
     from netspec.training.evaluation import Evaluation
@@ -77,6 +78,7 @@ class Trainer:
         self.tasks: list[TrialTask] = []
         """Tasks that have been submitted and whose outcome has not been returned."""
         self._outcomes: Iterator[tuple[TrialTask, TrialOutcome]] = iter(())
+        self._signals = Signals()
 
     @property
     def is_free(self) -> bool:
@@ -86,7 +88,8 @@ class Trainer:
     def submit(self, tasks: Sequence[TrialTask]) -> None:
         """Accept a batch of tasks."""
         self.tasks += tasks
-        self._outcomes = train_trials(tasks)
+        self._signals = Signals()
+        self._outcomes = train_trials(tasks, self._signals)
 
     def next_outcomes(self) -> list[tuple[TrialTask, TrialOutcome]]:
         """Wait until a trial, or several, have ended."""
@@ -96,6 +99,7 @@ class Trainer:
 
     def stop(self) -> list[tuple[TrialTask, TrialOutcome]]:
         """Ask running trials to save and stop, and wait for them; return the outcomes that were not returned yet."""
+        self._signals.request_stop("the search has ended")
         return list(self._outcomes)
 
 
@@ -179,33 +183,47 @@ def _serve_tasks(connection: Connection) -> None:
         os.setsid()  # Ctrl-C of a terminal is for the search, which then asks its processes to stop
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:
-            for task, outcome in train_trials(connection.recv(), parent=os.getppid()):
+            for task, outcome in train_trials(connection.recv(), Signals(), parent=os.getppid()):
                 connection.send((task.trial.number, outcome))
 
 
-def train_trials(tasks: Sequence[TrialTask], parent: int | None = None) -> Iterator[tuple[TrialTask, TrialOutcome]]:
+def train_trials(
+    tasks: Sequence[TrialTask], signals: Signals, parent: int | None = None
+) -> Iterator[tuple[TrialTask, TrialOutcome]]:
     """Train trials, those that share a program in turns, and yield the outcome of each when it ends.
 
-    Errors are part of the outcome. All trials stop if the process `parent` ends.
+    Errors are part of the outcome. When `signals` request a stop, running trials save and stop, and no other starts:
+    those that wait are interrupted too. All trials stop if the process `parent` ends.
     """
     waiting = deque(tasks)
-    while waiting:
-        with Lockstep() if len(waiting) > 1 else nullcontext() as lockstep:
+    while waiting and signals.stop is None:
+        with Lockstep(signals) if len(waiting) > 1 else nullcontext() as lockstep:
             running: list[_RunningTrial] = []
-            while waiting and (not running or (lockstep is not None and lockstep.has_room(len(running)))):
+            while waiting and signals.stop is None:
+                if running and (lockstep is None or not lockstep.has_room(len(running))):
+                    break
                 running.append(_RunningTrial(waiting.popleft(), parent, lockstep))
-                yield from _advance(running[-1:], running)  # opens the data
-            yield from _advance(running, running)  # compiles, and runs a step
+                yield from _advance(running[-1:], running, signals)  # opens the data
+            yield from _advance(running, running, signals)  # compiles, and runs a step
             for batch in _batches(running, lockstep):
                 while batch:
-                    yield from _advance(batch, batch)
+                    yield from _advance(batch, batch, signals)
+    for task in waiting:
+        yield task, TrialOutcome(interrupted=True)
 
 
-def _advance(trials: Sequence[_RunningTrial], running: list[_RunningTrial]) -> Iterator[tuple[TrialTask, TrialOutcome]]:
-    """Run a step of each trial; yield the outcomes of those that end, and remove these from `running`."""
+def _advance(
+    trials: Sequence[_RunningTrial], running: list[_RunningTrial], signals: Signals
+) -> Iterator[tuple[TrialTask, TrialOutcome]]:
+    """Run a step of each trial; yield the outcomes of those that end, and remove these from `running`.
+
+    If one was interrupted, the others are asked to stop: a training that runs alone, or in stages, has its own signals.
+    """
     for trial in list(trials):
         if (outcome := trial.advance()) is not None:
             running.remove(trial)
+            if outcome.interrupted:
+                signals.request_stop("another trial was interrupted")
             yield trial.task, outcome
 
 
