@@ -130,12 +130,13 @@ class SearchSpec(Spec):
     the same evaluation, by the successive halving of Hyperband, or never."""
     batch: PositiveInt = 4
     """Number of trials that start together. Those that differ only in numbers (rates, decays, seeds) run one program in
-    turns, step by step, which takes less time. More of them start before the results of others are known."""
+    turns, step by step, which takes less time. More of them start before the results of others are known.
+    `--minutes`, and so by default `--auto`, turns batches off."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of the sampler. The training runs have the seed in `train`."""
     baseline: bool = False
-    """Whether the first trial has the values that the file has, and is never pruned, so that the best trial is at least
-    as good as the file."""
+    """Whether the first trial has the values that the file has, and is never pruned. The best trial is then at least as
+    good on the data of `train.monitor`, unless the first one fails or a time limit stops it."""
 
     def baseline_values(self, training: Any) -> dict[str, Any]:
         """Return the value that a training file has for each field, without those whose conditions do not hold.

@@ -96,10 +96,10 @@ def search(
     `source` is a training file with a block `search`, and `overrides` change it for all trials. `run_dir` (by default
     `runs/NAME-search`) gets a run directory for each trial, the results, and `best.yaml`, the training file with the
     values of the best trial. `trials` replaces the number in the file. After `minutes`, the search ends: running trials
-    are finished with the weights of their best evaluation, and no trial starts if less time is left than any complete
-    one needed to its best evaluation. `jobs` trials run at the same time, each in a process with its share of the
-    processor cores. `resume` continues a search: trials that were interrupted continue from their checkpoints. `report`
-    is called with each trial that ended, and the best so far. Needs the extra `search`.
+    are finished with the weights of their best evaluation, and no trial starts if less time is left than the fastest
+    complete trial needed to reach its best evaluation. `jobs` trials run at the same time, each in a process with its
+    share of the processor cores. `resume` continues a search: trials that were interrupted continue from their
+    checkpoints. `report` is called with each trial that ended, and the best so far. Needs the extra `search`.
 
     Raises `InputError` if the file, a value to try, or the folder is wrong, `RunError` if no trial succeeds, and
     `Interrupted` if the search was asked to stop.

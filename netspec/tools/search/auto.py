@@ -33,11 +33,12 @@ def auto_search(
 ) -> SearchResult:
     """Write a net and a training file for data, search their values until a time limit, and return the trials.
 
-    `data`, `target`, `task` and `output` are those of `netspec.init`. Its net is the first trial, so that the best one
-    is at least as good. The others vary depth, width, blocks, dropout, augmentation, learning rate and weight decay, as
-    the block `search` in the training file says. `report_files` is called with the files before the first trial. The
-    search ends after `minutes` (by default 10, unless `trials` is given). `resume` continues it with the files as they
-    are. The other arguments are those of `netspec.search`.
+    `data`, `target`, `task` and `output` are those of `netspec.init`. Its net is the first trial, so the best one is at
+    least as good on the validation data, if there was time to finish the first. The others vary depth, width, blocks,
+    dropout, augmentation, learning rate and weight decay, as the block `search` in the training file says.
+    `report_files` is called with the files before the first trial. The search ends after `minutes` (by default 10,
+    unless `trials` is given). `resume` continues it with the files as they are. The other arguments are those of
+    `netspec.search`.
 
     Raises `InputError` if the data is of no known kind, or if the files or a search exist, and what `netspec.search`
     raises.
