@@ -22,6 +22,9 @@ README = "README.md"
 CARD = "card.yaml"
 WEIGHTS = "weights.h5"
 
+COPY = "my_net"
+"""The folder of a copy in the commands of cards."""
+
 MATRIX_SIZE = 1024
 """Rows and columns of the matrices of the measured product."""
 
@@ -158,12 +161,12 @@ def _with_schema(file: Path, root: Path, copied: Path) -> str:
 
 
 def _renamed(text: str, name: str, target: Path) -> str:
-    """A card whose commands name files of the copy."""
-    return re.sub(
-        rf"(?<![\w/.-])model_zoo/{re.escape(name)}/([\w./-]*)",
-        lambda match: shlex.quote(f"{target.as_posix()}/{match.group(1)}"),
-        text,
-    )
+    """A card whose commands use the copy: no command copies the model, others name the copy's folder or files."""
+    folder = target.as_posix()
+    text = re.sub(rf"^ *netspec zoo copy {re.escape(name)} {COPY}\n", "", text, flags=re.MULTILINE)
+    text = re.sub(rf"\b{COPY}/([\w./-]*)", lambda match: shlex.quote(f"{folder}/{match.group(1)}"), text)
+    command = rf"(\bnetspec \w+ ){re.escape(name)}(?![\w./-])"
+    return re.sub(command, lambda match: match.group(1) + shlex.quote(folder), text)
 
 
 def _rooted(text: str, file: Path, root: Path) -> str:

@@ -42,8 +42,7 @@ def test_a_copy_can_be_checked_and_changed(netspec, work):
     assert "netspec train 'my nets/lenet/train.yaml'" in result.out
     assert netspec("check", "my nets/lenet/net.yaml", "my nets/lenet/train.yaml").status == 0
     card = (work / "my nets" / "lenet" / "README.md").read_text()
-    assert "\n    netspec train 'my nets/lenet/train.yaml'\n" in card
-    assert "model_zoo/" not in card
+    assert "\n    netspec train 'my nets/lenet'\n" in card
     for kind in ("net", "train"):
         first = (work / "my nets" / "lenet" / f"{kind}.yaml").read_text().splitlines()[0]
         assert first == f"# yaml-language-server: $schema=.schema/{kind}.json"
@@ -51,6 +50,15 @@ def test_a_copy_can_be_checked_and_changed(netspec, work):
     net = work / "my nets" / "lenet" / "net.yaml"
     net.write_text(net.read_text().replace("filters: 20", "filters: 10"))
     assert net.stat().st_mode & 0o600 == 0o600
+
+
+def test_commands_in_the_card_of_a_copy_use_the_copy(netspec, work):
+    assert netspec("zoo", "copy", "text_cnn", "reviews/net").status == 0
+    card = (work / "reviews" / "net" / "README.md").read_text()
+    assert "python reviews/net/make_reviews.py " in card
+    assert "netspec train reviews/net vars.folder=reviews\n" in card
+    assert "`netspec predict reviews/net --input sentences.txt`" in card
+    assert "my_net" not in card
 
 
 def test_paths_that_leave_the_model_still_lead_there(work):
