@@ -95,3 +95,13 @@ def test_all_weights_together_are_small() -> None:
 def test_the_table_of_all_models_is_up_to_date() -> None:
     text = README.read_text(encoding="utf-8")
     assert text == with_table(text), "make it anew: python -m tests.zoo.table"
+
+
+def test_pages_count_the_models_of_the_zoo() -> None:
+    models = zoo()
+    measured, trained = sum(bool(model.card.results) for model in models), sum(bool(model.weights) for model in models)
+    page = " ".join(README.read_text(encoding="utf-8").split())
+    assert f"one of these {len(models)}." in page
+    assert f"{measured} cards have measured results, and {trained} models have trained weights" in page
+    front = (zoo_root().parent / "README.md").read_text(encoding="utf-8")
+    assert f"{len(models)} models, from LeNet to a small GPT, {trained} of them with weights" in front
