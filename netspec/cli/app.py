@@ -46,7 +46,7 @@ COMMANDS = {
     "plot": "Draw losses and metrics of runs, or learning rates.",
     "diff": "Compare two nets: layers, settings, weights and results.",
     "schema": "Print the JSON Schema of net and training files.",
-    "zoo": "List, show and copy the models that netspec ships.",
+    "zoo": "List, show, copy and verify the models that netspec ships.",
     "data": "Inspect training data; list and download datasets.",
     "devices": "List devices, kernel libraries and MPI; check a device.",
 }

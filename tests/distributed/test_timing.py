@@ -19,6 +19,8 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["spec"]
 
+LATE_MESSAGE = 20_000.0
+"""Microseconds by which the clocks of two workers may seem to differ on a busy machine."""
 BUCKETS = "parallel={strategy: all_reduce, bucket: 64, first_bucket: 8}"
 
 
@@ -108,6 +110,7 @@ def test_the_profile_of_workers_is_one_trace_with_aligned_clocks(jobs: Any, spec
     assert messages[0] == messages[1] != []
     for first, second in zip(*steps.values(), strict=True):
         assert first["name"] == second["name"]
-        # Every worker waits in a step for what the other one sends in the same step.
-        assert first["ts"] < second["ts"] + second["dur"]
-        assert second["ts"] < first["ts"] + first["dur"]
+        # Every worker waits in a step for what the other one sends in the same step. Clocks are aligned by messages,
+        # of which one may wait for a processor.
+        assert first["ts"] < second["ts"] + second["dur"] + LATE_MESSAGE
+        assert second["ts"] < first["ts"] + first["dur"] + LATE_MESSAGE

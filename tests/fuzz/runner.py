@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -87,9 +88,10 @@ class Fuzzer:
             self._files = 0
             self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  open as long as the process
             command = [sys.executable, "-m", "tests.fuzz.worker", str(self.seed)]
+            # By default, every thread reserves 64 MB of addresses, which count towards the limit of memory.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-                cwd=Path(__file__).parents[2],
+                cwd=Path(__file__).parents[2], env={**os.environ, "MALLOC_ARENA_MAX": "2"},
             )  # fmt: skip
             self.lines = Queue()
             self.reader = threading.Thread(target=_forward, args=(self.process, self.lines), daemon=True)

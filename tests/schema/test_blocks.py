@@ -160,6 +160,12 @@ layers:
     assert names == ["0/fc", "0/dropout", "1/fc", "1/dropout", "2/2", "3"]
 
 
+def test_a_layer_without_name_and_type_is_reported(folder):
+    with pytest.raises(SpecError) as error:
+        links(DENSE + "layers:\n  - {type: [1], units: 3}\n")
+    assert error.value.problems[0].location is not None
+
+
 def test_turns_that_read_the_same_stand_side_by_side(folder):
     text = """\
 layers:

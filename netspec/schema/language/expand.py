@@ -236,7 +236,7 @@ class Expander:
         if not isinstance(name, str) or entry.value_at["name"] in self.evaluator.failed:
             names.mark_incomplete()
             is_validated = isinstance(kind, str) and kind not in self._blocks
-            if not isinstance(name, str) and not is_validated:
+            if "name" in entry and not isinstance(name, str) and not is_validated:
                 self._add("`name` is not text", entry.value_at["name"], f"{context.path}.name", expected="text",
                           got=describe(name), hint="write it in quotes" if isinstance(name, int) else None)  # fmt: skip
             return None
