@@ -1,7 +1,8 @@
-"""Write images with boxes for a first detector: shapes, or the digits of MNIST, on noisy backgrounds.
+"""Write images with boxes for a first detector: shapes or digits of MNIST on noisy backgrounds, or cell nuclei.
 
-    python make_images.py FOLDER                    # circles, squares and triangles
-    python make_images.py FOLDER --digits           # digits of MNIST
+    python make_images.py FOLDER                            # circles, squares and triangles
+    python make_images.py FOLDER --digits                   # digits of MNIST
+    python make_images.py FOLDER --nuclei stardist-*.whl    # parts of a microscope image in the Python package stardist
 
 The boxes are written in three formats: FOLDER/train.json and test.json (COCO), FOLDER/Annotations (Pascal VOC, with the
 parts in ImageSets/Main), and FOLDER/data.yaml with FOLDER/labels (YOLO). Needs netspec, which includes MNIST.
@@ -12,8 +13,10 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +41,19 @@ class Shapes:
 
     names = SHAPES
 
+    def image(self, random: np.random.Generator) -> tuple[Image.Image, list[Thing]]:
+        """Return an image with 1 to 4 objects that hardly overlap, and these objects."""
+        image, things = background(random), list[Thing]()
+        for _ in range(int(random.integers(1, MAX_OBJECTS + 1))):
+            height, width = self.size(random)
+            for _ in range(20):
+                left, top = int(random.integers(0, SIDE - width + 1)), int(random.integers(0, SIDE - height + 1))
+                box = (left, top, left + width, top + height)
+                if all(_apart(box, thing.box) for thing in things):
+                    things.append(Thing(self.draw(image, box, random), box))
+                    break
+        return image, things
+
     def size(self, random: np.random.Generator) -> tuple[int, int]:
         """Return a height and a width."""
         side = int(random.integers(14, 40))
@@ -57,7 +73,7 @@ class Shapes:
         return label
 
 
-class Digits:
+class Digits(Shapes):
     """Pastes digits of MNIST, enlarged at random."""
 
     names = tuple(map(str, range(10)))
@@ -88,6 +104,36 @@ class Digits:
         return int(self._labels[self._index])
 
 
+class Nuclei:
+    """Cuts parts out of the microscope image in stardist's wheel: for test from its lower edge, else from the rest."""
+
+    names = ("nucleus",)
+    smallest = 4  # pixels; a nucleus at the edge of a part of which less is seen has no box
+
+    def __init__(self, wheel: Path, part: str) -> None:
+        archive = zipfile.ZipFile(wheel)
+        image, mask = (
+            np.asarray(Image.open(BytesIO(archive.read(f"stardist/data/images/{name}2d.tif"))))
+            for name in ("img", "mask")
+        )
+        gray = (np.clip(image / np.percentile(image, 99.8), 0, 1) * 255).astype(np.uint8)
+        rows = slice(-SIDE, None) if part == "test" else slice(-SIDE)
+        self._gray, self._mask = gray[rows], mask[rows]
+
+    def image(self, random: np.random.Generator) -> tuple[Image.Image, list[Thing]]:
+        """Return a part at a random place, and its nuclei."""
+        top, left = (int(random.integers(0, extent - SIDE + 1)) for extent in self._mask.shape)
+        part = slice(top, top + SIDE), slice(left, left + SIDE)
+        mask = self._mask[part]
+        things = []
+        for nucleus in np.unique(mask[mask > 0]):
+            rows, columns = (np.flatnonzero((mask == nucleus).any(axis=axis)) for axis in (1, 0))
+            box = (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
+            if min(box[2] - box[0], box[3] - box[1]) >= self.smallest:
+                things.append(Thing(0, box))
+        return Image.fromarray(np.repeat(self._gray[part][..., None], 3, axis=2)), things
+
+
 def _idx(folder: Path, name: str, header: int) -> np.ndarray:
     return np.frombuffer(gzip.decompress((folder / f"{name}.gz").read_bytes()), np.uint8, offset=header)
 
@@ -100,20 +146,6 @@ def background(random: np.random.Generator) -> Image.Image:
     lower = corners[1, 0] * (1 - columns) + corners[1, 1] * columns
     values = upper * (1 - rows) + lower * rows + random.normal(0, 8, (SIDE, SIDE, 1))
     return Image.fromarray(values.clip(0, 255).astype(np.uint8))
-
-
-def make_image(objects: Shapes | Digits, random: np.random.Generator) -> tuple[Image.Image, list[Thing]]:
-    """Return an image with 1 to 4 objects that hardly overlap, and these objects."""
-    image, things = background(random), list[Thing]()
-    for _ in range(int(random.integers(1, MAX_OBJECTS + 1))):
-        height, width = objects.size(random)
-        for _ in range(20):
-            left, top = int(random.integers(0, SIDE - width + 1)), int(random.integers(0, SIDE - height + 1))
-            box = (left, top, left + width, top + height)
-            if all(_apart(box, thing.box) for thing in things):
-                things.append(Thing(objects.draw(image, box, random), box))
-                break
-    return image, things
 
 
 def _apart(first: Sequence[int], second: Sequence[int]) -> bool:
@@ -167,17 +199,19 @@ def write_part(folder: Path, part: str, images: list[list[Thing]], names: Sequen
     (folder / f"ImageSets/Main/{part}.txt").write_text("".join(stems))
 
 
-def write_images(folder: Path, counts: dict[str, int], *, digits: bool = False, seed: int = 1) -> None:
-    """Write images and boxes: `counts` has the number of images of each part."""
+def write_images(
+    folder: Path, counts: dict[str, int], *, digits: bool = False, nuclei: Path | None = None, seed: int = 1
+) -> None:
+    """Write images and boxes: `counts` has the number of images of each part, `nuclei` is stardist's wheel."""
     names: Sequence[str] = ()
     for stream, (part, count) in enumerate(counts.items()):
         random = np.random.default_rng([seed, stream])
-        objects = Digits(part) if digits else Shapes()
+        objects = Nuclei(nuclei, part) if nuclei else Digits(part) if digits else Shapes()
         names = objects.names
         (folder / "images" / part).mkdir(parents=True, exist_ok=True)
         images = []
         for number in range(count):
-            image, things = make_image(objects, random)
+            image, things = objects.image(random)
             image.save(folder / "images" / part / f"{number:05d}.png")
             images.append(things)
         write_part(folder, part, images, names)
@@ -192,11 +226,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train", type=int, default=2000, metavar="N", help="number of training images [2000]")
     parser.add_argument("--test", type=int, default=300, metavar="N", help="number of test images [300]")
-    parser.add_argument("--digits", action="store_true", help="paste digits of MNIST instead of drawing shapes")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--digits", action="store_true", help="paste digits of MNIST instead of drawing shapes")
+    kind.add_argument(
+        "--nuclei", type=Path, metavar="WHEEL", help="cut parts out of the image in the wheel of stardist 0.9.2"
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices [1]")
     options = parser.parse_args()
     counts = {"train": options.train, "test": options.test}
-    write_images(options.folder, counts, digits=options.digits, seed=options.seed)
+    write_images(options.folder, counts, digits=options.digits, nuclei=options.nuclei, seed=options.seed)
 
 
 if __name__ == "__main__":
