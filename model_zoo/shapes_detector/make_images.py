@@ -79,7 +79,7 @@ class Digits(Shapes):
     names = tuple(map(str, range(10)))
 
     def __init__(self, part: str) -> None:
-        from netspec.data.bundled import zoo_root
+        from netspec.schema.bundled import zoo_root
 
         folder = zoo_root() / "data" / "mnist"
         prefix = "train" if part == "train" else "t10k"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +109,27 @@ def test_the_formats_give_the_same_boxes(tmp_path, write, first, crowd):
     assert not samples["boxes"][1 - first].any()
 
 
-def test_the_bundled_generator_writes_equal_boxes_in_three_formats(tmp_path):
+def write_nuclei(wheel: Path) -> Path:
+    """Write a stand-in for stardist's wheel: a mask of squares, and an image in which they are bright."""
+    mask = np.zeros((200, 160), np.uint16)
+    for number in range(80):
+        top, left = 20 * (number // 8), 20 * (number % 8)
+        mask[top : top + 12, left : left + 12] = number + 1
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, pixels in (("img", np.where(mask > 0, 900, 100).astype(np.uint16)), ("mask", mask)):
+            file = BytesIO()
+            Image.fromarray(pixels).save(file, "TIFF")
+            archive.writestr(f"stardist/data/images/{name}2d.tif", file.getvalue())
+    return wheel
+
+
+@pytest.mark.parametrize("kind", ["shapes", "digits", "nuclei"])
+def test_the_bundled_generator_writes_equal_boxes_in_three_formats(tmp_path, kind):
     generator = runpy.run_path(str(zoo_root() / "shapes_detector" / "make_images.py"))
-    generator["write_images"](tmp_path / "set", {"train": 6, "test": 2})
+    options = {"nuclei": write_nuclei(tmp_path / "nuclei.whl")} if kind == "nuclei" else {"digits": kind == "digits"}
+    generator["write_images"](tmp_path / "set", {"train": 6, "test": 2}, **options)
     splits = ({"annotations": "set/train.json"}, {"split": "train"}, {"annotations": "set/data.yaml"})
-    coco, voc, yolo = (arrays_of(opened(tmp_path, path="set", max_boxes=4, **part), np.arange(6)) for part in splits)
+    coco, voc, yolo = (arrays_of(opened(tmp_path, path="set", max_boxes=36, **part), np.arange(6)) for part in splits)
     for name in ("image", "labels", "crowd"):
         assert np.array_equal(coco[name], voc[name])
         assert np.array_equal(coco[name], yolo[name])
