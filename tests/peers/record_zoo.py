@@ -3,13 +3,14 @@
     .venv-peers/bin/python -m tests.peers.record_zoo [--output DIRECTORY] [MODEL …]
 
 Weights and images are those of `tests.peers.zoo_nets`; layers are recorded in inference, the loss and its gradients in
-training, without dropout.
+training, without dropout. Without MODEL, `.keras` files of Keras's models are recorded too.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +20,10 @@ from unittest import mock
 import numpy as np
 
 from tests.peers.recordings import RECORDED, save_answers
-from tests.peers.zoo_nets import LABELS, NETS, ZooNet, image, summary, weight
+from tests.peers.zoo_nets import KERAS_FILES, LABELS, NETS, ZooNet, image, summary, weight
+
+PERIOD = 61
+"""Number of values that the weights of recorded files repeat."""
 
 
 def main() -> None:
@@ -29,6 +33,8 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in arguments.models:
         print(save_answers(arguments.output, f"zoo_{name}", record(NETS[name])))
+    if arguments.models == list(NETS):
+        print(save_answers(arguments.output, "zoo_keras_files", record_keras_files()))
 
 
 def record(net: ZooNet) -> dict[str, np.ndarray]:
@@ -172,6 +178,34 @@ def record_keras(net: ZooNet) -> dict[str, np.ndarray]:
         "parameters": np.array(sum(int(np.prod(variable.shape)) for variable in model.trainable_weights)),
         "flops": np.array(int(counter.get_total_flops())),
     }
+
+
+def record_keras_files() -> dict[str, np.ndarray]:
+    """Of each model of `KERAS_FILES`, a `.keras` file and the logits that its model computes.
+
+    Weights repeat, so that a file of some 20 MB is small when it is packed.
+    """
+    torch, keras = import_module("torch"), import_module("keras")
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+    answers = {}
+    for name, function in KERAS_FILES.items():
+        keras.utils.clear_session()  # default names of layers are numbered
+        net = NETS[name]
+        model = getattr(keras.applications, function)(
+            weights=None, classifier_activation=None, input_shape=(net.size, net.size, 3)
+        )
+        for variable in model.weights:
+            repeated = weight(variable.path, tuple(variable.shape)).reshape(-1)[:PERIOD]
+            variable.assign(np.resize(repeated, variable.shape))
+        x = image(net).transpose(0, 2, 3, 1).astype(np.float32)
+        with torch.no_grad():
+            answers[f"{name}/logits"] = model(x, training=False).numpy()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, f"{name}.keras")
+            model.save(file)
+            answers[f"{name}/file"] = np.frombuffer(file.read_bytes(), np.uint8)
+    return answers
 
 
 def _channels_first(array: np.ndarray, path: str) -> np.ndarray:

@@ -27,7 +27,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.yaml.reader import read_yaml
 from tests.interpret import environment
 from tests.peers.recordings import load_answers
-from tests.peers.zoo_nets import BATCH, LABELS, NETS, image, summary, weight
+from tests.peers.zoo_nets import BATCH, KERAS_FILES, LABELS, NETS, image, summary, weight
 
 TOLERANCE = 1e-6
 ROUNDING = 1e-13
@@ -80,6 +80,19 @@ def test_a_card_has_the_counts_of_the_reference(name: str) -> None:
     card, answers = read_yaml(zoo_root() / name / "card.yaml"), load_answers(f"zoo_{name}")
     for key in ("parameters", "flops"):
         assert dict(card[key]) == {"count": int(answers[key]), "of": NETS[name].reference}
+
+
+@pytest.mark.parametrize("name", KERAS_FILES)
+def test_a_model_reads_the_keras_file_of_its_reference(name: str, tmp_path: Path) -> None:
+    net, answers = NETS[name], load_answers("zoo_keras_files")
+    file = tmp_path / "reference.keras"
+    file.write_bytes(answers[f"{name}/file"].tobytes())
+    spec = load_spec(zoo_root() / name / "net.yaml", [f"vars.size={net.size}"])
+    outputs = netspec.load(spec, file).predict({"image": image(net).astype(np.float32)})
+    (logits,) = outputs.values()
+    # Both compute in float32, in different orders.
+    size = abs(answers[f"{name}/logits"]).max()
+    np.testing.assert_allclose(logits, answers[f"{name}/logits"], rtol=0, atol=1e-5 * size)
 
 
 def _shapes(answers: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:

@@ -73,6 +73,8 @@ NETS = {
     ),
 }
 
+KERAS_FILES = {"mobilenet_v1": "MobileNet", "densenet121": "DenseNet121"}
+"""Models that read `.keras` files of a function of keras.applications."""
 BATCH = 2
 LABELS = np.array([3, 7])
 
