@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from netspec.compile.build import NetGraph
 from netspec.compile.compiler import Compiler
 from netspec.graph.graph import topological_order
-from netspec.graph.ops.convolution import ConvTranspose
 from netspec.graph.ops.rnn import RecurrentOp
 from netspec.graph.value import Node
 from netspec.passes.mixed_precision import is_contraction
@@ -75,4 +74,4 @@ def flops_of(node: Node) -> int:
 
 
 def _counts_in_papers(node: Node) -> bool:
-    return is_contraction(node) or isinstance(node.op, (ConvTranspose, RecurrentOp))
+    return is_contraction(node) or isinstance(node.op, RecurrentOp)

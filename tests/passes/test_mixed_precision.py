@@ -16,6 +16,7 @@ from netspec.errors import InputError
 from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.fused import EpilogueFused
 from netspec.graph.graph import Graph
+from netspec.graph.ops.convolution import Conv, ConvTranspose
 from netspec.graph.ops.elementwise import Add
 from netspec.graph.ops.layer_normalization import LayerNormalization
 from netspec.graph.ops.linear import MatMul
@@ -24,6 +25,7 @@ from netspec.graph.ops.shape import Reorder, Reshape
 from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import Input, State
 from netspec.graph.ops.unary import Relu, Tanh
+from netspec.graph.ops.window import Window
 from netspec.graph.types import DType
 from netspec.graph.value import Scope, Value, in_scope
 from netspec.passes.mixed_precision import narrowable_values
@@ -79,6 +81,13 @@ def test_values_around_products_may_be_narrowed() -> None:
     flat = Reshape((20,))(Relu()(product))
     last = MatMul()(Reshape((1, 20))(flat), State("v", typed((20, 5)))())
     assert narrowable_values(Graph({"y": last})) == {operand, product, *flat.inputs, flat, *last.inputs[:1]}
+
+
+def test_values_around_a_transposed_convolution_may_be_narrowed() -> None:
+    operand, conv = x(2, 3, 4, 4), Conv(Window((3, 3), (2, 2), ((1, 0), (1, 0)), (1, 1)))
+    upsampled = ConvTranspose(conv, typed((2, 5, 8, 8)))(operand, State("w", typed((3, 5, 3, 3)))())
+    reader = Conv(conv.window)(upsampled, State("v", typed((1, 5, 3, 3)))())
+    assert narrowable_values(Graph({"y": reader})) == {operand, upsampled}
 
 
 def test_input_with_other_readers_is_not_narrowed() -> None:

@@ -135,7 +135,7 @@ class ConvWeightGrad(Op):
 class ConvTranspose(ConvInputGrad):
     """The transposed convolution, with a result of type `x`; `conv` of the result has the operand's shape."""
 
-    traits = Traits(anchor=True)
+    traits = Traits(anchor=True, is_contraction=True)
     onnx = OnnxMap(
         "ConvTranspose",
         kernel_shape=ints("conv.window.size"),
