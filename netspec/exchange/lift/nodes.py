@@ -14,7 +14,7 @@ from netspec.errors import Problem, listing
 from netspec.exchange.lift.inputs import INPUT_TYPES, OPEN_BATCH
 from netspec.exchange.lift.patterns import PARTS, find_patterns
 from netspec.exchange.lift.registry import MEASURES, LiftRule, rules
-from netspec.exchange.operator_graph.constant_folding import fold
+from netspec.exchange.operator_graph.constant_folding import fold, stored_size
 from netspec.exchange.operator_graph.evaluate import NotEvaluated, TooLargeToEvaluate
 from netspec.exchange.operator_graph.graph import OperatorNode, needed, reads
 from netspec.exchange.operator_graph.onnx_protos import body, defaults, known_since, rename
@@ -205,8 +205,8 @@ class NodeLifter:
         """
         constants = self._ctx.tensors.constants
         try:
-            results = fold(node, [constants.get(name) for name in node.inputs])
-            self._folded_elements += sum(array.size for array in results if any(array.strides))
+            results = fold(node, [constants.get(name) for name in node.inputs], self._ctx.batch_size)
+            self._folded_elements += sum(map(stored_size, results))
             if self._folded_elements > MAX_FOLDED:
                 raise UnsupportedFeature(f"more than {MAX_FOLDED:,} elements are computed of constants")
         except TooLargeToEvaluate as reason:

@@ -24,9 +24,10 @@ MAX_ELEMENTS = 2**27
 """Largest number of elements of a computed constant; larger ones are refused."""
 
 
-def fold(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
+def fold(node: OperatorNode, operands: list[NDArray[Any] | None], batch_size: int = 0) -> list[NDArray[Any]]:
     """The results of a node whose operands are all constant (None: left out).
 
+    A constant repeated along an axis of `batch_size` is stored once, so that axis does not count towards its size.
     Raises `UnsupportedFeature`, or `NotEvaluated`.
     """
     function = _FOLDS.get(node.op_type) if not node.domain else None
@@ -34,9 +35,27 @@ def fold(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDArra
         return compute(node, operands)
     try:
         with np.errstate(all="ignore"):
-            return [np.asarray(function(node, *operands))]
+            if node.op_type not in _NEVER_COPY:
+                for array in operands:
+                    _require_size(np.asarray(array))
+            result = np.asarray(function(node, *operands))
+            _require_size(result, batch_size)
+            return [result]
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, AttributeError) as error:
         raise UnsupportedFeature(f"its constant operands do not fit: {error}") from error
+
+
+def stored_size(array: NDArray[Any]) -> int:
+    """Number of elements in memory: those repeated by a broadcast count once."""
+    return prod(size for size, stride in zip(array.shape, array.strides, strict=True) if stride)
+
+
+def _require_size(array: NDArray[Any], batch_size: int = 0) -> None:
+    """Raise `ValueError` if a broadcast array has too many elements, per sample if it repeats one for each."""
+    axes = zip(array.shape, array.strides, strict=True)
+    per_sample = prod(size for size, stride in axes if stride or size != batch_size)
+    if per_sample > MAX_ELEMENTS and stored_size(array) < array.size:
+        raise ValueError(f"{array.size:,} elements are too many")
 
 
 def target_shape(target: list[int], shape: tuple[int, ...], allow_zero: bool = False) -> tuple[int, ...]:
@@ -100,10 +119,7 @@ def _flat(node: OperatorNode, x: Any) -> Any:
 
 
 def _expand(x: Any, shape: tuple[int, ...]) -> Any:
-    full = np.broadcast_shapes(x.shape, shape)
-    if prod(full) > MAX_ELEMENTS:
-        raise ValueError(f"{prod(full):,} elements are too many")
-    return np.broadcast_to(x, full)
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, shape))
 
 
 def _constant_of_shape(node: OperatorNode, shape: Any) -> Any:
@@ -177,3 +193,5 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "DequantizeLinear": dequantized,
 }
 """Operators that only move or repeat elements, and shapes: NumPy does them without copies."""
+_NEVER_COPY = ("Expand", "Identity", "Shape", "Size", "Squeeze", "Transpose", "Unsqueeze")
+"""Those that NumPy does without a copy even if an operand is broadcast."""

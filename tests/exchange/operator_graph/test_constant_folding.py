@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netspec.exchange.operator_graph.constant_folding import fold, stored_size
 from netspec.exchange.operator_graph.evaluate import compute
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -59,3 +60,35 @@ def test_several_results() -> None:
 def test_operators_that_are_not_evaluated(op_type: str, operands: Any, attributes: Any, message: str) -> None:
     with pytest.raises(UnsupportedFeature, match=message):
         made(op_type, *operands, **attributes)
+
+
+TABLE = np.zeros((17_000, 1), "float32")
+REPEATED = np.broadcast_to(TABLE, (7919, *TABLE.shape))
+
+
+def folded(op_type: str, *operands: Any, batch_size: int = 7919, **attributes: Any) -> Any:
+    names = tuple("abcdef"[: len(operands)])
+    (result,) = fold(OperatorNode(op_type, "", names, ("y",), attributes, 17), [*map(np.asarray, operands)], batch_size)
+    return result
+
+
+def test_a_constant_repeated_for_each_sample_is_stored_once() -> None:
+    repeated = folded("Expand", TABLE, [7919, 1, 2])
+    assert repeated.shape == (7919, 17_000, 2)
+    assert stored_size(repeated) == TABLE.size
+    assert stored_size(folded("Transpose", repeated, perm=[1, 0, 2])) == TABLE.size
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands", "attributes"),
+    [
+        ("Expand", (TABLE, [7907, 1, 2]), {}),
+        ("Expand", (TABLE, [7919, 1, 10**5]), {}),
+        ("Reshape", (REPEATED, [-1]), {}),
+        ("Flatten", (REPEATED,), {"axis": 2}),
+        ("Cast", (REPEATED,), {"to": 11}),
+    ],
+)
+def test_a_repeated_constant_that_is_too_large_is_refused(op_type: str, operands: Any, attributes: Any) -> None:
+    with pytest.raises(UnsupportedFeature, match="elements are too many"):
+        folded(op_type, *operands, **attributes)

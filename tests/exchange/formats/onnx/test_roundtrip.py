@@ -113,3 +113,11 @@ def test_the_momentum_of_moving_averages_round_trips(momentum: float, axis: int,
     after, _ = again(before, tmp_path)
     momenta = [getattr(layer, "momentum", None) for layer in after.spec.layers]
     assert [value for value in momenta if value is not None] == [momentum]
+
+
+def test_a_large_position_embedding_round_trips(tmp_path: Path) -> None:
+    """The model repeats the table for each sample of a batch of unknown size: it is stored once."""
+    layers = [{"type": "PositionEmbedding", "name": "p", "sequence_length": 131}, {"type": "Add", "from": ["x", "p"]}]
+    before = Net(load_net({"netspec": 1, "inputs": {"x": {"shape": [131, 130]}}, "layers": layers}))
+    after, _ = again(before, tmp_path)
+    agree(before, after)
