@@ -10,6 +10,8 @@ from netspec.errors import InputError, NetspecError
 
 LONGEST_REASON = 200
 """Number of characters of a library's message that are shown."""
+MAX_DEFLATE_RATIO = 1100
+"""Upper bound of deflate's compression ratio (1032): a file that claims more is damaged, or exhausts the memory."""
 COPY_AGAIN = "copy or download it again; if it is intact, please report this: --debug shows where it fails"
 
 

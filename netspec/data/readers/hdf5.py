@@ -14,11 +14,10 @@ import numpy as np
 from netspec.data.base import Array, DamagedSamples, Dataset
 from netspec.data.files import Watched, existing, fingerprint
 from netspec.data.readers.concatenation import open_each
-from netspec.data.readers.npz import MOST_DEFLATED
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.data.readers.row_arrays import ColumnDataset, RowArray, chosen, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file, listing
-from netspec.files.damage import reason
+from netspec.files.damage import MAX_DEFLATE_RATIO, reason
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray, has_signature
 
 MAX_UNSTORED = 2**20
@@ -116,7 +115,7 @@ def _inflated(name: str, path: Path, array: StoredArray) -> Problem | None:
     """Report an array, or a sample of a compressed array, that claims more bytes than the stored ones can expand to."""
     contiguous = array.layout == "contiguous"
     size = array.nbytes if contiguous else array.nbytes // max(1, (array.shape or (1,))[0])
-    most = array.stored if contiguous else array.stored * MOST_DEFLATED + MAX_UNSTORED
+    most = array.stored if contiguous else array.stored * MAX_DEFLATE_RATIO + MAX_UNSTORED
     if array.layout == "virtual" or array.external or (contiguous and not array.stored) or size <= most:
         return None
     return Problem(

@@ -15,13 +15,13 @@ from netspec.data.readers.concatenation import concatenate
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.data.readers.row_arrays import ColumnDataset, InMemory, RowArray, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
+from netspec.files.arrays import read_header
 from netspec.files.damage import refuse_damage
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
 _MAGIC = b"\x93NUMPY"
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
@@ -103,10 +103,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype
         )
     file.seek(0)
     with refuse_damage(path, "an intact header"):  # NumPy parses it as Python, which may raise anything
-        version = np.lib.format.read_magic(file)
-        if version not in _HEADERS:
-            raise ValueError(f"version {version[0]}.{version[1]} of the format")
-        shape, fortran, dtype = _HEADERS[version](file)
+        shape, fortran, dtype = read_header(file)
     if any(size < 0 for size in shape):
         raise InputError(f"{path} is damaged", expected="an intact header", got=f"the shape {list(shape)}")
     return shape, fortran, dtype, file.tell()

@@ -16,14 +16,8 @@ from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.row_arrays import chosen, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
-from netspec.files.arrays import read_array
-from netspec.files.damage import refuse_damage
-
-MOST_DEFLATED = 1100
-"""Upper bound of deflate's compression ratio (1032)."""
-
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
+from netspec.files.arrays import read_array, read_header
+from netspec.files.damage import MAX_DEFLATE_RATIO, refuse_damage
 
 WRITE = "write the file with `numpy.savez(path, image=…, label=…)`"
 _REMEDIES = {"a zip": "copy the complete file again", "an HDF5 file": "read an HDF5 file by `source: hdf5`"}
@@ -79,10 +73,8 @@ def npz_fields(path: Path, names: Sequence[str] | None) -> dict[str, FieldType]:
         fields = {}
         for name in chosen(str(path), stored, names):
             with archive.open(f"{name}.npy") as member:
-                version = np.lib.format.read_magic(member)
-                if version in _HEADERS:
-                    shape, _, dtype = _HEADERS[version](member)
-                    fields[name] = FieldType(shape[1:], dtype.newbyteorder("=").name)
+                shape, _, dtype = read_header(member)
+                fields[name] = FieldType(shape[1:], dtype.newbyteorder("=").name)
     return fields
 
 
@@ -138,14 +130,11 @@ def _read(name: str, archive: Any) -> Any:
 def _unreadable(path: Path, name: str, archive: zipfile.ZipFile) -> Problem | None:
     """Return a problem if an array holds Python objects, or claims more bytes than the stored ones can expand to."""
     info = _member(name, archive)
-    stored = min(info.compress_size * MOST_DEFLATED + 1024, info.file_size)
+    stored = min(info.compress_size * MAX_DEFLATE_RATIO + 1024, info.file_size)
     if not info.filename.endswith(".npy"):
         return None
     with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        if version not in _HEADERS:  # not a numeric array: `read_array` explains
-            return None
-        shape, _, dtype = _HEADERS[version](member)
+        shape, _, dtype = read_header(member)
         claimed = member.tell() + prod(shape) * dtype.itemsize
     if dtype.hasobject:
         return unusable(name, str(path), dtype, shape)

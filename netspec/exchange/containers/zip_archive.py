@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from netspec.errors import InputError, Problem, listing
 from netspec.exchange.files import reading, sniff
+from netspec.files.damage import MAX_DEFLATE_RATIO
 
-MOST_DEFLATED = 1100
-"""An upper bound of deflate's compression ratio (1032)."""
 MOST_MEMBERS = 100_000
 MAGIC = b"PK\x03\x04"
 _READABLE = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
@@ -48,9 +47,7 @@ def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
     outside = [name for name in names if name.startswith(("/", "\\")) or ".." in PurePosixPath(name).parts]
     locked = [member.filename for member in members if member.flag_bits & _ENCRYPTED]
     packed = [member.filename for member in members if member.compress_type not in _READABLE]
-    bombs = [
-        member.filename for member in members if member.file_size > MOST_DEFLATED * member.compress_size + MOST_DEFLATED
-    ]
+    bombs = [member.filename for member in members if member.file_size > MAX_DEFLATE_RATIO * (member.compress_size + 1)]
     findings = [
         ("duplicate members: ", twice),
         ("members outside of the archive: ", outside),
