@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import catalogue
 from benchmarks.catalogue import Net
 
-WARM, LEAST, MOST = 10, 30, 1000
+WARM_UP_STEPS, MIN_STEPS, MAX_STEPS = 10, 30, 1000
 """Number of steps that are not counted, and minimum and maximum number of those that are."""
 SECONDS = 3.0
 """Approximate total seconds of the steps that are counted."""
@@ -32,14 +32,14 @@ COMPARED_STEPS = 3
 def times(step: Callable[[], object], mark: Callable[[], Any], between: Callable[[Any, Any], float],
           wait: Callable[[], object]) -> list[float]:  # fmt: skip
     """Return the seconds of steps, between events in the stream. The CPU waits only for the last one."""
-    for _ in range(WARM):
+    for _ in range(WARM_UP_STEPS):
         step()
     wait()
     start = perf_counter()
-    for _ in range(WARM):
+    for _ in range(WARM_UP_STEPS):
         step()
     wait()
-    count = max(LEAST, min(MOST, int(SECONDS * WARM / (perf_counter() - start))))
+    count = max(MIN_STEPS, min(MAX_STEPS, int(SECONDS * WARM_UP_STEPS / (perf_counter() - start))))
     marks = [mark()]
     for _ in range(count):
         step()

@@ -25,7 +25,7 @@ from netspec.graph.execution_plan import ALIGNMENT, ExecutionPlan
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.types import DType, TensorType
 
-MOST_DIGITS = 4
+MAX_DIGITS = 4
 """Maximum length of a GPU's number, plus one."""
 CPU_BACKENDS = ("reference", "workers", "numba", "onednn", "winograd")
 """Backends with kernels for the CPU."""
@@ -240,7 +240,7 @@ def open_device(
         remark = gpu_reject_reason(host_only if is_enabled(CudaDevice.name) else "NETSPEC_KERNELS omits `cuda`")
         name = CudaDevice.name if remark is None else CpuDevice.name
     kind, _, number = name.partition(":")
-    numbered = kind == CudaDevice.name and number.isascii() and number.isdigit() and len(number) < MOST_DIGITS
+    numbered = kind == CudaDevice.name and number.isascii() and number.isdigit() and len(number) < MAX_DIGITS
     if name not in {**DEVICES, **GPUS} and not numbered:
         raise InputError(
             f"unknown device {name!r}",

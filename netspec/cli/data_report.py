@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from netspec.data.tabular.sample_rows import ColumnSummary
     from netspec.tools.data_report import DataReport
 
-MOST_CLASSES, MOST_CHANNELS, MOST_DAMAGED = 40, 16, 5
-MOST_COLUMNS = 20
+MAX_CLASSES, MAX_CHANNELS, MAX_DAMAGED = 40, 16, 5
+MAX_COLUMNS = 20
 """Largest number of columns of a table, and of learned values, that are listed."""
-MOST_CELLS, ROW_WIDTH = 8, 96
+MAX_CELLS, ROW_WIDTH = 8, 96
 """Largest number of cells of a printed row, and of their characters."""
 BAR = 30
 
@@ -32,14 +32,14 @@ def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
     print(f"{report.part}: {counted(total, 'sample')} of `{getattr(report.split, 'source', '')}`{over}")
     if report.dataset.skipped:
         print(f"{counted(report.dataset.skipped, 'damaged sample')} left out when the data was opened:")
-        for line in report.dataset.damaged[:MOST_DAMAGED]:
+        for line in report.dataset.damaged[:MAX_DAMAGED]:
             print(f"  {line}")
     if report.dataset.rows_without:
         left_out = sum(map(len, report.dataset.rows_without.values()))
         print(f"{counted(left_out, 'row')} left out: {describe_missing(report.dataset.rows_without)}")
     if statistics.damaged:
         print(f"{counted(len(statistics.damaged), 'damaged sample')} left out:")
-        for line in statistics.damaged[:MOST_DAMAGED]:
+        for line in statistics.damaged[:MAX_DAMAGED]:
             print(f"  {line}")
     print()
     if report.columns:
@@ -48,7 +48,7 @@ def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
     _print_statistics(statistics, of_table=bool(report.columns))
     for name, field_statistics in statistics.raw.items():
         if field_statistics.counts is not None and (
-            field_statistics.names or len(field_statistics.counts) <= MOST_CLASSES
+            field_statistics.names or len(field_statistics.counts) <= MAX_CLASSES
         ):
             _print_classes(name, field_statistics)
     _print_learned(report)
@@ -60,7 +60,7 @@ def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
 def _print_columns(report: DataReport) -> None:
     """Print a row for each column of a table: its values in the file, and how they are encoded."""
     lines = []
-    shown = [column for at, column in enumerate(report.columns) if at < MOST_COLUMNS or column.is_label]
+    shown = [column for at, column in enumerate(report.columns) if at < MAX_COLUMNS or column.is_label]
     for column in shown:
         missing = f"{100 * column.missing / column.rows:.1f} %" if column.missing else ""
         kind = column.type + ", label" * column.is_label
@@ -92,8 +92,8 @@ def _print_rows(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
         return
     labels = [column.name for column in report.columns if column.is_label]
     inputs = [column.name for column in report.columns if not column.is_label]
-    more = len(inputs) - MOST_CELLS
-    names = [*inputs[:MOST_CELLS], *labels]
+    more = len(inputs) - MAX_CELLS
+    names = [*inputs[:MAX_CELLS], *labels]
     width = ROW_WIDTH // len(names)
     lines = [[row["sample"], *(short_text(row["cells"][name], width) for name in names)] for row in rows]
     table(["sample", *names], lines)
@@ -146,8 +146,8 @@ def _lines(name: str, stage: str, field_statistics: FieldStatistics, *, together
         else ["", "", "", str(channel), *map(short_number, row), ""]
         for channel, row in enumerate(numbers)
     ]
-    more = len(lines) - MOST_CHANNELS
-    return [*lines[:MOST_CHANNELS], ["", "", "", f"{more} more", *[""] * 5]] if more > 0 else lines
+    more = len(lines) - MAX_CHANNELS
+    return [*lines[:MAX_CHANNELS], ["", "", "", f"{more} more", *[""] * 5]] if more > 0 else lines
 
 
 def _print_classes(name: str, field_statistics: FieldStatistics) -> None:
@@ -158,10 +158,10 @@ def _print_classes(name: str, field_statistics: FieldStatistics) -> None:
     total = max(1, sum((field_statistics.counts or {}).values()))
     lines = [
         [title, count(number), f"{100 * number / total:.1f} %", "#" * -(-BAR * number // max(1, most))]
-        for title, number in classes[:MOST_CLASSES]
+        for title, number in classes[:MAX_CLASSES]
     ]
-    if len(classes) > MOST_CLASSES:
-        lines.append([f"{len(classes) - MOST_CLASSES} more classes", "", "", ""])
+    if len(classes) > MAX_CLASSES:
+        lines.append([f"{len(classes) - MAX_CLASSES} more classes", "", "", ""])
     table([name, field_statistics.labelled, "share", ""], lines, right=(1, 2))
 
 
@@ -182,9 +182,9 @@ def _print_learned(report: DataReport) -> None:
     ]
     if lines:
         print("\nlearned from the training data:")
-        table(["", "", ""], lines[:MOST_COLUMNS])
-        if len(lines) > MOST_COLUMNS:
-            print(f"and {counted(len(lines) - MOST_COLUMNS, 'more value')}")
+        table(["", "", ""], lines[:MAX_COLUMNS])
+        if len(lines) > MAX_COLUMNS:
+            print(f"and {counted(len(lines) - MAX_COLUMNS, 'more value')}")
 
 
 def _learned_text(value: Any) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from netspec.tools.explain import ColumnImportance, Explanation, ImageExplanation
 
 app = command_app()
-MOST_PARTS = 50
+MAX_PARTS = 50
 """Number of parts of a sample that are printed; --json has all."""
 
 
@@ -163,7 +163,7 @@ def _print_parts(explanation: Explanation, as_json: bool) -> None:
         print_json({**row, **_facts(explanation), "parts": parts})
         return
     print(("" if explanation.row is None else f"row {explanation.row}, ") + _summary(explanation))
-    ranked = sorted(explanation.parts, key=lambda each: -abs(each.contribution))[:MOST_PARTS]
+    ranked = sorted(explanation.parts, key=lambda each: -abs(each.contribution))[:MAX_PARTS]
     digits = "+.1%" if explanation.quantity == "probability" else "+.6g"
     table(["part", "contribution"], [[part, format(fall, digits)] for part, fall in ranked], right=[1])
 

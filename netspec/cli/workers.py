@@ -14,7 +14,7 @@ from pathlib import Path
 from netspec.backends.launcher_env import CONTROL_SOCKET, is_host_spokesman, is_launched_job, launcher_size
 from netspec.errors import InputError
 
-MOST_A_CORE = 64
+MAX_PROCESSES_PER_CORE = 64
 """Processes that are started for each core: more would take the machine down before they say so."""
 
 
@@ -42,10 +42,10 @@ def start(workers: int, words: Sequence[str]) -> int:
     from netspec.distributed.launcher.mpi_discovery import require_mpiexec
 
     cores = os.cpu_count() or 1
-    if workers > MOST_A_CORE * cores:
+    if workers > MAX_PROCESSES_PER_CORE * cores:
         raise InputError(
             f"--workers starts processes on this machine, which has {cores:,} cores",
-            expected=f"{MOST_A_CORE * cores:,} or fewer", got=str(workers),
+            expected=f"{MAX_PROCESSES_PER_CORE * cores:,} or fewer", got=str(workers),
             hint="for several hosts use an MPI launcher or a scheduler: docs/guide/launch.md",
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from netspec.data.base import Array
 from netspec.data.imaging.lettering import drawable, font_for
 from netspec.data.imaging.palette import class_colors
 
-SIDE, MOST_SIDE = 96, 160
+SIDE, MAX_SIDE = 96, 160
 """Size in pixels to which small images are enlarged by whole factors and large ones are reduced."""
 WIDTH = 1200
 GAP, LINE, TEXT = 6, 16, 12
@@ -102,8 +102,8 @@ def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
 def _tile(pixels: Array) -> Image.Image:
     tile = Image.fromarray(np.ascontiguousarray(pixels))
     longest = max(tile.size)
-    if longest > MOST_SIDE:
-        share = MOST_SIDE / longest
+    if longest > MAX_SIDE:
+        share = MAX_SIDE / longest
         return tile.resize((max(1, round(tile.width * share)), max(1, round(tile.height * share))))
     times = max(1, SIDE // longest)
     return tile.resize((tile.width * times, tile.height * times), Image.Resampling.NEAREST)

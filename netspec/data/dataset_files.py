@@ -18,7 +18,7 @@ from typing import IO, Any
 from netspec.data.known_datasets import KnownSet, PublishedFile, home
 from netspec.errors import InputError, kind_of_path
 
-REMEMBERED, MOST, MOST_BYTES = "checked.json", 1000, 2**20
+REMEMBERED, MAX_REMEMBERED, MAX_BYTES = "checked.json", 1000, 2**20
 """File that caches checksums, in the folder of all known sets; its maximum number of entries and bytes."""
 
 _PIECE = 2**18
@@ -130,7 +130,7 @@ def _remembered() -> Mapping[str, Any]:
     """Return the cached checksums; an empty mapping if they cannot be read."""
     try:
         with (home() / REMEMBERED).open("rb") as file:
-            entries = json.loads(file.read(MOST_BYTES))
+            entries = json.loads(file.read(MAX_BYTES))
     except (OSError, ValueError):
         return {}
     return entries if isinstance(entries, dict) else {}
@@ -138,7 +138,7 @@ def _remembered() -> Mapping[str, Any]:
 
 def _remember(facts: Mapping[str, Any]) -> None:
     """Write the newest entries to the cache of checksums. If it cannot be written, files are read again next time."""
-    newest = dict(list(facts.items())[-MOST:])
+    newest = dict(list(facts.items())[-MAX_REMEMBERED:])
     path = home() / REMEMBERED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

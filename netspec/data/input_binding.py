@@ -15,13 +15,13 @@ from netspec.data.base import Array, DamagedSamples, FieldType, OutOfRangeSample
 from netspec.errors import InputError, Location, Problem, and_more, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
-MOST_ALIKE = 5
+MAX_ALIKE = 5
 """Number of samples of a batch with the same problem that are listed; the others are counted."""
 
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 """Number of samples with the same problem that a message names."""
-MOST_COUNTED = 100_000
+MAX_COUNTED = 100_000
 """Number of wrong values that are counted by value."""
 FINITE = "finite numbers: a single non-finite value would make all weights non-finite"
 
@@ -102,8 +102,8 @@ class InputBinding:
                 continue
             bad = ~fault.good.reshape(len(values), -1)
             rows = np.flatnonzero(bad.any(axis=1))
-            first = [values.reshape(len(values), -1)[row, bad[row].argmax()].item() for row in rows[:MOST_COUNTED]]
-            samples = [describe(int(row)) for row in rows[:MOST_NAMED]]
+            first = [values.reshape(len(values), -1)[row, bad[row].argmax()].item() for row in rows[:MAX_COUNTED]]
+            samples = [describe(int(row)) for row in rows[:MAX_NAMED]]
             if len(rows) == 1:
                 yield fault.problem(first[0], samples[0])
             if len(rows) > 1:
@@ -131,18 +131,18 @@ class InputBinding:
                 wrong.append(index)
                 values.update(dict(zip(*(part.tolist() for part in np.unique(odd, return_counts=True)), strict=True)))
         if wrong:
-            shown = [f"{value} ({counted(number, 'value')})" for value, number in values.most_common(MOST_NAMED)]
-            named = _joined([describe(index) for index in wrong[:MOST_NAMED]])
+            shown = [f"{value} ({counted(number, 'value')})" for value, number in values.most_common(MAX_NAMED)]
+            named = _joined([describe(index) for index in wrong[:MAX_NAMED]])
             yield Problem(
                 f"`{self.name}` is out of range in {len(wrong):,} of {counted(count, 'sample')}", path=self.name,
                 expected=f"{self.range}: {self.range.why}", got=", ".join(shown) + and_more(len(values) - len(shown)),
-                hint=self._hint(list(values)), notes=(f"samples: {named}{and_more(len(wrong) - MOST_NAMED)}",),
+                hint=self._hint(list(values)), notes=(f"samples: {named}{and_more(len(wrong) - MAX_NAMED)}",),
             )  # fmt: skip
         if damaged and not skip:
-            more = [f"{len(damaged) - MOST_NAMED:,} more"] if len(damaged) > MOST_NAMED else []
+            more = [f"{len(damaged) - MAX_NAMED:,} more"] if len(damaged) > MAX_NAMED else []
             yield Problem(
                 f"`{self.name}` cannot be used in {len(damaged):,} of {counted(count, 'sample')}", path=self.name,
-                expected="samples that can be read, or `on_error: skip`", notes=(*damaged[:MOST_NAMED], *more),
+                expected="samples that can be read, or `on_error: skip`", notes=(*damaged[:MAX_NAMED], *more),
             )  # fmt: skip
 
     def _faults(self, values: Array, converted: Array) -> Iterator[_Fault]:
@@ -174,7 +174,7 @@ class InputBinding:
             return
         bad = ~fault.good.reshape(len(fault.good), -1)
         rows = np.flatnonzero(bad.any(axis=1))
-        flat, listed = values.reshape(len(values), -1), rows[:MOST_ALIKE]
+        flat, listed = values.reshape(len(values), -1), rows[:MAX_ALIKE]
         problems: dict[int, list[Problem]] = {int(row): [] for row in rows}
         for row in listed:
             problems[int(row)].append(fault.problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
@@ -203,7 +203,7 @@ class InputBinding:
 def _tally(values: Sequence[float]) -> str:
     """Format values with their counts, the most frequent ones first: `10 (30 samples), 11 (1 sample)`."""
     counts = Counter(f"{value:g}" for value in values)
-    listed = [f"{value} ({counted(number, 'sample')})" for value, number in counts.most_common(MOST_NAMED)]
+    listed = [f"{value} ({counted(number, 'sample')})" for value, number in counts.most_common(MAX_NAMED)]
     return ", ".join(listed) + and_more(len(counts) - len(listed))
 
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from netspec.data.tabular.encodings import ColumnEncoding
 
 
-MOST_CHECKED = 10_000_000
+MAX_CHECKED = 10_000_000
 """Largest number of samples whose labels are all checked before the first batch."""
-MOST_PIXELS = 2**28
+MAX_PIXELS = 2**28
 """Number of class indices in masks, or in other arrays, that are checked before the first batch."""
 CHUNK = 64
 """Number of samples with masks that are read at a time."""
@@ -151,7 +151,7 @@ class Loader:
             if binding.shape and binding.range is not None:
                 read = self._transformed if binding.field in changed else dataset.read_field
                 label_problems = binding.check_each(self._samples_of(read, binding.field), dataset.describe, skip=skip)
-            elif binding.shape or len(dataset) > MOST_CHECKED:
+            elif binding.shape or len(dataset) > MAX_CHECKED:
                 continue
             elif binding.range is not None or np.dtype(binding.dtype).kind == "f":
                 try:
@@ -175,7 +175,7 @@ class Loader:
     def _samples_of(
         self, read_field: Callable[[str, Array], Samples], field: str
     ) -> Iterator[Array | Sequence[Problem]]:
-        """Yield a field of the samples in order, or the problems of damaged ones, up to `MOST_PIXELS` values."""
+        """Yield a field of the samples in order, or the problems of damaged ones, up to `MAX_PIXELS` values."""
         values = 0
         for start in range(0, self._pipeline.samples, CHUNK):
             indices = np.arange(start, min(start + CHUNK, self._pipeline.samples))
@@ -193,7 +193,7 @@ class Loader:
                 array = np.asarray(next(arrays))
                 yield array
                 values += array.size
-            if values >= MOST_PIXELS:
+            if values >= MAX_PIXELS:
                 return
 
     def _balance(self, dataset: Dataset, split: SplitFields) -> None:

@@ -17,7 +17,7 @@ from netspec.schema.specs.spec import Spec, parts_of
 
 CARD = "card.yaml"
 SCRIPTS = frozenset({".py", ".sh", ".ipynb"})
-MOST_FILES, MOST_BYTES = 50, 2**16
+MAX_FILES, MAX_BYTES = 50, 2**16
 """Limits of the search for the name of a missing file: number of files next to a spec, and bytes read of each."""
 
 
@@ -119,7 +119,7 @@ def _origin(written: str, full: Path, base: Path) -> str | None:
     for file in _texts_in(base):
         try:
             with file.open(encoding="utf-8", errors="replace") as opened:
-                text = opened.read(MOST_BYTES)
+                text = opened.read(MAX_BYTES)
         except OSError:
             continue
         if mention.search(text):
@@ -136,4 +136,4 @@ def _texts_in(folder: Path) -> list[Path]:
     except OSError:
         return []
     scripts = [file for file in files if file.suffix in SCRIPTS or file.name == "Makefile"]
-    return [*scripts, *(file for file in files if file.name.lower().startswith("readme"))][:MOST_FILES]
+    return [*scripts, *(file for file in files if file.name.lower().startswith("readme"))][:MAX_FILES]

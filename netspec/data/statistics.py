@@ -14,9 +14,9 @@ from netspec.data.imaging.annotations import MaskAnnotation
 from netspec.data.pipeline import TransformPipeline
 from netspec.schema.specs.data import SplitFields
 
-MOST_COLUMNS = 64
+MAX_COLUMNS = 64
 """A vector of at most this many values is a row of a table, whose columns have separate statistics."""
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 """Integers with more distinct values than this are not classes."""
 
 
@@ -54,7 +54,7 @@ class FieldStatistics:
         """
         shape = self.kind.shape
         row = len(shape) == 1 and np.dtype(self.kind.dtype).kind == "f"
-        per_channel = len(shape) == 3 or (row and (shape[0] or MOST_COLUMNS + 1) <= MOST_COLUMNS)
+        per_channel = len(shape) == 3 or (row and (shape[0] or MAX_COLUMNS + 1) <= MAX_COLUMNS)
         return int(shape[0] or 1) if per_channel else 1
 
     @property
@@ -84,7 +84,7 @@ class FieldStatistics:
                 used = part[part >= 0] if self.labelled == "boxes" else part
                 classes, counts = np.unique(used, return_counts=True)
                 self.counts.update(dict(zip(classes.tolist(), counts.tolist(), strict=True)))
-            if len(self.counts) > max(MOST_CLASSES, len(self.names)):
+            if len(self.counts) > max(MAX_CLASSES, len(self.names)):
                 self.counts = None
 
     def _add(self, values: Array) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 QUICK = 2**25
 """Bytes of compressed files that are read in less than a second."""
-MOST_LABELS = 10**7
+MAX_LABELS = 10**7
 
 
 def survey_of(source: Source, dataset: Dataset) -> Survey:
@@ -23,7 +23,7 @@ def survey_of(source: Source, dataset: Dataset) -> Survey:
     least = {}
     for name, kind in dataset.fields.items():
         is_label = not kind.shape and np.dtype(kind.dtype).kind in "iu" and name not in exact
-        if is_label and dataset.reads_alone(name) and 0 < len(dataset) <= MOST_LABELS:
+        if is_label and dataset.reads_alone(name) and 0 < len(dataset) <= MAX_LABELS:
             least[name] = int(dataset.values_of(name)[: source.limit].max()) + 1
     return Survey(dict(dataset.fields), classes=exact, least_classes=least)
 

@@ -10,7 +10,7 @@ import numpy as np
 from netspec.data.base import Array, FieldType, SampleKeys, Transform
 
 BYTES = 256
-MOST_CHANNELS = 64
+MAX_CHANNELS = 64
 """Maximum number of channels of a field, to keep the table small."""
 
 
@@ -38,7 +38,7 @@ def lookup_table(field: FieldType, transforms: Sequence[Transform]) -> Array | N
     (1, 256) if all channels are equal. None if there are too many channels, or if a byte has no finite value.
     """
     channels = field.shape[0] if field.shape else 1
-    if channels is None or channels > MOST_CHANNELS:
+    if channels is None or channels > MAX_CHANNELS:
         return None
     every = np.arange(BYTES)
     axes = (1,) * max(0, len(field.shape) - 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from netspec.errors import and_more
 
-MOST_SUBJECTS = 5
+MAX_SUBJECTS = 5
 """Number of subjects that a line for several notes lists."""
 
 
@@ -46,5 +46,5 @@ def summarized(notes: Iterable[str]) -> list[str]:
 
 def _line(kind: str, notes: list[str]) -> str:
     subjects = [note.subject for note in notes if isinstance(note, Note)]
-    listed, omitted = subjects[:MOST_SUBJECTS], len(subjects) - MOST_SUBJECTS
+    listed, omitted = subjects[:MAX_SUBJECTS], len(subjects) - MAX_SUBJECTS
     return f"{kind.format(count=f'{len(notes):,}')}: {', '.join(listed)}{and_more(omitted)}"

@@ -27,7 +27,7 @@ from netspec.schema.yaml.reader import parse_yaml
 from netspec.schema.yaml.tree import Map
 
 T = TypeVar("T")
-MOST_NAMED = 10
+MAX_NAMED = 10
 """Number of names that a message lists."""
 DROPPED_TRAINING = "the training is left out: the net was cut"
 
@@ -46,7 +46,7 @@ def lookup(names: Iterable[str], by_name: Mapping[str, T], subject: str, listed_
         if name not in by_name:
             hint, meant = did_you_mean(name, by_name), nearest(name, by_name)
             listed = list(dict.fromkeys([*([meant] if meant else []), *sorted(listed_names or by_name)]))
-            expected = f"a layer or tensor: {', '.join(listed[:MOST_NAMED])}{and_more(len(listed) - MOST_NAMED)}"
+            expected = f"a layer or tensor: {', '.join(listed[:MAX_NAMED])}{and_more(len(listed) - MAX_NAMED)}"
             problems.append(Problem(f"{subject} has no `{name}` to cut at", expected=expected, hint=hint))
     if problems:
         raise CutFailed(problems)
@@ -55,7 +55,7 @@ def lookup(names: Iterable[str], by_name: Mapping[str, T], subject: str, listed_
 
 def dropped(judge: str, read: Sequence[str], name: str) -> tuple[str, str, str]:
     """Arguments of `Note` for a loss or metric whose inputs `read` are dropped."""
-    text = f"{judge} is left out: it reads {listing(read, MOST_NAMED)}"
+    text = f"{judge} is left out: it reads {listing(read, MAX_NAMED)}"
     return text, "{count} losses and metrics are left out, since their inputs are dropped", name
 
 
@@ -95,7 +95,7 @@ def truncated(imported: Imported, options: ImportOptions, subject: str, *, until
     names = [link.name for link in links.layers]
     dropped_layers = [name for name in names if name not in {link.name for link in kept_layers}]
     notes = [
-        f"the net is cut at {listing(outputs, MOST_NAMED)}; dropped: {listing(dropped_layers, MOST_NAMED) or 'nothing'}"
+        f"the net is cut at {listing(outputs, MAX_NAMED)}; dropped: {listing(dropped_layers, MAX_NAMED) or 'nothing'}"
     ]
     part = _part(net, links, kept_layers, outputs, notes)
     if imported.train:

@@ -16,7 +16,7 @@ from netspec.tools.specs import load_spec
 from netspec.training.chart_drawing import write_charts
 from netspec.training.charts import AxisScale, Chart, Curve
 
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 """Steps that a curve shows, evenly spread where there are more."""
 
 
@@ -90,7 +90,7 @@ def schedule_charts(spec: TrainSpec, scale: AxisScale) -> list[Chart]:
     """Charts of the learning rates and of scheduled momenta. Raises `InputError` if the number of steps is unknown."""
     assert isinstance(spec.solver, SolverSpec)
     total = steps_of(spec)
-    stride = max(1, -(-total // MOST_POINTS))
+    stride = max(1, -(-total // MAX_POINTS))
     steps = sorted({*range(0, total, stride), total - 1})
     charts = {"learning rate": _schedules(spec.solver), "momentum": _momenta(spec.solver)}
     curves = {title: [_planned(*planned, steps, total) for planned in several] for title, several in charts.items()}

@@ -24,7 +24,7 @@ from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER
 from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, and_more, counted
-from netspec.exchange.formats.onnx.exporting import MOST_AT_ONCE
+from netspec.exchange.formats.onnx.exporting import MAX_AT_ONCE
 from netspec.exchange.formats.onnx.metadata import CLASSES, FUNCTIONS, INCLUDED, TRANSFORMS
 from netspec.exchange.formats.onnx.wrapper import InnerNet, Wrapper
 from netspec.graph.graph import Graph
@@ -352,7 +352,7 @@ def _deployed_input(loader: Loader, name: str, split: object, opset: int | None)
 
 def _spread(loader: Loader, batch: int | None) -> Array:
     """Return indices of samples that are spread over the data; none if there are too few for a batch."""
-    count = batch or min(MOST_AT_ONCE, loader.samples)
+    count = batch or min(MAX_AT_ONCE, loader.samples)
     if count > loader.samples:
         return np.zeros(0, np.int64)
     return np.linspace(0, loader.samples - 1, count).astype(np.int64)

@@ -34,7 +34,7 @@ FILLS = {"input": ("#f2f2f2", "#888888"), "layer": ("#eaf3fa", "#0072b2"), "bloc
 """Fill and edge of boxes, by kind."""
 WIDE = 7.2
 """Width of a character in a box: that of the wider fonts."""
-MOST_CHARACTERS = 44
+MAX_CHARACTERS = 44
 """Length to which lines in a box are shortened."""
 
 
@@ -132,7 +132,7 @@ def box_lines(box: DiagramBox) -> list[str]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
 
 
 def mermaid(diagram: NetDiagram) -> str:

@@ -45,7 +45,7 @@ NOISE = 0.01
 """Relative size of the noise that is added to initial parameters, to leave kinks such as a ReLU of a bias of 0."""
 ROUNDING = 1e-13
 """Relative rounding error of a loss."""
-MOST_FLOPS = 2e11
+MAX_FLOPS = 2e11
 """Largest number of operations of all forward passes together; beyond, fewer elements and tensors are checked."""
 
 
@@ -227,7 +227,7 @@ class _Checker:
     def check(self, elements: int, tolerance: float) -> tuple[list[TensorGradient], str]:
         """Check the gradients of all tensors, or of some; return a description of the choice."""
         names = [*self.infos, *self.inputs]
-        passes = int(MOST_FLOPS / max(self._flops, 1))
+        passes = int(MAX_FLOPS / max(self._flops, 1))
         each = 2 * len(STEPS)
         affordable = max(passes // (each * max(len(names), 1)) - 1, 0)
         chosen, notes = min(elements, affordable), []

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 MODEL, CARD = "model.onnx", "README.md"
 """Names of the files of the folder, next to the script."""
-MOST_CLASSES = 50
+MAX_CLASSES = 50
 """Number of class names that a card lists; the others are in the metadata of the model."""
-MOST_NAMES = 10
+MAX_NAMES = 10
 """Number of names of a column that a card lists."""
 MEANINGS = {
     "class": "{values} of each class",
@@ -217,8 +217,8 @@ def _inputs_and_outputs(
         for name, (dtype, meaning) in zip(output.names, meanings, strict=True):
             yield row(name, report.outputs[name], dtype, meaning)
     for name, names in classes.items():
-        more = and_more(len(names) - MOST_CLASSES)
-        listed = ", ".join(f"{label} ({index})" for index, label in enumerate(names[:MOST_CLASSES]))
+        more = and_more(len(names) - MAX_CLASSES)
+        listed = ", ".join(f"{label} ({index})" for index, label in enumerate(names[:MAX_CLASSES]))
         yield from ("", f"Classes of `{name}`: {listed}{more}.")
     if classes:
         yield from ("", "The metadata `netspec_classes` of the model is JSON with these names.")
@@ -232,7 +232,7 @@ def _column_meaning(encoding: ColumnEncoding) -> str:
     if isinstance(encoding, NumberEncoding):
         number = "number: 1 for true, 0 for false" if encoding.boolean else "number"
         return number if encoding.fill is None else f"{number}; NaN if it is missing"
-    listed = ", ".join(encoding.names[:MOST_NAMES]) + ", …" * (len(encoding.names) > MOST_NAMES)
+    listed = ", ".join(encoding.names[:MAX_NAMES]) + ", …" * (len(encoding.names) > MAX_NAMES)
     return f"name: {listed}".replace("|", "\\|")
 
 

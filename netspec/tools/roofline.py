@@ -22,7 +22,7 @@ MATRICES = (512, 1024, 2048)
 """Sizes of the square matrices. Large ones amortize most; small ones are done before other work interrupts them."""
 COPIED = 2**26
 """Bytes copied at a time: more than caches hold."""
-SHORT, LARGEST, MOST_COPIED = 1e-3, 2**14, 2**31
+SHORT, LARGEST, MAX_COPIED = 1e-3, 2**14, 2**31
 """Seconds below which starting a call is still felt: a GPU is given twice as much, up to such matrices and bytes."""
 BUDGET = 0.25
 """Seconds that each measurement goes on for."""
@@ -50,7 +50,7 @@ def measure_roofline(device: Device, dtype: DType | Precision = Precision.FLOAT3
         products.append(2 * size**3 / seconds)
         if size == sizes[-1] < LARGEST and seconds < SHORT:
             sizes.append(2 * size)
-    while not copies or (2 * copied / copies[-1] < SHORT and copied < MOST_COPIED):
+    while not copies or (2 * copied / copies[-1] < SHORT and copied < MAX_COPIED):
         copied *= 1 + bool(copies)
         copies += [2 * copied / _fastest(copy(device, dtype.compute_dtype, copied)) for copy in (_copy, _negation)]
     return Roofline(max(products), max(copies))

@@ -23,7 +23,7 @@ TITLES = {"learning_rate": "learning rate", "gradient_norm": "gradient norm"}
 """Titles of charts whose value has a different name in the log."""
 UNITS = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.0, 1.0, "s"))
 """Least duration, seconds and name of the units of time."""
-MOST_SETTINGS = 3
+MAX_SETTINGS = 3
 """Number of settings that the name of a curve contains."""
 TRAIN = "train"
 
@@ -139,7 +139,7 @@ def _labels(folders: Sequence[Path]) -> list[str]:
     labels = []
     for index, folder in enumerate(folders):
         values = [f"{names[path]} {values[index]}" for path, values in settings.items() if values[index] is not None]
-        described = ", ".join(values[:MOST_SETTINGS]) + and_more(len(values) - MOST_SETTINGS)
+        described = ", ".join(values[:MAX_SETTINGS]) + and_more(len(values) - MAX_SETTINGS)
         labels.append(f"{folder}: {described}" if described else str(folder))
     return [label if labels.count(label) == 1 else f"{label} ({index + 1})" for index, label in enumerate(labels)]
 

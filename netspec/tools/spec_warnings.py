@@ -29,7 +29,7 @@ FAR = 10.0
 """Factor outside of a solver's usual learning rates from which a rate is reported."""
 MAX_INITIAL_SHARE = 0.1
 """Largest share of initial values in moving averages at the end of a run that is not reported."""
-MOST_DAMAGED = 3
+MAX_DAMAGED = 3
 """Number of damaged samples that are named."""
 PIXEL_SCALES = frozenset({"Rescaling", "Normalization"})
 """Transforms that bring pixels into a range that nets learn from."""
@@ -301,7 +301,7 @@ def _damaged_samples(subject: _Subject) -> Iterator[Problem]:
         if damaged:
             yield Problem(
                 f"{counted(len(damaged), 'sample')} cannot be read, and will be left out", split.where("on_error"),
-                f"{data.path_of(name)}.on_error", expected="intact files", got="; ".join(damaged[:MOST_DAMAGED]),
+                f"{data.path_of(name)}.on_error", expected="intact files", got="; ".join(damaged[:MAX_DAMAGED]),
                 hint=f"`netspec data show` reads all samples of a split{' (`--split`)' * (name != 'train')}",
             )  # fmt: skip
 

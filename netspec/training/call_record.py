@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 COST = 0.005
 """Largest fraction of the time of training that copies of the states take."""
-MOST_MEMORY = 8
-"""States are copied if they take at most this part of the memory of the host, as 1 / `MOST_MEMORY`."""
-MOST_INPUT_BYTES = 2**26
+MAX_MEMORY = 8
+"""States are copied if they take at most this part of the memory of the host, as 1 / `MAX_MEMORY`."""
+MAX_INPUT_BYTES = 2**26
 """Size of the batches kept after which the copy is renewed."""
 CHECKED_ROLES = ("parameter", "statistic", "gradient")
 """Roles of the states that are not finite after a gradient that is not finite."""
@@ -78,7 +78,7 @@ class CallRecord:
         """Without `keep_states`, only the last calls are kept: states can't be restored."""
         self._compiler = compiler
         memory = machine_memory()
-        is_small = memory is None or compiler.states.nbytes <= memory // MOST_MEMORY
+        is_small = memory is None or compiler.states.nbytes <= memory // MAX_MEMORY
         self._keeps = keep_states and not compiler.device.runs_ahead and is_small
         self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
         self._saved: dict[str, Any] = {}
@@ -166,7 +166,7 @@ class CallRecord:
         return None
 
     def _is_due(self) -> bool:
-        if self._version != self._compiler.states.version or self._bytes > MOST_INPUT_BYTES:
+        if self._version != self._compiler.states.version or self._bytes > MAX_INPUT_BYTES:
             return True
         return time.perf_counter() - self._saved_at >= self._cost / COST
 

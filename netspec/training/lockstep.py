@@ -10,7 +10,7 @@ from netspec.compile.shared_plans import SharedPlans
 from netspec.data.shared_loaders import SharedLoaders
 from netspec.training.signals import Signals
 
-MOST_STATE_BYTES = 2**26
+MAX_STATE_BYTES = 2**26
 """Size of the states of all trainings from which no other one joins: large nets gain nothing by taking turns."""
 
 
@@ -27,7 +27,7 @@ class Lockstep:
     def has_room(self, count: int) -> bool:
         """Whether another training can join: all of the `count` so far share plans, and their states are small."""
         compilers = self.plans.compilers
-        return len(compilers) >= count and sum(each.states.nbytes for each in compilers) < MOST_STATE_BYTES
+        return len(compilers) >= count and sum(each.states.nbytes for each in compilers) < MAX_STATE_BYTES
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.signals)

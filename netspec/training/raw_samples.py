@@ -18,7 +18,7 @@ from netspec.data.sources.csv import Csv
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import images_like
 from netspec.data.tabular.declaration import index_of
-from netspec.data.tabular.row_errors import MOST_PROBLEMS
+from netspec.data.tabular.row_errors import MAX_PROBLEMS
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, Problem, RunError
 
@@ -223,7 +223,7 @@ def _check_values(rows: Sequence[Row], names: Sequence[str]) -> None:
         if isinstance(value, (Mapping, list, tuple))
     ]  # fmt: skip
     if problems:
-        raise InputError(problems[:MOST_PROBLEMS])
+        raise InputError(problems[:MAX_PROBLEMS])
 
 
 def _most(names: Sequence[str]) -> int:

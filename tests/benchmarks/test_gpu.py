@@ -79,7 +79,7 @@ def test_netspecs_side_runs_on_a_gpu_from_one_end_to_the_other(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setattr(launch, "engine", Collector())
     monkeypatch.setattr(netspec_subject, "measure_roofline", lambda *arguments: Roofline(1e15, 1e12))
-    for name, small in {"WARM": 2, "LEAST": 3, "MOST": 5}.items():
+    for name, small in {"WARM_UP_STEPS": 2, "MIN_STEPS": 3, "MAX_STEPS": 5}.items():
         monkeypatch.setattr(gpu_subject, name, small)
 
     def ask(row: Row, subject: str, **more: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def test_missing_documents_are_reported(folder, fields, message):
 
 
 def test_lines_and_files_have_a_maximum_size(folder, monkeypatch):
-    monkeypatch.setattr("netspec.data.text.documents.MOST_BYTES", 5)
+    monkeypatch.setattr("netspec.data.text.documents.MAX_BYTES", 5)
     with pytest.raises(InputError, match="is too long"):
         opened(folder)
     with pytest.raises(InputError, match="this line is too long"):

@@ -135,7 +135,7 @@ def readable(path: Path) -> None:
 
 
 def test_a_file_longer_than_memory_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(riff, "MOST_BYTES", 7)
+    monkeypatch.setattr(riff, "MAX_BYTES", 7)
     path = tmp_path / "a.wav"
     path.write_bytes(GOOD)
     with pytest.raises(InputError) as error:

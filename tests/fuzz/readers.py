@@ -22,7 +22,7 @@ LARGEST_NET = 2**20
 """Largest number of elements of all values of an imported net that is run."""
 LARGEST = 3_000_000
 """Largest size in bytes of a real model to damage."""
-MOST_SAMPLES = 200
+MAX_SAMPLES = 200
 """Largest number of samples to read of a damaged data set."""
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (6, 8, 9, 3)).astype(np.uint8)
@@ -280,7 +280,7 @@ def read_source(folder: Path, **fields: Any) -> Any:
     from tests.data.conftest import split_of
 
     dataset = split_of(str(folder / "train.yaml"), **fields).open()
-    count = min(len(dataset), MOST_SAMPLES)
+    count = min(len(dataset), MAX_SAMPLES)
     problem, content = None, []
     for indices in (np.arange(count), *np.arange(count)[:, None]):
         try:

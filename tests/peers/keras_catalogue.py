@@ -8,7 +8,7 @@ from typing import Any
 from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
 from netspec.tools.verification.cases import SampleCase, cases
 
-MOST = 3
+MAX_SAMPLES = 3
 """Samples of each layer."""
 AXES = {
     **dict.fromkeys(("GroupNormalization", "BatchNormalization", "Concatenate", "Normalization"), 1),
@@ -58,7 +58,7 @@ def chosen(keras: Any) -> list[SampleCase]:
     chosen_cases: list[SampleCase] = []
     for case in cases("layer"):
         have = sum(chosen_case.type == case.type for chosen_case in chosen_cases)
-        most = 99 if case.type == "Activation" else MOST
+        most = 99 if case.type == "Activation" else MAX_SAMPLES
         if hasattr(keras.layers, case.type) and have < most and not unlike(case):
             chosen_cases.append(case)
     return chosen_cases

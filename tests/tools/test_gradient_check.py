@@ -91,7 +91,7 @@ def test_data_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_large_net_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_check, "MOST_FLOPS", 1000)
+    monkeypatch.setattr(gradient_check, "MAX_FLOPS", 1000)
     check = netspec.gradcheck(NET)
     assert check.sampled.startswith("0 of 4 elements of each tensor, because the net is large; 3 of 9 tensors")
     assert [tensor.checked for tensor in check.tensors] == [1, 1, 1]

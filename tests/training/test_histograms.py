@@ -11,7 +11,7 @@ import numpy as np
 
 import netspec
 from netspec.exchange.formats.native.hdf5 import read_weights
-from netspec.training.callbacks.histograms import MOST_ELEMENTS, SHARES, histogram, read_histograms
+from netspec.training.callbacks.histograms import MAX_ELEMENTS, SHARES, histogram, read_histograms
 
 Make = Callable[..., dict[str, Any]]
 
@@ -49,9 +49,9 @@ def test_elements_that_are_not_finite_are_counted_apart() -> None:
 
 
 def test_large_parameters_are_sampled() -> None:
-    entry = histogram(np.arange(MOST_ELEMENTS * 3 + 1), 4)
-    assert entry["elements"] == MOST_ELEMENTS * 3 + 1
-    assert MOST_ELEMENTS / 2 < sum(entry["counts"]) <= MOST_ELEMENTS
+    entry = histogram(np.arange(MAX_ELEMENTS * 3 + 1), 4)
+    assert entry["elements"] == MAX_ELEMENTS * 3 + 1
+    assert MAX_ELEMENTS / 2 < sum(entry["counts"]) <= MAX_ELEMENTS
     assert max(entry["counts"]) - min(entry["counts"]) <= 1
 
 

@@ -17,7 +17,7 @@ from netspec.graph.types import DType
 
 ENOUGH_BLOCKS = 528
 """Blocks that fill the largest GPU: four for each of its 132 multiprocessors."""
-LEAST_EACH, MOST_PIECES = 8, 256
+LEAST_EACH, MAX_PIECES = 8, 256
 """Minimum number of elements per thread for splitting, and the maximum number of parts."""
 
 COLUMNS = """
@@ -58,7 +58,7 @@ class ColumnSums:
     def length(self) -> int:
         """Elements of a channel in a part."""
         most = self.limit * self.width // (THREADS * LEAST_EACH)
-        return -(-self.limit // max(1, min(-(-ENOUGH_BLOCKS // self.wide), most, MOST_PIECES)))
+        return -(-self.limit // max(1, min(-(-ENOUGH_BLOCKS // self.wide), most, MAX_PIECES)))
 
     @property
     def pieces(self) -> int:

@@ -24,7 +24,7 @@ from netspec.graph.types import DType
 
 BFLOAT16_CAPABILITY = 80
 """Compute capability times ten that has bfloat16 products."""
-MOST_CALLS = 10_000
+MAX_CALLS = 10_000
 """Maximum number of calls for timing a kernel."""
 
 
@@ -101,7 +101,7 @@ class CudaDevice(ArrayDevice):
             return float(runtime.get_elapsed_time(start, stop)) / 1e3  # in milliseconds
 
         once = between(1)
-        calls = min(max(1, round(least / max(once, 1e-6))), MOST_CALLS)
+        calls = min(max(1, round(least / max(once, 1e-6))), MAX_CALLS)
         return between(calls) / calls
 
     @cached_property

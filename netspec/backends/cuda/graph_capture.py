@@ -208,7 +208,7 @@ def bind_input_copies(memory: Any, offsets: Mapping[str, int], inputs: Mapping[s
 
 OWN = "cuda"
 """The backend whose kernels check the stop flag."""
-MOST_NAMED = 6
+MAX_NAMED = 6
 """Maximum number of nodes that a note names."""
 
 
@@ -270,4 +270,4 @@ class CaptureLimits:
 
 def _named(nodes: Sequence[Node]) -> str:
     return listing([f"`{node.scope.layer}` ({node.op.name})" if node.scope.layer else node.op.name for node in nodes],
-                   MOST_NAMED)  # fmt: skip
+                   MAX_NAMED)  # fmt: skip

@@ -27,7 +27,7 @@ THREADS = 256
 """Threads of a block."""
 WARP = 32
 """Threads of a warp."""
-MOST_BLOCKS = 1 << 14
+MAX_BLOCKS = 1 << 14
 """Maximum number of blocks of a launch whose threads loop over units: some waves on the largest GPU."""
 OPTIONS = ("-std=c++17",)
 """Compiler options. Products and sums may be contracted; nothing else may change a result."""
@@ -165,7 +165,7 @@ def pointer(name: str, array: Any, *, written: bool = False) -> KernelParameter:
 
 def sizes(large: int, **values: int) -> list[KernelParameter]:
     """Integers of the type `Index`, which is wide enough for `large`, the largest count."""
-    kind, dtype = ("int64", np.int64) if large >= 2**31 - MOST_BLOCKS * THREADS else ("int32", np.int32)
+    kind, dtype = ("int64", np.int64) if large >= 2**31 - MAX_BLOCKS * THREADS else ("int32", np.int32)
     return [KernelParameter(name, kind, dtype(value)) for name, value in values.items()]
 
 
@@ -189,7 +189,7 @@ class Launch:
     @property
     def blocks(self) -> int:
         """Number of blocks."""
-        return max(1, min(MOST_BLOCKS, self.units if self.of_blocks else -(-self.units // self.threads)))
+        return max(1, min(MAX_BLOCKS, self.units if self.of_blocks else -(-self.units // self.threads)))
 
     def text(self) -> tuple[str, str]:
         """The kernel's name and its source without the prelude. Equal sources have equal names."""

@@ -23,7 +23,7 @@ register_model, infer_global = (
 signature = cast("Any", templates.signature)
 
 HALF, WORD = ir.IntType(16), ir.IntType(32)
-MOST_OF_REST = 0x7FFF
+MAX_OF_REST = 0x7FFF
 QUIET = 0x0040
 """The bit that keeps a NaN a NaN when the lower half is dropped."""
 
@@ -74,7 +74,7 @@ def _write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     word = builder.bitcast(value, WORD)
     upper = builder.lshr(word, WORD(16))
     odd = builder.and_(upper, WORD(1))
-    rounded = builder.lshr(builder.add(word, builder.add(odd, WORD(MOST_OF_REST))), WORD(16))
+    rounded = builder.lshr(builder.add(word, builder.add(odd, WORD(MAX_OF_REST))), WORD(16))
     upper_or_nan = builder.select(builder.fcmp_unordered("uno", value, value), builder.or_(upper, WORD(QUIET)), rounded)
     builder.store(builder.trunc(upper_or_nan, HALF), builder.gep(pointer, [index]))
     return context.get_dummy_value()

@@ -18,9 +18,9 @@ from netspec.data.base import Array
 from netspec.data.files import existing
 from netspec.errors import InputError, counted, kind_of_file
 
-MOST_BYTES = 2**30
+MAX_BYTES = 2**30
 """A bound on what one file brings into memory."""
-_MOST_CHANNELS, _MOST_RATE, _MOST_CHUNKS = 64, 2**22, 2**12
+_MAX_CHANNELS, _MAX_RATE, _MAX_CHUNKS = 64, 2**22, 2**12
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _GUID = bytes.fromhex("0000 0000 1000 8000 00aa 0038 9b71")
 """Bytes that follow the format number in the GUID of an extensible header."""
@@ -74,7 +74,7 @@ def _header(path: Path, file: BinaryIO) -> Sound:
         raise InputError(f"{path} is not a WAV file", expected="`RIFF`, a size, and `WAVE`", got=got)
     form: tuple[int, int, int, int] | None = None
     offset = 12
-    for _ in range(_MOST_CHUNKS):
+    for _ in range(_MAX_CHUNKS):
         file.seek(offset)
         head = file.read(8)
         if len(head) < 8:
@@ -89,7 +89,7 @@ def _header(path: Path, file: BinaryIO) -> Sound:
                 raise InputError(f"{path} has samples before their header", expected="a chunk `fmt ` before `data`")
             return _sound(path, form, offset, length, size)
         offset += length + length % 2
-    raise InputError(f"{path} is damaged", expected=f"samples among the first {_MOST_CHUNKS:,} chunks")
+    raise InputError(f"{path} is damaged", expected=f"samples among the first {_MAX_CHUNKS:,} chunks")
 
 
 def _format(path: Path, chunk: bytes) -> tuple[int, int, int, int]:
@@ -110,11 +110,11 @@ def _format(path: Path, chunk: bytes) -> tuple[int, int, int, int]:
             got=_NAMES.get(kind, f"format {kind:#x}"),
             hint="convert it, for example by `ffmpeg -i FILE -c:a pcm_s16le OTHER.wav`",
         )
-    if not 0 < channels <= _MOST_CHANNELS or not 0 < rate <= _MOST_RATE or bits not in _BITS[kind]:
+    if not 0 < channels <= _MAX_CHANNELS or not 0 < rate <= _MAX_RATE or bits not in _BITS[kind]:
         raise InputError(
             f"{path} has an invalid header",
-            expected=f"1 to {_MOST_CHANNELS} channels of {' or '.join(map(str, _BITS[kind]))} bits, "
-            f"1 to {_MOST_RATE:,} samples a second",
+            expected=f"1 to {_MAX_CHANNELS} channels of {' or '.join(map(str, _BITS[kind]))} bits, "
+            f"1 to {_MAX_RATE:,} samples a second",
             got=f"{counted(channels, 'channel')} of {bits} bits, {rate:,} a second",
         )
     if block != channels * bits // 8:
@@ -145,8 +145,8 @@ def _sound(path: Path, form: tuple[int, int, int, int], start: int, length: int,
         )
     if not length:
         raise InputError(f"{path} holds no sound", expected="one sample or more")
-    if length > MOST_BYTES:
-        raise InputError(f"{path} is too long", expected=f"at most {MOST_BYTES:,} bytes of samples", got=f"{length:,}")
+    if length > MAX_BYTES:
+        raise InputError(f"{path} is too long", expected=f"at most {MAX_BYTES:,} bytes of samples", got=f"{length:,}")
     return Sound(path, kind, bits, channels, rate, start, length // block)
 
 

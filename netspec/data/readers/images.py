@@ -15,7 +15,7 @@ from netspec.data.readers.decode import ImageDecoder, damage_of, upright_size
 from netspec.data.readers.file_samples import ListedFiles, Listing
 from netspec.errors import InputError, Problem, counted
 
-MOST_DAMAGED = 10
+MAX_DAMAGED = 10
 """Number of damaged images that are listed; the others are counted."""
 CACHED_BYTES = 2**28
 """Bytes of resized images that a dataset keeps in memory: decoding a photo takes longer than a step of a small net."""
@@ -36,10 +36,10 @@ def check_images(*listings: Listing, skip: bool) -> list[Listing]:
         checked.append(replace(listing, left_out=[*listing.left_out, *(problem.brief for problem in damage)]))
         problems += damage
     if problems and not skip:
-        more = len(problems) - MOST_DAMAGED
+        more = len(problems) - MAX_DAMAGED
         others = [Problem(f"{counted(more, 'more image')} cannot be read")] if more > 0 else []
         in_order = sorted(problems, key=lambda problem: problem.message)
-        raise InputError([*in_order[:MOST_DAMAGED], *others])
+        raise InputError([*in_order[:MAX_DAMAGED], *others])
     return checked
 
 

@@ -13,7 +13,7 @@ from netspec.errors import Problem, did_you_mean, listing
 CLASSES = "classes"
 """Key of the class names that the training split learns; empty if its labels are numbers without names."""
 
-_MOST = 2**31
+_MAX_CLASSES = 2**31
 
 
 class Line(NamedTuple):
@@ -91,13 +91,13 @@ class _Labels:
 
     def numbers(self, classes: Sequence[str] | None, *, are_declared: bool) -> list[int]:
         """Return the labels as integers."""
-        most = _MOST if classes is None else len(classes)
+        most = _MAX_CLASSES if classes is None else len(classes)
         whose = "" if classes is None else f", since there are {most} `classes`"
         if classes is not None and not are_declared:
             whose = f", since the training split has {most} classes"
         numbers = []
         for index, text in enumerate(self._texts):
-            number = int(text) if _is_integer(text) and len(text) < len(str(_MOST)) + 1 else None
+            number = int(text) if _is_integer(text) and len(text) < len(str(_MAX_CLASSES)) + 1 else None
             numbers.append(number if number is not None and number < most else 0)
             if index in self.wrong:
                 continue

@@ -18,7 +18,7 @@ from netspec.data.readers.protobuf_wire import NoMessage
 from netspec.data.readers.records import file_fingerprint
 from netspec.errors import InputError, Problem, kind_of_file, near_path
 
-LOOKED_AT, MOST_PROBLEMS = 1000, 5
+LOOKED_AT, MAX_PROBLEMS = 1000, 5
 """Number of Datums to search for an intact one if damaged ones are left out, and number to report if none is."""
 _LEVELDB = ("CURRENT", "LOG")
 
@@ -63,7 +63,7 @@ class DatumDataset(Dataset):
                 return datum, self._shape_of(datum, index, size, channels)
             except InputError as error:
                 problems += error.problems
-        raise InputError(problems[:MOST_PROBLEMS])
+        raise InputError(problems[:MAX_PROBLEMS])
 
     def _shape_of(
         self, first: Datum, index: int, size: tuple[int, int] | Literal["varied"] | None, channels: int

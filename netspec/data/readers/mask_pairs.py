@@ -11,10 +11,10 @@ from netspec.data.readers.decode import upright_size
 from netspec.data.readers.file_samples import Listing, files_below
 from netspec.errors import InputError, Problem, did_you_mean, listing
 
-MOST = 10
+MAX_LISTED = 10
 """Number of files with the same problem that are listed; the others are counted."""
 
-MOST_CHARACTERS = 2**26
+MAX_CHARACTERS = 2**26
 """Maximum length of a list of names."""
 
 
@@ -72,13 +72,13 @@ def listed_names(path: Path) -> list[str]:
     """Return the names in a list, one in each line. Raises `InputError` if it is empty or damaged."""
     try:
         with existing(path).open(encoding="utf-8-sig") as file:
-            text = file.read(MOST_CHARACTERS + 1)
+            text = file.read(MAX_CHARACTERS + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a list of names", expected="text in UTF-8", got=str(error)) from None
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"{path} is too long for a list", expected=f"at most {MOST_CHARACTERS:,} characters")
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"{path} is too long for a list", expected=f"at most {MAX_CHARACTERS:,} characters")
     names = [line.strip() for line in text.splitlines() if line.strip()]
     if not names:
         raise InputError(f"{path} is empty", expected="one name per line")
@@ -103,7 +103,7 @@ def _images(folder: Path, mask_suffix: str, names: Sequence[str] | None) -> list
         raise InputError(
             f"{len(unknown):,} of {len(names):,} listed images are not in {folder}",
             expected="paths of images in this folder, with or without a suffix",
-            got=listing(unknown, MOST),
+            got=listing(unknown, MAX_LISTED),
             hint=did_you_mean(unknown[0], by_name),
         )
     return [by_name[name] for name in names]
@@ -122,4 +122,4 @@ def _difference(image: Path, mask: Path) -> str:
 
 
 def _problem(text: str, files: Sequence[str], count: int, expected: str) -> Problem:
-    return Problem(f"{len(files):,} of {count:,} {text}", expected=expected, got=listing(files, MOST))
+    return Problem(f"{len(files):,} of {count:,} {text}", expected=expected, got=listing(files, MAX_LISTED))

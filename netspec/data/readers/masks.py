@@ -16,7 +16,7 @@ from netspec.data.imaging.annotations import MaskAnnotation
 from netspec.data.readers.decode import read_mask
 from netspec.data.readers.file_samples import ListedFiles, Listing
 from netspec.data.readers.images import ImageFiles
-from netspec.data.readers.mask_pairs import MOST
+from netspec.data.readers.mask_pairs import MAX_LISTED
 from netspec.errors import InputError, Problem, counted, listing
 
 _PEEKED = 32
@@ -140,9 +140,9 @@ class SegmentationFiles(Dataset):
 def _shortened(damaged: dict[int, list[Problem]], samples: int) -> dict[int, list[Problem]]:
     """Keep the problems of the first samples, and count the others."""
     rows = sorted(damaged)
-    shortened = {row: damaged[row] if number < MOST else [] for number, row in enumerate(rows)}
-    if len(rows) > MOST:
-        more = counted(len(rows) - MOST, "more sample")
+    shortened = {row: damaged[row] if number < MAX_LISTED else [] for number, row in enumerate(rows)}
+    if len(rows) > MAX_LISTED:
+        more = counted(len(rows) - MAX_LISTED, "more sample")
         shortened[rows[-1]] = [Problem(f"{more} of this batch of {samples:,} cannot be used")]
     return shortened
 

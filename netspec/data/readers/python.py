@@ -18,10 +18,10 @@ from netspec.errors import InputError, Problem, counted, listing
 
 LOOKED_AT = 16
 """Number of samples that the fingerprint of a sequence covers."""
-MOST_PROBLEMS = 5
+MAX_PROBLEMS = 5
 """Number of mismatched samples that are listed; the others are counted."""
 
-MOST_RAISED = 1000
+MAX_RAISED = 1000
 """Number of times in a row that an iterator may raise before reading stops."""
 
 _NONE = object()
@@ -253,7 +253,7 @@ class StreamDataset(Dataset):
             fields = self._kind.checked(sample)
             if isinstance(fields, Problem):
                 wrong += 1
-                if len(problems) < MOST_PROBLEMS:
+                if len(problems) < MAX_PROBLEMS:
                     problems.append(_at(fields, count))
             else:
                 for name, kind in self.fields.items():
@@ -322,7 +322,7 @@ def _guarded(samples: Iterator[object]) -> Iterator[object]:
         except Exception as error:
             sample = problem = _raised(error)
             raised.append(problem)
-            if len(raised) > MOST_RAISED:
+            if len(raised) > MAX_RAISED:
                 raise InputError(_at(problem, number)) from None
         number += 1
         yield sample

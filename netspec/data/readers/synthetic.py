@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SAMPLE, _PATTERN, _MAP = 2**32, 2**33, 2**34  # stages that no transform has
 _CELLS = (64, 8, 8, 4)
 """Number of values of a pattern along each axis, by the number of axes: patterns of images are coarse."""
-_MOST_WEIGHTS = 2**26
+_MAX_WEIGHTS = 2**26
 _TURNS = 1.0
 
 
@@ -101,12 +101,12 @@ class MadeUp(Dataset):
     def _linear_map(self) -> Array:
         """Return weights (inputs, outputs), scaled so that outputs have a variance of about 1."""
         *inputs, output = (prod(field.shape) for field in self._spec.fields.values())
-        if sum(inputs) * output > _MOST_WEIGHTS:
+        if sum(inputs) * output > _MAX_WEIGHTS:
             raise InputError(
                 "the linear map is too large",
                 location=self._spec.where("fields"),
                 path="fields",
-                expected=f"at most {_MOST_WEIGHTS:,} weights",
+                expected=f"at most {_MAX_WEIGHTS:,} weights",
                 got=f"{sum(inputs):,} numbers for {output:,}",
             )
         generator = sample_generator(self._seed, 0, 0, _MAP)

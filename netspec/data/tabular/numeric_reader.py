@@ -12,7 +12,7 @@ from netspec.data.base import Array
 from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.column import Column, quoted
 from netspec.data.tabular.encodings import NumberEncoding
-from netspec.data.tabular.row_errors import MOST_ALIKE
+from netspec.data.tabular.row_errors import MAX_ALIKE
 from netspec.data.tabular.statistics import NOT_NORMALIZED, ColumnStatistics, Median, normalized
 from netspec.errors import InputError, Problem, counted
 
@@ -87,7 +87,7 @@ class NumericColumn(Column):
         self._fractions += int((present & ~is_integer).sum())
         self._great += int((is_integer & ~within).sum())
         self._exact &= bool((np.abs(values[within]) <= _EXACT).all())
-        for row in np.flatnonzero(present & ~within)[: MOST_ALIKE - len(self._non_integers)].tolist():
+        for row in np.flatnonzero(present & ~within)[: MAX_ALIKE - len(self._non_integers)].tolist():
             great = bool(is_integer[row])
             problem = faults.problem(
                 row, self.index, f"{self.title} is {'out of range' if great else 'not an integer'} here",

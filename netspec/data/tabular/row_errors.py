@@ -11,9 +11,9 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.errors import InputError, Location, Problem, and_more, by_location, counted
 
-MOST_PROBLEMS = 100
+MAX_PROBLEMS = 100
 """Reading stops after this many different problems."""
-MOST_ALIKE = 5
+MAX_ALIKE = 5
 """Rows listed per message; the others are counted, since a wrong delimiter makes every row wrong."""
 
 LocateCell = Callable[[int, int | None], Location | str]
@@ -24,7 +24,7 @@ def describe_missing(rows: Mapping[str, Sequence[int]]) -> str:
     """Return which columns have no value in which rows, counted from 0: "`age` is missing in rows 3, 8"."""
     return "; ".join(
         f"`{name}` is missing in row{'s' * (len(of_column) > 1)} "
-        f"{', '.join(f'{row + 1:,}' for row in of_column[:MOST_ALIKE])}{and_more(len(of_column) - MOST_ALIKE)}"
+        f"{', '.join(f'{row + 1:,}' for row in of_column[:MAX_ALIKE])}{and_more(len(of_column) - MAX_ALIKE)}"
         for name, of_column in rows.items()
     )
 
@@ -56,7 +56,7 @@ class Faults:
     @property
     def full(self) -> bool:
         """Whether enough problems were found to stop reading."""
-        return not self.skip and len(self.problems) >= MOST_PROBLEMS
+        return not self.skip and len(self.problems) >= MAX_PROBLEMS
 
     def raise_found(self) -> None:
         """Raise `InputError` with all problems, in the order of the file, and the number of further ones by kind."""
@@ -67,7 +67,7 @@ class Faults:
             if self.value_rows[value] > 1:
                 got = f"{counted(self.value_rows[value], 'row')} with it; this is the first"
                 problems[index] = replace(problems[index], got=got)
-        more = {message: number - MOST_ALIKE for message, number in self.alike.items() if number > MOST_ALIKE}
+        more = {message: number - MAX_ALIKE for message, number in self.alike.items() if number > MAX_ALIKE}
         counts = [
             Problem(f"{self.title}: {counted(number, 'more row')}: {message}") for message, number in more.items()
         ]
@@ -98,7 +98,7 @@ class BlockFaults:
         rows_at_fault = self._marked(rows, column)
         before = len(self._faults.problems) if self._faults.skip else self._faults.alike[message]
         self._faults.alike[message] += len(rows_at_fault)
-        for row in rows_at_fault[: max(0, MOST_ALIKE - before)].tolist():
+        for row in rows_at_fault[: max(0, MAX_ALIKE - before)].tolist():
             if self._faults.full:
                 return
             text, advice = (fact(row) if callable(fact) else fact for fact in (got, hint))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TYPES = {"f": "numeric", "i": "categorical", "M": "date", "O": "text"}
 """The type of a column, by the kind of the compact values that its reader returns."""
-MOST_FREQUENT = 5
+MAX_FREQUENT_CATEGORIES = 5
 
 
 @dataclass
@@ -77,7 +77,7 @@ class ColumnSummary:
     @property
     def frequent(self) -> dict[str, int]:
         """The number of rows of the most frequent categories."""
-        return dict(sorted(self._categories.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_FREQUENT])
+        return dict(sorted(self._categories.items(), key=lambda entry: (-entry[1], entry[0]))[:MAX_FREQUENT_CATEGORIES])
 
     def as_json(self) -> dict[str, Any]:
         """Return the findings as plain data."""

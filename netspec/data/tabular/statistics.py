@@ -11,7 +11,7 @@ from netspec.data.base import Array
 if TYPE_CHECKING:
     from netspec.data.tabular.columns.numeric import Normalized
 
-MOST_KEPT = 2**20
+MAX_KEPT = 2**20
 """Number of values kept for a median; of more values, every second, fourth, … one is used."""
 EPSILON = 1e-7
 """Lower bound of the standard deviation or range in a division: constant columns become zeros."""
@@ -75,7 +75,7 @@ class Median:
         self._seen += len(present)
         self._kept.append(sampled)
         self._count += len(sampled)
-        while self._count > MOST_KEPT:
+        while self._count > MAX_KEPT:
             self._kept = [np.concatenate(self._kept)[::2].copy()]
             self._count = len(self._kept[0])
             self._stride *= 2

@@ -20,7 +20,7 @@ from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, tokenize
 from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError, Problem
 
-MOST_BYTES = 2**26
+MAX_BYTES = 2**26
 """Maximum size of a document."""
 _TYPE = FieldType((None,), "int32")
 
@@ -142,8 +142,8 @@ def _text(file: Path) -> Any:
 
     def read() -> str:
         size = file.stat().st_size
-        if size > MOST_BYTES:
-            raise InputError(f"{file} is too long", expected=f"at most {MOST_BYTES:,} bytes", got=f"{size:,}")
+        if size > MAX_BYTES:
+            raise InputError(f"{file} is too long", expected=f"at most {MAX_BYTES:,} bytes", got=f"{size:,}")
         return decoded(file, read_bytes(file))
 
     return read
@@ -170,10 +170,10 @@ def _lines(path: Path) -> tuple[Array, Array, str]:
     """Return start and length of the lines that are not blank, and a fingerprint."""
     starts, sizes, digest, start = array("q"), array("q"), sha256(), 0
     with opened(path) as file:
-        while line := file.readline(MOST_BYTES + 1):
-            if len(line) > MOST_BYTES:
+        while line := file.readline(MAX_BYTES + 1):
+            if len(line) > MAX_BYTES:
                 raise InputError(
-                    Problem("this line is too long", locate_byte(path, start), expected=f"{MOST_BYTES:,} bytes")
+                    Problem("this line is too long", locate_byte(path, start), expected=f"{MAX_BYTES:,} bytes")
                 )
             digest.update(line)
             if line.strip():

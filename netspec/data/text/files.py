@@ -13,7 +13,7 @@ from netspec.errors import InputError, Location, Problem
 BLOCK = 2**20
 """Number of bytes that are read at a time."""
 _BOM = b"\xef\xbb\xbf"
-_MOST_QUOTED = 2**16
+_MAX_QUOTED = 2**16
 
 
 class TextBlock(NamedTuple):
@@ -127,7 +127,7 @@ def locate_byte(path: Path, byte: int, line: int = 0, column: int | None = None)
         file.seek(begin)
         for _ in range(line):
             begin += len(file.readline())
-        text = file.readline(_MOST_QUOTED)
+        text = file.readline(_MAX_QUOTED)
     if begin == 0 and text.startswith(_BOM):
         text, begin = text[len(_BOM) :], len(_BOM)
     if column is None:

@@ -26,7 +26,7 @@ _CODES = 0x110000
 """Number of code points in Unicode."""
 _WORD = r"\w+(?:['’]\w+)*"
 _PATTERNS = {"apart": re.compile(rf"{_WORD}|[^\w\s]"), "drop": re.compile(_WORD), "keep": re.compile(r"\S+")}
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 def word_pattern(punctuation: str) -> str:
@@ -192,7 +192,7 @@ def _room(spec: VocabularySpec, rarest_first: Sequence[str], tokens: str) -> int
             location=spec.where("size"),
             path="tokenizer.size",
             expected=f"at most {room:,}, or `unknown: true`, which gives one index to the rarest ones",
-            got=f"among the rarest: {', '.join(map(repr, rarest_first[:_MOST_NAMED]))}",
+            got=f"among the rarest: {', '.join(map(repr, rarest_first[:_MAX_NAMED]))}",
         )
     return room
 

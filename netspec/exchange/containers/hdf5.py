@@ -16,7 +16,7 @@ from netspec.errors import InputError
 from netspec.exchange.files import reading
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray
 
-MOST_ITEMS = 200_000
+MAX_ITEMS = 200_000
 """Groups and datasets in one file."""
 DEEPEST = 64
 """Groups within groups."""
@@ -65,9 +65,9 @@ class Hdf5Reader:
     def _walked(self) -> dict[str, Entry]:
         if self._datasets is not None:
             return self._datasets
-        entries = self._file.walk(deepest=DEEPEST + 1, most=MOST_ITEMS + 1)
-        if len(entries) > MOST_ITEMS:
-            self.refuse(f"it holds more than {MOST_ITEMS} groups and arrays")
+        entries = self._file.walk(deepest=DEEPEST + 1, most=MAX_ITEMS + 1)
+        if len(entries) > MAX_ITEMS:
+            self.refuse(f"it holds more than {MAX_ITEMS} groups and arrays")
         for entry in entries:
             if entry.kind == "link":
                 self.refuse(f"{entry.path!r} is a link, not stored here")

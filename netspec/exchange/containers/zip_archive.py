@@ -11,7 +11,7 @@ from netspec.errors import InputError, Problem, listing
 from netspec.exchange.files import reading, sniff
 from netspec.files.damage import MAX_DEFLATE_RATIO
 
-MOST_MEMBERS = 100_000
+MAX_MEMBERS = 100_000
 MAGIC = b"PK\x03\x04"
 _READABLE = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 _ENCRYPTED = 0x1
@@ -40,7 +40,7 @@ def open_zip(path: str | Path, kind: str) -> Iterator[zipfile.ZipFile]:
 
 def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
     members = archive.infolist()
-    if len(members) > MOST_MEMBERS:
+    if len(members) > MAX_MEMBERS:
         return [f"it has {len(members):,} members"]
     names = [member.filename for member in members]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []

@@ -33,7 +33,7 @@ from netspec.tools.init.search_space import SearchSpace
 
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
-MOST_BOXES = 10_000
+MAX_BOXES = 10_000
 """Maximum number of boxes that are read from an image; `max_boxes` accepts no more."""
 SIDES = (96, 128, 192, 256, 320)
 """Sides to which images are resized."""
@@ -157,7 +157,7 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     for part, fields in parts.items():
         located = {**fields, **({"annotations": str(path / fields["annotations"])} if "annotations" in fields else {})}
         source = DetectionFolder.model_validate(
-            {"path": str(path), **located, "max_boxes": MOST_BOXES, "on_error": "skip", "batch_size": 1}
+            {"path": str(path), **located, "max_boxes": MAX_BOXES, "on_error": "skip", "batch_size": 1}
         )
         opened[part] = source.open()
     train = opened["train"]

@@ -40,7 +40,7 @@ WINDOWS_PER_VALUE = 20
 the errors of ridge regression are about 2 % larger than without them; with 5 windows, 15 % (synthetic series)."""
 LINEAR_STEPS = 4_000
 """Number of steps in which a linear net is trained."""
-MOST_DUPLICATES = 0.1
+MAX_DUPLICATES = 0.1
 """Maximum share of rows that repeat the time of another row."""
 DAY, YEAR = 86_400, 365 * 86_400
 
@@ -153,7 +153,7 @@ def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
         for group in (None, *(name for name in groups if name != time.name)):
             keys = [""] * len(rows) if group is None else groups[group]
             series = _series(keys, moments)
-            if series is None and group is None and time.is_date and _duplicates(moments) < MOST_DUPLICATES:
+            if series is None and group is None and time.is_date and _duplicates(moments) < MAX_DUPLICATES:
                 series = _series(keys, moments, repeated=True)
             if series is not None:
                 steps = [later - earlier for values in series for earlier, later in pairwise(values)]

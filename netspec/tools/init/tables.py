@@ -47,9 +47,9 @@ MAX_CATEGORIES = 50
 """Maximum number of categories with an index of their own; rarer ones are unknown."""
 RARE = 5
 """A category that occurs less often is unknown."""
-MOST_FREQUENT = 0.8
+MAX_CLASS_SHARE = 0.8
 """A warning reports a class with a larger share of the rows."""
-MOST_UNKNOWN = 0.2
+MAX_UNKNOWN = 0.2
 """A warning reports a column with a larger share of rows whose category is unknown."""
 FEW_ROWS = 30
 """With fewer rows than this, a column may predict the target by chance."""
@@ -428,7 +428,7 @@ class TableColumns:
         facts = [f"{column.missing / column.rows:.1%} missing"] * bool(column.missing)
         facts += [f"{rare:,} rarer ones count as unknown"] * bool(rare)
         unknown = 1 - sum(column.counts[name] for name in vocabulary) / column.filled
-        if unknown > MOST_UNKNOWN:
+        if unknown > MAX_UNKNOWN:
             (example,) = column.counts.most_common()[-1:]
             self.warnings.append(
                 f"`{column.name}` has {len(column.counts):,} different values such as {example[0]!r}: {unknown:.0%} of "
@@ -486,7 +486,7 @@ def _findings(
         findings.append(f"texts: `{text.name}`: nine of ten have at most {longest:,} words{repeated}")
         warnings += tiny_warning(text.filled)
     most, count = label.counts.most_common(1)[0]
-    if not regression and count > MOST_FREQUENT * label.filled:
+    if not regression and count > MAX_CLASS_SHARE * label.filled:
         warnings.append(
             f"{count / label.filled:.0%} of the rows are {most!r}, and so would be the accuracy of always "
             "predicting it: `class_weight: balanced` in the loss gives all classes the same weight, and "

@@ -32,7 +32,7 @@ from netspec.tools.init.files import (
 )
 from netspec.tools.init.search_space import SearchSpace
 
-MOST_WORDS, FEWEST_WORDS = 20_000, 100
+MAX_WORDS, FEWEST_WORDS = 20_000, 100
 """Largest and smallest size of the vocabulary."""
 WIDTHS = ((1_000, 16), (10_000, 32))
 """Pairs: below this number of texts, the vector of a word has this many elements."""
@@ -75,8 +75,8 @@ def vocabulary_of(counts: Counter[str], texts: int, *, complete: bool) -> Vocabu
     """
     width = next((width for most, width in WIDTHS if texts < most), WIDEST)
     recurring = sum(count > 1 for count in counts.values())
-    if not complete or recurring > MOST_WORDS:
-        return Vocabulary(MOST_WORDS, width, f"the {MOST_WORDS:,} most frequent words of the training part")
+    if not complete or recurring > MAX_WORDS:
+        return Vocabulary(MAX_WORDS, width, f"the {MAX_WORDS:,} most frequent words of the training part")
     words = max(FEWEST_WORDS, -(-recurring // 50) * 50)
     return Vocabulary(words, width, f"{recurring:,} of {len(counts):,} words occur more than once: others are unknown")
 

@@ -72,7 +72,7 @@ BASES: Mapping[str, type[Spec]] = {
 }
 """Base class of each kind, whose fields are documented once."""
 FILES: Mapping[str, type[Spec]] = {"net": NetSpec, "train": TrainSpec}
-MOST_SAMPLES = 4
+MAX_SAMPLES = 4
 """Number of samples of a class whose shapes are shown."""
 
 
@@ -172,7 +172,7 @@ def _member(registry: Registry[Any], cls: type[Spec], up: str) -> Iterator[str]:
         signature = " ".join(cleandoc(cls.build.__doc__ or "").split()).removesuffix(".")
         shapes = "Totals of a batch, summed over all batches" if issubclass(cls, MetricSpec) else "Shapes"
         yield f"{shapes}: {f'`{signature}`' if '→' in signature and '`' not in signature else signature}.\n"
-        yield from _shapes(cases_of(cls)[:MOST_SAMPLES])
+        yield from _shapes(cases_of(cls)[:MAX_SAMPLES])
     if issubclass(cls, LayerSpec):
         yield f"{_onnx(cls)}\n"
 

@@ -26,7 +26,7 @@ HOST, PORT = "127.0.0.1", 8001
 """The board is for this machine only, whatever the port."""
 TIMEOUT = 5.0
 """Seconds that open requests get when the board ends."""
-MOST_RUNS = 20
+MAX_RUNS = 20
 """Number of runs whose curves are drawn in the same charts."""
 HEADERS = {
     "Cache-Control": "no-store",
@@ -100,7 +100,7 @@ def board_application(root: Path) -> Starlette:
 
     def selected(request: Request, parameter: str) -> list[RunSummary]:
         by_name = {run.name: run for run in runs_in(root)}
-        names = list(dict.fromkeys(request.query_params.getlist(parameter)))[:MOST_RUNS]
+        names = list(dict.fromkeys(request.query_params.getlist(parameter)))[:MAX_RUNS]
         if unknown := [name for name in names if name not in by_name]:
             raise HTTPException(404, f"there is no run {unknown[0]!r}")
         return [by_name[name] for name in names]

@@ -28,9 +28,9 @@ from netspec.training.run_directory import RunDir
 from netspec.training.stages import stage_folder, steps_before
 
 Result = TypeVar("Result")
-MOST_POINTS = 4000
+MAX_POINTS = 4000
 """Number of points of a curve on a page."""
-MOST_MESSAGES = 200
+MAX_MESSAGES = 200
 """Number of notes and warnings of a log that are shown: the first ones."""
 MESSAGES = ("warning", "note", "error")
 """Events of the log with messages."""
@@ -97,7 +97,7 @@ def run_facts(
         splits=_splits(summary),
         charts=charts,
         histograms=_histograms(run, stages=0 if spec is None else len(spec.stages)),
-        messages=tuple([event for event in events if event["event"] in MESSAGES][:MOST_MESSAGES]),
+        messages=tuple([event for event in events if event["event"] in MESSAGES][:MAX_MESSAGES]),
         spec_text=files.spec.read_text(encoding="utf-8", errors="replace") if files.spec.is_file() else "",
         data_sources=sources,
         missing=missing,
@@ -191,11 +191,11 @@ def _histograms(run: Path, stages: int) -> dict[int, Mapping[str, Any]]:
 
 
 def downsample(chart: Chart) -> Chart:
-    """Return a chart whose curves have at most `MOST_POINTS` points: evenly spread ones, and the last one."""
+    """Return a chart whose curves have at most `MAX_POINTS` points: evenly spread ones, and the last one."""
 
     def thin(curve: Curve) -> Curve:
         last = len(curve.xs) - 1
-        chosen = sorted({*range(0, last + 1, -(-len(curve.xs) // MOST_POINTS)), last}) if curve.xs else []
+        chosen = sorted({*range(0, last + 1, -(-len(curve.xs) // MAX_POINTS)), last}) if curve.xs else []
         return replace(curve, xs=[curve.xs[at] for at in chosen], ys=[curve.ys[at] for at in chosen])
 
     return replace(chart, curves=[*map(thin, chart.curves)])

@@ -25,9 +25,9 @@ from netspec.tools.timing import PHASES, Timing
 from netspec.training.drawing import svg
 from netspec.training.events import SPLITS, data_name, duration, format_bytes, short_duration
 
-MOST_CLASSES = 30
+MAX_CLASSES = 30
 """Number of classes up to which a confusion matrix is a table; a larger one is a picture."""
-MOST_CONFUSIONS = 10
+MAX_CONFUSIONS = 10
 """Number of confusions that are listed, the most frequent first."""
 SHADES = 10
 """Number of shades of a confusion matrix."""
@@ -205,7 +205,7 @@ def _as_number(text: str) -> Any:
 
 def _confusion(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> Iterator[str]:
     """Yield a confusion matrix, and the most frequent confusions."""
-    if len(names) > MOST_CLASSES:
+    if len(names) > MAX_CLASSES:
         content = io.BytesIO()
         confusion_chart(names, matrix).save(content, "PNG")
         yield f'<img alt="confusion matrix" src="{png_address(content.getvalue())}">'
@@ -225,7 +225,7 @@ def _confusion(names: Sequence[str], matrix: Sequence[Sequence[float]]) -> Itera
             for predicted, value in enumerate(row)
             if actual != predicted and value
         )
-    )[:MOST_CONFUSIONS]
+    )[:MAX_CONFUSIONS]
     rows = [[names[actual], names[predicted], int(-value)] for value, actual, predicted in confused]
     if rows:
         yield paragraph("Most frequent confusions:")

@@ -28,9 +28,9 @@ from netspec.training.model import Model
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_SAMPLES = 2000
+MAX_SAMPLES = 2000
 """Number of samples whose losses are computed: the first ones of the split."""
-MOST_VALUES = 8
+MAX_VALUES = 8
 """Number of values of a target that are shown; of a longer one, none."""
 LARGEST_PICTURE = 320
 """Longest side of a picture, in pixels."""
@@ -63,7 +63,7 @@ class WorstSamples:
 
 
 def worst_samples(
-    run: Path, split: str, *, count: int = 12, most: int = MOST_SAMPLES, device: str = "auto"
+    run: Path, split: str, *, count: int = 12, most: int = MAX_SAMPLES, device: str = "auto"
 ) -> WorstSamples:
     """Return the samples of a split that the weights of a run predict worst, among the first `most`.
 
@@ -124,7 +124,7 @@ def _target(spec: TrainSpec, inputs: Mapping[str, NDArray[Any]], classes: Mappin
         names = classes.get(name, ())
         if value.ndim == 1 and len(value) == len(names):
             texts.append(", ".join(names[at] for at in np.flatnonzero(value >= 0.5).tolist()))
-        elif value.ndim == 1 and value.dtype.kind == "f" and value.size <= MOST_VALUES:
+        elif value.ndim == 1 and value.dtype.kind == "f" and value.size <= MAX_VALUES:
             texts.append(", ".join(map(short_text, value.tolist())))
         elif value.size == 1:
             number = value.item()

@@ -25,7 +25,7 @@ FOLDER, MESSAGE, SECONDS, BATCH = "folder", "message", "seconds", "batch"
 SETTINGS, MONITOR, FIELDS = "settings", "monitor", "fields"
 BASELINE, SECONDS_TO_BEST = "baseline", "seconds_to_best"
 """Further attributes in the file, of a trial and of the study."""
-MOST_COMBINATIONS = 10_000
+MAX_COMBINATIONS = 10_000
 TRIALS_TO_RANK_FIELDS = 20
 """Complete trials below which the importance of fields would be chance: it compares the best tenth with the others."""
 
@@ -336,10 +336,10 @@ def _combinations(search: SearchSpec) -> list[dict[str, Any]]:
             chosen = {other: _decoded(search.fields[other], value) for other, value in fields.items()}
             values = _all_values(searched) if searched.applies(chosen) else []
             extended += [{**fields, name: value} for value in values] or [fields]
-            if len(extended) > MOST_COMBINATIONS:
+            if len(extended) > MAX_COMBINATIONS:
                 raise InputError(
                     "the grid has too many combinations", location=search.where("fields", name),
-                    expected=f"at most {MOST_COMBINATIONS:,}", hint="use `sampler: tpe` or `random`",
+                    expected=f"at most {MAX_COMBINATIONS:,}", hint="use `sampler: tpe` or `random`",
                 )  # fmt: skip
         combinations = extended
     Random(search.seed).shuffle(combinations)  # noqa: S311  # not for cryptography

@@ -45,7 +45,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from netspec.tools.verification.cases import KINDS, SampleCase, all_forms, built, cases
 
-MOST_CALLS = 3
+MAX_CALLS = 3
 CallsByOp: TypeAlias = dict[type[Op], tuple[list[OpCall], list[OpCall]]]
 """For each op its samples, and its calls in graphs of cases."""
 
@@ -253,7 +253,7 @@ def _samples(dtype: DType) -> Iterator[OpCall]:
 def _calls_by_op(
     dtype: DType,
 ) -> tuple[dict[type[Op], tuple[list[OpCall], list[OpCall]]], list[tuple[SampleCase, bool]]]:
-    """For each op the samples, and the first different calls in graphs of cases: at most `MOST_CALLS` together.
+    """For each op the samples, and the first different calls in graphs of cases: at most `MAX_CALLS` together.
 
     Also the cases with these calls. Their graphs are alike in both precisions, so that only these few are built in
     float32, with their second gradients.
@@ -271,7 +271,7 @@ def _calls_by_op(
         new: dict[Node, None] = {}
         counts = Counter({op: len(samples) + len(of_cases) for op, (samples, of_cases) in by_op.items()})
         for node in graph.nodes():
-            if _computes(node) and counts[type(node.op)] < MOST_CALLS and _key(node) not in keys:
+            if _computes(node) and counts[type(node.op)] < MAX_CALLS and _key(node) not in keys:
                 keys.add(_key(node))
                 counts[type(node.op)] += 1
                 new[node] = None
@@ -320,19 +320,19 @@ def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
 
 
 @cache
-def calls(dtype: DType = DType.FLOAT64, most: int = MOST_CALLS) -> list[OpCall]:
+def calls(dtype: DType = DType.FLOAT64, most: int = MAX_CALLS) -> list[OpCall]:
     """The samples, and of each op the first `most` different calls that the cases make."""
     of_ops = _calls_by_op(dtype)[0].values()
     return [each for samples, of_cases in of_ops for each in samples + of_cases[: max(most - len(samples), 0)]]
 
 
-MOST = {DType.FLOAT32: 2, DType.FLOAT64: 1}
+MAX_CALLS_BY_TYPE = {DType.FLOAT32: 2, DType.FLOAT64: 1}
 """Maximum number of calls of each op, in addition to its samples; in float64 the same code runs with another type."""
 
 
 def all_calls() -> Iterator[OpCall]:
     """The calls that kernels are checked on, in both precisions."""
-    for dtype, most in MOST.items():
+    for dtype, most in MAX_CALLS_BY_TYPE.items():
         for op_call in calls(dtype, most):
             if _has_kernels(op_call):
                 yield op_call

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from netspec.training.evaluation import Evaluation
     from netspec.training.loop import TrainingLoop
 
-MOST_ELEMENTS = 2**18
+MAX_ELEMENTS = 2**18
 """Number of elements of a parameter that are counted; of a larger one, they are evenly spread."""
 SHARES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 """Shares of the elements that are below the recorded quantiles."""
@@ -69,7 +69,7 @@ class _Histograms(Callback):
 def histogram(array: NDArray[Any], bins: int) -> dict[str, Any]:
     """Return quantiles of the finite elements, and their number in equal intervals from the lowest to the highest."""
     flat = np.asarray(array).reshape(-1)
-    values = flat[:: -(-flat.size // MOST_ELEMENTS)].astype(np.float64)
+    values = flat[:: -(-flat.size // MAX_ELEMENTS)].astype(np.float64)
     finite = values[np.isfinite(values)]
     result: dict[str, Any] = {"elements": flat.size, "not_finite": values.size - finite.size}
     if finite.size:

@@ -27,7 +27,7 @@ from tests.backends.cuda.without_gpu import CupyDevice, load, wrapped
 
 FUSED = ("-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []))
 """Compiler options that contract a product and a sum to one instruction, as NVRTC does."""
-MOST_ERRORS = 5
+MAX_ERRORS = 5
 """Number of errors of a kernel and a check that are printed."""
 
 
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         for check in checks:
             wrong = list(errors(emulator, check, expected))
             totals[f"errors of {check.__name__}"] += len(wrong)
-            for error in wrong[:MOST_ERRORS]:
+            for error in wrong[:MAX_ERRORS]:
                 print(f"{label}, {check.__name__}: {error}")
     totals["kernels"], totals["launches"] = len(emulator.launches), sum(emulator.launches.values())
     print(", ".join(f"{count} {kind}" for kind, count in totals.items()), f"{time.perf_counter() - began:.0f} s")

@@ -130,11 +130,11 @@ class Trial:
 @contextmanager
 def few_blocks() -> Iterator[None]:
     """Launch kernels that are bound in the block with at most `FEW_BLOCKS` blocks."""
-    before, launch.MOST_BLOCKS = launch.MOST_BLOCKS, FEW_BLOCKS
+    before, launch.MAX_BLOCKS = launch.MAX_BLOCKS, FEW_BLOCKS
     try:
         yield
     finally:
-        launch.MOST_BLOCKS = before
+        launch.MAX_BLOCKS = before
 
 
 def agrees(emulator: Emulator, case: Case) -> Check:

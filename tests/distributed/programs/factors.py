@@ -16,7 +16,7 @@ from netspec.graph.ops.source import Input
 from netspec.graph.ops.unary import Tanh
 from netspec.graph.types import DType, TensorType
 
-MOST, INPUTS, UNITS = 7, 300, 90
+MAX_ROWS, INPUTS, UNITS = 7, 300, 90
 
 enter()
 workers = world()
@@ -26,15 +26,15 @@ rank, size = workers.rank, workers.size
 def of(worker: int, step: int) -> dict[str, np.ndarray]:
     """Rows of a worker; the later ones have fewer."""
     random = np.random.default_rng([worker, step])
-    rows = MOST - worker
+    rows = MAX_ROWS - worker
     return {"x": random.standard_normal((rows, INPUTS)), "dy": random.standard_normal((rows, UNITS))}
 
 
 device = open_device("cpu")
 for dtype in (DType.FLOAT32, DType.FLOAT64):
-    rows = MOST - rank
+    rows = MAX_ROWS - rank
     x, dy = (Input(name, TensorType((rows, n), dtype))() for name, n in (("x", INPUTS), ("dy", UNITS)))
-    gather = AllGatherRows(size, MOST)
+    gather = AllGatherRows(size, MAX_ROWS)
     graph = Graph({"product": MatMul(transpose_a=True)(gather(x), gather(Tanh()(dy)))})
     program = Program(make_plan(graph, device, passes=[BucketGradients()]), device, States({}, device))
     for step in range(5):
@@ -42,7 +42,9 @@ for dtype in (DType.FLOAT32, DType.FLOAT64):
         everyone = [of(worker, step) for worker in range(size)]
         expected = sum(factors["x"].T @ np.tanh(factors["dy"]) for factors in everyone)
         # A sum of so many products of numbers below 5, each rounded once.
-        np.testing.assert_allclose(product, expected, rtol=0, atol=5 * size * MOST * float(np.finfo(str(dtype)).eps))
+        np.testing.assert_allclose(
+            product, expected, rtol=0, atol=5 * size * MAX_ROWS * float(np.finfo(str(dtype)).eps)
+        )
         assert len(set(workers.all_gather_bytes(product.tobytes()))) == 1
     with workers.silence():  # one worker by itself: the rows of the others are zeros
         if workers.is_first:

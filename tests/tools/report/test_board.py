@@ -17,7 +17,7 @@ import uvicorn
 
 import netspec
 from netspec.tools.report.board import board_application
-from netspec.tools.report.facts import MOST_POINTS, downsample
+from netspec.tools.report.facts import MAX_POINTS, downsample
 from netspec.training.charts import Chart, Curve
 from tests.chromium import PROGRAM, chromium
 
@@ -128,9 +128,9 @@ def test_nothing_outside_of_the_folder_is_served(board: Board, run: Path) -> Non
 
 
 def test_long_curves_are_thinned() -> None:
-    xs = list(range(10 * MOST_POINTS + 7))
+    xs = list(range(10 * MAX_POINTS + 7))
     (curve,) = downsample(Chart("loss", "step", [Curve("training", xs, [float(x) for x in xs])])).curves
-    assert MOST_POINTS / 2 < len(curve.xs) <= MOST_POINTS + 1
+    assert MAX_POINTS / 2 < len(curve.xs) <= MAX_POINTS + 1
     assert (curve.xs[0], curve.xs[-1], curve.ys[-1]) == (0, xs[-1], float(xs[-1]))
     assert downsample(Chart("loss", "step", [Curve("training", [], [])])).curves[0].xs == []
 

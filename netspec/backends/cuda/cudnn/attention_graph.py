@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from netspec.backends.cuda.cudnn.plans import MOST_WORKSPACE, GraphDescription, Operation, Tensor
+from netspec.backends.cuda.cudnn.plans import MAX_WORKSPACE, GraphDescription, Operation, Tensor
 from netspec.graph.ops.attention import AttentionBand
 from netspec.graph.types import DType, TensorType
 
@@ -58,7 +58,7 @@ class AttentionGraph(Operation):
     @property
     def most_workspace(self) -> int:
         """Bytes of the scores written out, in float32 at least."""
-        return max(MOST_WORKSPACE, self.scores * DType.FLOAT32.itemsize)
+        return max(MAX_WORKSPACE, self.scores * DType.FLOAT32.itemsize)
 
     def options(self, to: GraphDescription) -> dict[str, Any]:
         """The band that is attended to. The library's diagonal contains the first query and the first key."""

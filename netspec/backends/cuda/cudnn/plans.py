@@ -25,7 +25,7 @@ NAMES = {
     DType.BFLOAT16: "BFLOAT16",
 }
 """The library's names of element types."""
-MOST_WORKSPACE = 1 << 28
+MAX_WORKSPACE = 1 << 28
 """Maximum workspace of a plan in bytes, so that no single operation limits the batch size."""
 ALIGNMENT = 256
 """Alignment of a workspace, as CUDA allocates; planned memory is aligned to less."""
@@ -85,7 +85,7 @@ class Operation:
     @property
     def most_workspace(self) -> int:
         """Maximum workspace in bytes."""
-        return MOST_WORKSPACE
+        return MAX_WORKSPACE
 
     @property
     def known_workspace(self) -> int:

@@ -13,7 +13,7 @@ from netspec.graph.ops.indexing import GatherElements, ScatterBase, ScatterEleme
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
-MOST = 2**31 - 2
+MAX_ELEMENTS = 2**31 - 2
 """Maximum number of targets of a scatter."""
 GATHER = """
 UNITS(unit, count) {
@@ -66,7 +66,7 @@ class ScatterKernel(Kernel):
         x = types[0]
         if x.dtype == DType.BOOL and op.reduction != "none":
             return "sums and extrema of bool are not supported"
-        return "there are too many elements" if max(x.size, types[2].size) > MOST else None
+        return "there are too many elements" if max(x.size, types[2].size) > MAX_ELEMENTS else None
 
     def lists(self, node: Node) -> ScatterLists:
         """The scatter lists of the node."""

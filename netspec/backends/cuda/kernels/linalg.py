@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from netspec.backends.cuda.kernels.elementwise import stored_type
-from netspec.backends.cuda.launch import MOST_BLOCKS, WARP, Launch, pointer, sizes
+from netspec.backends.cuda.launch import MAX_BLOCKS, WARP, Launch, pointer, sizes
 from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.linalg import Det, Inverse
@@ -87,12 +87,12 @@ class EliminationKernel(Kernel):
         side = types[0].shape[-1]
         if not side or not types[0].size:
             return "no numbers"
-        return "the matrices are too large" if self.columns * side * side >= 2**31 - MOST_BLOCKS else None
+        return "the matrices are too large" if self.columns * side * side >= 2**31 - MAX_BLOCKS else None
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         kind = node.inputs[0].type
         side = kind.shape[-1]
-        blocks = min(MOST_BLOCKS, kind.size // (side * side))
+        blocks = min(MAX_BLOCKS, kind.size // (side * side))
         return blocks * self.columns * side * side * kind.dtype.itemsize
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:

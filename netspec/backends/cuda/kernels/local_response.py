@@ -15,7 +15,7 @@ from netspec.graph.ops.lrn import LRN, LRNBase, LRNGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
-MOST_SHARED = 40 << 10
+MAX_SHARED = 40 << 10
 """Bytes of a block's shared memory: every GPU has 48 KiB."""
 
 EACH = "for (int c = threadIdx.x; c < CHANNELS; c += blockDim.x)"
@@ -71,7 +71,7 @@ class CrossChannelKernel(Kernel):
     def reject_reason(self, op: LRNBase, *types: TensorType) -> str | None:
         kind = types[0]
         nbytes = 2 * (kind.shape[1] + op.size - 1) * kind.dtype.itemsize
-        return None if nbytes <= MOST_SHARED else f"{kind.shape[1]:,} channels do not fit into shared memory"
+        return None if nbytes <= MAX_SHARED else f"{kind.shape[1]:,} channels do not fit into shared memory"
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(len(node.inputs[0].shape))

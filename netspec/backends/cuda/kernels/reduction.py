@@ -23,7 +23,7 @@ from netspec.graph.value import Node
 
 ENOUGH_BLOCKS = 512
 """Number of blocks that fill the largest GPU: some for each of its 132 multiprocessors."""
-LEAST_PIECE, MOST_PIECES = 64, 256
+LEAST_PIECE, MAX_PIECES = 64, 256
 """Minimum elements per thread for a split, and the maximum number of parts."""
 
 COLUMNS = """
@@ -50,7 +50,7 @@ BLOCKS(unit, count) {
 }
 """
 COMBINES = {ReduceSum: "Add", ReduceMean: "Add", ReduceMax: "Greater", ReduceMin: "Less"}
-LEAST, MOST = {DType.INT32: -(2**31), DType.INT64: -(2**63)}, {DType.INT32: 2**31 - 1, DType.INT64: 2**63 - 1}
+SMALLEST = {DType.INT32: -(2**31), DType.INT64: -(2**63)}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ReductionSplit:
         by_rows = r1 > 1 or k1 < THREADS // 8
         blocks = outputs if by_rows else -(-outputs // THREADS)
         longest = LEAST_PIECE * (THREADS if by_rows else 1)
-        pieces = max(1, min(-(-ENOUGH_BLOCKS // blocks), reduced // longest, MOST_PIECES))
+        pieces = max(1, min(-(-ENOUGH_BLOCKS // blocks), reduced // longest, MAX_PIECES))
         length = -(-reduced // pieces)
         return cls(by_rows, -(-reduced // length), length)
 
@@ -134,9 +134,11 @@ def _stage(
     dtype = DType(str(x.dtype)).compute_dtype
     k0, r0, k1, r1 = loops.sizes
     combine = COMBINES[type(op)]
-    first = {"Add": 0.0, "Greater": LEAST.get(dtype, float("-inf")), "Less": -LEAST.get(dtype, float("-inf")) - 1}[
-        combine
-    ]
+    first = {
+        "Add": 0.0,
+        "Greater": SMALLEST.get(dtype, float("-inf")),
+        "Less": -SMALLEST.get(dtype, float("-inf")) - 1,
+    }[combine]
     if combine == "Less" and dtype.is_float:
         first = float("inf")
     units = k0 * k1 * cut.pieces

@@ -20,7 +20,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 EACH = "for (Index c = threadIdx.x; c < length; c += blockDim.x)"
-MOST_AND_TOTAL = f"""
+MAX_AND_TOTAL = f"""
 NUMBER most = -INFINITY;
 {EACH} most = Greater<NUMBER>()(most, x[c * xc]);
 most = of_block(most, scratch, Greater<NUMBER>());
@@ -28,10 +28,10 @@ NUMBER total = 0;
 {EACH} total += exp_NUMBER(x[c * xc] - most);
 total = of_block(total, scratch, Add<NUMBER>());
 """
-SOFTMAX = f"""{MOST_AND_TOTAL}
+SOFTMAX = f"""{MAX_AND_TOTAL}
 {EACH} y[c * yc] = exp_NUMBER(x[c * xc] - most) / total;
 """
-LOG_SOFTMAX = f"""{MOST_AND_TOTAL}
+LOG_SOFTMAX = f"""{MAX_AND_TOTAL}
 {EACH} y[c * yc] = x[c * xc] - most - log_NUMBER(total);
 """
 SOFTMAX_GRAD = f"""
@@ -117,14 +117,14 @@ class CrossEntropyKernel(AxisKernel):
     """The loss of each vector and the log-probabilities, as needed."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        arrays, body = {"x": buffers.inputs[0]}, MOST_AND_TOTAL
+        arrays, body = {"x": buffers.inputs[0]}, MAX_AND_TOTAL
         loss, log_prob = buffers.outputs
         if loss is not None:
             arrays |= {"label": buffers.inputs[1], "loss": loss}
             body += LOSS
         if log_prob is not None:
             arrays["y"] = log_prob
-            body += LOG_SOFTMAX.removeprefix(MOST_AND_TOTAL)
+            body += LOG_SOFTMAX.removeprefix(MAX_AND_TOTAL)
         return bound(body, self.axis(node), arrays, node.inputs[0].dtype, ["loss", "y"])
 
 

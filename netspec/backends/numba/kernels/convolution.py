@@ -28,7 +28,7 @@ SAMPLES = 64
 """Samples of a tile: `tiles.LANES · tiles.SIDE_BY_SIDE`."""
 ROWS = (6, 5, 4)
 """Filters (or channels) of a tile: with 64 samples each they fill most of 32 registers."""
-MOST_SUMS = 25
+MAX_SUMS = 25
 """Maximum sums of a tile of the weight gradient, each a register."""
 BATCH_LAST = Layout((1, 2, 3, 0))
 
@@ -92,7 +92,7 @@ def rows_of(count: int) -> int | None:
 
 def rows_of_products(count: int, columns: int) -> int | None:
     """Rows of a tile of the weight gradient with `columns` columns; None if none divides `count`."""
-    return next((rows for rows in (6, 5, 4, 3, 2) if count % rows == 0 and rows * columns <= MOST_SUMS), None)
+    return next((rows for rows in (6, 5, 4, 3, 2) if count % rows == 0 and rows * columns <= MAX_SUMS), None)
 
 
 @cache

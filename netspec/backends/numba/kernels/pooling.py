@@ -30,7 +30,7 @@ from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
-MOST_LANES = 16
+MAX_LANES = 16
 """float32 values in the widest vector registers."""
 UNROLLED = 32
 """Maximum size of windows that are compared in registers."""
@@ -111,9 +111,9 @@ def _lanes(array: Any) -> tuple[Argument, tuple[int, ...]]:
     All of them if they fill vector registers; else a full register, or a part of one.
     """
     channels = int(array.shape[1])
-    if channels % MOST_LANES == 0:
+    if channels % MAX_LANES == 0:
         return Size(), (channels,)
-    return Literal(min(MOST_LANES, 1 << (channels.bit_length() - 1))), ()
+    return Literal(min(MAX_LANES, 1 << (channels.bit_length() - 1))), ()
 
 
 def _always_inside(window: Window) -> bool:

@@ -21,7 +21,7 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 AFFINE = NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT
-MOST = 2_500_000
+MAX_ELEMENTS = 2_500_000
 """Elements above which the library reads memory in an order that takes two to seven times as long."""
 
 
@@ -41,7 +41,7 @@ class NormalizationKernel(OneDnnKernel):
         x = types[0]
         if op.axis != 1 or x.rank < 3:
             return f"oneDNN's channels are axis 1 of images, not axis {op.axis} of {x.rank}"
-        if x.size > MOST:
+        if x.size > MAX_ELEMENTS:
             return f"oneDNN is slower for {x.size} elements"
         return slow_reason(lambda: self.primitive(op, desc(x, Layout.channels_last(x.rank))))
 

@@ -15,7 +15,7 @@ from netspec.errors import InputError, listing
 
 MAX_BYTES = 2**24
 """Size of the largest text file that is read."""
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 """Number of classes without names that are read; a larger class number comes from a damaged file."""
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 """Files in the folder of the labels, or above it, that may contain the names of the classes."""
@@ -53,7 +53,7 @@ def _add_boxes(file: Path, image: AnnotatedImage, index: int, names: Sequence[st
             expected = "5 numbers: class, center x, center y, width, height"
             findings.add("a line is not a box", expected, f"`{line[:80]}` at {position}", image=index, hint=hint)
             continue
-        classes = MOST_CLASSES if names is None else len(names)
+        classes = MAX_CLASSES if names is None else len(names)
         if not 0 <= label < classes:
             expected = f"0 to {classes - 1:,}" + ("" if names is None else f", for {len(names)} names")
             findings.add("a class number is out of range", expected, f"{label} at {position}", image=index)

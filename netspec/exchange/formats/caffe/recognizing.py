@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from netspec.errors import InputError
-from netspec.exchange.containers.hdf5 import DEEPEST, MOST_ITEMS
+from netspec.exchange.containers.hdf5 import DEEPEST, MAX_ITEMS
 from netspec.exchange.containers.protobuf import caffe_fields
 from netspec.exchange.formats.caffe.proto.fields import FLOATS, INTEGERS, MessageField, kinds
 from netspec.files.hdf5 import SIGNATURE, Hdf5File
@@ -50,7 +50,7 @@ def is_hdf5_weights(head: bytes, path: Path) -> bool:
         top = _kinds(file)
         if ("data", "group") not in top or file.attributes("") or not {"data", "diff"} >= {name for name, _ in top}:
             return False
-        entries = file.walk("data", deepest=DEEPEST, most=MOST_ITEMS)
+        entries = file.walk("data", deepest=DEEPEST, most=MAX_ITEMS)
         arrays = (entry for entry in entries if entry.kind in ("dataset", "other"))
         return all(_NAMED.fullmatch(entry.path.rpartition("/")[2]) for entry in arrays)
     return False

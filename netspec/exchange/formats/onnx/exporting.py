@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BATCH_AXIS = "N"
 """Name of the batch axis if its size is open."""
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """Number of samples per run if the batch is open."""
 PROBES = (3, 5)
 """Batch sizes at which a net is emitted to find what depends on the batch: it must be the first axis alone."""
@@ -284,7 +284,7 @@ def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
         raise InputError(
             "the samples given do not fill whole batches", expected=f"a multiple of {batch}", got=f"{samples} samples"
         )
-    step = batch or MOST_AT_ONCE
+    step = batch or MAX_AT_ONCE
     for start in range(0, samples, step):
         yield start, {name: array[start : start + step] for name, array in arrays.items()}
 

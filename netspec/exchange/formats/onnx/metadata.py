@@ -13,7 +13,7 @@ from typing import Any
 CLASSES, FUNCTIONS, TRANSFORMS = "netspec_classes", "netspec_functions", "netspec_transforms"
 INCLUDED = "netspec_included_transforms"
 """Key of the transforms that the model contains, after those of `netspec_transforms`."""
-MOST_CHARACTERS = 2**24
+MAX_CHARACTERS = 2**24
 """Number of characters of a text of metadata that is read; longer ones are ignored."""
 
 
@@ -53,7 +53,7 @@ def _mapping(text: str | None) -> dict[str, Any]:
 
 def _json(text: str | None) -> Any:
     """Return the value of a JSON text; None if it is missing, too long or damaged."""
-    if text is None or len(text) > MOST_CHARACTERS:
+    if text is None or len(text) > MAX_CHARACTERS:
         return None
     try:
         return json.loads(text)

@@ -39,7 +39,7 @@ BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
 CASTS, FLOAT = ("Cast", "CastLike"), 1
 """Operators that keep a float32 tensor unchanged."""
 STRETCHING = ("Reshape", "Unsqueeze", "Expand")
-MOST_NODES, MOST_STEPS = 32, 600
+MAX_NODES, MAX_STEPS = 32, 600
 """Largest number of nodes of a match, and of nodes visited in the search at one tensor: x, x · x, the square of that
 and so on can be split in exponentially many ways."""
 TOLERANCE = 1e-3
@@ -308,9 +308,9 @@ class PatternSearch:
         """The node of ONNX's own domain that makes a tensor; None if it lacks operands, or the match is full."""
         node = self.makers.get(tensor)
         self._steps += 1
-        if self._steps > MOST_STEPS:
+        if self._steps > MAX_STEPS:
             raise _EnoughError
-        if node is None or node.domain or len(so_far.used) > MOST_NODES:
+        if node is None or node.domain or len(so_far.used) > MAX_NODES:
             return None
         return node if len(node.inputs) >= (2 if node.op_type in BINARY else 1) else None
 

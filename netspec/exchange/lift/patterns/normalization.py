@@ -20,7 +20,7 @@ from netspec.exchange.lift.patterns.formula import (
 from netspec.exchange.lift.patterns.matching import Match
 
 LAYER, ROOT_MEAN_SQUARE, UNIT = "LayerNormalization", "RMSNormalization", "UnitNormalization"
-MOST_EPSILON = 1e-2
+MAX_EPSILON = 1e-2
 """Largest epsilon that counts as a guard against division by zero."""
 x, gamma, beta, epsilon = VariableTerm(), WeightsTerm("gamma"), WeightsTerm("beta"), NumberTerm("epsilon")
 
@@ -63,7 +63,7 @@ def _over_axes(op_type: str, formula: Term) -> OperatorPattern:
 
 def _attributes(match: Match) -> dict[str, Any] | None:
     least = match.numbers.get("epsilon", 0.0)
-    if not 0 <= least <= MOST_EPSILON:
+    if not 0 <= least <= MAX_EPSILON:
         return None
     return {"axes": match.numbers["axes"], "epsilon": least, "count": match.numbers.get("count")}
 

@@ -13,7 +13,7 @@ from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
-MOST_STEPS = 1024
+MAX_STEPS = 1024
 """Largest number of steps in both directions together: each step becomes a dozen layers."""
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 PLAIN = ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
@@ -147,8 +147,8 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
     steps, layout = Expansion(ctx, node), int(bool(node.attributes.get("layout")))
     both, backwards = (node.attributes.get("direction") == direction for direction in ("bidirectional", "reverse"))
     count, states = ctx.tensors.shape(node.inputs[0])[layout], 2 if node.op_type == "LSTM" else 1
-    if count * (1 + both) > MOST_STEPS:
-        raise UnsupportedFeature(f"more than {MOST_STEPS} steps that no layer takes")
+    if count * (1 + both) > MAX_STEPS:
+        raise UnsupportedFeature(f"more than {MAX_STEPS} steps that no layer takes")
     named = {"kernel": 1, "recurrent": 2, "bias": 3, "peepholes": 7}
     arrays = {name: ctx.tensors.constant(node.operand(at), name) for name, at in named.items() if node.operand(at)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netspec.exchange.formats.onnx.metadata import MOST_CHARACTERS, meanings
+from netspec.exchange.formats.onnx.metadata import MAX_CHARACTERS, meanings
 
 INPUTS, OUTPUTS = {"x": "x_in"}, {"scores": "scores_out", "other": "other"}
 
@@ -28,7 +28,7 @@ def test_names_in_the_model_become_names_of_the_net():
         ("netspec_classes", "[1]"),
         ("netspec_classes", '{"scores": [1, 2]}'),
         ("netspec_classes", "[" * 100_000),
-        ("netspec_classes", '{"scores": ["' + "a" * MOST_CHARACTERS + '"]}'),
+        ("netspec_classes", '{"scores": ["' + "a" * MAX_CHARACTERS + '"]}'),
         ("netspec_functions", '{"scores": "exec"}'),
         ("netspec_functions", '{"scores": ["softmax"]}'),
         ("netspec_transforms", "{}"),

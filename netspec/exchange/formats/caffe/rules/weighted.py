@@ -13,7 +13,7 @@ from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.wiring import CaffeNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
-MOST_SPATIAL = 3
+MAX_SPATIAL = 3
 
 
 @rule("Convolution", "Deconvolution")
@@ -26,9 +26,9 @@ def convolution(importer: CaffeImporter, node: CaffeNode) -> None:
         spatial = len(x.shape) - 2
         if importer.axis(node, f"{path}.axis", len(x.shape), param["axis"]) != 1:
             raise UnsupportedFeature("its channels are not axis 1", field=f"{path}.axis")
-        if not 1 <= spatial <= MOST_SPATIAL:
+        if not 1 <= spatial <= MAX_SPATIAL:
             raise UnsupportedFeature(
-                f"its input has {spatial} spatial axes: 1 to {MOST_SPATIAL} are there", field=f"{path}.axis"
+                f"its input has {spatial} spatial axes: 1 to {MAX_SPATIAL} are there", field=f"{path}.axis"
             )
         size, strides, pads, dilation = window_sizes(param, path, spatial)
         transposed = node.type == "Deconvolution"

@@ -35,7 +35,7 @@ class Diagnostics:
             raise InputError(self.problems)
 
 
-MOST_ABOVE = 12
+MAX_PARENT_FOLDERS = 12
 """Number of folders above a file in which Caffe may have been run."""
 
 
@@ -50,7 +50,7 @@ class FileFinder:
         folder, named = self.path.absolute().parent, Path(name)
         if named.is_absolute():
             return [named, *self._tails(folder, named)]
-        above = [parent / named for parent in list(folder.parents)[:MOST_ABOVE]]
+        above = [parent / named for parent in list(folder.parents)[:MAX_PARENT_FOLDERS]]
         return list(dict.fromkeys([folder / named, named.absolute(), *above, *self._tails(folder, named)]))
 
     def find(self, name: str) -> Path | None:

@@ -26,8 +26,8 @@ from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.net_yaml_writer import clean, spec_name, training_text
 from netspec.files.hdf5 import Hdf5File
 
-MOST_FILES = 50
-MOST_BYTES = 1 << 24
+MAX_FILES = 50
+MAX_BYTES = 1 << 24
 """Size of a list of files."""
 LEARNED = ("Convolution", "InnerProduct", "Deconvolution", "Embed")
 """Types of layers by which two forms of a net are matched."""
@@ -51,7 +51,7 @@ def input_shapes(
     types_of_net = _layers(net)
     if not missing or not types_of_net:
         return shapes
-    for path in sorted(folder.glob("*.prototxt"))[:MOST_FILES]:
+    for path in sorted(folder.glob("*.prototxt"))[:MAX_FILES]:
         declared = _declared(path, types_of_net)
         for name in missing:
             if name in declared and name not in shapes:
@@ -65,7 +65,7 @@ def _stored(layer: Message, finder: FileFinder) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays in the first file of an HDF5Data layer, if it exists."""
     source = layer["hdf5_data_param"]["source"]
     list_file = finder.find(source) if layer["type"] == "HDF5Data" and source else None
-    if list_file is None or not list_file.is_file() or list_file.stat().st_size > MOST_BYTES:
+    if list_file is None or not list_file.is_file() or list_file.stat().st_size > MAX_BYTES:
         return {}
     first = list_file.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0].strip()
     first_file = FileFinder(list_file).find(first) if first else None

@@ -25,7 +25,7 @@ from netspec.exchange.formats.caffe.recognizing import is_solver_state
 from netspec.files.hdf5 import SIGNATURE
 
 STATE = "the state of a solver of Caffe's (.solverstate or .solverstate.h5)"
-_MOST = 100_000
+_MAX_ARRAYS = 100_000
 SLOTS: Mapping[str, tuple[tuple[str, float], ...]] = {
     "SGD": (("velocity", -1.0),),
     "Adagrad": (("accumulator", 1.0),),
@@ -71,7 +71,7 @@ def _read_hdf5(path: Path) -> SolverState:
     """`/iter`, `/learned_net` and `/history/0, 1, …`."""
     file = open_hdf5(path, STATE)
     names = file.below("history")
-    if len(names) > _MOST or set(names) != {str(index) for index in range(len(names))}:
+    if len(names) > _MAX_ARRAYS or set(names) != {str(index) for index in range(len(names))}:
         raise InputError(f"{path} is not {STATE}", expected="`history/0, 1, …`", got=f"{len(names)} entries")
     step = file.array("iter") if file.holds("iter") else None
     if step is None or step.size != 1 or step.dtype.kind not in "iu":
