@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 from pydantic import AfterValidator, Field
 
-from netspec.errors import InputError, NetspecError, Problem
+from netspec.errors import InputError, NetspecError, Problem, did_you_mean, listing
 from netspec.files.damage import refuse_damage
 from netspec.schema.specs.data import SplitFields
 from netspec.schema.specs.paths import files_named_in
@@ -418,6 +418,13 @@ class Transform(Spec):
     def with_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
         """Return the transform for a source with these classes. Only labels that are still class numbers are listed."""
         return self
+
+    def missing_field(self, option: str, name: str, fields: Mapping[str, FieldType]) -> Problem:
+        """Return the problem that samples do not have the field `name`, which an option of the transform is set to."""
+        return Problem(
+            f"the source has no field `{name}`", self.where(option), option,
+            expected=f"one of {listing(list(fields))}", hint=did_you_mean(name, fields),
+        )  # fmt: skip
 
     def infer(self, field: FieldType) -> FieldType:
         """Return the type of the transformed field. Raises `InputError` if the field cannot be transformed."""

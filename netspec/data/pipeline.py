@@ -26,7 +26,7 @@ from netspec.data.base import (
 )
 from netspec.data.imaging.annotations import ImageAnnotations
 from netspec.data.uint8_lut import MAX_CROP_RATIO, DeferredDecode, lookup_table
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem, listing
 from netspec.schema.specs.data import SplitFields
 
 if TYPE_CHECKING:
@@ -168,13 +168,7 @@ class TransformPipeline:
                 got=", ".join(f"`{name}`: {kind}" for name, kind in self._raw.items()),
             )
         if name not in self.fields:
-            raise InputError(
-                f"the source has no field `{name}`",
-                location=transform.where("apply_to"),
-                path="apply_to",
-                expected=f"one of {listing(list(self.fields))}",
-                hint=did_you_mean(name, self.fields),
-            )
+            raise InputError(transform.missing_field("apply_to", name, self.fields))
         return name
 
     def _values(self, transform: Transform, name: str, key: str, learned: Learned | None) -> Mapping[str, Any]:

@@ -29,27 +29,27 @@ def inputs_of(*transforms: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_pairs_have_partners_of_the_wanted_classes(share: float) -> None:
-    samples = inputs_of({"type": "Pairs", "share": share, "partner": "image_2"})
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 1.0])
+def test_pairs_have_partners_of_the_wanted_classes(fraction: float) -> None:
+    samples = inputs_of({"type": "Pairs", "similar_fraction": fraction, "partner": "image_2"})
     partners = samples["image_2"].reshape(-1).astype(int)
     assert (partners != np.arange(COUNT)).all(), "no sample is its own partner"
     assert (partners // 40 == np.arange(COUNT) // 40).all(), "partners are in the same batch"
     np.testing.assert_array_equal(samples["similar"], LABELS[partners] == LABELS)
-    # 400 draws: within 4 standard deviations of a share of 0.25
-    assert abs(samples["similar"].mean() - share) <= 4 * np.sqrt(share * (1 - share) / COUNT)
+    # 400 draws: within 4 standard deviations of a fraction of 0.25
+    assert abs(samples["similar"].mean() - fraction) <= 4 * np.sqrt(fraction * (1 - fraction) / COUNT)
     assert len(np.unique(partners)) > 0.5 * COUNT, "the partners vary"
 
 
 def test_a_sample_without_partner_of_the_wanted_kind_gets_another() -> None:
-    pairs, drawn = Pairs(share=1.0), np.full((3, 2), 0.5)
+    pairs, drawn = Pairs(similar_fraction=1.0), np.full((3, 2), 0.5)
     np.testing.assert_array_equal(pairs._partners(np.array([1, 1, 2]), drawn)[:2], [1, 0])
     assert pairs._partners(np.array([1, 1, 2]), drawn)[2] in (0, 1)
     np.testing.assert_array_equal(pairs._partners(np.array([7]), drawn[:1]), [0])
 
 
 def test_random_numbers_depend_on_the_sample_alone() -> None:
-    samples = inputs_of({"type": "RandomNormal", "field": "latent", "shape": [30], "mean": 2.0, "stddev": 3.0})
+    samples = inputs_of({"type": "LatentNoise", "field": "latent", "shape": [30], "mean": 2.0, "stddev": 3.0})
     latent = samples["latent"]
     assert latent.shape == (COUNT, 30)
     assert latent.dtype == np.float32
@@ -59,7 +59,7 @@ def test_random_numbers_depend_on_the_sample_alone() -> None:
     assert len(np.unique(latent)) > 0.99 * latent.size
     few = Loader(
         dataset(image=IMAGES[:7], label=LABELS[:7]),
-        split({"type": "RandomNormal", "field": "latent", "shape": [30], "mean": 2.0, "stddev": 3.0}),
+        split({"type": "LatentNoise", "field": "latent", "shape": [30], "mean": 2.0, "stddev": 3.0}),
         seed=4,
         prefetch=0,
     )
@@ -68,7 +68,7 @@ def test_random_numbers_depend_on_the_sample_alone() -> None:
 
 def test_added_fields_are_inputs_of_an_exported_model() -> None:
     """An export compares results on samples before the transforms; the source does not have the added fields."""
-    transforms = {"type": "Rescaling", "scale": 0.5}, {"type": "RandomNormal", "field": "latent", "shape": [3]}
+    transforms = {"type": "Rescaling", "scale": 0.5}, {"type": "LatentNoise", "field": "latent", "shape": [3]}
     loader = Loader(dataset(image=IMAGES, label=LABELS), split(*transforms), seed=4, prefetch=0)
     assert loader.source_fields["latent"].shape == (3,)
     samples = loader.source_samples(np.array([5, 2]))
@@ -79,7 +79,7 @@ def test_added_fields_are_inputs_of_an_exported_model() -> None:
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        ({"type": "RandomNormal", "field": "label", "shape": [2]}, "the samples already have a field `label`"),
+        ({"type": "LatentNoise", "field": "label", "shape": [2]}, "the samples already have a field `label`"),
         ({"type": "Pairs", "partner": "image"}, "the samples already have a field `image`"),
         ({"type": "Pairs", "partner": "similar"}, "the samples already have a field `similar`"),
         ({"type": "Pairs", "label": "lable"}, "the source has no field `lable`"),

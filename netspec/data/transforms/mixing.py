@@ -10,7 +10,7 @@ from pydantic import Field
 
 from netspec.data.base import Array, DamagedSamples, FieldType, SampleKeys, Samples, Transform
 from netspec.data.transforms.encoding import CategoryEncoding, check_range, encoded
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
 
 Positive = Annotated[float, Field(gt=0)]
@@ -58,13 +58,7 @@ class Mixing(Transform):
             hint = "put a transform that gives all samples one size, such as Resizing, before this one"
             problems.append(Problem("samples that differ in size cannot be mixed", got=str(mixed), hint=hint))
         if label is None:
-            problems.append(
-                Problem(
-                    f"the source has no field `{self.label}`", self.where("label"), "label",
-                    expected=f"one of {listing(list(fields))}", hint=did_you_mean(self.label, fields),
-                )
-            )  # fmt: skip
-            raise InputError(problems)
+            raise InputError([*problems, self.missing_field("label", self.label, fields)])
         is_class_index = not label.shape and not label.dtype.startswith("float")
         if is_class_index and self.num_classes is None:
             problems.append(

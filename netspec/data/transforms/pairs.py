@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from netspec.data.base import Array, FieldType, SampleKeys, Samples, Transform
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.field_types import Name
 
@@ -18,12 +18,13 @@ class Pairs(Transform):
     """Pair each sample with another one of its batch, to learn which samples are similar.
 
     Adds the partner's value of the field, and the field `similar`: 1 if both are of the same class, else 0. The partner
-    is of the same class with probability `share`, if the batch has such a sample, and is drawn for each sample and
-    epoch; in evaluations pairs are always the same. Put the transform last: those before it also change the partner.
+    is of the same class with probability `similar_fraction`, if the batch has such a sample, and is drawn for each
+    sample and epoch; in evaluations pairs are always the same. Put the transform last: those before it also change the
+    partner.
     """
 
     mixes: ClassVar[bool] = True
-    samples: ClassVar = ({}, {"share": 0.25, "partner": "other"})
+    samples: ClassVar = ({}, {"similar_fraction": 0.25, "partner": "other"})
 
     type: Literal["Pairs"] = "Pairs"
     label: str = "label"
@@ -32,8 +33,8 @@ class Pairs(Transform):
     """Name of the new field with the partner's value."""
     similar: Name = "similar"
     """Name of the new field that says whether both samples are of the same class."""
-    share: float = Field(default=0.5, ge=0, le=1)
-    """Share of pairs of the same class."""
+    similar_fraction: float = Field(default=0.5, ge=0, le=1)
+    """Fraction of pairs of the same class."""
 
     def for_evaluation(self, fields: Mapping[str, FieldType]) -> Self | None:
         """Itself; None for new samples, which have no classes, and of which a prediction needs no pairs."""
@@ -48,12 +49,7 @@ class Pairs(Transform):
         assert self.apply_to is not None  # set by the pipeline
         problems, label = [], fields.get(self.label)
         if label is None:
-            problems.append(
-                Problem(
-                    f"the source has no field `{self.label}`", self.where("label"), "label",
-                    expected=f"one of {listing(list(fields))}", hint=did_you_mean(self.label, fields),
-                )
-            )  # fmt: skip
+            problems.append(self.missing_field("label", self.label, fields))
         elif label.shape or label.dtype.startswith("float"):
             problems.append(
                 Problem(f"`{self.label}` is not a class number", self.where("label"), "label",
@@ -85,7 +81,7 @@ class Pairs(Transform):
         import numpy as np
 
         equal, others = labels[:, None] == labels, ~np.eye(len(labels), dtype=bool)
-        wanted = equal == (drawn[:, :1] < self.share)
+        wanted = equal == (drawn[:, :1] < self.similar_fraction)
         candidates = wanted & others
         # A sample without a partner of the wanted kind gets one of the other kind, or, alone in its batch, itself.
         candidates = np.where(candidates.any(axis=1, keepdims=True), candidates, others)

@@ -1,4 +1,4 @@
-"""`{type: RandomNormal}`: a field of random numbers in each sample."""
+"""`{type: LatentNoise}`: a field of random numbers in each sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netspec.schema.specs.field_types import Name, Shape
 
 
 @TRANSFORMS.register
-class RandomNormal(Transform):
+class LatentNoise(Transform):
     """Add a field of normal random numbers to each sample: the latent vector of which a generator makes an image.
 
     The numbers depend on the seed, the epoch and the sample; in evaluations they are always the same. The field is
@@ -24,7 +24,7 @@ class RandomNormal(Transform):
     mixes: ClassVar[bool] = True
     samples: ClassVar = ({"field": "latent", "shape": [64]},)
 
-    type: Literal["RandomNormal"] = "RandomNormal"
+    type: Literal["LatentNoise"] = "LatentNoise"
     field: Name
     """Name of the new field."""
     shape: Shape
