@@ -1,7 +1,8 @@
-"""`SharedPlans`: one plan for the programs of several nets that differ only in numbers.
+"""`SharedPlans`: one plan for the programs of several nets that differ only in constants.
 
-A number in which the programs differ, such as a weight decay or the rate of a dropout, becomes a state that the program
-reads. The plan, its kernels and its memory are then the same for all, and each net computes what it computes alone.
+A constant in which the programs differ, such as a weight decay or the rate of a dropout, becomes a state that the
+program reads. The plan, its kernels and its memory are then the same for all, and each net computes what it computes
+alone.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from netspec.passes.simplify import Simplify
 if TYPE_CHECKING:
     from netspec.compile.compiler import Compiler
 
-FORM = (FoldConstants(), Simplify())
+NORMALIZING_PASSES = (FoldConstants(), Simplify())
 """Passes that run before graphs are compared: numbers that are attributes of ops, such as rates, become constants."""
-NUMBER = "number"
-"""Beginning of the names of states that hold numbers."""
+PREFIX = "constant"
+"""Beginning of the names of states that hold constants."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,16 @@ class SharedPlan:
     plan: ExecutionPlan
     compilers: Sequence[Compiler]
     """The nets."""
-    numbers: Mapping[str, Sequence[float]]
-    """The number of each net, by the name of the state that holds it."""
+    constants: Mapping[str, Sequence[float]]
+    """The value of a constant in each net, by the name of the state that holds it."""
     arena: Any
     """Memory for the values of one run, which all nets use."""
 
-    def write_numbers(self, compiler: Compiler) -> None:
-        """Give a net the states that hold its numbers."""
+    def write_constants(self, compiler: Compiler) -> None:
+        """Give a net the states that hold its constants."""
         index = self.compilers.index(compiler)
-        types = {name: value.type for name, value in self.plan.graph.states().items() if name in self.numbers}
-        compiler.states.add_constants(types, {name: self.numbers[name][index] for name in types})
+        types = {name: value.type for name, value in self.plan.graph.states().items() if name in self.constants}
+        compiler.states.add_constants(types, {name: self.constants[name][index] for name in types})
 
 
 @dataclass
@@ -70,17 +71,23 @@ class SharedPlans:
         plans = self._plans.setdefault(key, {})
         if compiler not in plans:
             settings = _planner_settings(compiler)
-            others = [each for each in self.compilers if each not in plans and _planner_settings(each) == settings]
-            graphs = {each: run_passes(graph_of(each), FORM) for each in others}
-            form = _form(graphs[compiler])
-            graphs = {each: graph for each, graph in graphs.items() if each is compiler or _form(graph) == form}
-            graph, numbers = _with_states(list(graphs.values()), "/".join(map(str, (NUMBER, *key))))
+            candidates = [
+                other for other in self.compilers if other not in plans and _planner_settings(other) == settings
+            ]
+            graphs = {other: run_passes(graph_of(other), NORMALIZING_PASSES) for other in candidates}
+            structure = _structure_key(graphs[compiler])
+            graphs = {
+                other: graph
+                for other, graph in graphs.items()
+                if other is compiler or _structure_key(graph) == structure
+            }
+            graph, constants = _constants_as_states(list(graphs.values()), "/".join(map(str, (PREFIX, *key))))
             plan = make_plan(graph)
             arena = compiler.device.allocate(plan.memory.arena_bytes)
-            plans.update(dict.fromkeys(graphs, SharedPlan(plan, list(graphs), numbers, arena)))
+            plans.update(dict.fromkeys(graphs, SharedPlan(plan, list(graphs), constants, arena)))
         return plans[compiler]
 
-    def sharing(self, compiler: Compiler) -> Sequence[Compiler]:
+    def compilers_sharing_with(self, compiler: Compiler) -> Sequence[Compiler]:
         """Return the nets that run the first program of a net, which is among them."""
         plans = next((plans for plans in self._plans.values() if compiler in plans), None)
         return [compiler] if plans is None else plans[compiler].compilers
@@ -93,48 +100,48 @@ def _planner_settings(compiler: Compiler) -> tuple[object, ...]:
     return compiler.precision, of_device, None if loop is None else (loop.memory_budget, loop.recompute)
 
 
-def _form(graph: Graph) -> Hashable:
+def _structure_key(graph: Graph) -> Hashable:
     """A key that is equal for graphs that differ only in the values of constants."""
     nodes = graph.nodes()
     indices = {value: index for index, value in enumerate(value for node in nodes for value in node.outputs)}
     results = {**graph.outputs, **{f"new {name}": value for name, value in graph.updates.items()}}
     guard = None if graph.guard is None else indices[graph.guard]
     return (
-        tuple((_op_form(node), tuple(indices[value] for value in node.inputs)) for node in nodes),
+        tuple((_op_key(node), tuple(indices[value] for value in node.inputs)) for node in nodes),
         tuple((name, indices[value]) for name, value in results.items()), guard,
     )  # fmt: skip
 
 
-def _op_form(node: Node) -> Hashable:
-    return exact_key(replace(node.op, value=0.0) if isinstance(node.op, Fill) and _is_number(node) else node.op)
+def _op_key(node: Node) -> Hashable:
+    return exact_key(replace(node.op, value=0.0) if isinstance(node.op, Fill) and _is_float_constant(node) else node.op)
 
 
-def _is_number(node: Node) -> bool:
+def _is_float_constant(node: Node) -> bool:
     return isinstance(node.op, Fill) and node.op.type.dtype.is_float
 
 
-def _with_states(graphs: Sequence[Graph], prefix: str) -> tuple[Graph, dict[str, list[float]]]:
-    """The first of several graphs of equal form with states for the constants in which they differ, and their values.
+def _constants_as_states(graphs: Sequence[Graph], prefix: str) -> tuple[Graph, dict[str, list[float]]]:
+    """Replace the constants in which graphs of equal structure differ by states; return one graph and the values.
 
     Constants that are equal in each graph have one state.
     """
-    numbers: dict[str, list[float]] = {}
+    constants: dict[str, list[float]] = {}
     states: dict[tuple[Hashable, ...], Value] = {}
-    of_node: dict[Node, tuple[list[float], tuple[Hashable, ...]]] = {}
+    constants_of: dict[Node, tuple[list[float], tuple[Hashable, ...]]] = {}
     for nodes in zip(*(graph.nodes() for graph in graphs), strict=True):
-        values = [node.op.value for node in nodes if isinstance(node.op, Fill) and _is_number(node)]
+        values = [node.op.value for node in nodes if isinstance(node.op, Fill) and _is_float_constant(node)]
         exact = tuple(map(exact_key, map(float, values)))
         if len(set(exact)) > 1:
-            of_node[nodes[0]] = values, (*exact, nodes[0].types[0].dtype)
+            constants_of[nodes[0]] = values, (*exact, nodes[0].types[0].dtype)
 
     def change(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
-        if node not in of_node:
+        if node not in constants_of:
             return None
-        (values, key), kind = of_node[node], node.types[0]
+        (values, key), kind = constants_of[node], node.types[0]
         with in_scope(node.scope):
             if key not in states:
-                name = f"{prefix}/{len(numbers)}"
-                numbers[name], states[key] = values, State(name, TensorType((), kind.dtype))()
+                name = f"{prefix}/{len(constants)}"
+                constants[name], states[key] = values, State(name, TensorType((), kind.dtype))()
             return (Broadcast(kind.shape)(states[key]) if kind.shape else states[key],)
 
-    return graphs[0].rewrite(change), numbers
+    return graphs[0].rewrite(change), constants

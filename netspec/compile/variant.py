@@ -131,7 +131,7 @@ class CompiledVariant:
         """The bound program. Raises `OutOfMemory` with the planned sizes."""
         plan, states, shared = self.plan, self._compiler.states, self._shared
         if shared is not None:
-            shared.write_numbers(self._compiler)
+            shared.write_constants(self._compiler)
         try:
             return Program(plan, self._compiler.device, states, None if shared is None else shared.arena)
         except OutOfMemory as error:

@@ -233,7 +233,7 @@ def _batches(running: Sequence[_RunningTrial], lockstep: Lockstep | None) -> lis
     for trial in running:
         training = trial.callback.training
         assert training is not None, "all of them have run a step"
-        program = training.compiler if lockstep is None else lockstep.plans.sharing(training.compiler)[0]
+        program = training.compiler if lockstep is None else lockstep.plans.compilers_sharing_with(training.compiler)[0]
         batches.setdefault((program, training.loader.position), []).append(trial)
     for batch in batches.values():
         numbers = tuple(trial.task.trial.number for trial in batch)
