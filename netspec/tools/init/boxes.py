@@ -205,7 +205,7 @@ def box_files(
 def _net(name: str, boxes: BoxSurvey, space: SearchSpace) -> str:
     inputs = ["boxes", "labels", *(["crowd"] if boxes.crowds else [])]
     channels = 1 if boxes.sample.gray else 3
-    widths = space.multiples(WIDTHS, "channels at half the resolution")
+    widths = space.scaled_widths(WIDTHS, "channels at half the resolution")
     lines = [
         *net_head(f"A small anchor-free detector of {len(boxes.counts)} kinds of objects.", name, space.net_lines()),
         *entry("image", {"shape": [channels, *boxes.size]}, "channels, height, width", 2),

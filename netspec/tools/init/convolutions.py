@@ -31,7 +31,7 @@ def convolution_stages(widths: Sequence[int], halvings: int, depth: int, space: 
 
 def _searched_stages(widths: Sequence[int], halvings: int, depth: int, space: SearchSpace) -> list[str]:
     """Return the same stages with variables for width and depth, and with a shortcut around each as an option."""
-    filters = space.multiples(widths, "channels of the first stage")
+    filters = space.scaled_widths(widths, "channels of the first stage")
     repeat = space.net_variable("depth", depth, {"low": 1, "high": 3}, "convolutions in a stage")
     space.net_variable(
         "block", "plain", {"choices": ["plain", "residual"]}, "`residual` adds the input of a stage to its output"

@@ -218,7 +218,7 @@ def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
 def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey, space: SearchSpace) -> str:
     depth = next(depth for depth in (4, 3) if not any(length % 2**depth for length in size) or depth == 3)
     depth = min(depth, 3 if min(size) < 64 else 4)
-    widths = space.multiples(WIDTHS, "channels at the full resolution")
+    widths = space.scaled_widths(WIDTHS, "channels at the full resolution")
     lines = [
         *net_head(
             f"A small U-Net for {mask_survey.count} classes of pixels: it halves the resolution {depth} times, "

@@ -24,8 +24,8 @@ class SearchSpace:
         """Declare a variable of the net; return the expression that reads it, or the value if nothing is searched."""
         return self._variable("net.vars", name, value, values, why)
 
-    def multiples(self, widths: Sequence[int], why: str) -> list[Any]:
-        """Return the widths as multiples of a variable `width`, which is the first of them."""
+    def scaled_widths(self, widths: Sequence[int], why: str) -> list[Any]:
+        """Declare a variable `width`, the first of the widths; return all of them as multiples of it."""
         first = widths[0]
         self.net_variable("width", first, {"low": first // 2, "high": 2 * first, "step": first // 2}, why)
         factors = [width // first for width in widths]
