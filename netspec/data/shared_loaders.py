@@ -23,10 +23,10 @@ class SharedLoaders:
         """Return a loader with a position of its own, as `open_loader` does with these arguments."""
         for opened, others, loader, batches in self._open:
             if opened == split and _are_equal(others, arguments):
-                return _Reader(loader, batches)
+                return _SharedLoader(loader, batches)
         loader = self._stack.enter_context(open_loader(split, **arguments))
         self._open.append((split, arguments, loader, _SharedBatches(loader)))
-        return _Reader(loader, self._open[-1][-1])
+        return _SharedLoader(loader, self._open[-1][-1])
 
     def __enter__(self) -> Self:
         return self
@@ -65,11 +65,11 @@ class _SharedBatches:
         return self._last[1]
 
 
-class _Reader(Loader):
+class _SharedLoader(Loader):
     """A loader of the data of another one, with a position of its own."""
 
     def __init__(self, loader: Loader, batches: _SharedBatches) -> None:
-        vars(self).update(vars(loader))
+        vars(self).update(vars(loader))  # a shallow copy: everything but the position is shared
         self._batches = batches
         self._cursor, self._open, self._training = Cursor(), [], None
 
