@@ -19,13 +19,13 @@ from netspec.solvers.base import SolverSpec
 from netspec.tools.specs import load_train
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
-from netspec.training.overfitting import Passes, on_few, train_until_learned
+from netspec.training.overfitting import OverfitHistory, limit_to_first, train_until_learned
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values
 from netspec.training.samples import with_samples
 
-MAX_STEPS = 500
+DEFAULT_STEPS = 500
 """Default number of steps after which the net counts as unable to learn the samples."""
 DIVERGED = 1.5
 """Fraction of the first loss above which the training counts as diverged."""
@@ -57,7 +57,7 @@ def overfit(
     count: int,
     *,
     overrides: Overrides = (),
-    steps: int = MAX_STEPS,
+    steps: int = DEFAULT_STEPS,
     weights: str | Path | None = None,
     samples: Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -82,34 +82,34 @@ def overfit(
             f"{spec.solver.type} reads all samples in each step", expected="a solver that reads batches",
             location=spec.solver.where(),
         )  # fmt: skip
-    few = on_few(spec, count)
+    few = limit_to_first(spec, count)
     compiler = training_compiler(few, device)
     with open_training_loader(few, compiler) as loader:
-        samples_read, least = loader.samples, 2 * loader.steps_per_epoch
-        if steps < least:
+        sample_count, min_steps = loader.samples, 2 * loader.steps_per_epoch
+        if steps < min_steps:
             raise InputError(
-                f"{counted(steps, 'step')} are fewer than two passes over {counted(samples_read, 'sample')}",
+                f"{counted(steps, 'step')} are fewer than two passes over {counted(sample_count, 'sample')}",
                 location=few.data.train.where("batch_size"),
-                expected=f"at least {least:,} steps, fewer samples, or a larger batch size",
+                expected=f"at least {min_steps:,} steps, fewer samples, or a larger batch size",
                 got=f"a batch size of {loader.batch_size}",
             )  # fmt: skip
         set_first_values(few, compiler, loader, StartingPoint(Progress()), weights)
-        passes = train_until_learned(few, compiler, loader, steps)
-        learned = passes.learned()
-        causes = () if learned else tuple(_causes(few, compiler, loader, passes))
-    return Overfit(spec.name or spec.net.name, samples_read, tuple(passes.losses), passes.accuracy, learned, causes)
+        history = train_until_learned(few, compiler, loader, steps)
+        learned = history.is_learned()
+        causes = () if learned else tuple(_causes(few, compiler, loader, history))
+    return Overfit(spec.name or spec.net.name, sample_count, tuple(history.losses), history.accuracy, learned, causes)
 
 
-def _causes(spec: TrainSpec, compiler: Compiler, loader: Loader, passes: Passes) -> Iterator[str]:
+def _causes(spec: TrainSpec, compiler: Compiler, loader: Loader, history: OverfitHistory) -> Iterator[str]:
     """Yield likely reasons why the samples are not learned."""
-    losses = passes.losses
+    losses = history.losses
     first, last = losses[0], fmean(losses[-(len(losses) // 4 + 1) :])  # dropout makes single losses noisy
     contradictions = _contradictions(compiler, loader)
     if contradictions:
         yield f"{counted(contradictions, 'sample')} with the same inputs as another one, but other targets"
     if not isfinite(last):
         yield "the loss or a gradient is not finite: `netspec train` names the first operation"
-    if not isfinite(last) and not passes.steps:
+    if not isfinite(last) and not history.steps:
         yield "it is not finite before the first update: an input, an initial weight or an operation, not the solver"
     elif not isfinite(last) or last > DIVERGED * first:
         yield "the learning rate is too high: `netspec train SPEC --find-lr` suggests one"

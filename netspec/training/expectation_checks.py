@@ -15,7 +15,7 @@ from netspec.schema.specs.expect import Overfits, TrainExpectation
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.adaptation import adapt
 from netspec.training.compiler import open_training_loader, training_compiler
-from netspec.training.overfitting import on_few, train_until_learned
+from netspec.training.overfitting import limit_to_first, train_until_learned
 from netspec.training.stepper import Stepper, run_steps, scheduled_rates
 from netspec.training.transfer import init_from
 
@@ -55,11 +55,11 @@ def run_expectations(spec: TrainSpec, device: str = "auto") -> Iterator[Expectat
 
 def _overfits(spec: TrainSpec, expect: TrainExpectation, goal: Overfits, device: str) -> ExpectationResult:
     """Check whether the net can memorize a few samples."""
-    few = on_few(spec, goal.samples)
+    few = limit_to_first(spec, goal.samples)
     with _started(few, device) as (compiler, loader):
-        passes = train_until_learned(few, compiler, loader, goal.steps, goal.loss)
-    first, last = passes.losses[0], passes.losses[-1]
-    criterion = passes.criterion(goal.loss)
+        history = train_until_learned(few, compiler, loader, goal.steps, goal.loss)
+    first, last = history.losses[0], history.losses[-1]
+    criterion = history.describe_criterion(goal.loss)
     goal_text = f"{goal.samples} samples in {goal.steps} steps"
     problem = Problem(
         f"the net does not learn {goal_text}", expect.where("overfits"), "expect.overfits",
@@ -67,7 +67,7 @@ def _overfits(spec: TrainSpec, expect: TrainExpectation, goal: Overfits, device:
         hint="`netspec train SPEC --overfit` names likely reasons; check that the labels belong to the samples",
     )  # fmt: skip
     summary = f"{goal_text} reach a loss of {last:.4g} (expected: {criterion})"
-    return ExpectationResult(summary, None if passes.learned(goal.loss) else problem)
+    return ExpectationResult(summary, None if history.is_learned(goal.loss) else problem)
 
 
 @contextmanager

@@ -21,8 +21,8 @@ LEARNED_WITH_ACCURACY = 0.5
 
 
 @dataclass
-class Passes:
-    """Passes of a training over a few samples."""
+class OverfitHistory:
+    """Losses of a training on a few samples, pass by pass."""
 
     losses: list[float] = field(default_factory=list)
     """Mean training loss of each pass, each step's before its update; no penalties on weights."""
@@ -31,7 +31,7 @@ class Passes:
     steps: int = 0
     """Number of steps whose loss was finite."""
 
-    def criterion(self, bound: float | None = None) -> str:
+    def describe_criterion(self, bound: float | None = None) -> str:
         """Return the last loss that counts as learned, as text for messages."""
         if bound is not None:
             return f"{bound:.4g} or less"
@@ -41,8 +41,8 @@ class Passes:
         )  # fmt: skip
         return f"{LEARNED * first:.4g} or less{by_accuracy}"
 
-    def learned(self, bound: float | None = None) -> bool:
-        """Return whether the samples are learned: the last loss is at most `bound`, or else a fraction of the first."""
+    def is_learned(self, bound: float | None = None) -> bool:
+        """Whether the samples are learned: the last loss is at most `bound`, or else a fraction of the first."""
         first, last = self.losses[0], self.losses[-1]
         if not isfinite(last):
             return False
@@ -51,15 +51,15 @@ class Passes:
         return last <= LEARNED * abs(first) or (self.accuracy == 1.0 and last <= LEARNED_WITH_ACCURACY * abs(first))
 
 
-def on_few(spec: TrainSpec, samples: int) -> TrainSpec:
+def limit_to_first(spec: TrainSpec, samples: int) -> TrainSpec:
     """Return the training on its first samples, in order, without random transforms and evaluations."""
     assert isinstance(spec.solver, SolverSpec)
     split = spec.data.train.fixed()
-    few = split.model_copy(update={"limit": samples, "batch_size": min(split.batch_size, samples)})
+    first = split.model_copy(update={"limit": samples, "batch_size": min(split.batch_size, samples)})
     changes = {} if spec.solver.full_batch else {"accumulate": 1}
     return spec.model_copy(
         update={
-            "data": spec.data.model_copy(update={"train": few}), "train": spec.train.model_copy(update=changes),
+            "data": spec.data.model_copy(update={"train": first}), "train": spec.train.model_copy(update=changes),
             "parallel": None,
         }
     )  # fmt: skip
@@ -67,31 +67,31 @@ def on_few(spec: TrainSpec, samples: int) -> TrainSpec:
 
 def train_until_learned(
     spec: TrainSpec, compiler: Compiler, loader: Loader, steps: int, bound: float | None = None
-) -> Passes:
-    """Train for at most `steps` steps, in whole passes over the samples, until they are learned as `Passes` says."""
-    passes, stepper = Passes(), Stepper(spec, compiler, loader)
+) -> OverfitHistory:
+    """Train for at most `steps` steps, in whole passes over the samples, until `OverfitHistory.is_learned`."""
+    history, stepper = OverfitHistory(), Stepper(spec, compiler, loader)
     penalty = f"{LOSS}/{REGULARIZATION}"
     has_penalty = penalty in compiler.graph(compiler.batch_program, 1).outputs
-    accurate = [name for name, metric in compiler.metrics.items() if type(metric).__name__.endswith("Accuracy")]
+    accuracies = [name for name, metric in compiler.metrics.items() if metric.is_accuracy]
     total, samples, totals = 0.0, 0, dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]()
     try:
         for batch, outcome in run_steps(stepper, loader, scheduled_rates(spec, steps)):
             loss, call = outcome(), stepper.calls.last()
-            passes.steps += 1
+            history.steps += 1
             if has_penalty and call is not None:
                 loss -= float(call.program(compiler).read(penalty)[penalty])
             total, samples = total + loss * len(batch), samples + len(batch)
-            for name in accurate:
+            for name in accuracies:
                 if name in stepper.metric_totals:
                     totals[name] = totals.get(name, np.zeros(())) + np.array(stepper.metric_totals[name])
             if not loader.between_epochs:
                 continue
-            passes.losses.append(total / samples)
+            history.losses.append(total / samples)
             values = [compiler.metrics[name].result(*map(np.asarray, totals[name])) for name in totals]
-            passes.accuracy = min((float(value) for value in values if isinstance(value, (int, float))), default=None)
+            history.accuracy = min((float(value) for value in values if isinstance(value, (int, float))), default=None)
             total, samples, totals = 0.0, 0, {}
-            if passes.learned(bound) or passes.steps + stepper.steps_per_epoch > steps:
+            if history.is_learned(bound) or history.steps + stepper.steps_per_epoch > steps:
                 break
     except NonFiniteLoss:
-        passes.losses.append(float("inf"))
-    return passes
+        history.losses.append(float("inf"))
+    return history

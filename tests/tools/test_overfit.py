@@ -15,7 +15,7 @@ from netspec.data.batches import Batch
 from netspec.errors import InputError
 from netspec.tools.specs import load_train
 from netspec.training.compiler import open_training_loader, training_compiler
-from netspec.training.overfitting import on_few
+from netspec.training.overfitting import limit_to_first
 from netspec.training.stepper import Stepper
 
 FLIP = {"type": "RandomFlip", "mode": "horizontal"}
@@ -99,7 +99,7 @@ def test_samples_are_the_same_in_each_epoch(training: dict[str, Any], tmp_path: 
     training["net"]["layers"].insert(0, {"type": "Flatten"})
     crop = {"type": "RandomCrop", "height": 2, "width": 2}
     training["data"]["train"] |= {"path": str(tmp_path / "images.npz"), "transforms": [FLIP, crop]}
-    few = on_few(load_train(training), 8)
+    few = limit_to_first(load_train(training), 8)
     with open_training_loader(few, training_compiler(few, "reference")) as loader:
         epochs = [batch.inputs["x"] for batch, _ in zip(loader, range(2), strict=False)]
     np.testing.assert_array_equal(epochs[0], epochs[1])

@@ -24,8 +24,15 @@ class ClassAxis(Spec):
     """The axis of the classes."""
 
 
+class AccuracyMetric(PairMetric):
+    """Base of metrics that are the fraction of correct predictions."""
+
+    monitor_mode: ClassVar[Literal["max"]] = "max"
+    is_accuracy: ClassVar = True
+
+
 @METRICS.register
-class Accuracy(PairMetric):
+class Accuracy(AccuracyMetric):
     """Share of elements that equal the target, such as class indices that the net itself outputs.
 
     Prediction and target have one shape (N, …); (N, 1) with (N) is accepted. For scores of classes use
@@ -33,7 +40,6 @@ class Accuracy(PairMetric):
     """
 
     type: Literal["Accuracy"] = "Accuracy"
-    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (Sample.of((6, 2), (6, 2), dtypes=("int32", "int32"), weight=(6,)),)
 
@@ -43,14 +49,13 @@ class Accuracy(PairMetric):
 
 
 @METRICS.register
-class SparseCategoricalAccuracy(ClassAxis, PairMetric):
+class SparseCategoricalAccuracy(ClassAxis, AccuracyMetric):
     """Share of samples whose greatest score is that of the right class. Targets are class indices.
 
     Prediction (N, C): scores or probabilities. Target (N) or (N, 1): integers. Of equal scores the first counts.
     """
 
     type: Literal["SparseCategoricalAccuracy"] = "SparseCategoricalAccuracy"
-    monitor_mode: ClassVar[Literal["max"]] = "max"
     ignore_class: int | None = None
     """Class index of elements to leave out, such as 255 or -1."""
 
@@ -75,14 +80,13 @@ class SparseCategoricalAccuracy(ClassAxis, PairMetric):
 
 
 @METRICS.register
-class CategoricalAccuracy(ClassAxis, PairMetric):
+class CategoricalAccuracy(ClassAxis, AccuracyMetric):
     """Share of samples whose greatest score is at the target's greatest element.
 
     Prediction (N, C): scores or probabilities. Target (N, C). Of equal elements the first counts.
     """
 
     type: Literal["CategoricalAccuracy"] = "CategoricalAccuracy"
-    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (Sample.of((5, 4), (5, 4), weight=(5,)), Sample.of((2, 4, 3), (2, 4, 3), axis=1))
 
@@ -100,7 +104,7 @@ class CategoricalAccuracy(ClassAxis, PairMetric):
 
 
 @METRICS.register
-class BinaryAccuracy(PairMetric):
+class BinaryAccuracy(AccuracyMetric):
     """Share of elements that are on the target's side of a threshold.
 
     Prediction and target (N, …), target 0 or 1; (N, 1) with (N) is accepted. An element over the threshold means 1. For
@@ -108,7 +112,6 @@ class BinaryAccuracy(PairMetric):
     """
 
     type: Literal["BinaryAccuracy"] = "BinaryAccuracy"
-    monitor_mode: ClassVar[Literal["max"]] = "max"
     threshold: float = 0.5
     """Predictions greater than this are positive."""
 
@@ -151,7 +154,7 @@ class TopKFields(ClassAxis):
 
 
 @METRICS.register
-class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
+class SparseTopKCategoricalAccuracy(TopKFields, AccuracyMetric):
     """Share of samples whose right class is among the `k` greatest scores. Targets are class indices.
 
     Prediction (N, C), target (N) or (N, 1): integers. As in Keras, a tie counts for the right class: it is among the k
@@ -159,7 +162,6 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
     """
 
     type: Literal["SparseTopKCategoricalAccuracy"] = "SparseTopKCategoricalAccuracy"
-    monitor_mode: ClassVar[Literal["max"]] = "max"
     from_sorted_ids: bool = False
     """`true`: the prediction holds class indices, the likeliest first, not scores."""
 
@@ -192,14 +194,13 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
 
 
 @METRICS.register
-class TopKCategoricalAccuracy(TopKFields, PairMetric):
+class TopKCategoricalAccuracy(TopKFields, AccuracyMetric):
     """Share of samples whose right class is among the `k` greatest scores. Targets are one-hot vectors.
 
     Prediction (N, C), target (N, C), which is greatest for the right class. A tie counts for the right class.
     """
 
     type: Literal["TopKCategoricalAccuracy"] = "TopKCategoricalAccuracy"
-    monitor_mode: ClassVar[Literal["max"]] = "max"
 
     samples: ClassVar = (
         Sample.of((5, 6), (5, 6), weight=(5,)),
