@@ -82,67 +82,88 @@ def board_application(root: Path) -> Starlette:
     from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
-    from starlette.responses import HTMLResponse, Response
     from starlette.routing import Route
 
-    axes = "".join(
-        f'<label><input type="radio" name="axis" value="{axis}"{" checked" * (axis == AXES[0])}> {axis}</label>'
-        for axis in AXES
+    pages = _Pages(root)
+    return Starlette(
+        routes=[
+            Route("/", pages.show_index),
+            Route("/api/runs", pages.list_runs),
+            Route("/api/curves", pages.show_curves),
+            Route("/run", pages.show_run),
+        ],
+        # A site that makes its name point to this machine is not a page of the board.
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False)],
+        exception_handlers={HTTPException: _refuse, NetspecError: _refuse},
     )
-    body = BODY.replace("AXES", axes).replace("ZOOM", zoom_buttons())
-    index, policy = document("Runs · netspec board", body, None, ["board.js"], connects=True)
 
-    def answer_json(data: Any) -> Response:
-        return Response(json_text(data), media_type="application/json", headers=HEADERS)
 
-    def answer_page(text: str, policy: str) -> Response:
-        return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": policy})
+class _Pages:
+    """Answers to the requests of a board.
 
-    def selected(request: Request, parameter: str) -> list[RunSummary]:
-        by_name = {run.name: run for run in runs_in(root)}
+    Starlette calls functions that are not coroutines in threads, so that reading files delays nobody.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        axes = "".join(
+            f'<label><input type="radio" name="axis" value="{axis}"{" checked" * (axis == AXES[0])}> {axis}</label>'
+            for axis in AXES
+        )
+        body = BODY.replace("AXES", axes).replace("ZOOM", zoom_buttons())
+        self._index = document("Runs · netspec board", body, None, ["board.js"], connects=True)
+
+    def show_index(self, request: Request) -> Response:
+        return _answer_page(*self._index)
+
+    def list_runs(self, request: Request) -> Response:
+        listed = [
+            {name: value for name, value in run.as_json().items() if name != "run_dir"}
+            for run in runs_in(self._root)[::-1]
+        ]
+        return _answer_json({"folder": str(self._root), "runs": listed})
+
+    def show_curves(self, request: Request) -> Response:
+        axis = next((name for name in AXES if name == request.query_params.get("axis")), AXES[0])
+        return _answer_json(comparison(self._selected(request, "run"), axis))
+
+    def show_run(self, request: Request) -> Response:
+        from starlette.exceptions import HTTPException
+
+        selected = self._selected(request, "name")
+        if not selected:
+            raise HTTPException(404, "the address names no run")
+        return _answer_page(*page(run_facts(selected[0].run_dir, log_only=True)))
+
+    def _selected(self, request: Request, parameter: str) -> list[RunSummary]:
+        from starlette.exceptions import HTTPException
+
+        by_name = {run.name: run for run in runs_in(self._root)}
         names = list(dict.fromkeys(request.query_params.getlist(parameter)))[:MAX_RUNS]
         if unknown := [name for name in names if name not in by_name]:
             raise HTTPException(404, f"there is no run {unknown[0]!r}")
         return [by_name[name] for name in names]
 
-    # Starlette calls functions that are not coroutines in threads, so that reading files delays nobody.
-    def show_index(request: Request) -> Response:
-        return answer_page(index, policy)
 
-    def list_runs(request: Request) -> Response:
-        listed = [
-            {name: value for name, value in run.as_json().items() if name != "run_dir"} for run in runs_in(root)[::-1]
-        ]
-        return answer_json({"folder": str(root), "runs": listed})
+def _answer_json(data: Any) -> Response:
+    from starlette.responses import Response
 
-    def show_curves(request: Request) -> Response:
-        axis = next((name for name in AXES if name == request.query_params.get("axis")), AXES[0])
-        return answer_json(comparison(selected(request, "run"), axis))
+    return Response(json_text(data), media_type="application/json", headers=HEADERS)
 
-    def show_run(request: Request) -> Response:
-        found = selected(request, "name")
-        if not found:
-            raise HTTPException(404, "the address names no run")
-        return answer_page(*page(run_facts(found[0].run_dir, log_only=True)))
 
-    async def refuse(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):
-            status, message = error.status_code, error.detail
-        else:
-            status, message = 422, str(error)
-        return Response(message, status, HEADERS, "text/plain")
+def _answer_page(text: str, policy: str) -> Response:
+    from starlette.responses import HTMLResponse
 
-    return Starlette(
-        routes=[
-            Route("/", show_index),
-            Route("/api/runs", list_runs),
-            Route("/api/curves", show_curves),
-            Route("/run", show_run),
-        ],
-        # A site that makes its name point to this machine is not a page of the board.
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False)],
-        exception_handlers={HTTPException: refuse, NetspecError: refuse},
-    )
+    return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": policy})
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    from starlette.exceptions import HTTPException
+    from starlette.responses import Response
+
+    is_http = isinstance(error, HTTPException)
+    status, message = (error.status_code, error.detail) if is_http else (422, str(error))
+    return Response(message, status, HEADERS, "text/plain")
 
 
 def runs_in(root: Path) -> list[RunSummary]:
