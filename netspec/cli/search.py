@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -95,16 +97,20 @@ def search(
     except Interrupted as stopped:
         options |= {"--trials": trials, "--minutes": minutes, "--jobs": jobs if jobs > 1 else None}
         options["--device"] = device if device != "auto" else None
-        words = ["--auto"] * auto
-        words += [str(word) for option, value in options.items() if value is not None for word in (option, value)]
-        again = command("search", spec, *(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *words)
-        print(f"stopped; to continue: {again}", file=sys.stderr)
+        words = (spec, *(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *["--auto"] * auto)
+        print(f"stopped; to continue: {_command(words, options)}", file=sys.stderr)
         return INTERRUPTED
     if as_json:
         print_json({**result.as_json(), **({"init": files[0].as_json()} if files else {})})
     else:
         _print_result(result)
     return DONE
+
+
+def _command(words: Sequence[str | Path], options: Mapping[str, object]) -> str:
+    """Return the command with these words, and the options that are set."""
+    set_options = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
+    return command("search", *words, *set_options)
 
 
 def _print_files(files: InitResult) -> None:

@@ -99,6 +99,10 @@ class Loader:
         self.batch_size = split.batch_size
         self.samples = self._pipeline.samples
         """Number of samples of an epoch."""
+        self._describe(dataset, split)
+
+    def _describe(self, dataset: Dataset, split: SplitFields) -> None:
+        """Set the attributes that describe the data for messages, logs and reports."""
         self.learned: Learned = self._pipeline.learned
         """Values learned from this split if it is the training split, else those passed to it."""
         self.is_held_out = split.split_name != "train"

@@ -13,7 +13,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -172,10 +172,8 @@ def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
     return {**fields, "padding": "valid"}, x
 
 
-def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
-    if torch_layers.answers(case):
-        return torch_layers.answered(case, training)
-    net, fields = built(case, training), dict(case.fields)
+def refuse_unlike(case: SampleCase, fields: dict[str, Any], training: bool) -> None:
+    """Raise `Unlike` if Keras has no such layer, or computes something else with these fields."""
     if not hasattr(keras().layers, case.type):
         raise Unlike("Keras has no such layer")
     noisy = case.type.endswith(("Dropout", "Dropout1D", "Dropout2D", "Dropout3D", "Noise"))
@@ -203,6 +201,13 @@ def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
         raise Unlike(f"Keras has no `{name}`, and PyTorch not all else of the sample")
     if "Pooling" in fields["type"] and "dilation_rate" in fields:
         raise Unlike("Keras's windows of poolings have no gaps")
+
+
+def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
+    if torch_layers.answers(case):
+        return torch_layers.answered(case, training)
+    net, fields = built(case, training), dict(case.fields)
+    refuse_unlike(case, fields, training)
     for name, value in DEFAULTS.get(case.type, {}).items():
         fields.setdefault(name, value)
     inputs = {name: tensor(net.feeds[name]) for name in net.feeds if name.startswith("x")}
@@ -258,9 +263,21 @@ def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
     )
     if case.type in CHANNELS_LAST:
         y = y.movedim(-1, 1)
-    outputs = keras().tree.flatten(y)
+    penalties = instance.losses if training else ()
+    return results_of(case, net, keras().tree.flatten(y), penalties, inputs, weights)
+
+
+def results_of(
+    case: SampleCase,
+    net: Any,
+    outputs: list[Any],
+    penalties: Iterable[Any],
+    inputs: dict[str, Any],
+    weights: dict[str, Any],
+) -> dict[str, np.ndarray]:
+    """The outputs, the gradients of their weighted sum and of penalties, and the updated weights."""
     total = sum((y * tensor(net.feeds[f"weights/{index}"])).sum() for index, y in enumerate(outputs))
-    for penalty in instance.losses if training else ():
+    for penalty in penalties:
         total = total + penalty
     if total.requires_grad:
         total.backward()

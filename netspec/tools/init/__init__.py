@@ -72,19 +72,7 @@ def init(
 
         >>> netspec.train(netspec.init("photos").train)
     """
-    if not isinstance(data, (str, Path)):
-        raise InputError(
-            "init takes the path of data, which the training file names", expected=KINDS, got=type(data).__name__,
-            hint="write a data frame to a file first, such as `frame.to_csv(\"data.csv\", index=False)` with pandas",
-        )  # fmt: skip
-    path = Path(data)
-    if not path.exists():
-        raise InputError(
-            f"there is no file or folder {path}", expected=KINDS, got=f"nothing at {path.absolute()}",
-            hint=near_path(path) or _hint_at_content(path.parent),
-        )  # fmt: skip
-    if (kind := kind_of_path(path)) not in (None, "a folder"):
-        raise InputError(f"{path} is not a file or folder", expected=KINDS, got=kind)
+    path = _path_of(data)
     if task not in (None, *TASKS):
         raise InputError("--task: there is no such task", expected=f"one of {listing(TASKS)}", got=task)
     folder = output_folder(path, output)
@@ -111,6 +99,24 @@ def init(
     for file, text in ((net, files.net), (train, files.train)):
         write_atomically(file, partial(Path.write_text, data=text, encoding="utf-8"))
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
+
+
+def _path_of(data: str | Path) -> Path:
+    """Return the path of the data. Raises `InputError` if it is not one, or is neither a file nor a folder."""
+    if not isinstance(data, (str, Path)):
+        raise InputError(
+            "init takes the path of data, which the training file names", expected=KINDS, got=type(data).__name__,
+            hint="write a data frame to a file first, such as `frame.to_csv(\"data.csv\", index=False)` with pandas",
+        )  # fmt: skip
+    path = Path(data)
+    if not path.exists():
+        raise InputError(
+            f"there is no file or folder {path}", expected=KINDS, got=f"nothing at {path.absolute()}",
+            hint=near_path(path) or _hint_at_content(path.parent),
+        )  # fmt: skip
+    if (kind := kind_of_path(path)) not in (None, "a folder"):
+        raise InputError(f"{path} is not a file or folder", expected=KINDS, got=kind)
+    return path
 
 
 def output_folder(data: Path, output: str | Path | None) -> Path:
