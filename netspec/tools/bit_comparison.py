@@ -1,21 +1,18 @@
-"""Short trainings in processes of their own, and the comparison of all bits of their states, files and logs."""
+"""Comparison of all bits of the states, files and logs of two trainings."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.errors import InputError, RunError
+from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint, read_weights
-from netspec.schema.specs.train import TrainSpec
-from netspec.training.events import Event, parse_events
+from netspec.training.events import Event, read_log
 from netspec.training.run_directory import RunDir
 
 if TYPE_CHECKING:
@@ -25,36 +22,6 @@ LOGGED = ("log", "test")
 """Events with results, which must not depend on interruptions."""
 TIMES = ("time", "elapsed", "seconds", "samples_per_second")
 """Fields of these events that measure time."""
-
-
-def training_command(
-    spec: str | Path, changes: Sequence[str], run_dir: Path, workers: int, options: Sequence[str] = ()
-) -> list[str]:
-    """Return the command line that trains on some number of workers of this machine."""
-    words = ["train", str(spec), *changes, "--run-dir", str(run_dir), *options]
-    return [sys.executable, "-m", "netspec", *words, *(["--workers", str(workers)] if workers > 1 else [])]
-
-
-def train_in_subprocess(command: Sequence[str], description: str) -> None:
-    """Run a training. Raises `RunError` with its error messages if it fails."""
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    if process.returncode:
-        raise training_failure(description, process.stderr)
-
-
-def training_failure(description: str, messages: str) -> RunError:
-    """Return the error for a training that failed with these messages."""
-    return RunError(f"{description} failed", got=messages.strip())
-
-
-def without_stages(spec: TrainSpec) -> list[str]:
-    """Return the overrides that make a training with stages one that trains all layers."""
-    return ["~stages"] if spec.stages else []
-
-
-def stages_note(spec: TrainSpec) -> list[str]:
-    """Return the note that the stages of a training were not verified, if it has stages."""
-    return ["the file has stages, which were not verified: all layers were trained"] if spec.stages else []
 
 
 def final_states(run: Path) -> Mapping[str, NDArray[Any]]:
@@ -112,7 +79,7 @@ class RunComparison:
     """All differences; those of the log come first, in the order of steps."""
 
 
-def compare_runs(run: Path, other: Path) -> RunComparison:
+def compare_bits(run: Path, other: Path) -> RunComparison:
     """Compare two finished runs: the last checkpoint, the files of weights, and every result in the log.
 
     A result that one run logged several times, because it repeated the steps after a checkpoint, must be the same each
@@ -154,11 +121,10 @@ def _saved(run: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 def _results(run: Path) -> dict[tuple[int, str, str], list[Event]]:
     """Return the results in the log of a run by step, kind of event and split, in the order of the log."""
     results: dict[tuple[int, str, str], list[Event]] = {}
-    with RunDir(run).log.open(encoding="utf-8", errors="replace") as lines:
-        for event in parse_events(lines):
-            if event["event"] in LOGGED:
-                values = {name: value for name, value in event.items() if name not in TIMES}
-                results.setdefault((event["step"], event["event"], event.get("split", "train")), []).append(values)
+    for event in read_log(RunDir(run).log):
+        if event["event"] in LOGGED:
+            values = {name: value for name, value in event.items() if name not in TIMES}
+            results.setdefault((event["step"], event["event"], event.get("split", "train")), []).append(values)
     return results
 
 

@@ -16,15 +16,14 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
 from netspec.errors import InputError, counted
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.bit_comparison import (
-    compare_states,
-    final_states,
+from netspec.tools.bit_comparison import compare_states, final_states
+from netspec.tools.specs import load_train
+from netspec.tools.training_subprocess import (
     stages_note,
     train_in_subprocess,
     training_command,
     without_stages,
 )
-from netspec.tools.specs import load_train
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

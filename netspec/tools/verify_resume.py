@@ -19,17 +19,15 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
 from netspec.errors import InputError, RunError
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.bit_comparison import (
-    RunComparison,
-    RunDifference,
-    compare_runs,
+from netspec.tools.bit_comparison import RunComparison, RunDifference, compare_bits
+from netspec.tools.specs import load_train
+from netspec.tools.training_subprocess import (
     stages_note,
     train_in_subprocess,
     training_command,
     training_failure,
     without_stages,
 )
-from netspec.tools.specs import load_train
 from netspec.training.events import Event, parse_events
 from netspec.training.run_directory import RunDir
 
@@ -166,7 +164,7 @@ class _KilledTraining:
                 break
         else:
             self._run_piece(run, None, 0)
-        self.comparisons.append(compare_runs(self._straight, run))
+        self.comparisons.append(compare_bits(self._straight, run))
         self._rounds_without_kill = 0 if len(self.kills) > before else self._rounds_without_kill + 1
         if self._rounds_without_kill == MAX_ROUNDS_WITHOUT_KILL:
             raise RunError("the training ends before it can be killed", hint="train more steps: `--steps`")
