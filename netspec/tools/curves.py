@@ -54,18 +54,16 @@ def plot(
                 "unexpected argument: the settings of a run directory cannot be changed",
                 got=" ".join(map(str, overrides)),
             )
+        logs = [read_run_log(folder) for folder in folders]
         if schedule:
-            metrics = metrics or [name for name in ("learning_rate", "momentum") if _is_logged(folders, name)]
-        charts = run_charts(folders, scale, x, metrics)
+            logged = {name for log in logs for name in log.others()}
+            metrics = metrics or [name for name in ("learning_rate", "momentum") if name in logged]
+        charts = run_charts(logs, scale, x, metrics)
     else:
         charts = _planned_charts(sources, overrides, scale, schedule=schedule)
     if output is not None:
         write_charts(charts, Path(output))
     return charts
-
-
-def _is_logged(folders: Sequence[Path], name: str) -> bool:
-    return any(name in read_run_log(folder).others() for folder in folders)
 
 
 def _planned_charts(

@@ -32,7 +32,7 @@ TRAIN = "train"
 class RunLog:
     """The logged values of a run."""
 
-    name: str
+    folder: Path
     events: Mapping[str, Mapping[int, Event]]
     """Events by split and step; the last event of a step counts, if a resumed run repeated it."""
     steps_per_epoch: int | None
@@ -45,6 +45,10 @@ class RunLog:
     def others(self) -> list[str]:
         """Return the names of the other values, such as the learning rate."""
         return [name for name in LOGGED if any(name in event for event in self.events[TRAIN].values())]
+
+    def all_names(self) -> list[str]:
+        """Return the names of all values, losses and metrics first."""
+        return [*self.value_names(), *self.others()]
 
     def points(self, split: str, name: str, axis: Axis) -> tuple[list[float], list[float]]:
         """Return the values of a name, and their positions on an axis. Raises `InputError` without such positions."""
@@ -59,12 +63,12 @@ class RunLog:
     def _position(self, event: Event, axis: Axis) -> float:
         if axis == "epoch":
             if self.steps_per_epoch is None:
-                raise InputError(f"the log of {self.name} has no `start` event", hint="use `--x step`")
+                raise InputError(f"the log of {self.folder} has no `start` event", hint="use `--x step`")
             return float(event["step"]) / self.steps_per_epoch
         if axis == "time":
             if not isinstance(event.get("elapsed"), (int, float)):
                 hint = "use `--x step` or `--x epoch`: earlier versions did not log times"
-                raise InputError(f"the log of {self.name} has no times", hint=hint)
+                raise InputError(f"the log of {self.folder} has no times", hint=hint)
             return float(event["elapsed"])
         return float(event["step"])
 
@@ -85,26 +89,25 @@ def read_run_log(folder: Path) -> RunLog:
                 events.setdefault(split, {})[event["step"]] = event
     if not any(events.values()):
         raise InputError(f"the log of {folder} has no values yet", expected="a run that logged at least one step")
-    return RunLog(str(folder), events, steps_per_epoch or None)
+    return RunLog(folder, events, steps_per_epoch or None)
 
 
 def run_charts(
-    folders: Sequence[Path], scale: AxisScale, axis: Axis = "step", names: Sequence[str] | None = None
+    logs: Sequence[RunLog], scale: AxisScale, axis: Axis = "step", names: Sequence[str] | None = None
 ) -> list[Chart]:
     """Return a chart for each loss, metric or other value in `names`: by default losses and metrics.
 
     Charts of several runs have a color for each run, whose name includes the settings that differ. Raises `InputError`
-    if a run can't be read, or none has a value of a name.
+    if no run has a value of a name.
     """
-    logs = [read_run_log(folder) for folder in folders]
-    logged = list(dict.fromkeys(name for log in logs for name in [*log.value_names(), *log.others()]))
+    logged = list(dict.fromkeys(name for log in logs for name in log.all_names()))
     for name in names or ():
         if name not in logged:
             raise InputError(
                 f"no run has logged `{name}`", expected=f"one of {listing(logged)}", hint=did_you_mean(name, logged)
             )
     chosen = list(names or dict.fromkeys(name for log in logs for name in log.value_names()))
-    labels = _labels(folders) if len(folders) > 1 else [""]
+    labels = _labels([log.folder for log in logs]) if len(logs) > 1 else [""]
     seconds, unit = _unit(logs) if axis == "time" else (1.0, "")
     title = f"time, {unit}" if unit else axis
     charts = []

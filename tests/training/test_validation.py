@@ -16,7 +16,7 @@ from netspec.cli import main
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.load import load_train
-from netspec.tools.run_curves import run_charts
+from netspec.tools.run_curves import read_run_log, run_charts
 from netspec.training.charts import AxisScale
 from netspec.training.loop import TrainingLoop
 
@@ -146,7 +146,7 @@ def test_validation_data_may_change_in_a_resumed_run(with_validation: Make, tmp_
 
 def test_charts_show_both_curves(with_validation: Make, tmp_path: Path) -> None:
     run = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "run")
-    loss, accuracy = run_charts([run.run_dir], AxisScale())
+    loss, accuracy = run_charts([read_run_log(run.run_dir)], AxisScale())
     assert [(curve.name, len(curve.xs)) for curve in loss.curves] == [("training", 5), ("validation", 5), ("test", 1)]
     assert [curve.name for curve in accuracy.curves] == ["training", "validation", "test"]
 

@@ -180,17 +180,14 @@ def runs_in(root: Path) -> list[RunSummary]:
 
 def comparison(chosen: list[RunSummary], axis: Any) -> dict[str, Any]:
     """Return charts of runs over an axis, and the settings that differ between them, as plain data."""
-    with_values, waiting = [], []
+    logs, waiting = [], []
     for run in chosen:
         try:
-            read_run_log(run.run_dir)
-            with_values.append(run)
+            logs.append(read_run_log(run.run_dir))
         except InputError:  # it has just begun
             waiting.append(run.name)
-    folders = [run.run_dir for run in with_values]
-    logs = map(read_run_log, folders)
-    names = list(dict.fromkeys(name for log in logs for name in [*log.value_names(), *log.others()]))
-    charts = run_charts(folders, AxisScale(), axis, names) if folders else []
+    names = list(dict.fromkeys(name for log in logs for name in log.all_names()))
+    charts = run_charts(logs, AxisScale(), axis, names) if logs else []
     settings = differing_settings([read_resolved(run.run_dir) for run in chosen]) if len(chosen) > 1 else {}
     return {
         "runs": [run.name for run in chosen],

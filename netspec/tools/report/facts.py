@@ -111,7 +111,7 @@ def _charts(run: Path, missing: dict[str, str]) -> dict[Axis, list[Chart]]:
     charts: dict[Axis, list[Chart]] = {}
     for axis in AXES:
         try:
-            values = run_charts([run], AxisScale(), axis, [*log.value_names(), *log.others()])
+            values = run_charts([log], AxisScale(), axis, log.all_names())
             charts[axis] = [*map(downsample, values)]
         except InputError as error:
             missing[axis] = error.summary
