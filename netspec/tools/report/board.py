@@ -161,9 +161,9 @@ async def _refuse(request: Request, error: Exception) -> Response:
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
 
-    is_http = isinstance(error, HTTPException)
-    status, message = (error.status_code, error.detail) if is_http else (422, str(error))
-    return Response(message, status, HEADERS, "text/plain")
+    if isinstance(error, HTTPException):
+        return Response(error.detail, error.status_code, HEADERS, "text/plain")
+    return Response(str(error), 422, HEADERS, "text/plain")
 
 
 def runs_in(root: Path) -> list[RunSummary]:

@@ -55,7 +55,7 @@ struct Fiber {
     uint64_t value;
 };
 
-static const unsigned WARP = 32, MOST_THREADS = 1024, SEVERAL = 0xffff;
+static const unsigned WARP = 32, MAX_THREADS = 1024, SEVERAL = 0xffff;
 static const size_t STACK = 1 << 16, FOUND = 256;
 
 static std::vector<Span> spans, shared_spans;
@@ -177,7 +177,7 @@ static void check_race(const Span &span, const Array &array, Address address, un
 }
 
 static inline void check(Address address, unsigned size, bool write, bool aligned, Code code) {
-    if (!running || address - stacks < MOST_THREADS * STACK) return;
+    if (!running || address - stacks < MAX_THREADS * STACK) return;
     Span *span = span_of(address);
     if (!span) outside(address, size, write, code);
     const Array *array = array_of(*span, address, size, write, code);
@@ -289,10 +289,10 @@ static void run_block() {
 static void prepare_fibers() {
     if (!stacks) {
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        stacks = (Address)mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, flags, -1, 0);
-        fibers.resize(MOST_THREADS);
+        stacks = (Address)mmap(nullptr, MAX_THREADS * STACK, PROT_READ | PROT_WRITE, flags, -1, 0);
+        fibers.resize(MAX_THREADS);
     }
-    for (unsigned i = 0; i < MOST_THREADS; ++i) {
+    for (unsigned i = 0; i < MAX_THREADS; ++i) {
         getcontext(&fibers[i].context);
         fibers[i].context.uc_stack.ss_sp = (void *)(stacks + i * STACK);
         fibers[i].context.uc_stack.ss_size = STACK;
