@@ -8,7 +8,7 @@ import pytest
 
 from netspec.errors import InputError, Location, RunError
 from netspec.exchange.files import new_folder
-from netspec.tools.zoo import ZooModel, zoo
+from netspec.tools.zoo import ZooModel
 
 
 def test_list(netspec):
