@@ -48,7 +48,7 @@ def search(
         str | None, typer.Option(metavar="DIR", help="Write the files to this folder [default: the data's].")
     ] = None,
     run_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: runs/NAME-search].")
+        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the next free runs/NAME-search].")
     ] = None,
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, metavar="N", help="Run N trials [default: the file's, else 20].")
@@ -169,6 +169,8 @@ def _print_result(result: SearchResult) -> None:
     table(["trial", result.monitor, *names, "state"], rows)
     if result.importances:
         print("\nimportance: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items()))
+    if result.note is not None:
+        print(f"\nno trial was started: {result.note}")
     if result.warning is not None:
         print(f"warning: {result.warning}")
     if result.baseline is not None and result.baseline.value is not None:

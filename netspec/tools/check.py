@@ -189,7 +189,7 @@ def _search_checks(
     if isinstance(spec, TrainSpec) and spec.search is not None:
         from netspec.tools.search import check_values  # it also trains
 
-        yield partial(check_values, source, spec.search, overrides)
+        yield partial(check_values, source, spec, overrides)
 
 
 def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[str], object]) -> None:

@@ -149,7 +149,7 @@ def open_run_dir(name: str, path: Path | None, *, resume: bool) -> Iterator[RunD
 
 def find_run(name: str, path: Path | None) -> Path | None:
     """Return the run that `resume` continues, in `path` or the newest of the name; None if there is none."""
-    folders = _candidates(name)[-1:] if path is None else [path]
+    folders = numbered_folders(name)[-1:] if path is None else [path]
     return next((folder for folder in folders if (folder / RESOLVED_SPEC).is_file()), None)
 
 
@@ -191,6 +191,11 @@ def _new_folder(name: str, path: Path | None) -> Path:
         _refuse_another(path)
         _make(path)
         return path
+    return new_numbered_folder(name)
+
+
+def new_numbered_folder(name: str) -> Path:
+    """Create the next free of the folders `runs/NAME`, `runs/NAME-2`, … and return it."""
     while True:
         folder = _next_free(name)
         try:
@@ -218,7 +223,8 @@ def _make(folder: Path, *, new: bool = False) -> None:
         raise RunError(f"cannot create the run directory {folder}: {error.strerror}") from error
 
 
-def _candidates(name: str) -> list[Path]:
+def numbered_folders(name: str) -> list[Path]:
+    """Return the folders `runs/NAME`, `runs/NAME-2`, … that exist, the newest last."""
     base = Path("runs")
     plain = name.replace("/", "_")
     numbered = [
@@ -229,7 +235,7 @@ def _candidates(name: str) -> list[Path]:
 
 
 def _next_free(name: str) -> Path:
-    candidates = _candidates(name)
+    candidates = numbered_folders(name)
     plain = Path("runs") / name.replace("/", "_")
     if not candidates:
         return plain
@@ -238,7 +244,7 @@ def _next_free(name: str) -> Path:
 
 
 def _newest(name: str) -> Path:
-    candidates = _candidates(name)
+    candidates = numbered_folders(name)
     if not candidates:
         raise InputError(f"there is no run of `{name}` in runs/ to resume", hint="start one without --resume")
     return candidates[-1]

@@ -47,7 +47,20 @@ def test_trials_and_the_best_one_are_printed(netspec, spec):
     data = netspec("search", "train.yaml", "--device", "reference", "--resume", "--trials", "3", "--json").json
     assert [trial["number"] for trial in data["trials"]] == [0, 1, 2]
     assert [trial["batch"] for trial in data["trials"]] == [[0, 1], [0, 1], []]
+    nothing = netspec("search", "train.yaml", "--device", "reference", "--resume")
+    assert nothing.status == 0
+    assert "no trial was started: the search has 3 trials: --trials 23 runs more" in nothing.out
     assert data["best"]["value"] == min(trial["value"] for trial in data["trials"])
+
+
+def test_a_change_since_the_search_began_is_located(netspec, spec):
+    netspec("search", "train.yaml", "--device", "reference", "--trials", "1")
+    Path("train.yaml").write_text(SPEC.replace("high: 0.1", "high: 0.5"))
+    result = netspec("search", "train.yaml", "--resume", "--device", "reference")
+    assert result.status == 2
+    changed = "`search.fields.solver.learning_rate.high` has changed since the search in runs/line-search began"
+    assert result.err.startswith(f"train.yaml:17:41: error: {changed}\n")
+    assert "expected: 0.1\n  got: 0.5\n" in result.err
 
 
 def test_mistakes_are_located(netspec, spec):
@@ -96,7 +109,7 @@ def test_a_net_for_data_is_searched(netspec, rings):
 def test_files_and_searches_are_not_overwritten(netspec, rings):
     Path("runs/rings-search").mkdir(parents=True)
     Path("runs/rings-search/study.log").touch()
-    result = netspec(*AUTO)
+    result = netspec(*AUTO, "--run-dir", "runs/rings-search")
     assert result.status == 2
     assert "there is a search in runs/rings-search" in result.err
     assert not Path("net").exists(), "nothing is written before all is known to be right"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -93,6 +94,14 @@ def test_a_grid_tries_all_combinations_that_conditions_allow(training: Make) -> 
     assert len(result.trials) == 10
 
 
+def test_a_run_of_a_file_with_a_baseline_resumes(training: Make) -> None:
+    spec = training({RATE: {"low": 1e-4, "high": 0.3}}, baseline=True)
+    for epochs in (1, 2):
+        spec["train"]["max_epochs"] = epochs
+        trained = netspec.train(spec, run_dir="run", device="reference", resume=epochs == 2)
+    assert trained.steps == 6
+
+
 def test_a_resolved_spec_with_a_search_loads_again(training: Make) -> None:
     spec = load_train(training({RATE: {"choices": [0.1, 0.2]}, "train.seed": {"low": 0, "high": 3}}))
     text = canonical_yaml(spec)
@@ -178,15 +187,40 @@ def test_a_search_is_continued_with_more_trials_and_not_overwritten(training: Ma
     first = run(spec, trials=2)
     assert len(first.trials) == 2
     with pytest.raises(InputError, match="there is a search in"):
-        run(spec, trials=2)
+        run(spec, trials=2, run_dir=first.folder)
     more = run(spec, trials=4, resume=True)
+    assert more.note is None
     assert [trial.value for trial in more.trials[:2]] == [trial.value for trial in first.trials]
     assert len({trial.fields[RATE] for trial in more.trials}) == 4, "a resumed search draws other values"
-    spec["train"]["max_epochs"] = 2
-    with pytest.raises(InputError, match="has changed since the search"):
-        run(spec, trials=5, resume=True)
     with pytest.raises(InputError, match="there is no search"):
         run(spec, run_dir="other", resume=True)
+
+
+def test_a_search_with_nothing_left_to_do_says_so(training: Make) -> None:
+    run(training({RATE: {"choices": [0.01, 0.1]}}), trials=2, run_dir="random")
+    again = run(training({RATE: {"choices": [0.01, 0.1]}}), trials=2, run_dir="random", resume=True)
+    assert again.note == "the search has 2 trials: --trials 22 runs more"
+    assert again.as_json()["note"] == again.note
+    short = run(training({RATE: {"choices": [0.01, 0.1]}}), minutes=1e-9, run_dir="random", resume=True)
+    assert short.note is not None
+    assert short.note.startswith("a trial takes at least ")
+    grid = training({RATE: {"choices": [0.01, 0.1]}}, sampler="grid")
+    assert run(grid, run_dir="grid").note is None
+    assert run(grid, run_dir="grid", resume=True).note == "all combinations of the grid have been tried"
+
+
+def test_searches_of_two_files_have_two_folders(training: Make) -> None:
+    spec = training({RATE: {"choices": [0.01, 0.1]}}, sampler="random")
+    Path("other").mkdir()
+    for folder in (".", "other"):
+        Path(folder, "train.yaml").write_text(json.dumps(spec))
+    folders = [netspec.search(f"{folder}/train.yaml", trials=1, device="reference").folder for folder in (".", "other")]
+    assert folders == [Path("runs/line-search"), Path("runs/line-search-2")]
+    for file, expected in (("train.yaml", folders[0]), ("other/train.yaml", folders[1])):
+        assert netspec.search(file, trials=1, resume=True, device="reference").folder == expected
+    assert run(spec, trials=1, resume=True).folder == folders[1], "the newest"
+    with pytest.raises(InputError, match=r"there is no search in runs/new-search to resume"):
+        run({**spec, "name": "new"}, resume=True)
 
 
 def test_no_trial_starts_after_the_time_limit(training: Make) -> None:
@@ -236,11 +270,49 @@ def test_the_first_trial_is_not_pruned(training: Make, monkeypatch: pytest.Monke
     assert [trial.state for trial in result.trials] == ["complete", "pruned"]
 
 
-def test_a_resumed_search_has_the_same_values(training: Make) -> None:
-    run(training({RATE: {"choices": [0.01, 0.1]}}, sampler="grid"))
-    more = training({RATE: {"choices": [0.01, 0.1, 1.0]}}, sampler="grid")
-    with pytest.raises(InputError, match=r"the values of `solver\.learning_rate` have changed"):
-        run(more, resume=True)
+CHANGES: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "a range": ({"search.fields": {RATE: {"high": 0.3}}}, f"search.fields.{RATE}.high", "0.1", "0.3"),
+    "a further field": (
+        {"search.fields": {"train.seed": {"low": 1, "high": 9}}}, "search.fields.train.seed",
+        "nothing", "{low: 1, high: 9}",
+    ),
+    "no field": (
+        {"search.fields": {"solver.momentum": None}}, "search.fields.solver.momentum",
+        "{choices: [0.0, 0.9]}", "nothing",
+    ),
+    "another metric": ({"train.monitor": "error"}, "train.monitor", "loss", "error"),
+    "another direction": ({"train.mode": "max"}, "train.mode", "min", "max"),
+    "more epochs": ({"train.max_epochs": 9}, "train.max_epochs", "3", "9"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_resumed_search_compares_like_with_like(training: Make, change: str) -> None:
+    spec = training({RATE: {"low": 0.01, "high": 0.1}, "solver.momentum": {"choices": [0.0, 0.9]}}, sampler="random")
+    spec["net"]["metrics"] = [{"type": "MeanAbsoluteError", "name": "error", "from": ["fit", "y"]}]
+    run(spec, trials=1)
+    changes, path, before, after = CHANGES[change]
+    for name, value in changes.items():
+        section, field = name.split(".")
+        if isinstance(value, dict):
+            fields = spec[section][field]
+            value = {key: {**fields.get(key, {}), **item} for key, item in {**fields, **value}.items() if item}
+        spec[section][field] = value
+    with pytest.raises(InputError) as caught:
+        run(spec, trials=2, resume=True)
+    problems = {problem.path: problem for problem in caught.value.problems}
+    assert (problems[path].expected, problems[path].got) == (before, after)
+    assert f"`{path}` has changed since the search in runs/line-search began" in str(caught.value)
+    assert "restore the earlier value, or search in a new folder" in str(caught.value)
+    assert problems[path].location is not None
+
+
+def test_a_resumed_search_may_choose_values_in_another_way(training: Make) -> None:
+    fields = {RATE: {"low": 0.01, "high": 0.1, "step": 0.01}}
+    run(training(fields, sampler="random"), trials=1)
+    spec = training(fields, sampler="tpe", pruner="none", batch=1, seed=3, baseline=True)
+    trials = run(spec, trials=3, resume=True).trials
+    assert [trial.baseline for trial in trials] == [False, True, False]
 
 
 def test_multiples_of_a_step_are_exact(training: Make) -> None:

@@ -88,6 +88,11 @@ def compare_specs(
     return SpecDifference(layer_pairs, names, tuple(_changes(*fields, names)))
 
 
+def changed_fields(before: Spec, after: Spec) -> list[Change]:
+    """Return all fields whose values differ, other than the name; layers correspond by their names."""
+    return list(_changes(plain(before), plain(after), {}))
+
+
 def _pop_layers(spec: NetSpec | TrainSpec, tree: dict[str, Any], resolved: ResolvedFields) -> list[dict[str, Any]]:
     """Remove the layers from the plain data of a spec; return them with names and resolved fields filled in."""
     net = spec if isinstance(spec, NetSpec) else spec.net

@@ -169,23 +169,27 @@ class SearchSpec(Spec):
                     f"a grid cannot try all values of `{name}`", value.where(), f"fields.{name}",
                     expected="`choices`, integers, or a `step`", got="a continuous range",
                 )  # fmt: skip
-        if self.baseline and training.written is not None:
-            yield from self._outside_baseline(training)
         if training.data.monitored not in training.data.splits():
             yield Problem(
                 "a search needs evaluations to compare", self.where(),
                 expected="`data.validation`", got="no validation or test data",
             )  # fmt: skip
 
-    def _outside_baseline(self, training: Any) -> Iterator[Problem]:
-        """Yield the fields for which the file has no value, or one that is not among those to try."""
+    def baseline_problems(self, training: Any) -> Iterator[Problem]:
+        """Yield the fields for which the file has no value, or one that is not among those to try.
+
+        These are not `conflicts`: a resolved spec, which no search reads, has other values, such as the schedule
+        that a learning rate stands for.
+        """
+        if not self.baseline or training.written is None:
+            return
         values = self.baseline_values(training)
         for name, searched in self.fields.items():
             if not searched.applies(values) or (name in values and searched.includes(values[name])):
                 continue
             tried = searched.choices or [f"{searched.low} to {searched.high}"]
             yield Problem(
-                f"the baseline needs a value of `{name}`", searched.where(), f"fields.{name}",
+                f"the baseline needs a value of `{name}`", searched.where(), f"search.fields.{name}",
                 expected=f"a value in the file among those to try: {listing([str(value) for value in tried], 5)}",
                 got=f"{values[name]!r} in the file" if name in values else "no value in the file",
                 hint="write it into the file, extend the values to try, or remove `baseline`",

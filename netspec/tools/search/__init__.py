@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, Problem, RunError, SpecError
+from netspec.errors import InputError, RunError, SpecError, counted
 from netspec.exchange.files import write_atomically
 from netspec.schema.language.overrides import Override, overrides_from_mapping, parse_overrides
 from netspec.schema.language.provenance import resolved_yaml
@@ -18,9 +18,10 @@ from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.python_data import python_location
-from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, open_study, read_study
+from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, combinations_of, open_study, read_study
 from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask
 from netspec.tools.specs import load_train
+from netspec.training.events import duration
 from netspec.training.run import Interrupted
 from netspec.training.run_directory import RunDir
 
@@ -44,6 +45,8 @@ class SearchResult:
     trials: tuple[Trial, ...]
     importances: Mapping[str, float] = field(default_factory=dict)
     """Share of each field in the differences between results; empty with fewer than 20 complete trials."""
+    note: str | None = None
+    """Why a resumed search started no trial."""
 
     def ranked(self) -> list[Trial]:
         """The trials with a value, the best first; pruned ones come after the complete ones."""
@@ -80,6 +83,7 @@ class SearchResult:
         """All trials and the best one as plain data."""
         return {
             "folder": str(self.folder), "monitor": self.monitor, "mode": self.mode, "warning": self.warning,
+            "note": self.note,
             "best": self.best.as_json() if self.best else None, "best_spec": str(self.best_spec),
             "baseline": self.baseline.as_json() if self.baseline else None,
             "importances": dict(self.importances), "trials": [trial.as_json() for trial in self.trials],
@@ -94,12 +98,13 @@ def search(
     """Train with many values of the fields in `search`, and return the trials.
 
     `source` is a training file with a block `search`, and `overrides` change it for all trials. `run_dir` (by default
-    `runs/NAME-search`) gets a run directory for each trial, the results, and `best.yaml`, the training file with the
-    values of the best trial. `trials` replaces the number in the file. After `minutes`, the search ends: running trials
-    are finished with the weights of their best evaluation, and no trial starts if less time is left than the fastest
-    complete trial needed to reach its best evaluation. `jobs` trials run at the same time, each in a process with its
-    share of the processor cores. `resume` continues a search: trials that were interrupted continue from their
-    checkpoints. `report` is called with each trial that ended, and the best so far. Needs the extra `search`.
+    the next free of `runs/NAME-search`, `runs/NAME-search-2`, …) gets a run directory for each trial, the results, and
+    `best.yaml`, the training file with the values of the best trial. `trials` replaces the number in the file. After
+    `minutes`, the search ends: running trials are finished with the weights of their best evaluation, and no trial
+    starts if less time is left than the fastest complete trial needed to reach its best evaluation. `jobs` trials run
+    at the same time, each in a process with its share of the processor cores. `resume` continues a search, by default
+    the newest of this file: trials that were interrupted continue from their checkpoints. `report` is called with each
+    trial that ended, and the best so far. Needs the extra `search`.
 
     Raises `InputError` if the file, a value to try, or the folder is wrong, `RunError` if no trial succeeds, and
     `Interrupted` if the search was asked to stop.
@@ -113,9 +118,9 @@ def search(
     changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else list(overrides)
     spec = load_train(source, changes)
     searched = _searched(spec)
-    check_values(source, searched, changes)
-    folder = Path(run_dir) if run_dir is not None else default_folder(spec.name or spec.net.name)
-    study = open_study(folder, spec, resume=resume)
+    check_values(source, spec, changes)
+    file = None if isinstance(source, Mapping) else Path(source)
+    study = open_study(None if run_dir is None else Path(run_dir), spec, file, resume=resume)
     running = _Search(source, [*changes, *WITHOUT_SEARCH], spec, searched, study, device, report)
     is_limited = searched.sampler == "grid" or minutes is not None
     count = trials or searched.trials or (None if is_limited else DEFAULT_TRIALS)
@@ -127,11 +132,6 @@ def search(
         messages = [trial.message for trial in result.trials if trial.message]
         raise RunError("no trial of the search succeeded", got=messages[-1] if messages else "all were pruned")
     return result
-
-
-def default_folder(name: str) -> Path:
-    """Return the folder of a search if the user names none. `name` is that of the training or its net."""
-    return Path("runs", f"{name}-search")
 
 
 def read_search(folder: str | Path) -> SearchResult:
@@ -148,13 +148,17 @@ def is_search(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def check_values(source: Source, searched: SearchSpec, overrides: Overrides = ()) -> None:
-    """Load the file with the lowest and highest value of each field, and with each choice.
+def check_values(source: Source, spec: TrainSpec, overrides: Overrides = ()) -> None:
+    """Load a training file, `spec`, with the lowest and highest value of each field, and with each choice.
 
-    Raises `SpecError` with all values that the file cannot take.
+    Raises `SpecError` with all values that the file cannot take, or that a baseline lacks, and `InputError` if a grid
+    is too large.
     """
+    searched = _searched(spec)
+    if searched.sampler == "grid":
+        combinations_of(searched)
     changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else overrides
-    problems: dict[tuple[str, str], Problem] = {}
+    problems = {(problem.path, problem.message): problem for problem in searched.baseline_problems(spec)}
     for name, values in searched.fields.items():
         for condition in _conditions(searched, name):
             needed = [_override(searched, other, value) for other, value in condition.items()]
@@ -208,14 +212,18 @@ class _Search:
     device: str
     report: Report | None
     stopped: bool = field(default=False, init=False)
+    note: str | None = field(default=None, init=False)
+    """Why no trial was started."""
 
     def run(self, count: int | None, deadline: float | None, jobs: int) -> None:
         """Run trials until `count` (of a grid, all) have ended or the deadline has passed, `jobs` at the same time."""
+        started = False
         trainer = Trainer() if jobs == 1 else ProcessTrainer(jobs)
         try:
             while not self.stopped:
                 while trainer.is_free and (size := self._batch_size(count, len(trainer.tasks), deadline, jobs)):
                     trainer.submit([self._task(self.study.ask(), deadline) for _ in range(size)])
+                    started = True
                 if not trainer.tasks:
                     break
                 for task, outcome in trainer.next_outcomes():
@@ -225,9 +233,23 @@ class _Search:
         finally:
             for task, outcome in trainer.stop():
                 self._end(task, outcome)
+        if not started:
+            self.note = self._why_none_started(count)
         self._write_best(self.result())
         if self.stopped:
             raise Interrupted(self.study.folder, None)
+
+    def _why_none_started(self, count: int | None) -> str:
+        """Return why there was nothing to do, and what continues the search."""
+        ended = len(self.study.ended())
+        if self.study.left() == 0:
+            return "all combinations of the grid have been tried"
+        if count is not None and ended >= count:
+            return f"the search has {counted(ended, 'trial')}: --trials {ended + DEFAULT_TRIALS} runs more"
+        return (
+            f"a trial takes at least {duration(self.study.least_seconds())}, the shortest time to a best evaluation so "
+            "far: --minutes with a higher limit runs more"
+        )
 
     def _batch_size(self, count: int | None, running: int, deadline: float | None, jobs: int) -> int:
         """Return how many trials start together: those of the file, or fewer at the end; 0 if too little time is left.
@@ -276,7 +298,7 @@ class _Search:
 
     def result(self) -> SearchResult:
         """The trials that have ended."""
-        return _result(self.study)
+        return replace(_result(self.study), note=self.note)
 
 
 def _result(study: Study) -> SearchResult:

@@ -8,8 +8,7 @@ from pathlib import Path
 from netspec.errors import InputError, command
 from netspec.schema.load import Overrides
 from netspec.tools.init import InitResult, init, output_folder
-from netspec.tools.init.files import name_of
-from netspec.tools.search import Report, SearchResult, default_folder, search
+from netspec.tools.search import Report, SearchResult, search
 from netspec.tools.search.study import refuse_second_study
 
 DEFAULT_MINUTES = 10.0
@@ -59,7 +58,7 @@ def auto_search(
                 hint=f"continue its search with --resume, or write to a new folder with --output; "
                 f"a file with values to try of your own is searched by `{command('search', train)}`",
             )
-        refuse_second_study(Path(run_dir) if run_dir is not None else default_folder(name_of(path)))
+        refuse_second_study(None if run_dir is None else Path(run_dir))
         files = init(data, target=target, task=task, output=output, search=True)
         if report_files is not None:
             report_files(files)

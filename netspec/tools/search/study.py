@@ -9,11 +9,15 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError
+from netspec.errors import InputError, Location, Problem
 from netspec.schema.language.provenance import canonical_yaml
+from netspec.schema.load import load_train
+from netspec.schema.specs.comparison import changed_fields
 from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchedField, SearchSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.training.run_directory import new_numbered_folder, numbered_folders
 
 if TYPE_CHECKING:
     import optuna
@@ -22,9 +26,11 @@ FILE = "study.log"
 TRIAL = "trial-"
 """Beginning of the names of the run directories of trials."""
 FOLDER, MESSAGE, SECONDS, BATCH = "folder", "message", "seconds", "batch"
-SETTINGS, MONITOR, FIELDS = "settings", "monitor", "fields"
+SETTINGS, MONITOR, SOURCE = "settings", "monitor", "source"
 BASELINE, SECONDS_TO_BEST = "baseline", "seconds_to_best"
 """Further attributes in the file, of a trial and of the study."""
+MAY_CHANGE = ("baseline", "batch", "pruner", "sampler", "seed", "trials")
+"""Fields of `search` that may change before a resume: results of earlier trials do not depend on them."""
 MAX_COMBINATIONS = 10_000
 TRIALS_TO_RANK_FIELDS = 20
 """Complete trials below which the importance of fields would be chance: it compares the best tenth with the others."""
@@ -178,34 +184,37 @@ class Pruner:
         return BASELINE not in self._trial.user_attrs and bool(self._trial.should_prune())
 
 
-def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
+def open_study(run_dir: Path | None, spec: TrainSpec, source: Path | None, *, resume: bool) -> Study:
     """Create a study in a folder without one, or open that of an earlier search.
 
+    The folder is `run_dir`, or the next free of `runs/NAME-search`, `runs/NAME-search-2`, …; with `resume` it is the
+    newest of these, if possible of the same training file, `source`.
     Raises `InputError` if Optuna is missing, or the folder or the settings of the earlier search do not fit.
     """
     search = spec.search
     assert search is not None
     optuna = _optuna()
+    name = f"{spec.name or spec.net.name}-search"
+    if resume:
+        folder = run_dir or _newest(name, source)
+        if not (folder / FILE).exists():
+            raise InputError(f"there is no search in {folder}", expected=f"a folder with {FILE}")
+    else:
+        refuse_second_study(run_dir)
+        folder = run_dir or new_numbered_folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    if not resume:
-        refuse_second_study(folder)
-    if resume and not path.exists():
-        raise InputError(f"there is no search in {folder}", expected=f"a folder with {FILE}")
-    folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
         storage=_storage(path), study_name=FILE, load_if_exists=True,
         direction="maximize" if spec.train.mode == "max" else "minimize", pruner=_pruner(search),
     )  # fmt: skip
-    settings = canonical_yaml(spec.model_copy(update={"search": None}))
-    if study.user_attrs.get(SETTINGS, settings) != settings:
-        raise InputError(
-            f"the training file has changed since the search in {folder} began", location=spec.where(),
-            expected="the same settings outside of `search`", hint="search in a new folder, with --run-dir",
-        )  # fmt: skip
-    _check_fields(study, search)
-    study.set_user_attr(SETTINGS, settings)
+    if SETTINGS in study.user_attrs:
+        _check_unchanged(load_train(parse_yaml(study.user_attrs[SETTINGS], str(path))), spec, folder)
+    else:
+        study.set_user_attr(SETTINGS, canonical_yaml(spec))
+    study.set_user_attr(SOURCE, None if source is None else str(source.resolve()))
     study.set_user_attr(MONITOR, f"{spec.data.monitored}/{spec.train.monitor}")
-    if search.baseline and not study.get_trials(deepcopy=False):
+    if search.baseline and not any(BASELINE in trial.user_attrs for trial in study.get_trials(deepcopy=False)):
         _enqueue_baseline(study, spec, search)
     study.sampler = _sampler(search, len(study.get_trials(deepcopy=False)))
     _requeue_interrupted(study)
@@ -214,28 +223,53 @@ def open_study(folder: Path, spec: TrainSpec, *, resume: bool) -> Study:
     return Study(folder, study, search)
 
 
-def refuse_second_study(folder: Path) -> None:
+def _newest(name: str, source: Path | None) -> Path:
+    """Return the newest search with a name, if possible one of a training file."""
+    folders = [folder for folder in reversed(numbered_folders(name)) if (folder / FILE).is_file()]
+    if not folders:
+        raise InputError(f"there is no search in runs/{name} to resume", hint="start one without --resume")
+    if source is None:
+        return folders[0]
+    for folder in folders:
+        study = _load(folder)
+        if study is not None and study.user_attrs.get(SOURCE) == str(source.resolve()):
+            return folder
+    return folders[0]
+
+
+def refuse_second_study(folder: Path | None) -> None:
     """Raise `InputError` if no study can be created in a folder: Optuna is missing, or the folder has a study."""
     _optuna()
-    if (folder / FILE).exists():
+    if folder is not None and (folder / FILE).exists():
         raise InputError(
             f"there is a search in {folder}", expected="a folder without one",
             hint="add --resume to continue it, or --run-dir to search elsewhere",
         )  # fmt: skip
 
 
-def _check_fields(study: optuna.Study, search: SearchSpec) -> None:
-    """Store the values to try. Raises `InputError` if an earlier part of the search had others for a field."""
-    fields = {name: json.dumps(field.model_dump(mode="json"), sort_keys=True) for name, field in search.fields.items()}
-    earlier = study.user_attrs.get(FIELDS, fields)
-    changed = [name for name in fields if earlier.get(name, fields[name]) != fields[name]]
-    if changed:
-        raise InputError(
-            f"the values of `{changed[0]}` have changed since the search began",
-            location=search.where("fields", changed[0]), expected="the earlier values",
-            hint="search in a new folder, with --run-dir",
-        )  # fmt: skip
-    study.set_user_attr(FIELDS, {**earlier, **fields})
+def _check_unchanged(before: TrainSpec, now: TrainSpec, folder: Path) -> None:
+    """Raise `InputError` with all fields that changed since a search began, so that its results are not comparable."""
+    problems = [
+        Problem(
+            f"`{change.path}` has changed since the search in {folder} began", _key_location(now, change.path),
+            change.path, expected=change.before or "nothing", got=change.after or "nothing",
+            hint="restore the earlier value, or search in a new folder, with --run-dir and without --resume",
+        )
+        for change in changed_fields(before, now)
+        if change.path.removeprefix("search.") not in MAY_CHANGE
+    ]  # fmt: skip
+    if problems:
+        raise InputError(problems)
+
+
+def _key_location(spec: TrainSpec, path: str) -> Location | None:
+    """Return the location of the key of a field. Keys of `search.fields` contain dots."""
+    assert spec.search is not None
+    for name in spec.search.fields:
+        whole = f"search.fields.{name}"
+        if path == whole or path.startswith(f"{whole}."):
+            return spec.where("search", "fields", name, *path[len(whole) + 1 :].split("."), key=True)
+    return spec.where(*path.split("."), key=True)
 
 
 def _enqueue_baseline(study: optuna.Study, spec: TrainSpec, search: SearchSpec) -> None:
@@ -248,22 +282,26 @@ def _enqueue_grid(study: optuna.Study, search: SearchSpec) -> None:
     """Enqueue the combinations that are not in the study yet."""
     present = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
     known = {json.dumps(fields, sort_keys=True) for fields in present}
-    for fields in _combinations(search):
+    for fields in combinations_of(search):
         if json.dumps(fields, sort_keys=True) not in known:
             study.enqueue_trial(fields)
 
 
 def read_study(folder: Path) -> Study:
     """Open the study in a folder to read it. Raises `InputError` if Optuna is missing, or the folder has no study."""
-    optuna = _optuna()
-    path = folder / FILE
-    try:
-        study = optuna.load_study(study_name=FILE, storage=_storage(path))
-    except (KeyError, ValueError, OSError):
-        study = None
+    study = _load(folder)
     if study is None or MONITOR not in study.user_attrs:
-        raise InputError(f"{path} cannot be read", expected="a file that `netspec search` wrote")
+        raise InputError(f"{folder / FILE} cannot be read", expected="a file that `netspec search` wrote")
     return Study(folder, study)
+
+
+def _load(folder: Path) -> Any:
+    """Load the study in a folder to read it; None if its file is damaged. Raises `InputError` if Optuna is missing."""
+    optuna = _optuna()
+    try:
+        return optuna.load_study(study_name=FILE, storage=_storage(folder / FILE))
+    except (KeyError, ValueError, OSError):
+        return None
 
 
 def _requeue_interrupted(study: optuna.Study) -> None:
@@ -327,7 +365,7 @@ def _suggest(trial: optuna.Trial, name: str, searched: SearchedField) -> Any:
     return value if step is None else _rounded(value)
 
 
-def _combinations(search: SearchSpec) -> list[dict[str, Any]]:
+def combinations_of(search: SearchSpec) -> list[dict[str, Any]]:
     """All combinations of a grid as the study stores them, in random order. Raises `InputError` for too many."""
     combinations: list[dict[str, Any]] = [{}]
     for name, searched in search.fields.items():
