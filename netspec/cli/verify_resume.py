@@ -43,8 +43,8 @@ def verify_resume(
 
     Trains the first steps without interruptions, and again with kills (SIGKILL) at random moments, each followed by
     --resume. Compares weights, states of solver and layers, best values, the position in the data, and all losses and
-    metrics in the log. With several workers, kills alternate between all of them and one. Exits with status 1 if any
-    bit differs. Leaves no files behind.
+    metrics in the log. Stages share the steps. With several workers, kills alternate between all of them and one. Exits
+    with status 1 if any bit differs. Leaves no files behind.
     """
     from netspec.tools.verify_resume import verify_resume as verify
 
@@ -57,8 +57,6 @@ def verify_resume(
 
 
 def _show(check: ResumeCheck) -> None:
-    if check.note is not None:
-        print(f"note: {check.note}")
     rows = [[str(number), f"{kill.logged_step:,}", _killed(kill, check)] for number, kill in enumerate(check.kills, 1)]
     rows = [[*row, f"{kill.resumed_from:,}"] for row, kill in zip(rows, check.kills, strict=True)]
     table(["kill", "after step", "killed", "resumed from step"], rows)

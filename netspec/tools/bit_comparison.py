@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint, read_weights
 from netspec.training.events import Event, read_log
-from netspec.training.run_directory import RunDir
+from netspec.training.run_directory import STAGE, RunDir
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,8 +83,17 @@ def compare_bits(run: Path, other: Path) -> RunComparison:
     """Compare two finished runs: the last checkpoint, the files of weights, and every result in the log.
 
     A result that one run logged several times, because it repeated the steps after a checkpoint, must be the same each
-    time. Times are not compared.
+    time. Times are not compared. Stages are compared one by one: each is a run, whose folder is part of `where`.
     """
+    if stages := sorted(path.name for path in run.glob(f"{STAGE}*")):
+        compared = [compare_bits(run / name, other / name) for name in stages]
+        return RunComparison(
+            sum(stage.arrays for stage in compared), sum(stage.log_lines for stage in compared),
+            tuple(
+                replace(difference, where=f"{name}/{difference.where}")
+                for name, stage in zip(stages, compared, strict=True) for difference in stage.differences
+            ),
+        )  # fmt: skip
     logged, again = _results(run), _results(other)
     differences = list(_different_results(logged, again))
     arrays, expected = _saved(run)

@@ -22,11 +22,9 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.bit_comparison import RunComparison, RunDifference, compare_bits
 from netspec.tools.specs import load_train
 from netspec.tools.training_subprocess import (
-    stages_note,
     train_in_subprocess,
     training_command,
     training_failure,
-    without_stages,
 )
 from netspec.training.events import Event, parse_events
 from netspec.training.run_directory import RunDir
@@ -65,8 +63,6 @@ class ResumeCheck:
     """Number of results in the log of the uninterrupted training: losses and evaluations."""
     differences: tuple[RunDifference, ...]
     """All differences. Those of the log come first, in the order of steps."""
-    note: str | None
-    """Settings of the training file that were replaced, and so not verified."""
 
     @property
     def identical(self) -> bool:
@@ -87,8 +83,8 @@ def verify_resume(
     Runs the first `steps` steps of the training file `spec` twice. The second training is killed (SIGKILL) at moments
     that `seed` draws from the duration of the first, and resumed each time. With several workers, kills alternate
     between all of them and one. Compares the weights, all states, the monitored values, the position in the data, and
-    every result in the log. A training that ends before it is killed is compared too, and starts again. Leaves no files
-    behind.
+    every result in the log. The stages of a training share the steps equally. A training that ends before it is killed
+    is compared too, and starts again. Leaves no files behind.
 
     Raises `InputError` if the training or its strategy can't be verified, `RunError` if a training fails.
 
@@ -98,6 +94,10 @@ def verify_resume(
         if number < 1:
             raise InputError(f"{name} must be 1 or more", got=str(number))
     training = load_train(spec, overrides)
+    if steps < len(training.stages):
+        raise InputError(
+            "--steps must be at least the number of stages", expected=f"at least {len(training.stages)}", got=str(steps)
+        )
     _check_strategy(training, workers)
     changes = [*overrides, *verified_settings(training, steps, kills)]
     options = ["--device", device]
@@ -111,10 +111,7 @@ def verify_resume(
             killed.train(kills - len(killed.kills))
         differences = tuple(difference for comparison in killed.comparisons for difference in comparison.differences)
         compared = killed.comparisons[0]
-        note = "; ".join(stages_note(training)) or None
-        return ResumeCheck(
-            steps, workers, tuple(killed.kills), compared.arrays, compared.log_lines, differences, note
-        )  # fmt: skip
+        return ResumeCheck(steps, workers, tuple(killed.kills), compared.arrays, compared.log_lines, differences)
 
 
 def _check_strategy(training: TrainSpec, workers: int) -> None:
@@ -130,13 +127,19 @@ def _check_strategy(training: TrainSpec, workers: int) -> None:
 
 
 def verified_settings(spec: TrainSpec, steps: int, kills: int) -> list[str]:
-    """Return overrides for a short training that logs every step and writes several checkpoints between two kills."""
+    """Return overrides for a short training that logs every step and writes several checkpoints between two kills.
+
+    Stages share the steps.
+    """
     every = spec.train.checkpoint_every
     most = max(1, steps // (2 * (kills + 1)))
     every = min(every, most) if every else most
-    return [
-        *without_stages(spec), f"train.max_steps={steps}", "train.log_every=1", f"train.checkpoint_every={every}"
-    ]  # fmt: skip
+    changes = [f"train.max_steps={steps}", "train.log_every=1", f"train.checkpoint_every={every}"]
+    for index, stage in enumerate(spec.stages):
+        length = (index + 1) * steps // len(spec.stages) - index * steps // len(spec.stages)
+        changes += [f"~stages.{index}.max_epochs"] if stage.max_epochs is not None else []
+        changes.append(f"stages.{index}.max_steps={length}")
+    return changes
 
 
 class _KilledTraining:
@@ -222,7 +225,8 @@ class _KilledTraining:
                 expected=f"that the launcher ends all workers within {TIMEOUT_AFTER_KILL:g} s",
             ) from None
         log.update()
-        self.kills.append(Kill(log.first, max(log.first, log.step), worker))
+        first = log.first or 0
+        self.kills.append(Kill(first, max(first, log.step), worker))
 
 
 class _Log:
@@ -231,11 +235,14 @@ class _Log:
     def __init__(self, path: Path) -> None:
         self._path, self._rest = path, b""
         self._file: IO[bytes] | None = None
-        self._offset = path.stat().st_size if path.is_file() else 0
-        self.first = 0
-        """Number of steps at the start of this part of the training."""
+        self._ends: dict[int, int] = {}
+        """The largest number of steps in the lines of each stage, those of earlier parts of the training included."""
+        self.first: int | None = None
+        """Number of steps at the start of this part of the training; None before it starts."""
         self.step = -1
         """The largest number of steps in the new lines; -1 if there is none."""
+        self.update()
+        self.first, self.step, self._rest = None, -1, b""
 
     def update(self) -> None:
         """Read the lines that are new."""
@@ -243,15 +250,17 @@ class _Log:
             if not self._path.is_file():
                 return
             self._file = self._path.open("rb")
-            self._file.seek(self._offset)
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for event in parse_events(line.decode(errors="replace") for line in lines):
             self._add(event)
 
     def _add(self, event: Event) -> None:
-        if event["event"] == "start":
-            self.first = event["step"]
+        stage = event.get("stage", 1)
+        if event["event"] == "start" and self.first is None:  # a stage that starts does so at its own step 0
+            ended = [end for earlier, end in self._ends.items() if earlier < stage]
+            self.first = event["step"] or max(ended, default=0)
         if isinstance(event.get("step"), int):
+            self._ends[stage] = max(self._ends.get(stage, 0), event["step"])
             self.step = max(self.step, event["step"])
 
     def __enter__(self) -> _Log:

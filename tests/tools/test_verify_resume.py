@@ -107,6 +107,41 @@ def test_checkpoints_are_written_between_kills(spec: Make, every: int | None, ex
     assert (changed.max_steps, changed.checkpoint_every, changed.log_every) == (50, expected, 1)
 
 
+def test_stages_share_the_steps(spec: Make) -> None:
+    training = spec(max_steps=9) | {"stages": [{"max_steps": 500}, {"max_epochs": 3, "learning_rate": 0.01}, {}]}
+    changed = load_train(training, verified_settings(load_train(training), 20, 2))
+    assert [(stage.max_steps, stage.max_epochs) for stage in changed.stages] == [(6, None), (7, None), (7, None)]
+
+
+def test_stages_are_compared_and_too_few_steps_for_them_refused(spec: Make, tmp_path: Path, capfd: Any) -> None:
+    training = spec(max_steps=2, log_every=1) | {"stages": [{"learning_rate": 0.1}, {"max_steps": 3}]}
+    for name in ("run", "other"):
+        netspec.train(training, run_dir=tmp_path / name, device="reference")
+    run, other = tmp_path / "run", tmp_path / "other"
+    comparison = compare_bits(run, other)
+    assert (comparison.differences, comparison.log_lines) == ((), 2 + 3 + 2)
+    change_checkpoint(other / "stage-1", lambda file: replace(file, progress={**file.progress, "best_step": 77}))
+    (difference,) = compare_bits(run, other).differences
+    assert (difference.where, difference.name) == ("stage-1/step-00000002.h5", "best_step")
+    (tmp_path / "train.yaml").write_text(json.dumps(training))
+    assert main(["verify-resume", str(tmp_path / "train.yaml"), "--steps", "1"]) == 2
+    assert "--steps must be at least the number of stages\n  expected: at least 2\n  got: 1" in capfd.readouterr().err
+
+
+def test_the_log_tells_with_which_step_a_resumed_stage_began(tmp_path: Path) -> None:
+    lines = [{"event": "start", "step": 0, "stage": 1}, {"event": "log", "step": 10, "stage": 1}]
+    second = [{"event": "start", "step": 0, "stage": 2}, {"event": "log", "step": 11, "stage": 2}]
+    third = [{"event": "start", "step": 10, "stage": 2}, {"event": "log", "step": 12, "stage": 2}]
+    path, steps = tmp_path / "log.jsonl", list[tuple[int | None, int]]()
+    for part in (lines, second, [*second, *third]):
+        with verify_resume._Log(path) as log, path.open("a") as file:
+            file.writelines(f"{json.dumps(line)}\n" for line in part)
+            file.flush()
+            log.update()
+            steps.append((log.first, log.step))
+    assert steps == [(0, 10), (10, 11), (10, 12)]
+
+
 def test_strategies_whose_runs_differ_are_refused(spec: Make, tmp_path: Path, capfd: Any) -> None:
     path = tmp_path / "train.yaml"
     for strategy in ("{strategy: hogwild}", "{strategy: parameter_server, mode: asynchronous}"):
@@ -146,8 +181,11 @@ def test_a_launcher_that_survives_its_worker_is_an_error(
 
 
 @pytest.mark.slow
-def test_a_training_that_is_killed_twice_is_bit_identical(spec: Make, tmp_path: Path, capfd: Any) -> None:
-    (tmp_path / "train.yaml").write_text(json.dumps(spec(test_every=5)))
+@pytest.mark.parametrize("stages", [[], [{"learning_rate": 0.1}, {}]], ids=["", "stages"])
+def test_a_training_that_is_killed_twice_is_bit_identical(
+    spec: Make, tmp_path: Path, capfd: Any, stages: list[dict[str, Any]]
+) -> None:
+    (tmp_path / "train.yaml").write_text(json.dumps(spec(test_every=5) | {"stages": stages}))
     words = ["verify-resume", str(tmp_path / "train.yaml"), "--steps", "20", "--kills", "2", "--device", "reference"]
     assert main([*words, "--json"]) == 0
     check = json.loads(capfd.readouterr().out)
