@@ -1,4 +1,4 @@
-"""`netspec profile`: a trace of training steps, and where they spend their time."""
+"""`netspec profile`: a trace of training steps and an evaluation, and where the steps spend their time."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def profile(
 
     Trains some steps from the initial weights, and writes a trace for https://ui.perfetto.dev and chrome://tracing:
     each operation with its layer, kernel, shapes, FLOP and bytes, the reads and transforms of each thread, and the
-    messages of each worker. Prints where the steps spend their time. Callbacks, evaluations and checkpoints are left
-    out. On a GPU, kernels are started one by one, not as a CUDA graph.
+    messages of each worker. An evaluation of up to N batches follows. Prints where the steps spend their time.
+    Callbacks and checkpoints are left out. On a GPU, kernels are started one by one, not as a CUDA graph.
     """
     check_batch(steps, "--steps")
     if warmup < 0:
@@ -117,6 +117,8 @@ def _print_waits(profile: Profile) -> None:
     print(f"\ndata      {works} per step, {where}")
     shares = [f"{100 * share:.1f} % for {what}" for what, share in profile.waits.items()]
     print(f"waiting   {', '.join(shares)}")
+    if profile.evaluation_seconds is not None:
+        print(f"test      {_ms(profile.evaluation_seconds)} ms per batch of an evaluation")
     if profile.waits["batches"] >= SLOW_DATA and profile.loads_ahead:
         print("hint      loading is slower than the steps: smaller images, fewer transforms, or more cores")
     elif profile.waits["batches"] >= SLOW_DATA:

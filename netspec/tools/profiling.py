@@ -1,4 +1,4 @@
-"""`profile`: a trace of training steps for Perfetto, and a summary of where they spend their time."""
+"""`profile`: a trace of training steps and an evaluation for Perfetto, and a summary of where steps spend time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from threading import current_thread
+from threading import current_thread, get_ident
 from time import perf_counter
 from typing import Any
 
 from netspec.backends.device import Device
 from netspec.backends.process_group import world
 from netspec.backends.program import NonFiniteLoss, Program
-from netspec.compile import Compiler
+from netspec.compile import Compiler, ProgramKind
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
 from netspec.errors import InputError, RunError
@@ -32,6 +33,8 @@ from netspec.tools.timing import PHASES, node_work, stored_types
 from netspec.training.call_record import CallRecord, ProgramCall
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.evaluation import open_evaluation_loader
+from netspec.training.events import data_name
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values
@@ -45,7 +48,7 @@ SUFFIXES = (".json", ".json.gz")
 """Suffixes of traces."""
 TRAINING = "training"
 """Track of the thread that trains."""
-STEP, DATA = "step", "data"
+STEP, EVALUATION, TEST, DATA = "step", "evaluation", "test", "data"
 BATCH, COPY, COMPILE, WAIT, BETWEEN = "batch", "copy", "compile", "wait", "exchange"
 PARTS = {
     BATCH: "next batch",
@@ -65,7 +68,8 @@ class TraceEvent:
 
     name: str
     category: str
-    """`step`, `program`, `data` (reading and transforming samples), or one of `PARTS`."""
+    """`step`, `evaluation`, `test` (a batch of an evaluation), `program`, `data` (reading and transforming samples), or
+    one of `PARTS`."""
     track: str
     """The thread or the device that did it."""
     start: float
@@ -104,6 +108,15 @@ class Profile:
     queue: str | None
     """Track of the operations; None if they run in the thread that trains."""
     events: tuple[TraceEvent, ...]
+    """Events of the training steps."""
+    evaluation: tuple[TraceEvent, ...] = ()
+    """Events of the evaluation that follows the steps; empty without data to evaluate on."""
+
+    @property
+    def evaluation_seconds(self) -> float | None:
+        """Mean time of a batch of the evaluation, without that of getting it; None without an evaluation."""
+        seconds = [event.seconds for event in self.evaluation if event.rank == 0 and event.category == TEST]
+        return fmean(seconds) if seconds else None
 
     @property
     def step_seconds(self) -> float:
@@ -170,7 +183,8 @@ class Profile:
 
     def as_trace(self) -> dict[str, Any]:
         """The events in Chrome's Trace Event Format: a process for each worker, and a track for each thread."""
-        used = {(event.rank, event.track) for event in self.events}
+        events = (*self.events, *self.evaluation)
+        used = {(event.rank, event.track) for event in events}
         order = sorted(used, key=lambda place: (place[0], place[1] != TRAINING, place[1]))
         tracks = {place: number for number, place in enumerate(order)}
         records: list[dict[str, Any]] = []
@@ -189,7 +203,7 @@ class Profile:
                 "tid": tracks[event.rank, event.track], "ts": round(1e6 * event.start, 3),
                 "dur": round(1e6 * event.seconds, 3), "args": dict(event.arguments or {}),
             }
-            for event in sorted(self.events, key=lambda event: (event.start, -event.seconds))
+            for event in sorted(events, key=lambda event: (event.start, -event.seconds))
         ]  # fmt: skip
         facts = {name: value for name, value in self.as_json().items() if isinstance(value, (str, int, float))}
         return {"traceEvents": records, "displayTimeUnit": "ms", "otherData": facts}
@@ -208,7 +222,8 @@ class Profile:
             "name": self.name, "device": self.device, "precision": self.precision, "batch_size": self.batch_size,
             "steps": self.steps, "workers": self.workers, "step_seconds": self.step_seconds, "parts": self.parts,
             "waits": self.waits, "data_seconds": self.data_seconds, "data_threads": self.data_threads,
-            "operations": [asdict(total) for total in self.operations], "events": len(self.events),
+            "operations": [asdict(total) for total in self.operations],
+            "evaluation_seconds": self.evaluation_seconds, "events": len(self.events) + len(self.evaluation),
         }  # fmt: skip
 
 
@@ -233,8 +248,9 @@ def profile(
     """Record `steps` training steps after `warmup` others: operations, data loading by thread, and communication.
 
     `source` is a training file or a run directory; the training starts from its initial weights, and nothing is
-    written but `output`: a trace for https://ui.perfetto.dev and chrome://tracing, `.json` or `.json.gz`. Callbacks,
-    evaluations and checkpoints are left out. On a GPU, kernels are started one by one instead of as a CUDA graph, and
+    written but `output`: a trace for https://ui.perfetto.dev and chrome://tracing, `.json` or `.json.gz`. An evaluation
+    of up to `steps` batches of the monitored data follows the steps; summaries are of the steps alone. Callbacks and
+    checkpoints are left out. On a GPU, kernels are started one by one instead of as a CUDA graph, and
     timed by CUDA events.
 
     To profile several workers, start the script by `mpiexec -n 4 python script.py`, or run
@@ -265,17 +281,20 @@ def profile(
         compiler = training_compiler(spec, device, session)
         with open_training_loader(spec, compiler, session) as loader:
             recorder = Recorder(compiler.device)
-            loader.record_times(lambda name, start, end: recorder.add(name, DATA, start, end))
+            loader.record_times(recorder.add_data)
             _initialize(spec, session, compiler, loader)
-            events = _record(spec, session, compiler, loader, recorder, steps, warmup)
-        gathered = session.gather([[asdict(event) for event in events]])
+            recorded = _record(spec, session, compiler, loader, recorder, steps, warmup)
+        gathered = session.gather([[asdict(event) for event in events] for events in recorded])
+    all_events, evaluation = (
+        tuple(
+            replace(TraceEvent(**event), rank=rank) for rank, by_part in enumerate(gathered) for event in by_part[part]
+        )
+        for part in range(2)
+    )
     result = Profile(
         name=spec.name or spec.net.name, device=compiler.device.name, precision=str(compiler.precision),
         batch_size=spec.data.train.batch_size, steps=steps, workers=session.size, queue=recorder.queue,
-        events=tuple(
-            replace(TraceEvent(**event), rank=rank)
-            for rank, (of_rank,) in enumerate(gathered) for event in of_rank
-        ),
+        events=all_events, evaluation=evaluation,
     )  # fmt: skip
     if output is not None and session.is_root:
         result.save(output)
@@ -293,12 +312,12 @@ def _initialize(spec: TrainSpec, session: Session, compiler: Compiler, loader: L
 
 def _record(
     spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader, recorder: Recorder, steps: int, warmup: int
-) -> list[TraceEvent]:
-    """Train, and return the events of the steps after the first `warmup`."""
-    stepper = session.stepper(spec, compiler, loader)
-    stepper.calls = RecordedCalls(compiler, recorder)
+) -> tuple[list[TraceEvent], list[TraceEvent]]:
+    """Train, then evaluate; return the events of the steps after the first `warmup`, and those of the evaluation."""
+    stepper, calls = session.stepper(spec, compiler, loader), RecordedCalls(compiler, recorder)
+    stepper.calls = calls
     rates, zero = scheduled_rates(spec, warmup + steps), 0.0
-    steps_run = run_steps(stepper, _timed(loader, recorder), lambda step: session.scheduled(rates(step)))
+    steps_run = run_steps(stepper, _timed(iter(loader), recorder), lambda step: session.scheduled(rates(step)))
     for step in range(warmup + steps):
         if step == warmup:
             session.barrier()  # the clocks of the workers are aligned here
@@ -315,12 +334,36 @@ def _record(
                 with recorder.span("exchange after the step", BETWEEN):
                     session.after_step(step + 1, compiler)
         recorder.take_calls()
-    return recorder.events_since(zero)
+    _evaluate(spec, session, compiler, loader, calls, recorder, steps)
+    return recorder.events_of(STEP, zero), recorder.events_of(EVALUATION, zero)
 
 
-def _timed(loader: Loader, recorder: Recorder) -> Iterator[Batch]:
-    """Yield the batches of a loader, and record how long the training waits for each."""
-    batches = iter(loader)
+def _evaluate(
+    spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader, calls: RecordedCalls, recorder: Recorder,
+    most: int,
+) -> None:  # fmt: skip
+    """Evaluate up to `most` batches of the data that the training monitors; each of several workers, its own."""
+    split = spec.data.monitored
+    if split not in spec.data.splits():
+        return
+    with (
+        open_evaluation_loader(spec, split, compiler, loader.learned, session) as evaluated,
+        session.synchronized_view(compiler),
+    ):
+        evaluated.record_times(recorder.add_data)
+        for rows in {min(evaluated.batch_size, evaluated.samples), evaluated.samples % evaluated.batch_size} - {0}:
+            recorder.attach(compiler.program(ProgramKind.TEST, rows))  # compiles it
+        with recorder.span(f"evaluation of {data_name(split)}", EVALUATION):
+            for number, batch in enumerate(islice(_timed(evaluated.one_pass(), recorder), most), 1):
+                with recorder.span(f"test step {number}", TEST, {"samples": len(batch)}):
+                    program = calls.run(ProgramCall(ProgramKind.TEST, batch.rows, None, None, batch.inputs, 0))
+                    with recorder.span("wait for the results", WAIT):
+                        program.read()
+                recorder.take_calls()
+
+
+def _timed(batches: Iterator[Batch], recorder: Recorder) -> Iterator[Batch]:
+    """Yield batches, and record how long the thread waits for each."""
     while True:
         with recorder.span("next batch", BATCH):
             batch = next(batches, None)
@@ -344,6 +387,8 @@ class Recorder:
         self.queue = self._timer.track
         """Track of the calls; None if they run in the thread that trains."""
         self._events: list[TraceEvent] = []  # in seconds of `perf_counter`
+        self._tracks: dict[int, str] = {}
+        """Track of each other thread: its name, with a number if another thread has the same."""
         self._nodes: dict[Node, tuple[str, str, dict[str, Any]]] = {}
         self._programs: set[Program] = set()
 
@@ -353,16 +398,27 @@ class Recorder:
     ) -> None:  # fmt: skip
         """Add an event of a track, by default of this thread."""
         if track is None:
-            thread = current_thread()
-            track = TRAINING if thread is self._thread else thread.name
+            track = TRAINING if current_thread() is self._thread else self._track_of_thread()
         self._events.append(TraceEvent(name, category, track, start, end - start, arguments=arguments))
 
+    def add_data(self, name: str, start: float, end: float) -> None:
+        """Add a read or a transform of samples by this thread."""
+        self.add(name, DATA, start, end)
+
+    def _track_of_thread(self) -> str:
+        """Return the track of this thread: those of training and evaluation data have the same names."""
+        if get_ident() not in self._tracks:
+            name = current_thread().name
+            same = sum(track == name or track.startswith(f"{name} (") for track in list(self._tracks.values()))
+            self._tracks[get_ident()] = f"{name} ({same + 1})" if same else name
+        return self._tracks[get_ident()]
+
     @contextmanager
-    def span(self, name: str, category: str) -> Iterator[None]:
+    def span(self, name: str, category: str, arguments: Mapping[str, Any] | None = None) -> Iterator[None]:
         """Add an event that is as long as the block."""
         start = perf_counter()
         yield
-        self.add(name, category, start, perf_counter())
+        self.add(name, category, start, perf_counter(), arguments)
 
     def attach(self, program: Program) -> bool:
         """Record the calls of a program from now on; return whether it is a new one."""
@@ -379,12 +435,14 @@ class Recorder:
             name, phase, facts = ("copy of a state", "update", {}) if node is None else self._nodes[node]
             self.add(name, phase, start, end, facts, self.queue)
 
-    def events_since(self, zero: float) -> list[TraceEvent]:
-        """Return the events that began after `zero`, in seconds since then, and before the end of the last step."""
-        end = max(event.start + event.seconds for event in self._events if event.category == STEP)
+    def events_of(self, category: str, zero: float) -> list[TraceEvent]:
+        """Return all events from the first to the last of a category after `zero`, in seconds since then."""
+        bounds = [event for event in self._events if event.category == category and event.start >= zero]
+        begin = min((event.start for event in bounds), default=zero)
+        end = max((event.start + event.seconds for event in bounds), default=zero)
         return [
             replace(event, start=event.start - zero)
-            for event in self._events if zero <= event.start and event.start + event.seconds <= end
+            for event in self._events if begin <= event.start and event.start + event.seconds <= end
         ]  # fmt: skip
 
 

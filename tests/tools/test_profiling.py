@@ -153,6 +153,34 @@ def test_threads_that_prepare_batches_have_tracks(training: dict[str, Any], monk
     assert {event["cat"] for event in tracks[0, names["training"]]}.isdisjoint({"data"})
 
 
+def test_an_evaluation_follows_the_steps_and_is_not_part_of_their_summary(
+    training: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "SLOW", 0.0)  # each batch is slow to prepare
+    training["data"]["validation"] = {**training["data"]["train"], "batch_size": 16, "workers": 2}
+    training["data"]["train"]["workers"] = 2
+    result = netspec.profile(training, steps=5, warmup=3, device="reference")
+    trace = result.as_trace()
+    tracks = check_trace(trace)
+    names = {event["tid"]: event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
+    assert len(set(names.values())) == len(names), "threads of the same name have a track each"
+    (events,) = (events for (_, track), events in tracks.items() if names[track] == "training")
+    (evaluation,) = (event for event in events if event["cat"] == "evaluation")
+    assert evaluation["name"] == "evaluation of validation data"
+    assert all(event["ts"] + event["dur"] <= evaluation["ts"] for event in events if event["cat"] == "step")
+    parts = inside(events, evaluation)
+    steps = [event for event in parts if event["cat"] == "test"]
+    assert [(event["name"], event["args"]["samples"]) for event in steps] == [
+        ("test step 1", 16), ("test step 2", 16), ("test step 3", 8),
+    ]  # fmt: skip
+    operations = [event["name"] for event in inside(parts, steps[0]) if event["cat"] == "forward"]
+    assert sum("MatMul" in name for name in operations) == 2
+    assert not [event for event in parts if event["cat"] == "compile"]
+    assert result.evaluation_seconds == pytest.approx(sum(event["dur"] for event in steps) / 3e6)
+    assert {total.phase for total in result.operations} >= {"forward", "backward", "update"}
+    assert sum(result.parts.values()) == pytest.approx(result.step_seconds)
+
+
 def test_a_profile_in_another_thread_has_the_same_tracks(training: dict[str, Any]) -> None:
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(netspec.profile, training, **SMALL).result()
