@@ -38,6 +38,14 @@ def _main(words: list[str]) -> int:
     return status
 
 
+def _show_waits() -> None:
+    """Let a terminal show why a command waits before it begins."""
+    from netspec.backends.wait_notices import announce_waits
+
+    if sys.stderr.isatty():
+        announce_waits(tell)
+
+
 def _run(words: list[str], output: Output) -> int:
     debug = "--debug" in words or os.environ.get("NETSPEC_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"] or ["--help"]
@@ -45,6 +53,7 @@ def _run(words: list[str], output: Output) -> int:
     try:
         from netspec.cli.app import run
 
+        _show_waits()
         status = run(words)
         output.flush()
     except BrokenPipeError:  # whoever read has read enough: nothing to tell

@@ -79,9 +79,9 @@ def note_transforms(transforms: Sequence[str]) -> None:
         print("".join(f"  {line}\n" for line in transforms), end="", file=sys.stderr)
 
 
-def note_compilation() -> None:
-    """Let a terminal show that kernels are compiled, if that takes more than a second."""
-    from netspec.backends.compile_notice import announce_compilation
-
-    if sys.stderr.isatty():
-        announce_compilation(lambda: print("compiling kernels (first run only)…", file=sys.stderr, flush=True))
+def note_device(remark: str | None, warnings: Sequence[str]) -> None:
+    """Print on stderr why a command runs on its device, and the faults of the device."""
+    if remark is not None:
+        print(f"note: {remark}", file=sys.stderr)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)

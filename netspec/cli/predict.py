@@ -25,7 +25,7 @@ from netspec.cli.options import (
     find_weights,
     writable,
 )
-from netspec.cli.output import count, note_compilation, note_transforms, table
+from netspec.cli.output import count, note_device, note_transforms, table
 from netspec.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -92,7 +92,6 @@ def predict(
         check_output(target)
         if not is_folder(target):
             writable(target, "--output")
-    note_compilation()
     more_inputs, changes = files_and_overrides(overrides or ())
     if not is_model_file(Path(spec)):
         spec, weights = find_weights(spec, weights)
@@ -100,8 +99,7 @@ def predict(
         spec, _source_of([*inputs, *more_inputs]), weights=weights, top=top, keep=keep, overrides=changes,
         batch_size=batch_size, device=device, autotune=autotune, on_error="skip",
     )  # fmt: skip
-    if stream.remark is not None:
-        print(f"note: {stream.remark}", file=sys.stderr)
+    note_device(stream.remark, stream.device_warnings)
     note_transforms(stream.unapplied_transforms)
     if target is not None:
         _write(stream, target)

@@ -12,7 +12,7 @@ import typer
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides
-from netspec.cli.output import note_compilation, print_json, table
+from netspec.cli.output import print_json, table
 from netspec.errors import InputError, command
 from netspec.schema.bundled import model_path
 
@@ -79,7 +79,6 @@ def search(
     for_data = [name for name, value in options.items() if value is not None]
     if for_data and not auto:
         raise InputError(f"{for_data[0]} needs --auto", expected="data to write files for", got=spec)
-    note_compilation()
     files: list[InitResult] = []
     report = None if as_json else _print_trial
     try:

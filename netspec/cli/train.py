@@ -12,7 +12,7 @@ import typer
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import CHART_SUFFIXES, Device, Json, Overrides, Threads, Training, writable
-from netspec.cli.output import count, note_compilation, print_json_line, size
+from netspec.cli.output import count, print_json_line, size
 from netspec.cli.workers import start, to_start
 from netspec.errors import InputError, command, counted
 
@@ -140,7 +140,6 @@ def _train(
     from netspec.training.run import run as run_training
 
     try:
-        note_compilation()
         with display(as_json=as_json) as listener:
             run = run_training(
                 spec, changes, run_dir=run_dir, resume=resume, weights=weights, device=device, listeners=[listener]

@@ -55,6 +55,8 @@ class Prediction:
     """Transforms of the training that were not applied, each as a line."""
     remark: str | None
     """Reason why the device is this one, if that needs an explanation."""
+    device_warnings: tuple[str, ...] = ()
+    """Faults of the device, such as kernels that failed its check and are not used."""
     missing: tuple[str, ...] = ()
     """Rows without a prediction, since a value is missing: a sentence for each table."""
     unknown: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ class PredictionStream:
     batches: Iterator[AnsweredBatch]
     unapplied_transforms: tuple[str, ...]
     remark: str | None
+    device_warnings: tuple[str, ...] = ()
     samples: int = 0
     """Number of samples so far."""
     columns: list[str] = field(default_factory=list)
@@ -167,8 +170,8 @@ def predict(
     answers = {name: [value for batch in batches for value in batch.columns[name]] for name in first.columns}
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
     return Prediction(
-        outputs, answers, stream.unapplied_transforms, stream.remark, tuple(stream.missing), tuple(stream.unknown),
-        tuple(stream.unread),
+        outputs, answers, stream.unapplied_transforms, stream.remark, stream.device_warnings, tuple(stream.missing),
+        tuple(stream.unknown), tuple(stream.unread),
     )  # fmt: skip
 
 
@@ -199,7 +202,8 @@ def predict_stream(
     predicted, transformed = _predicted(model, spec, inputs, batch_size, skip=on_error == "skip")
     rows = _rows_to_keep(spec, inputs) if keep else None
     unapplied = () if transformed else unapplied_transforms(model, model.preprocessing.or_declared_in(spec))
-    return PredictionStream(_answered(predicted, decoders, top, rows), tuple(unapplied), model.compiler.device.remark)
+    opened, answered = model.compiler.device, _answered(predicted, decoders, top, rows)
+    return PredictionStream(answered, tuple(unapplied), opened.remark, tuple(opened.warnings))
 
 
 def _rows_to_keep(spec: NetSpec | TrainSpec, inputs: Inputs) -> TableRows:

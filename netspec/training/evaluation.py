@@ -61,6 +61,8 @@ class Evaluation:
     """The metrics that are not better than those of a constant prediction, each as a sentence."""
     remark: str | None = None
     """Remark on the choice of the device."""
+    device_warnings: tuple[str, ...] = ()
+    """Faults of the device, such as kernels that failed its check and are not used."""
     data_change: str | None = None
     """Change of the held-out samples since the training, as a sentence; None if they are the same."""
     others: dict[str, Evaluation] = field(default_factory=dict)
@@ -285,7 +287,8 @@ def test(
     opened = open_device(device, options.autotune, options.rounding, deterministic=options.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
     record = PreprocessingRecord.from_meta(load_weights(compiler, weights).meta)
-    return replace(evaluate_on(spec, compiler, record, split), remark=opened.remark)
+    evaluation = evaluate_on(spec, compiler, record, split)
+    return replace(evaluation, remark=opened.remark, device_warnings=tuple(opened.warnings))
 
 
 def with_reports(net: NetSpec) -> NetSpec:

@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 
 import netspec as netspec_package
+from netspec.backends.device import Device
+from netspec.backends.device_registry import open_device
 from netspec.errors import InputError
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.training.model import load
@@ -41,6 +43,24 @@ def test_a_runs_folder_has_the_weights(netspec, trained):
     result = netspec("predict", "run", "--input", "in.npz", "--output", "out.npz")
     assert (result.status, "note: using the weights in run/" in result.err) == (0, True)
     assert netspec("test", "run").status == 0
+
+
+def test_faults_of_the_device_are_printed_once(netspec, trained, monkeypatch):
+    fault = "numba:AddKernel failed the check of `cuda:0`"
+
+    def faulty_device(*words: Any, **options: Any) -> Device:
+        device = open_device(*words, **options)
+        device.warnings = [fault]
+        return device
+
+    np.savez("in.npz", features=np.ones((5, 3), np.float32))
+    for module in ("evaluation", "model"):
+        monkeypatch.setattr(f"netspec.training.{module}.open_device", faulty_device)
+    for words in (("predict", "run", "--input", "in.npz"), ("test", "run"), ("test", "run", "--json")):
+        result = netspec(*words, "--device", "reference")
+        assert (result.status, result.err.count(f"warning: {fault}\n")) == (0, 1)
+    assert netspec_package.predict("run", "in.npz", device="reference").device_warnings == (fault,)
+    assert netspec_package.test("run", device="reference").device_warnings == (fault,)
 
 
 IMAGES = """

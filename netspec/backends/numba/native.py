@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from netspec.backends.compile_notice import compilation
 from netspec.backends.disk_cache import DiskCache, open_cache
 from netspec.backends.numba import threads
+from netspec.backends.wait_notices import compilation
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 

@@ -60,8 +60,8 @@ class PredictionService:
         self._inputs = input_fields(self._model.compiler, [ProgramKind.PREDICT])
         self.name = name or _name_of(source, self._model.spec.name)
         """The model's name in requests."""
-        device_remark = self._model.compiler.device.remark
-        self.remarks = [] if device_remark is None else [device_remark]
+        opened = self._model.compiler.device
+        self.remarks = [*filter(None, [opened.remark]), *opened.warnings]
         """Sentences for who starts the service: about the device, and why a model of text does not take prompts."""
         self.metrics = ServiceMetrics()
         self._outputs: Arrays = {}

@@ -1,4 +1,4 @@
-"""The announcement that kernels are compiled."""
+"""The announcements that kernels are compiled, and that a GPU is checked."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from netspec.backends import compile_notice
+from netspec.backends import wait_notices
 from netspec.backends.numba.native import of_source
-from netspec.cli.output import note_compilation
+from netspec.cli import main
 
 
 @pytest.fixture(autouse=True)
 def quiet_afterwards() -> Iterator[None]:
     yield
-    compile_notice.announce_compilation(lambda: None)
+    wait_notices.announce_waits(lambda _: None)
 
 
 def compile_new_kernel() -> None:
@@ -26,13 +26,13 @@ def compile_new_kernel() -> None:
 
 def test_compilation_is_announced_once_if_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
-    compile_notice.announce_compilation(lambda: notices.append("compiling"))
+    wait_notices.announce_waits(notices.append)
     compile_new_kernel()
     assert notices == []  # not a second yet
-    monkeypatch.setattr(compile_notice, "PATIENCE", 0.0)
+    monkeypatch.setattr(wait_notices, "PATIENCE", 0.0)
     compile_new_kernel()
     compile_new_kernel()
-    assert notices == ["compiling"]
+    assert notices == ["compiling kernels (first run only)…"]
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -43,7 +43,9 @@ def test_a_terminal_shows_it(monkeypatch: pytest.MonkeyPatch, is_terminal: bool)
 
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr(compile_notice, "PATIENCE", -1.0)
-    note_compilation()
+    monkeypatch.setattr(wait_notices, "PATIENCE", -1.0)
+    assert main(["--version"]) == 0
     compile_new_kernel()
-    assert screen.getvalue() == "compiling kernels (first run only)…\n" * is_terminal
+    wait_notices.announce_check("cuda:0", 20)
+    shown = "compiling kernels (first run only)…\nchecking cuda:0 (first use only, at most 20 s)…\n"
+    assert screen.getvalue() == shown * is_terminal
