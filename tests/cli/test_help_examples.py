@@ -5,34 +5,37 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from typer.main import get_command
 
 from netspec.cli import app
+from tests.cli.listening import listening
+from tests.cli.test_known_sets import RECORDS, replace_cifar10
 from tests.cli.test_main import ALL
+from tests.data.test_fetch import Server, packed, server
+from tests.distributed.test_verify import needs_mpi
+
+__all__ = ["server"]  # the fixture
 
 RUN = {
     "train": 0, "test": 0, "export": 0, "import": 0, "convert": 0, "check": 0, "plan": 0, "draw": 0, "gradcheck": 0,
     "profile": 1, "scale": 2, "runs": 0, "report": 2, "plot": 0, "diff": 0, "zoo list": 0, "zoo show": 0, "zoo copy": 0,
     "data list": 0, "devices": 0, "predict": 3, "search": 0, "init": 1, "explain": 4, "replay": 0,
+    "generate": 0,
 }  # fmt: skip
 """Index of the example that runs, by command: a fast one."""
-RUN_SLOWLY = {"data show": 0, "schema": 1, "time": 0}
-RUN_ELSEWHERE = {
-    "generate": "tests/docs/test_page_commands.py: language_model.md",
-    "serve": "tests/docs/test_page_commands.py: serving.md",
-    "board": "it waits for requests: tests/tools/report/test_board.py",
-    "verify-parallel": "it needs MPI: tests/distributed/test_verify.py",
-    "verify-resume": "tests/docs/test_page_commands.py: training.md",
-    "data get": "it downloads: tests/data/test_fetch.py",
-    "data unpack": "it downloads: tests/docs/test_page_commands.py: images.md",
-}
-"""Commands whose examples need files that would be large, or a network, and the tests that run them."""
+RUN_SLOWLY = {"data show": 0, "schema": 1, "time": 0, "verify-resume": 0}
+DOWNLOADS = {"data get": 0, "data unpack": 0}
+WITH_MPI = {"verify-parallel": 1}
+SERVERS = {"serve": 0, "board": 0}
+"""Commands that answer requests until a signal ends them."""
 
 
 def described(words: Sequence[str]) -> Any:
@@ -59,11 +62,22 @@ def test_the_options_of_every_example_exist(words):
 
 def test_an_example_of_every_command_runs_somewhere():
     named = {" ".join(words) for words in ALL} - {"zoo", "data"}  # groups
-    assert {*RUN, *RUN_SLOWLY, *RUN_ELSEWHERE} == named
-    root = Path(__file__).parents[2]
-    for where in RUN_ELSEWHERE.values():
-        (path,) = re.findall(r"tests/\S+\.py", where)
-        assert (root / path).is_file(), path
+    assert {*RUN, *RUN_SLOWLY, *DOWNLOADS, *WITH_MPI, *SERVERS} == named
+
+
+LANGUAGE = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {text: {shape: [8], dtype: int32}, target: {shape: [8], dtype: int32}}
+  layers:
+    - {type: Embedding, input_dim: 5, output_dim: 2}
+    - {type: Dense, units: 5, name: logits}
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, target], from_logits: true}]
+data: {train: {source: text, path: text.txt, tokenizer: characters, length: 8, batch_size: 4}}
+solver: {type: SGD, learning_rate: 0.1}
+train: {max_steps: 1}
+"""
 
 
 @pytest.fixture
@@ -83,6 +97,9 @@ def shown(trained: Path, netspec: Any) -> Path:
     assert netspec("train", "train.yaml", "--run-dir", "runs/lenet", "solver.learning_rate=1e30").status == 1
     (capsule,) = Path("runs/lenet").glob("capsule-*.h5")
     capsule.rename("runs/lenet/capsule-00000012.h5")
+    Path("text.txt").write_text("ROMEO:" * 20)
+    Path("text.yaml").write_text(LANGUAGE)
+    assert netspec("train", "text.yaml", "--run-dir", "runs/char_lstm").status == 0
     return trained
 
 
@@ -101,3 +118,27 @@ def test_examples_run(shown, netspec):
 @pytest.mark.slow
 def test_slow_examples_run(shown, netspec):
     run_examples(RUN_SLOWLY, netspec)
+
+
+def test_examples_of_downloads_run(work, netspec, server: Server, monkeypatch):
+    server.files["/cifar-10-binary.tar.gz"] = archive = packed(RECORDS)
+    replace_cifar10(monkeypatch, work / "sets", archive, (f"{server.address}/",))
+    run_examples(DOWNLOADS, netspec)
+    assert len(server.asked) == 1, "what is unpacked was downloaded"
+    assert len(list(Path("cifar10_png").rglob("*.png"))) == len(RECORDS)
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_examples_of_several_workers_run(work, netspec):
+    run_examples(WITH_MPI, netspec)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", SERVERS)
+def test_examples_of_servers_answer_until_a_signal(shown, command):
+    with listening(command, *help_examples([command])[SERVERS[command]]) as (process, url):
+        with urlopen(url, timeout=20) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0

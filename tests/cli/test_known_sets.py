@@ -14,22 +14,34 @@ from netspec.data.known_datasets import CIFAR10, KNOWN_SETS, Download, KnownSet,
 from netspec.data.loader import open_loader
 from netspec.schema.specs.data import SOURCES
 
+RECORDS = {name: bytes([number]) + bytes([10 * number]) * 3072 for number, name in enumerate(CIFAR10.parts)}
+"""The files of a CIFAR-10 with a record each."""
+
+
+def replace_cifar10(
+    monkeypatch: pytest.MonkeyPatch, sets: Path, archive: bytes = b" ", folders: tuple[str, ...] = ()
+) -> None:
+    """Let CIFAR-10 be the set of `RECORDS`, stored below `sets` and published as an archive in these folders."""
+    parts = {
+        name: PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
+        for name, content in RECORDS.items()
+    }
+    digest = hashlib.sha256(archive).hexdigest()
+    download = Download("cifar-10-binary.tar.gz", len(archive), digest, folders, parts)
+    known_set = KnownSet("cifar10", CIFAR10.about, CIFAR10.page, (download,), CIFAR10.splits, CIFAR10.classes)
+    monkeypatch.setenv("NETSPEC_DATA", str(sets))
+    monkeypatch.setitem(KNOWN_SETS, "cifar10", known_set)
+    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known_set", known_set)
+
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """CIFAR-10 with five records in all, in the folder of known sets."""
+    """CIFAR-10 with six records in all, in the folder of known sets."""
     folder = tmp_path / "sets" / "cifar10"
     folder.mkdir(parents=True)
-    parts = {}
-    for number, name in enumerate(CIFAR10.parts):
-        content = bytes([number]) + bytes([10 * number]) * 3072
+    for name, content in RECORDS.items():
         (folder / name).write_bytes(content)
-        parts[name] = PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
-    download = Download("cifar-10-binary.tar.gz", 1, "", (), parts)
-    known_set = KnownSet("cifar10", CIFAR10.about, CIFAR10.page, (download,), CIFAR10.splits, CIFAR10.classes)
-    monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "sets"))
-    monkeypatch.setitem(KNOWN_SETS, "cifar10", known_set)
-    monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known_set", known_set)
+    replace_cifar10(monkeypatch, tmp_path / "sets")
     return folder
 
 

@@ -4,42 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from urllib.request import urlopen
 
 import pytest
 
-
-@contextmanager
-def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start `netspec serve run` on a free port."""
-    command = [sys.executable, "-m", "netspec", "serve", "run", "--port", "0", "--device", "reference", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            lines: list[str] = []
-            while not (lines and lines[-1].startswith("serving ")):
-                lines.append(process.stderr.readline())
-                assert lines[-1], "".join(lines)
-            match = re.fullmatch(r"serving run at http://127\.0\.0\.1:(\d+)\n", lines[-1])
-            assert match is not None, lines
-            yield process, int(match[1])
-        finally:
-            process.kill()
+from tests.cli.listening import listening
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 @pytest.mark.slow
 def test_a_signal_finishes_requests_under_way(trained, number):
     body = json.dumps({"inputs": [{"name": "features", "shape": [1, 3], "datatype": "FP32", "data": [4, 4, 4]}]})
-    with serving() as (process, port):
+    with listening("serve", "run", "--device", "reference") as (process, url):
+        port = int(url.rpartition(":")[2])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         connection.putrequest("POST", "/v2/models/run/infer")
         connection.putheader("Content-Length", str(len(body)))
