@@ -195,7 +195,6 @@ class _Table:
         self.columns = columns
         self.samples = samples
         self._fields = fields
-        self._dropped = dropped
         self._before = dropped - np.arange(len(dropped))
         """Number of samples before each row that is left out."""
 

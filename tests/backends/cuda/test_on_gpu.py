@@ -12,22 +12,11 @@ import numpy as np
 import pytest
 
 import netspec
+from netspec.tools.verification.trainings import CLASSES, NETS
 
-NET = {
-    "netspec": 1,
-    "inputs": {"image": {"shape": [3, 12, 12]}, "label": {"shape": [], "dtype": "int32"}},
-    "layers": [
-        {"name": "conv", "type": "Conv2D", "filters": 8, "kernel_size": 3},
-        {"name": "norm", "type": "BatchNormalization"},
-        {"name": "relu", "type": "Activation", "activation": "relu"},
-        {"name": "pool", "type": "MaxPooling2D", "pool_size": 2},
-        {"name": "flat", "type": "Flatten"},
-        {"name": "hidden", "type": "Dense", "units": 16, "activation": "relu"},
-        {"name": "logits", "type": "Dense", "units": 4},
-    ],
-    "outputs": ["logits"],
-    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
-}
+CONVOLUTIONAL = NETS["convolutional net"]
+NET = {**CONVOLUTIONAL, "layers": [layer for layer in CONVOLUTIONAL["layers"] if layer["type"] != "Dropout"]}
+"""A net of `netspec devices --verify`."""
 STEPS = 6
 TOLERANCE = {"float32": 1e-5, "tf32": 2**-10, "bfloat16": 2**-8, "float16": 2**-10}
 """Of a loss after some steps, relative: sums in another order; else as much as rounding a number once to the 11, 8 or
@@ -38,7 +27,7 @@ def spec(folder: Path, **more: Any) -> Path:
     """A training on made-up images, as a file of the folder."""
     random = np.random.default_rng(3)
     images = random.standard_normal((48, 3, 12, 12)).astype(np.float32)
-    np.savez(folder / "data.npz", image=images, label=np.arange(48, dtype=np.int32) % 4)
+    np.savez(folder / "data.npz", image=images, label=np.arange(48, dtype=np.int32) % CLASSES)
     data = {"source": "npz", "path": "data.npz", "batch_size": 8}
     spec_fields = {
         "netspec": 1, "net": NET, "data": {"train": data, "test": data},
