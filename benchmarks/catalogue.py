@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FOLDER = Path(__file__).parent / "nets"
-LENET = Path(__file__).parents[1] / "model_zoo" / "lenet_mnist" / "net.yaml"
+ZOO = Path(__file__).parents[1] / "model_zoo"
+LENET = ZOO / "lenet_mnist" / "net.yaml"
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,17 @@ class Net:
     classes: int = 1000
     symbols: int = 0
     """Number of distinct symbols of a text, each of which has a label; 0 if the input is not a text."""
+    in_zoo: bool = False
+    """Whether its file is that of the model zoo."""
     dropout: bool = False
     """Whether it has dropout, with the rate `vars.dropout`."""
 
     @property
     def file(self) -> Path:
         """The net file."""
-        return LENET if self.name == "lenet" else FOLDER / f"{self.name}.yaml"
+        if self.name == "lenet":
+            return LENET
+        return ZOO / self.name / "net.yaml" if self.in_zoo else FOLDER / f"{self.name}.yaml"
 
     @property
     def compared_rate(self) -> float:
@@ -49,11 +54,11 @@ NETS = {
     for net in (
         Net("mlp", 64, (784,), 10),
         Net("lenet", 64, (1, 28, 28), 10),
-        Net("cifar10_quick", 100, (3, 32, 32), 10),
+        Net("cifar10_quick", 100, (3, 32, 32), 10, in_zoo=True),
         Net("resnet20", 128, (3, 32, 32), 10),
-        Net("alexnet", 32, (3, 224, 224), dropout=True),
+        Net("alexnet", 32, (3, 224, 224), in_zoo=True, dropout=True),
         Net("googlenet", 16, (3, 224, 224), dropout=True),
-        Net("vgg_a", 8, (3, 224, 224), dropout=True),
+        Net("vgg_a", 8, (3, 224, 224), in_zoo=True, dropout=True),
         Net("overfeat", 16, (3, 231, 231), dropout=True),
         Net("resnet50", 8, (3, 224, 224)),
         Net("mobilenet_v1", 16, (3, 224, 224)),
