@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.backends.openmp import set_threads
-from netspec.compile import ProcessRole, is_rate
+from netspec.compile import ProcessRole, ProgramKind, is_rate
 from netspec.data.sharding import Share
 from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import Batches, EpochBatches, step_messages
@@ -23,6 +23,7 @@ from netspec.distributed.communicators.encodings import by_host
 from netspec.distributed.communicators.hierarchical import make_host_groups
 from netspec.distributed.cost_model.comm_volume import uniform_cluster
 from netspec.distributed.fixed_order_step import FixedOrderStepper, fixed_order_messages
+from netspec.distributed.joint_call_record import JointCallRecord
 from netspec.distributed.launcher.control_socket import start_arguments
 from netspec.distributed.monitoring import activity
 from netspec.distributed.parameter_server_worker import ParameterServerStepper, ServerConnection, connection, server
@@ -208,7 +209,10 @@ class WorkerSession:
         if self.shards is not None:
             return FixedOrderStepper(spec, compiler, loader, self.workers, self.shards, self.share)
         if compiler.workers > 1:
-            return Stepper(spec, compiler, loader, stage=self.strategy.stage, restarts=True)
+            stepper = Stepper(spec, compiler, loader, stage=self.strategy.stage, restarts=True)
+            if self.joint_steps and compiler.batch_program is ProgramKind.TRAIN:
+                stepper.calls = JointCallRecord(compiler, self.workers)
+            return stepper
         return Stepper(spec, compiler, loader, restarts=not self.alone, keep_states=self.alone)
 
     def layout(self, compiler: Compiler) -> StateLayout:

@@ -74,11 +74,14 @@ class FailedCall:
 class CallRecord:
     """Records the calls of a stepper."""
 
-    def __init__(self, compiler: Compiler, *, keep_states: bool) -> None:
-        """Without `keep_states`, only the last calls are kept: states can't be restored."""
+    def __init__(self, compiler: Compiler, *, keep_states: bool, sharers: int = 1) -> None:
+        """Without `keep_states`, only the last calls are kept: states can't be restored.
+
+        `sharers` is the number of processes on this host that copy states.
+        """
         self._compiler = compiler
         memory = machine_memory()
-        is_small = memory is None or compiler.states.nbytes <= memory // MAX_MEMORY
+        is_small = memory is None or compiler.states.nbytes * sharers <= memory // MAX_MEMORY
         self._keeps = keep_states and not compiler.device.runs_ahead and is_small
         self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
         self._saved: dict[str, Any] = {}
@@ -105,11 +108,13 @@ class CallRecord:
 
     def check(self) -> None:
         """Raise `NonFiniteLoss` if a state is not finite. Only for trainings whose states are kept."""
-        if not self._keeps:
-            return
-        for name in self._compiler.names(*CHECKED_ROLES):
-            if not np.isfinite(self._compiler.states.array(name)).all():
-                raise NonFiniteLoss(None, name)
+        if self._keeps and (name := self._non_finite_state()) is not None:
+            raise NonFiniteLoss(None, name)
+
+    def _non_finite_state(self) -> str | None:
+        """Return the first state that is not finite."""
+        states, names = self._compiler.states, self._compiler.names(*CHECKED_ROLES)
+        return next((name for name in names if not np.isfinite(states.array(name)).all()), None)
 
     def check_gradients(self) -> None:
         """Raise `NonFiniteLoss` if the last call, which changes no parameter, left gradients that are not finite.
@@ -150,7 +155,7 @@ class CallRecord:
         as they are.
         """
         states = self._compiler.states
-        if not (self._keeps and self._saved):
+        if not self._can_repeat():
             return None
         current, before = dict(states), self._saved
         self._assign(before)
@@ -165,6 +170,10 @@ class CallRecord:
         self._assign(current)
         return None
 
+    def _can_repeat(self) -> bool:
+        """Return whether the states before the recorded calls are known."""
+        return self._keeps and bool(self._saved)
+
     def _is_due(self) -> bool:
         if self._version != self._compiler.states.version or self._bytes > MAX_INPUT_BYTES:
             return True
@@ -172,17 +181,23 @@ class CallRecord:
 
     def _save(self) -> None:
         """Copy all states, after a check that they are finite."""
-        began, states = time.perf_counter(), self._compiler.states
-        if self._version == states.version:
+        began = time.perf_counter()
+        if self._version == self._compiler.states.version:
             self.check()  # else something else has assigned them
+        self._copy()
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - began
+
+    def _copy(self) -> None:
+        """Copy all states, and forget the calls before."""
+        states = self._compiler.states
         if self._saved:
             for name, array in self._saved.items():
                 np.copyto(array, states.array(name))
         else:
             self._saved = dict(states)
         self._calls.clear()
-        self._saved_at = time.perf_counter()
-        self._cost, self._bytes = self._saved_at - began, 0
+        self._bytes = 0
 
     def _assign(self, states: Mapping[str, Any]) -> None:
         for name, array in states.items():

@@ -16,10 +16,11 @@ import numpy as np
 
 from netspec.backends.process_group import PeerFailure
 from netspec.backends.program import NonFiniteLoss
+from netspec.backends.reference.interpreter import BadOperation
 from netspec.compile import LEARNING_RATE, Compiler, scheduled_inputs
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
-from netspec.errors import InputError, NetspecError, Problem, RunError, command
+from netspec.errors import InputError, Location, NetspecError, Problem, RunError, command
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.graph.fused import node_scopes
 from netspec.schema.specs.monitor import monitored_value
@@ -29,7 +30,7 @@ from netspec.training.call_record import FailedCall
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
-from netspec.training.capsule import on_one_worker, save_capsule
+from netspec.training.capsule import SingleCall, on_one_worker, save_capsule
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, Clock, data_name
 from netspec.training.model import Parameters
@@ -494,7 +495,9 @@ class TrainingLoop:
         `pending` is the failed step; its progress is undone. If a state was not finite before it, an earlier step
         failed, and that one is undone.
         """
-        failed = self.stepper.calls.failed_call(error) if self.session.alone else None
+        alone, joint = self.session.alone, self.session.joint_steps
+        is_repeated = joint and all(self.session.gather(error.state is not None))
+        failed = self.stepper.calls.failed_call(error) if alone or is_repeated else None
         if failed is not None and error.state is not None:
             pending = failed.call.pending
         if pending is not None:
@@ -503,7 +506,7 @@ class TrainingLoop:
             self.loader.seek(*pending.position)
         step = self.progress.step
         undone = failed is None or failed.call.step == step
-        if undone and (self.session.alone or (self.session.joint_steps and not self.progress.part.batches)):
+        if undone and (alone or (joint and not self.progress.part.batches)):
             self.save_checkpoint()
         elif undone:
             with suppress(NetspecError, OSError, PeerFailure):
@@ -511,7 +514,7 @@ class TrainingLoop:
         path = self.folder.checkpoint(step)
         notes = [f"the weights before this step are in {path}"] if undone and path.is_file() else []
         bad, hint = None, likely_fix(None)
-        if failed is not None:
+        if failed is not None and alone:
             bad = bad_operation(failed, self.compiler, forward=error.state is None)
             hint = likely_fix(bad)
             notes += self._save_capsule(failed, self.spec, self.compiler)
@@ -519,10 +522,13 @@ class TrainingLoop:
             step, message = failed.call.step, failure_text(bad, failed.call.step + 1, self.compiler)
             location = bad.scope.location
             notes += [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
+        elif failed is not None and not alone:
+            message, location, further, hint = self._report_own_gradient(failed, str(error.state))
+            notes += further
         else:
             origin = self.session.agree_on_origin(_origin_of(error))
             message, location = f"the loss is not finite at step {step + 1}: {origin.description}", origin.location
-            if not self.session.alone:
+            if not alone:
                 further, hint = self._save_own_capsule(error, origin)
                 notes += further
         got = f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}"
@@ -537,15 +543,40 @@ class TrainingLoop:
         failed = self.stepper.calls.failed_call(error) if origin.is_own and error.state is None else None
         single = on_one_worker(failed, self.spec, self.compiler) if failed is not None else None
         if single is not None:
-            bad = bad_operation(single.failed, single.compiler, forward=True)
-            hint = likely_fix(bad)
-            if bad is not None:
-                notes += [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
-            notes += self._save_capsule(single.failed, single.spec, single.compiler, self.session.rank)
-        if self.session.joint_steps:
-            by_rank = self.session.gather([notes, hint] if single is not None else None)
-            notes, hint = next((known for known in by_rank if known is not None), (notes, hint))
-        return notes, hint
+            notes, hint = self._save_single(single, bad_operation(single.failed, single.compiler, forward=True))
+        return self._of_first((notes, hint) if single is not None else None) or (notes, hint)
+
+    def _report_own_gradient(self, failed: FailedCall, state: str) -> tuple[str, Location | None, list[str], str]:
+        """Write a capsule of the first worker whose own gradients are not finite. Collective.
+
+        `failed` is this worker's call that left a state that is not finite, as those of the other workers did. Returns
+        the message, its location, notes and the hint, for all workers.
+        """
+        step, bad, single = failed.call.step + 1, None, on_one_worker(failed, self.spec, self.compiler)
+        if single is not None:
+            bad = bad_operation(single.failed, single.compiler, forward=False)
+        if single is None or bad is None or bad.scope.phase == "update":  # alone, the worker would update otherwise
+            text = f"`{state}` is not finite after the update of step {step}"
+            origin = self.session.agree_on_origin(NonFiniteOrigin(text, None, is_known=False))
+        else:
+            text = failure_text(bad, step, single.compiler)
+            origin = self.session.agree_on_origin(NonFiniteOrigin(text, bad.scope.location, is_known=True))
+        own = self._save_single(single, bad) if origin.is_own and single is not None else None
+        notes, hint = self._of_first(own) or ([], likely_fix(None))
+        return origin.description, origin.location, notes, hint
+
+    def _save_single(self, single: SingleCall, bad: BadOperation | None) -> tuple[list[str], str]:
+        """Write a capsule of a call of one of several workers; return notes and the hint."""
+        notes = []
+        if bad is not None:
+            notes += [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
+        notes += self._save_capsule(single.failed, single.spec, single.compiler, self.session.rank)
+        return notes, likely_fix(bad)
+
+    def _of_first(self, own: tuple[list[str], str] | None) -> tuple[list[str], str] | None:
+        """Return notes and hint of the first worker that has some, to all workers that share the step."""
+        by_rank = self.session.gather(own) if self.session.joint_steps else [own]
+        return next(((notes, hint) for notes, hint in filter(None, by_rank)), None)
 
     def _save_capsule(
         self, failed: FailedCall, spec: TrainSpec, compiler: Compiler, worker: int | None = None
