@@ -16,7 +16,7 @@ from netspec.tools.init.class_folders import (
     has_class_files,
     training_folder,
 )
-from netspec.tools.init.files import Files
+from netspec.tools.init.files import TRUNK_FILES, Files
 
 TASKS = ("classification", "regression", "text", "forecast")
 KINDS = "a folder of images, sounds or texts, or a table (CSV, Parquet)"
@@ -66,9 +66,10 @@ def init(
     data, a sample is read, the same each time.
 
     `trunk` is a trained model on which the net for images is built, with a new head: the folder of an import, as it is;
-    or a run or model file, which is imported without its last layer with parameters to the folder `trunk` next to the
-    files. `search` writes a net with variables for its depth, width and blocks, and the values to try of these and of
-    other fields, for `netspec.search`. Raises `InputError` if the data is of no known kind, or does not fit the trunk.
+    or a run or model file, which is imported without its last layer with parameters to `trunk.yaml` and `trunk.h5` next
+    to the files. `search` writes a net with variables for its depth, width and blocks, and the values to try of these
+    and of other fields, for `netspec.search`. Raises `InputError` if the data is of no known kind, or does not fit the
+    trunk.
 
         >>> netspec.train(netspec.init("photos").train)
     """
@@ -82,7 +83,8 @@ def init(
     options = {"--target": target, "--task": task, "--trunk": trunk, "--output": _new_folder(path)}
     words = [word for name, value in options.items() if value is not None for word in (name, value)]
     words += ["--search"] * search
-    problems = _existing((net, train), command("init", data, *words)) if not force else []
+    written = (net, train) if trunk is None else (net, train, *(folder / name for name in TRUNK_FILES))
+    problems = _existing(written, command("init", data, *words)) if not force else []
     if problems and trunk is not None:  # whose import writes files
         raise InputError(problems)
     try:
@@ -129,7 +131,7 @@ def _existing(files: Sequence[Path], other_folder: str) -> list[Problem]:
     existing = [str(file) for file in files if file.exists()]
     hint = f"write to a new folder: `{other_folder}`, or overwrite with --force"
     exist = "exist" if len(existing) > 1 else "exists"
-    return [Problem(f"{' and '.join(existing)} {exist} already", hint=hint)] if existing else []
+    return [Problem(f"{listing(existing)} {exist} already", hint=hint)] if existing else []
 
 
 def _new_folder(data: Path) -> Path:
@@ -148,7 +150,6 @@ def _files(
     from netspec.tools.init.masks import mask_files, mask_folders
     from netspec.tools.init.search_space import SearchSpace
     from netspec.tools.init.tables import table_files
-    from netspec.tools.init.trunk import trunk_in
 
     space = SearchSpace(searched=search)
     root = training_folder(path) if path.is_dir() else path
@@ -164,7 +165,7 @@ def _files(
     if task != "text" and trunk is None and (parts := box_parts(path)) is not None:
         return box_files(path, folder, net, parts, space)
     if has_images:
-        return images.image_files(path, folder, net, space, None if trunk is None else trunk_in(trunk, folder))
+        return images.image_files(path, folder, net, space, trunk)
     if task != "text" and has_class_files(root, SOUNDS):
         return sounds.sound_files(path, folder, net, space)
     if has_class_files(root, TEXTS):

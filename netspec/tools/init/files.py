@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 
 WIDTH = 110
+TRUNK_FILES = ("trunk.yaml", "trunk.h5")
+"""Files of an imported trunk, next to net.yaml. A folder of them would count as a class of the data there."""
 NORMALIZATION = {"type": "BatchNormalization", "momentum": 0.9}
 """Moving statistics that adapt within a few steps, since epochs of small datasets are short."""
 LEAST_STEPS = 150

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from netspec.compile import ProgramKind
 from netspec.errors import InputError, listing
+from netspec.exchange.files import staging
 from netspec.schema.bundled import model_path, near_model
 from netspec.tools.import_model import NET, WEIGHTS, import_model
-from netspec.tools.init.files import relative
+from netspec.tools.init.files import TRUNK_FILES, relative
 from netspec.tools.model_inputs import load
 
 Step = dict[str, Any]
@@ -30,9 +31,12 @@ POINTWISE = ("Rescaling", "Normalization", "ReverseChannels")
 
 @dataclass(frozen=True)
 class Trunk:
-    """A trained net without its head: its folder, and the properties of its input and output."""
+    """A trained net without its head: its files, and the properties of its input and output."""
 
-    folder: Path
+    name: str
+    """The model, as the user named it."""
+    net: Path
+    weights: Path
     size: tuple[int, int]
     """Height and width of the images that it takes."""
     channels: int
@@ -46,14 +50,25 @@ class Trunk:
     preparation_known: bool
     """Whether its weights record how its images were prepared."""
 
+    @property
+    def colors(self) -> str:
+        """The kind of images that it takes."""
+        return "gray" if self.channels == 1 else "color"
+
+    def color_change(self, *, gray: bool) -> str:
+        """Return how gray or color images are made to fit its channels; empty if they fit as they are."""
+        if gray == (self.channels == 1):
+            return ""
+        return "all 3 channels of an image are the same" if gray else "the color of images is lost"
+
     def block(self, folder: Path) -> dict[str, str]:
         """Return the definition of its block in a file in `folder`."""
-        return {"net": relative(self.folder / NET, folder)}
+        return {"net": relative(self.net, folder)}
 
     def init_from(self, folder: Path) -> dict[str, Any]:
         """Return `init_from` of a training file in `folder`."""
         return {
-            "file": relative(self.folder / WEIGHTS, folder), "map": {"*": "trunk/*"}, "require": ["trunk/*"],
+            "file": relative(self.weights, folder), "map": {"*": "trunk/*"}, "require": ["trunk/*"],
             "freeze": "trunk",
         }  # fmt: skip
 
@@ -61,8 +76,8 @@ class Trunk:
 def trunk_in(path: Path, folder: Path) -> Trunk:
     """Return the trunk in the folder of an import.
 
-    A run, a model file or a model of the zoo is imported to `folder/trunk` first, without its last layer with
-    parameters. Raises `InputError` if the trunk does not take images, or has several outputs.
+    A run, a model file or a model of the zoo is imported without its last layer with parameters first, to `TRUNK_FILES`
+    in `folder`. Raises `InputError` if the trunk does not take images, or has several outputs.
     """
     source = Path(model_path(str(path)))
     if not source.exists():
@@ -74,47 +89,51 @@ def trunk_in(path: Path, folder: Path) -> Trunk:
     if in_zoo and not (source / WEIGHTS).is_file():
         hint = "`netspec zoo list` shows which models have"
         raise InputError(f"the model `{path}` of the zoo has no trained weights", hint=hint)
-    imported = source
     if in_zoo or not (source / NET).is_file():
-        imported = folder / "trunk"
-        if not _is_import(imported):
-            folder.mkdir(parents=True, exist_ok=True)
-            import_model(source, imported, drop_head=1)
-    if not (imported / WEIGHTS).is_file():
-        raise InputError(f"{imported} has no {WEIGHTS}", expected="a trunk with weights")
-    return _described(imported)
+        return _imported(path, source, folder)
+    return _described(path, source / NET, source / WEIGHTS)
 
 
-def _is_import(folder: Path) -> bool:
-    return (folder / NET).is_file() and (folder / WEIGHTS).is_file()
+def _imported(name: Path, source: Path, folder: Path) -> Trunk:
+    """Import a model without its head. Nothing is written if it cannot be a trunk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with staging(folder / "trunk", name) as staged:
+        import_model(source, staged, drop_head=1)
+        trunk = _described(name, staged / NET, staged / WEIGHTS)
+        net, weights = (folder / file for file in TRUNK_FILES)
+        trunk.net.replace(net)
+        trunk.weights.replace(weights)
+    return replace(trunk, net=net, weights=weights)
 
 
-def _described(folder: Path) -> Trunk:
-    model = load(folder, device="cpu")
+def _described(name: Path, net: Path, weights: Path) -> Trunk:
+    if not weights.is_file():
+        raise InputError(f"{name} has no {WEIGHTS}", expected="a trunk with weights")
+    model = load(net, weights, device="cpu")
     graph = model.compiler.graph(ProgramKind.PREDICT, 1)
     inputs, outputs = graph.inputs(), graph.outputs
-    shapes = {name: value.shape[1:] for name, value in inputs.items()}
-    ((name, shape),) = shapes.items() if len(shapes) == 1 else (("", ()),)
+    shapes = {field: value.shape[1:] for field, value in inputs.items()}
+    ((image, shape),) = shapes.items() if len(shapes) == 1 else (("", ()),)
     channels_last = len(shape) == 3 and shape[0] not in CHANNELS and shape[2] in CHANNELS
     channels, height, width = (shape[2], *shape[:2]) if channels_last else shape if len(shape) == 3 else (0, 0, 0)
     if channels not in CHANNELS:
-        listed = listing([f"`{name}` {list(shape)}" for name, shape in shapes.items()])
+        listed = listing([f"`{field}` {list(shape)}" for field, shape in shapes.items()])
         raise InputError(
-            f"{folder / NET} does not take images", expected="one input [channels, height, width] with 1 or 3 channels",
+            f"{name} does not take images", expected="one input [channels, height, width] with 1 or 3 channels",
             got=listed,
         )  # fmt: skip
     if len(outputs) != 1:
         raise InputError(
-            f"{folder / NET} has {len(outputs)} outputs", expected="one", got=listing(list(outputs)),
+            f"{name} has {len(outputs)} outputs", expected="one", got=listing(list(outputs)),
             hint="cut the model at one of them: `netspec import MODEL --output DIR --until NAME`",
         )  # fmt: skip
     (output,) = outputs.values()
     recorded = model.preprocessing.transforms
-    steps = tuple(_plain(step) for step in recorded or () if step.get("input") in (name, "", None))
+    steps = tuple(_plain(step) for step in recorded or () if step.get("input") in (image, "", None))
     pointwise = tuple(step for step in steps if step["type"] in POINTWISE)
     guessed = IMAGENET if channels == 3 and min(height, width) >= LARGE else SCALING
     return Trunk(
-        folder, (height, width), channels, channels_last, output.shape[1:], len(model.spec.layers),
+        str(name), net, weights, (height, width), channels, channels_last, output.shape[1:], len(model.spec.layers),
         guessed if recorded is None else pointwise, recorded is not None,
     )  # fmt: skip
 

@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 import netspec
+from netspec.data.sources.image_folder import ImageFolder
 from netspec.data.sources.mnist import Mnist
 from netspec.errors import InputError
+from netspec.schema.specs.paths import FilePath
 from netspec.tools.init import init
 
 SCENES = """\
@@ -64,9 +66,9 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("model.onnx")
 
 
-def frozen(run: netspec.Run, trunk: str) -> bool:
+def frozen(run: netspec.Run, *trunk: str | Path) -> bool:
     """Whether a run kept the weights of the trunk, and trained its head."""
-    old, new = netspec.load(trunk).parameters, netspec.load(run.run_dir).parameters
+    old, new = netspec.load(*trunk).parameters, netspec.load(run.run_dir).parameters
     same = all((new[f"trunk/{name}"] == array).all() for name, array in old.items())
     return same and bool((new["logits/bias"] != 0).any())
 
@@ -89,11 +91,42 @@ def test_three_commands(model: Path) -> None:
 @pytest.mark.parametrize("source", ["run", "model.onnx"])
 def test_a_run_or_a_model_file_loses_its_head(model: Path, source: str) -> None:
     result = init("photos", trunk=source)
-    assert "trunk: {net: trunk/net.yaml}" in result.net.read_text()
-    assert "logits" not in Path("photos/trunk/net.yaml").read_text()
+    assert "trunk: {net: trunk.yaml}" in result.net.read_text()
+    assert "logits" not in Path("photos/trunk.yaml").read_text()
     run = netspec.train(result.train, run_dir="tuned", device="reference", train={"max_epochs": 1})
-    assert frozen(run, "photos/trunk")
-    init("photos", trunk=source, force=True)  # the import is still there
+    assert frozen(run, Path("photos/trunk.yaml"), Path("photos/trunk.h5"))
+
+
+def test_files_of_a_trunk_are_no_class_of_the_data(model: Path) -> None:
+    init("photos", trunk="run")
+    assert sorted(path.name for path in Path("photos").iterdir() if path.is_dir()) == ["a", "b", "c"]
+    again = init("photos", trunk="lenet_mnist", force=True)  # replaces the first trunk
+    assert "trunk lenet_mnist: 6 layers, for images of 28 × 28" in again.findings
+    run = netspec.train(again.train, run_dir="tuned", device="reference", train={"max_epochs": 1})
+    assert frozen(run, Path("photos/trunk.yaml"), Path("photos/trunk.h5"))
+    assert ImageFolder(path=FilePath("photos"), batch_size=1).open().classes == {"label": ("a", "b", "c")}
+
+
+def test_files_of_a_trunk_are_overwritten_on_request_only(model: Path) -> None:
+    Path("photos/trunk.yaml").write_text("mine")
+    with pytest.raises(InputError, match=r"photos/trunk\.yaml exists already"):
+        init("photos", trunk="run")
+    assert Path("photos/trunk.yaml").read_text() == "mine"
+    assert not Path("photos/net.yaml").exists()
+
+
+@pytest.mark.parametrize("gray", [True, False])
+def test_a_trunk_for_images_of_other_colors(model: Path, gray: bool) -> None:
+    trunk, change = "lenet_mnist", "the color of images is lost"
+    if gray:
+        trunk, change = "run", "all 3 channels of an image are the same"
+        for file in Path("photos").rglob("*.png"):
+            Image.open(file).convert("L").save(file)
+    result = init("photos", trunk=trunk)
+    kind = "color" if gray else "gray"
+    assert f"the trunk takes {kind} images, and yours are not: {change}" in result.warnings
+    assert f"as the trunk needs them; {change}\n" in result.net.read_text()
+    assert f"   # the trunk takes {kind} images; {change}\n" in result.train.read_text()
 
 
 def test_an_unknown_preprocessing_is_guessed_with_a_note(model: Path) -> None:
@@ -123,11 +156,11 @@ def test_trunks_that_do_not_fit(model: Path) -> None:
     Path("table.csv").write_text("x,y\n1,2\n3,4\n")
     assert "--trunk needs images" in complaint("table.csv", "run")
     netspec.import_model("run", "two", until=["conv", "pool"])
-    assert "two/net.yaml has 2 outputs" in complaint("photos", "two")
+    assert "two has 2 outputs" in complaint("photos", "two")
     Path("flat.yaml").write_text("netspec: 1\ninputs: {x: {shape: [5]}}\nlayers: [{type: Dense, units: 3}]\n")
     netspec.load("flat.yaml").save_weights("flat.h5")
     netspec.import_model("flat.yaml", "flat", weights="flat.h5")
-    assert "flat/net.yaml does not take images" in complaint("photos", "flat")
+    assert "flat does not take images" in complaint("photos", "flat")
 
 
 def test_few_images_train_for_some_steps(model: Path) -> None:
@@ -194,7 +227,7 @@ def test_a_model_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     images(Path("letters"), ("a", "b", "c"), 10, (28, 28))
     result = init("letters", trunk="lenet_mnist")
-    assert "trunk letters/trunk: 6 layers, for images of 28 × 28" in result.findings
+    assert "trunk lenet_mnist: 6 layers, for images of 28 × 28" in result.findings
     assert "channels: 1" in result.train.read_text()
     with pytest.raises(InputError, match="the model `resnet18` of the zoo has no trained weights"):
         init("letters", trunk="resnet18", force=True)
