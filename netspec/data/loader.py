@@ -115,6 +115,8 @@ class Loader:
         """Problems of the first few damaged samples."""
         self.classes_without_samples = _classes_without_samples(dataset, self.samples)
         """Names of the classes of labels that no sample has, if labels are read without the rest of the samples."""
+        self.missing_classes = list(self._missing_classes(dataset))
+        """A message for each label of which the net has more classes than the data."""
         self.rows_without: Mapping[str, Sequence[int]] = dataset.rows_without
         """The rows of a table that `missing: drop` leaves out, by the first column without a value."""
         self.unknown_values: Mapping[str, Mapping[str, int]] = dataset.unknown_values
@@ -171,6 +173,13 @@ class Loader:
             problems += [with_location(replace(problem, path=""), split, path) for problem in label_problems]
         if problems:
             raise InputError(problems)
+
+    def _missing_classes(self, dataset: Dataset) -> Iterator[str]:
+        changed = {name for name, _ in self._pipeline.transforms}
+        for binding in self._bindings:
+            names = dataset.classes.get(binding.field)
+            if names and binding.range and binding.field not in changed and len(names) <= binding.range.high:
+                yield f"the data has {len(names):,} classes, fewer than the net: {binding.range.why}"
 
     def _transformed(self, field: str, indices: Array) -> Samples:
         """Return a field of samples after the transforms."""

@@ -432,6 +432,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
         *start.warnings,
         *no_steps,
         *_unreached_schedules(loop),
+        *loader.missing_classes,
         *_empty_classes(loader),
     ):
         loop.emit("warning", message=message)

@@ -387,6 +387,14 @@ def test_a_training_warns_about_a_declared_class_without_images(netspec, gray_ph
     assert "warning: the training data has no sample of the class x\n" in result.out + result.err
 
 
+def test_a_training_warns_about_fewer_classes_than_the_net_has(netspec, gray_photos):
+    Path("train.yaml").write_text(Path("train.yaml").read_text().replace("units: 2", "units: 3"))
+    result = netspec("train", "train.yaml", "--run-dir", "other", "data.train.on_error=skip")
+    assert result.status == 0, result.err
+    message = "warning: the data has 2 classes, fewer than the net: `logits` has `units: 3`, one for each class\n"
+    assert message in result.out + result.err
+
+
 def test_a_training_on_damaged_images_mentions_how_to_leave_them_out(netspec, gray_photos):
     hint = "hint: `on_error: skip` leaves out damaged samples"
     for words in (("train", "train.yaml", "--run-dir", "other"), ("check", "train.yaml")):
