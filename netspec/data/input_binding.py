@@ -292,9 +292,9 @@ def _mismatch(
     if field not in fields:
         return _missing_field(name, field, fields, target, where, dotted, renamed=renamed)
     source_type = fields[field]
+    has_size = "size" in type(split).model_fields and len(target.shape) > 1
+    resized = f"set `size: {list(target.shape[-2:])}` in the source, or " if has_size else ""
     if source_type.ragged:
-        has_size = "size" in type(split).model_fields and len(target.shape) > 1
-        resized = f"set `size: {list(target.shape[-2:])}` in the source, or " if has_size else ""
         transforms = "Resizing, RandomResizedCrop, CenterCrop or Padding"
         return Problem(
             f"the samples of `{field}` differ in size",
@@ -318,7 +318,7 @@ def _mismatch(
             got=f"{source_type} from the source",
             hint=f"the batch axis is left out in the net: declare {shape}"
             if batched
-            else f"declare {shape} in the net, or change the data",
+            else f"{resized}declare {shape} in the net{'' if resized else ', or change the data'}",
         )
     source_kind, target_kind = np.dtype(source_type.dtype).kind, np.dtype(target.dtype).kind
     if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):

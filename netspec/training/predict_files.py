@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,8 @@ class FilePreparation:
 
     def __init__(self, model: Model, spec: TrainSpec) -> None:
         self.split = inference_split(spec)
+        self._written_split = next((name for name, split in spec.data if split is self.split), "train")
+        """Name of the split in the training file; a held-out part is written as a field of `train`."""
         self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
         """Class names, vocabularies and statistics of the training data."""
         self._inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
@@ -133,13 +136,7 @@ class FilePreparation:
             source = source.fixed().model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
             if skip and isinstance(source, FileSource) and not (len(paths) == 1 and paths[0].is_file()):
                 source = source.model_copy(update={"on_error": "skip"})
-            with open_loader(
-                source,
-                seed=self._seed,
-                inputs=self._inputs,
-                declared_inputs=self._declared_inputs,
-                learned=self.learned,
-            ) as loader:
+            with self._open(source) as loader:
                 unknown = describe_unknown(loader.unknown_values)
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 self.notes = InputNotes(_missing_rows(path, loader), unknown, _unread_files(source, paths))
@@ -156,6 +153,23 @@ class FilePreparation:
                     ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
                     ids[origins[0][0]] = [origin for _, origin in origins]
                     yield ids, batch
+
+    def _open(self, source: Source) -> Loader:
+        try:
+            return open_loader(
+                source, seed=self._seed, inputs=self._inputs, declared_inputs=self._declared_inputs,
+                learned=self.learned,
+            )  # fmt: skip
+        except InputError as error:
+            raise InputError(map(self._with_override, error.problems)) from None
+
+    def _with_override(self, problem: Problem) -> Problem:
+        """Add the override to a problem whose hint is to set the size of images: no file names those of `predict`."""
+        size = re.search(r"`size: \[(\d+), (\d+)\]`", problem.hint or "")
+        if size is None:
+            return problem
+        override = f"data.{self._written_split}.size=[{size[1]},{size[2]}]"
+        return replace(problem, notes=(*problem.notes, f"on the command line: {override}"))
 
     def _text_inputs_of(self, source: Source, loader: Loader) -> dict[str, list[int]]:
         if isinstance(source, TableSource):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec import explain_image
+from netspec import explain_image, load
 from tests.cli.conftest import Netspec
 
 NET = """\
@@ -93,6 +93,17 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
         with Image.open(f"masks/{index}.png") as mask, Image.open(f"fields/masks/{index}.png") as expected:
             assert mask.mode == "P"
             np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
+
+
+def test_a_net_for_images_of_another_size_names_the_override(netspec: Netspec, fields: Path) -> None:
+    Path("train.yaml").write_text(TRAIN.replace("{type: Resizing, height: 8, width: 8}, ", ""))
+    load("net.yaml").save_weights("net.h5")
+    command = ("predict", "train.yaml", "--weights", "net.h5", "--device", "reference", "--input", "fields/images/0.png")
+    result = netspec(*command)
+    assert result.status == 2
+    assert "hint: set `size: [8, 8]` in the source, or declare `image: {shape: [3, 16, 24]}` in the net\n" in result.err
+    assert result.err.endswith("on the command line: data.train.size=[8,8]\n")
+    assert "array [16, 24]" in netspec(*command, "data.train.size=[8,8]").out  # the size of the image
 
 
 @pytest.mark.slow
