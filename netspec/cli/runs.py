@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import re
-import shutil
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Json
-from netspec.cli.output import count, print_json, table
+from netspec.cli.output import count, print_json
 from netspec.errors import InputError, listing
 
 if TYPE_CHECKING:
@@ -26,8 +24,6 @@ LONG = 24
 """Characters of a setting, such as a path, above which its column is the last."""
 MAX_TEXT = 60
 """Characters of the text of a list or mapping that the table shows."""
-EDGES, GAP = 2, 3
-"""Characters of a terminal's line around the table, and between two columns."""
 
 
 @app.command(
@@ -64,11 +60,10 @@ def runs(
     by_net = runs_by_net(folder, sort=sort, reverse=reverse)
     if not by_net:
         print(f"there are no runs in {folder}")
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for number, (net, of_net) in enumerate(by_net.items()):
         if len(by_net) > 1:
             print("\n" * (number > 0) + (f"net {net}:" if net else "without a net:"))
-        _print_table(of_net, width)
+        _print_table(of_net)
 
 
 def _print_csv(listed: Sequence[RunSummary]) -> None:
@@ -78,46 +73,16 @@ def _print_csv(listed: Sequence[RunSummary]) -> None:
     writer.writerows(rows)
 
 
-@dataclass(frozen=True)
-class _Column:
-    name: str
-    cells: list[str]
-    rank: int = 0
-    """Columns of rank 0 are always shown; of the others, those of low rank first."""
-    is_number: bool = True
-
-    @property
-    def header(self) -> str:
-        """The name in lines that are as short as the cells, if it has several parts."""
-        width, lines = max(map(len, self.cells)), [""]
-        for part in re.split(r"(?<=[./_ ])(?=[^./_ ])", self.name):
-            if lines[-1] and len(lines[-1]) + len(part) > width:
-                lines.append("")
-            lines[-1] += part
-        return "\n".join(line.rstrip() for line in lines)
-
-    @property
-    def width(self) -> int:
-        return max(map(len, [*self.header.splitlines(), *self.cells]))
-
-
-def _print_table(listed: Sequence[RunSummary], width: int | None) -> None:
-    """Print a table of the columns that fit a terminal; of all columns if `width` is None."""
-    columns = [column for column in _columns(listed) if any(column.cells)]
-    shown = columns if width is None else _fitting(columns, width)
-    table(
-        [column.name if width is None else column.header for column in shown],
-        list(zip(*(column.cells for column in shown), strict=True)),
-        right=[at for at, column in enumerate(shown) if column.is_number],
-    )
+def _print_table(listed: Sequence[RunSummary]) -> None:
+    left_out = print_fitted([column for column in _columns(listed) if any(column.cells)])
     for summary in listed:
         if summary.problem is not None:
             print(f"{summary.name} {summary.state}: {summary.problem}")
-    if left_out := [column.name for column in columns if column not in shown]:
+    if left_out:
         print(f"too wide to show: {listing(left_out, 8)}; --csv and --json have all")
 
 
-def _columns(listed: Sequence[RunSummary]) -> Iterator[_Column]:
+def _columns(listed: Sequence[RunSummary]) -> Iterator[FittedColumn]:
     """Yield all columns in the order in which they are printed: long settings, such as paths, are the last."""
     from netspec.training.events import duration
 
@@ -126,35 +91,27 @@ def _columns(listed: Sequence[RunSummary]) -> Iterator[_Column]:
     metrics = dict.fromkeys(name for summary in listed for name in summary.metrics if monitors != [name])
     texts = {name: [_cell(summary.settings.get(name)) for summary in listed] for name in settings}
     long = {name: cells for name, cells in texts.items() if max(map(len, cells)) > LONG}
-    yield _Column("run", [summary.name for summary in listed], is_number=False)
-    yield _Column("state", [summary.state for summary in listed], is_number=False)
+    yield FittedColumn("run", [summary.name for summary in listed], is_number=False)
+    yield FittedColumn("state", [summary.state for summary in listed], is_number=False)
     if len(monitors) > 1:
-        yield _Column("monitor", [summary.monitor or "" for summary in listed], is_number=False)
-    yield _Column(f"best {monitors[0]}" if len(monitors) == 1 else "best", [_cell(summary.best) for summary in listed])
-    yield _Column("at step", [_cell(summary.best_step) for summary in listed], rank=2)
-    yield _Column("last", [_cell(summary.last) for summary in listed], rank=2)
+        yield FittedColumn("monitor", [summary.monitor or "" for summary in listed], is_number=False)
+    yield FittedColumn(
+        f"best {monitors[0]}" if len(monitors) == 1 else "best", [_cell(summary.best) for summary in listed]
+    )
+    yield FittedColumn("at step", [_cell(summary.best_step) for summary in listed], rank=2)
+    yield FittedColumn("last", [_cell(summary.last) for summary in listed], rank=2)
     seconds = [summary.seconds for summary in listed]
-    yield _Column("time", ["" if each is None else duration(each) for each in seconds], rank=4)
+    yield FittedColumn("time", ["" if each is None else duration(each) for each in seconds], rank=4)
     for name, cells in texts.items():
         if name not in long:
-            yield _Column(name, cells, rank=1, is_number=False)
+            yield FittedColumn(name, cells, rank=1, is_number=False)
     for name in metrics:
-        yield _Column(name, [_cell(summary.metrics.get(name)) for summary in listed], rank=3)
-    yield _Column("steps", [_steps(summary) for summary in listed], rank=4)
+        yield FittedColumn(name, [_cell(summary.metrics.get(name)) for summary in listed], rank=3)
+    yield FittedColumn("steps", [_steps(summary) for summary in listed], rank=4)
     started = [(summary.started or "")[:16].replace("T", " ") for summary in listed]
-    yield _Column("started", started, rank=4, is_number=False)
+    yield FittedColumn("started", started, rank=4, is_number=False)
     for name, cells in long.items():
-        yield _Column(name, cells, rank=5, is_number=False)
-
-
-def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Return the columns of lowest rank that fit a terminal together, in their order."""
-    chosen, used = [], EDGES - GAP
-    for column in sorted(columns, key=lambda column: column.rank):
-        if column.rank == 0 or used + GAP + column.width <= width:
-            chosen.append(column)
-            used += GAP + column.width
-    return [column for column in columns if column in chosen]
+        yield FittedColumn(name, cells, rank=5, is_number=False)
 
 
 def _steps(summary: RunSummary) -> str:

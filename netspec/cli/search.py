@@ -11,12 +11,15 @@ import typer
 
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Device, Json, Overrides
-from netspec.cli.output import print_json, table
-from netspec.errors import InputError, command
+from netspec.cli.output import print_json
+from netspec.errors import InputError, command, listing
 from netspec.schema.bundled import model_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from netspec.tools.init import InitResult
     from netspec.tools.search import SearchResult, Trial
 
@@ -150,6 +153,10 @@ def _settings(trial: Trial) -> str:
     return "  ".join(f"{name}={_shown(value)}" for name, value in trial.fields.items())
 
 
+def _values(trials: Sequence[Trial], name: str) -> list[str]:
+    return [_shown(trial.fields.get(name, "")) for trial in trials]
+
+
 def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -160,12 +167,16 @@ def _print_result(result: SearchResult) -> None:
     assert best is not None  # `search` raises without one
     ranked = result.ranked()
     names = list(dict.fromkeys(name for trial in ranked for name in trial.fields))
-    rows = [
-        [str(trial.number), f"{trial.value:.6g}", *(_shown(trial.fields.get(name, "")) for name in names), trial.state]
-        for trial in ranked[:SHOWN]
-    ]
+    rows = ranked[:SHOWN]
     print()
-    table(["trial", result.monitor, *names, "state"], rows)
+    left_out = print_fitted([
+        FittedColumn("trial", [str(trial.number) for trial in rows], is_number=False),
+        FittedColumn(result.monitor, [f"{trial.value:.6g}" for trial in rows], is_number=False),
+        *(FittedColumn(name, _values(rows, name), 1, is_number=False) for name in names),
+        FittedColumn("state", [trial.state for trial in rows], 2, is_number=False),
+    ])  # fmt: skip
+    if left_out:
+        print(f"too wide to show: {listing(left_out, 8)}; --json has all")
     if result.importances:
         print("\nimportance: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items()))
     if result.note is not None:

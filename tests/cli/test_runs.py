@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from netspec.cli.runs import _Column
+from netspec.cli.fitted_table import FittedColumn
 
 
 def test_runs_are_listed_with_results_and_differences(netspec, work):
@@ -76,7 +76,7 @@ def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, work, m
 
 def test_a_folded_header_has_all_characters_of_the_name():
     name = "net.layers._res2a__bn.units"
-    assert _Column(name, ["1"]).header.replace("\n", "") == name
+    assert FittedColumn(name, ["1"]).header.replace("\n", "") == name
 
 
 def test_each_net_has_a_table_with_its_own_differences(netspec, work):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +63,19 @@ def test_a_change_since_the_search_began_is_located(netspec, spec):
     changed = "`search.fields.solver.learning_rate.high` has changed since the search in runs/line-search began"
     assert result.err.startswith(f"train.yaml:17:41: error: {changed}\n")
     assert "expected: 0.1\n  got: 0.5\n" in result.err
+
+
+def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, spec, monkeypatch):
+    more = "    solver.momentum: {low: 0.0, high: 0.9}\n    train.max_epochs: {choices: [1, 2]}\n"
+    Path("train.yaml").write_text(SPEC + more + "    data.train.batch_size: {choices: [16, 32]}\n")
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    lines = re.sub(r"\x1b\[\d*m", "", netspec("search", "train.yaml", "--device", "reference").out).splitlines()
+    end = next(number for number, line in enumerate(lines) if line.startswith("too wide to show: "))
+    start = next(number for number, line in enumerate(lines) if "validation" in line)
+    assert max(map(len, lines[start:end])) <= 50
+    assert {"validation/", "learning_", "momentum"} <= set(" ".join(lines[start:end]).split())
+    assert lines[end] == "too wide to show: data.train.batch_size, state, train.max_epochs; --json has all"
 
 
 def test_mistakes_are_located(netspec, spec):
