@@ -14,14 +14,15 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from netspec.files.cache_folder import cache_folder
+
 DIGEST = 32
 """Bytes of the hash at the start of a file."""
 
 
 def open_cache(name: str) -> DiskCache:
     """The cache called `name` in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
-    return DiskCache(f"{base}/netspec/{name}")
+    return DiskCache(cache_folder(name))
 
 
 class DiskCache:
@@ -30,8 +31,8 @@ class DiskCache:
     Several processes may write at once: a file appears complete under its name, or not at all.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path) -> None:
+        self.path = path
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             private = os.name != "posix" or _private(self.path)

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from netspec.data.known_datasets import KnownSet, PublishedFile, home
+from netspec.data.known_datasets import KnownSet, PublishedFile
 from netspec.errors import InputError, kind_of_path
+from netspec.files.cache_folder import data_folder
 
 REMEMBERED, MAX_REMEMBERED, MAX_BYTES = "checked.json", 1000, 2**20
 """File that caches checksums, in the folder of all known sets; its maximum number of entries and bytes."""
@@ -129,7 +130,7 @@ def _digest(file: IO[bytes] | gzip.GzipFile, limit: int) -> str:
 def _remembered() -> Mapping[str, Any]:
     """Return the cached checksums; an empty mapping if they cannot be read."""
     try:
-        with (home() / REMEMBERED).open("rb") as file:
+        with (data_folder() / REMEMBERED).open("rb") as file:
             entries = json.loads(file.read(MAX_BYTES))
     except (OSError, ValueError):
         return {}
@@ -139,7 +140,7 @@ def _remembered() -> Mapping[str, Any]:
 def _remember(facts: Mapping[str, Any]) -> None:
     """Write the newest entries to the cache of checksums. If it cannot be written, files are read again next time."""
     newest = dict(list(facts.items())[-MAX_REMEMBERED:])
-    path = home() / REMEMBERED
+    path = data_folder() / REMEMBERED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{hashlib.sha256(repr(newest).encode()).hexdigest()[:8]}.new")

@@ -20,8 +20,9 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING
 
 from netspec.data.dataset_files import find_file
-from netspec.data.known_datasets import HOME_VARIABLE, Download, KnownSet, PublishedFile, home
+from netspec.data.known_datasets import Download, KnownSet, PublishedFile
 from netspec.errors import InputError, RunError, kind_of_path, listing
+from netspec.files.cache_folder import DATA_VARIABLE, data_folder
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -53,7 +54,7 @@ def ensure(dataset: KnownSet, folder: Path | None = None, *, offline: bool = Fal
     Archives that are in the folder already, downloaded by hand, are unpacked. With `offline` nothing is downloaded.
     Raises `InputError` if a file is in the way, `RunError` if a download or a write fails.
     """
-    folder = folder or home() / dataset.name
+    folder = folder or data_folder() / dataset.name
     missing = _missing(dataset, folder)
     if not missing:
         return folder
@@ -66,7 +67,7 @@ def ensure(dataset: KnownSet, folder: Path | None = None, *, offline: bool = Fal
         raise RunError(
             f"cannot write the files of {dataset.name} into {folder}",
             got=error.strerror or str(error),
-            hint=f"set another folder: `path` in the training file, or the environment variable {HOME_VARIABLE}",
+            hint=f"set another folder: `path` in the training file, or the environment variable {DATA_VARIABLE}",
         ) from None
     return folder
 

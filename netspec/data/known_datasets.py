@@ -1,4 +1,4 @@
-"""The datasets that are known by name: their files, mirrors and folder.
+"""The datasets that are known by name: their files and mirrors.
 
 Sizes and SHA-256 of the archives are those of the original publishers, which other tools pin too (TensorFlow Datasets,
 torchvision); those of the unpacked files were computed from these archives.
@@ -6,13 +6,8 @@ torchvision); those of the unpacked files were computed from these archives.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-
-HOME_VARIABLE = "NETSPEC_DATA"
-"""Environment variable for the folder of all known sets, instead of the user's cache folder."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +62,6 @@ class KnownSet:
     def parts(self) -> dict[str, PublishedFile]:
         """All files of the set, by name."""
         return {part.name: part for download in self.downloads for part in download.members.values()}
-
-
-def home() -> Path:
-    """Return the folder of all known sets."""
-    folder = os.environ.get(HOME_VARIABLE)
-    if folder:
-        return Path(folder).expanduser().absolute()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    base = cache or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
-    return Path(base) / "netspec" / "data"
 
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from netspec.data.base import Source
-from netspec.data.known_datasets import KNOWN_SETS, home
+from netspec.data.known_datasets import KNOWN_SETS
 from netspec.errors import Problem, command, folded, near_path, nearest_path
+from netspec.files.cache_folder import data_folder
 from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_card
 from netspec.schema.specs.paths import paths_in_fields, resolve_path
@@ -81,7 +82,8 @@ def _hint(written: str, full: Path, base: Path) -> str:
         return f"it exists in the current folder: from the spec's folder it is `{_relative(from_current, base)}`"
     dataset = next((name for name in KNOWN_SETS if any(_means(part, name) for part in full.parts[1:])), None)
     if dataset is not None:
-        reads = f", and `source: {dataset}` reads it" if KNOWN_SETS[dataset].splits else f" to {home() / dataset}"
+        to = f" to {data_folder() / dataset}"
+        reads = f", and `source: {dataset}` reads it" if KNOWN_SETS[dataset].splits else to
         return f"`{command('data', 'get', dataset)}` downloads the dataset{reads}"
     origin = _origin(written, full, base)
     return origin or near_path(full) or "if the data is on another machine, `--no-data` checks the rest"

@@ -13,9 +13,10 @@ import numpy as np
 from netspec.data.base import Dataset, Source
 from netspec.data.dataset_files import damaged_files, has_file
 from netspec.data.downloads import ensure
-from netspec.data.known_datasets import KNOWN_SETS, KnownSet, home
+from netspec.data.known_datasets import KNOWN_SETS, KnownSet
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.exchange.files import new_folder
+from netspec.files.cache_folder import data_folder
 
 CHUNK = 1000
 """Images read at a time."""
@@ -60,7 +61,7 @@ def datasets() -> list[DatasetInfo]:
 
     >>> [dataset.name for dataset in netspec.datasets() if dataset.complete]
     """
-    return [_info(dataset, home() / dataset.name) for dataset in KNOWN_SETS.values()]
+    return [_info(dataset, data_folder() / dataset.name) for dataset in KNOWN_SETS.values()]
 
 
 def data_sources() -> list[DataSource]:

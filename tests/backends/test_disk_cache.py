@@ -61,13 +61,13 @@ def test_damaged_file_is_rebuilt(cache: Path, damage: bytes) -> None:
 def test_a_folder_that_others_can_write_is_closed_to_them(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    store = DiskCache(str(tmp_path / "open"))
+    store = DiskCache(tmp_path / "open")
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
 
 
 def test_temporary_folder_is_used_if_cache_is_unwritable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    store = DiskCache(str(tmp_path / "file" / "below"))
+    store = DiskCache(tmp_path / "file" / "below")
     store.write("a", b"content")
     assert store.read("a") == b"content"
     assert tmp_path not in store.path.parents

@@ -98,7 +98,8 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
 def test_a_net_for_images_of_another_size_names_the_override(netspec: Netspec, fields: Path) -> None:
     Path("train.yaml").write_text(TRAIN.replace("{type: Resizing, height: 8, width: 8}, ", ""))
     load("net.yaml").save_weights("net.h5")
-    command = ("predict", "train.yaml", "--weights", "net.h5", "--device", "reference", "--input", "fields/images/0.png")
+    options = ("--weights", "net.h5", "--device", "reference", "--input", "fields/images/0.png")
+    command = ("predict", "train.yaml", *options)
     result = netspec(*command)
     assert result.status == 2
     assert "hint: set `size: [8, 8]` in the source, or declare `image: {shape: [3, 16, 24]}` in the net\n" in result.err

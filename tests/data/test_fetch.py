@@ -19,8 +19,10 @@ import pytest
 from netspec.data import downloads
 from netspec.data.dataset_files import REMEMBERED, damaged_files, verified_files
 from netspec.data.downloads import ensure
-from netspec.data.known_datasets import KNOWN_SETS, Download, KnownSet, PublishedFile, home
+from netspec.data.known_datasets import KNOWN_SETS, Download, KnownSet, PublishedFile
 from netspec.errors import InputError, NetspecError, RunError
+from netspec.files.cache_folder import data_folder
+from netspec.schema.specs.paths import absolute
 
 CONTENT = {"a.bin": bytes(range(256)) * 40, "b.bin": b"hello" * 99}
 
@@ -255,13 +257,21 @@ def test_files_with_wrong_content_are_detected(tmp_path):
 
 def test_the_folder_of_downloaded_sets(monkeypatch, tmp_path):
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "mine"))
-    assert home() == tmp_path / "mine"
+    assert data_folder() == tmp_path / "mine"
     monkeypatch.delenv("NETSPEC_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert home() == tmp_path / "netspec" / "data"
+    assert data_folder() == tmp_path / "netspec" / "data"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert home() == tmp_path / ".cache" / "netspec" / "data"
+    assert data_folder() == tmp_path / ".cache" / "netspec" / "data"
+
+
+def test_paths_of_specs_below_the_folder_of_downloaded_sets(monkeypatch, tmp_path):
+    monkeypatch.delenv("NETSPEC_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert absolute("$NETSPEC_DATA/known/a.bin", None) == tmp_path / "netspec" / "data" / "known" / "a.bin"
+    monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "mine"))
+    assert absolute("$NETSPEC_DATA/known", None) == tmp_path / "mine" / "known"
 
 
 def test_a_file_that_is_not_packed_is_kept_under_its_own_name(tmp_path, server):

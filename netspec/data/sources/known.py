@@ -28,9 +28,9 @@ class KnownSource(Source):
 
     def data_folder(self) -> Path:
         """Return the folder of the files, which may not exist yet."""
-        from netspec.data.known_datasets import home
+        from netspec.files.cache_folder import data_folder
 
-        return home() / self.known_set.name if self.path is None else resolve_path(self, "path")
+        return data_folder() / self.known_set.name if self.path is None else resolve_path(self, "path")
 
     def files(self) -> list[Path]:
         """Return the files of the split; download missing ones. Raises `InputError` if one is not as published."""

@@ -15,8 +15,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.cache import cache_folder, make_folder
 from netspec.errors import InputError
+from netspec.files.cache_folder import cache_folder, make_folder
 
 IN_MEMORY = 2**26
 """Bytes of tokens up to which no file is written."""

@@ -10,6 +10,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from netspec.errors import Location
+from netspec.files.cache_folder import DATA_VARIABLE, data_folder
 from netspec.schema.bundled import is_in_zoo
 from netspec.schema.specs.spec import Spec
 
@@ -29,9 +30,10 @@ def absolute(text: str, location: Location | None) -> Path:
     """Return the absolute path for `text`, relative to the folder of the file in `location`.
 
     Paths from the command line or from Python are relative to the current folder, and so are those of a zoo model that
-    are not in its folder; `~` is the home folder.
+    are not in its folder; `~` is the home folder, and `$NETSPEC_DATA` that of `netspec data get`, set or not.
     """
-    path = Path(text).expanduser()
+    first, *rest = Path(text).parts or ("",)
+    path = Path(data_folder(), *rest) if first == f"${DATA_VARIABLE}" else Path(text).expanduser()
     if location is None or location.file.startswith("<"):
         return path.absolute()
     beside = (Path(location.file).parent / path).absolute()

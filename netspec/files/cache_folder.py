@@ -1,4 +1,4 @@
-"""The cache folder of `netspec.data`, which stores derived data under a fingerprint of its origin."""
+"""The folders in which netspec stores datasets and results that it can compute again."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from pathlib import Path
 
 from netspec.errors import InputError
 
+DATA_VARIABLE = "NETSPEC_DATA"
+"""Environment variable that names the folder of downloaded datasets; paths in specs may start with `$NETSPEC_DATA`."""
+
 
 def cache_folder(name: str) -> Path:
     """Return the folder `name` in the user's cache folder, which `XDG_CACHE_HOME` may set. It may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
     return Path(base, "netspec", name)
+
+
+def data_folder() -> Path:
+    """Return the folder of downloaded datasets: `NETSPEC_DATA`, by default `data` in the cache folder."""
+    folder = os.environ.get(DATA_VARIABLE)
+    return Path(folder).expanduser().absolute() if folder else cache_folder("data")
 
 
 def make_folder(folder: Path) -> Path:
