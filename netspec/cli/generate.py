@@ -19,6 +19,7 @@ app = command_app()
     epilog=examples(
         "netspec generate runs/char_lstm --prompt 'ROMEO:'",
         "netspec generate runs/char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
+        "netspec generate runs/char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",
     ),
 )
 def generate(
@@ -34,20 +35,24 @@ def generate(
         float | None, typer.Option(metavar="P", help="Draw from the best tokens of total probability P.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Draw with this seed.")] = SEED,
+    beams: Annotated[
+        int | None, typer.Option(metavar="N", help="Draw nothing: search the best text with N candidates.")
+    ] = None,
     weights: Weights = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Continue a text with a net that predicts tokens.
 
-    Prints the prompt and the text after it, token by token. The same seed generates the same text.
+    Prints the prompt and the text after it, token by token. The same seed generates the same text. With --beams, beam
+    search keeps the N most probable texts after each token, and the best one is printed at the end.
     """
     spec, weights = find_weights(spec, weights)
     from netspec.tools.generate import generate_stream
 
     stream = generate_stream(
-        spec, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, weights=weights,
-        device=device,
+        spec, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,
+        weights=weights, device=device,
     )  # fmt: skip
     sys.stdout.write(prompt)
     for text in stream:

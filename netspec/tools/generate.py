@@ -12,6 +12,7 @@ from netspec.schema.load import Source
 from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
 from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
 from netspec.tools.specs import load_spec, net_of
+from netspec.training.beam_search import beam_search
 from netspec.training.generation import Sampling, TextGenerator
 from netspec.training.model import Model
 
@@ -28,6 +29,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = SEED,
+    beams: int | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> str:
@@ -36,15 +38,16 @@ def generate(
     `source` is a run directory, or a training file with `weights`, of a net that predicts the next token of a text.
     Each of `tokens` tokens is drawn from the net's probabilities. A lower `temperature` prefers more probable tokens
     (0: always the most probable one); `top_k` draws from the k most probable ones, `top_p` from the most probable ones
-    that together have that probability. The same `seed` generates the same text.
+    that together have that probability. The same `seed` generates the same text. With `beams`, no token is drawn: the
+    text is the most probable one that beam search finds, which keeps that many candidates.
 
     Raises `InputError` if the net does not predict tokens, or the prompt has characters or words that it does not know.
 
         >>> netspec.generate("runs/char_lstm", "ROMEO:", temperature=0.8)
     """
     stream = generate_stream(
-        source, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, weights=weights,
-        device=device,
+        source, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,
+        weights=weights, device=device,
     )  # fmt: skip
     return "".join(stream)
 
@@ -58,22 +61,38 @@ def generate_stream(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = SEED,
+    beams: int | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> Iterator[str]:
-    """Yield the text of `generate` piece by piece, as soon as it is generated.
+    """Yield the text of `generate` piece by piece, as soon as it is generated; with `beams`, all at the end.
 
     >>> for text in netspec.generate_stream("runs/char_lstm", "ROMEO:"):
     ...     print(text, end="", flush=True)
     """
     sampling = Sampling(temperature, top_k, top_p)
+    if beams is not None:
+        _check_beams(beams, drawn=(temperature, top_k, top_p, seed) != (TEMPERATURE, None, None, SEED))
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         model = load(source, weights, device=device)
     else:
         spec, weights_file = spec_and_weights(source, weights)
         model = load(net_of(load_spec(spec)), weights_file, device=device)
     language_model = LanguageModel(model)
-    return language_model.continuation(language_model.encode(prompt), tokens, sampling, seed)
+    start = language_model.encode(prompt)
+    if beams is not None:
+        return language_model.best_continuation(start, tokens, beams)
+    return language_model.continuation(start, tokens, sampling, seed)
+
+
+def _check_beams(beams: int, *, drawn: bool) -> None:
+    if beams < 1:
+        raise InputError("the number of beams must be 1 or more", got=str(beams))
+    if drawn:
+        raise InputError(
+            "--beams searches for the most probable text, and draws no token",
+            expected="--beams without --temperature, --top-k, --top-p and --seed",
+        )  # fmt: skip
 
 
 class LanguageModel:
@@ -98,11 +117,21 @@ class LanguageModel:
 
     def continuation(self, start: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
         """Return an iterator over the text of `tokens` tokens after those of the prompt. Raises `InputError`."""
-        if tokens < 1:
-            raise InputError("the number of tokens must be 1 or more", got=str(tokens))
+        _check_count(tokens)
         if seed < 0:
             raise InputError("the seed must be 0 or more", got=str(seed))
         return _texts(self._tokenizer, islice(self.generator.tokens(start, sampling, seed), tokens), start)
+
+    def best_continuation(self, start: list[int], tokens: int, beams: int) -> Iterator[str]:
+        """Return an iterator over the most probable text of `tokens` tokens that beam search finds."""
+        _check_count(tokens)
+        _, best = beam_search(self.generator, start, tokens, beams)
+        return _texts(self._tokenizer, iter(best), start)
+
+
+def _check_count(tokens: int) -> None:
+    if tokens < 1:
+        raise InputError("the number of tokens must be 1 or more", got=str(tokens))
 
 
 def _texts(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]) -> Iterator[str]:

@@ -89,6 +89,14 @@ class NextTokenNet(Protocol):
         """Read a token; return the logits (V,) of the one after it."""
         ...
 
+    def state(self) -> Any:
+        """Return what the net remembers of the tokens that it has read."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Remember what `state` returned, instead of all tokens since."""
+        ...
+
 
 class TextGenerator:
     """Generates tokens with a net that was trained on the next token of windows of text.
@@ -110,17 +118,19 @@ class TextGenerator:
 
     def tokens(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Iterator[int]:
         """Yield tokens after those of the prompt, without end. The same seed yields the same tokens."""
-        if not len(prompt):
-            raise InputError("the prompt is empty", expected="one token or more to start from")
         random = np.random.Generator(np.random.Philox(seed))
-        self.net.restart()
-        logits = np.empty(0)
-        for token in prompt:
-            logits = self.logits_after(token)
+        logits = self.read(prompt)
         while True:
             token = sampling.draw(logits, random)
             yield token
             logits = self.logits_after(token)
+
+    def read(self, prompt: Sequence[int]) -> Array:
+        """Read a prompt from the beginning; return the logits (V,) of the token after it."""
+        if not len(prompt):
+            raise InputError("the prompt is empty", expected="one token or more to start from")
+        self.net.restart()
+        return [self.logits_after(token) for token in prompt][-1]
 
     def logits_after(self, token: int) -> Array:
         """Read a token; return the logits (V,) of the one after it."""
@@ -168,6 +178,12 @@ class _Window:
         self._tokens = [*self._tokens, token][-self.steps :]
         logits: Array = self.logits(self._tokens)[len(self._tokens) - 1]
         return logits
+
+    def state(self) -> list[int]:
+        return self._tokens  # which is replaced, never changed
+
+    def restore(self, state: list[int]) -> None:
+        self._tokens = state
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """Return the logits (T, V) of a window that begins with some tokens."""
@@ -264,9 +280,16 @@ class _StepNet:
                 self._values[_before(layer, name)] = results[f"{layer}.{name}"]
             for name in states.appended:
                 self._values[_before(layer, name)][:, position] = results[f"{layer}.{name}"][:, 0]
-        self._tokens.append(token)
+        self._tokens = [*self._tokens, token]
         logits: Array = results[self._output].reshape(-1)
         return logits
+
+    def state(self) -> tuple[list[int], dict[str, Array]]:
+        return self._tokens, {name: array.copy() for name, array in self._values.items()}
+
+    def restore(self, state: tuple[list[int], dict[str, Array]]) -> None:
+        self._tokens = state[0]
+        self._values = {name: array.copy() for name, array in state[1].items()}
 
 
 def _before(layer: str, state: str) -> str:

@@ -47,7 +47,7 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
     "text": (["text.md"], {}),
     "language model": (
         ["language_model.md"],
-        {"curl -L -o tinyshakespeare.txt": TEXT, "--prompt 'ROMEO:'": "--prompt 'ABC'", '"ROMEO:"': '"ABC"'},
+        {"netspec data get tinyshakespeare": TEXT, "--prompt 'ROMEO:'": "--prompt 'ABC'", '"ROMEO:"': '"ABC"'},
     ),
     "time series": (["time_series.md"], {"netspec train train.yaml": "netspec train train.yaml train.max_epochs=5"}),
     "segmentation": (["segmentation.md"], {"range(240)": "range(24)", "train.max_epochs=8": "train.max_epochs=1"}),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from functools import cache
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from netspec.errors import InputError
 from netspec.layers.base import LayerSpec
 from netspec.schema.specs.kinds import LAYERS
 from netspec.tools.generate import _texts
+from netspec.training.beam_search import beam_search
 from netspec.training.generation import Sampling, TextGenerator, _Window
 
 STEPS, TOKENS = 6, 7
@@ -98,6 +100,41 @@ def test_recurrent_nets_remember_more_than_a_window() -> None:
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"type": "GRU", "units": 3, "return_sequences": True},
+        {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2, "use_causal_mask": True},
+        {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2},
+    ],
+    ids=["states", "keys and values", "windows"],
+)
+def test_beam_search_finds_the_most_probable_tokens(layer: dict[str, Any]) -> None:
+    model = netspec.load(language_net(layer), device="reference")
+    for name in model.parameters:  # initial logits are nearly equal
+        model.parameters[name] = np.random.default_rng(3).normal(size=model.parameters[name].shape) * 1.5
+    generator = TextGenerator(model)
+    prompt, length = [1, 4], 3
+    window = _Window(model, generator.input, generator.steps, generator.output)
+
+    @cache
+    def scores_after(tokens: tuple[int, ...]) -> Any:
+        logits = window.logits([*prompt, *tokens])[len(prompt) + len(tokens) - 1].astype(np.float64)
+        return logits - np.log(np.exp(logits).sum())
+
+    scores = {
+        tokens: sum(float(scores_after(tokens[:step])[tokens[step]]) for step in range(length))
+        for tokens in product(range(TOKENS), repeat=length)
+    }
+    best = max(scores, key=lambda tokens: scores[tokens])
+    score, found = beam_search(generator, prompt, length, TOKENS**2)  # keeps all sequences of two tokens
+    assert tuple(found) == best
+    assert score == pytest.approx(scores[best], rel=1e-4)
+    greedy = list(islice(generator.tokens(prompt, Sampling(temperature=0), 1), length))
+    assert beam_search(generator, prompt, length, 1)[1] == greedy
+    assert beam_search(generator, prompt, length, 3)[0] >= scores[tuple(greedy)] - 1e-4
+
+
 def test_tokens_are_drawn_by_their_probabilities() -> None:
     logits = np.log([0.5, 0.25, 0.125, 0.125])
     random = np.random.Generator(np.random.Philox(1))
@@ -156,6 +193,17 @@ def test_a_learned_text_is_continued(run: Path, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     assert main(["generate", "run", "--prompt", "ab", "--tokens", "6", "--temperature", "0"]) == 0
     assert capsys.readouterr().out == "abcdabcd\n"
+
+
+def test_beam_search_draws_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert netspec.generate(run, "ab", tokens=10, beams=3) == "cdabcdabcd"
+    capsys.readouterr()
+    assert main(["generate", "run", "--prompt", "ab", "--tokens", "6", "--beams", "2"]) == 0
+    assert capsys.readouterr().out == "abcdabcd\n"
+    with pytest.raises(InputError, match="--beams searches for the most probable text"):
+        netspec.generate(run, "ab", beams=2, top_k=3)
+    with pytest.raises(InputError, match="the number of beams must be 1 or more"):
+        netspec.generate(run, "ab", beams=0)
 
 
 def test_the_same_seed_generates_the_same_text(run: Path) -> None:

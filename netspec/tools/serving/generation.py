@@ -40,7 +40,7 @@ CHARACTERS_PER_TOKEN = 64
 
 @dataclass(frozen=True)
 class PromptRequest:
-    """A request to continue a text; the fields are the arguments of `netspec.generate`."""
+    """A request to continue a text; the fields are arguments of `netspec.generate`."""
 
     prompt: str
     tokens: int = TOKENS
@@ -181,3 +181,11 @@ class _InterruptibleNet:
             raise CancelledError
         with self._lock:
             return self._net.logits_after(token)
+
+    def state(self) -> Any:
+        """Return what the net remembers."""
+        return self._net.state()
+
+    def restore(self, state: Any) -> None:
+        """Remember what `state` returned."""
+        self._net.restore(state)

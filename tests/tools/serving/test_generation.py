@@ -178,6 +178,10 @@ def test_a_text_is_canceled_while_half_a_window_is_read_again() -> None:
 
         def restart(self) -> None: ...
 
+        def state(self) -> None: ...
+
+        def restore(self, state: None) -> None: ...
+
         def make_room(self) -> list[int]:
             return [7, 8, 9]
 
