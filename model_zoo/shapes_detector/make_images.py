@@ -2,7 +2,7 @@
 
     python make_images.py FOLDER                            # circles, squares and triangles
     python make_images.py FOLDER --digits                   # digits of MNIST
-    python make_images.py FOLDER --nuclei stardist-*.whl    # parts of a microscope image in the Python package stardist
+    python make_images.py FOLDER --nuclei stardist-*.whl    # crops of a microscope image in the Python package stardist
 
 The boxes are written in three formats: FOLDER/train.json and test.json (COCO), FOLDER/Annotations (Pascal VOC, with the
 parts in ImageSets/Main), and FOLDER/data.yaml with FOLDER/labels (YOLO). Needs netspec, which includes MNIST.
@@ -36,10 +36,18 @@ class Thing:
     box: tuple[int, int, int, int]  # left, top, right, bottom; right and bottom are the first pixels outside
 
 
-class Shapes:
-    """Draws shapes in random colors."""
+class Objects:
+    """Draws objects of some size on noisy backgrounds."""
 
-    names = SHAPES
+    names: tuple[str, ...]
+
+    def size(self, random: np.random.Generator) -> tuple[int, int]:
+        """Return the height and width of the next object."""
+        raise NotImplementedError
+
+    def draw(self, image: Image.Image, box: tuple[int, int, int, int], random: np.random.Generator) -> int:
+        """Draw the object into a box, and return its class."""
+        raise NotImplementedError
 
     def image(self, random: np.random.Generator) -> tuple[Image.Image, list[Thing]]:
         """Return an image with 1 to 4 objects that hardly overlap, and these objects."""
@@ -53,6 +61,12 @@ class Shapes:
                     things.append(Thing(self.draw(image, box, random), box))
                     break
         return image, things
+
+
+class Shapes(Objects):
+    """Draws shapes in random colors."""
+
+    names = SHAPES
 
     def size(self, random: np.random.Generator) -> tuple[int, int]:
         """Return a height and a width."""
@@ -73,7 +87,7 @@ class Shapes:
         return label
 
 
-class Digits(Shapes):
+class Digits(Objects):
     """Pastes digits of MNIST, enlarged at random."""
 
     names = tuple(map(str, range(10)))
@@ -105,10 +119,11 @@ class Digits(Shapes):
 
 
 class Nuclei:
-    """Cuts parts out of the microscope image in stardist's wheel: for test from its lower edge, else from the rest."""
+    """Crops of the microscope image in stardist's wheel: for the test from its lowest rows, else from the others."""
 
     names = ("nucleus",)
-    smallest = 4  # pixels; a nucleus at the edge of a part of which less is seen has no box
+    min_side = 4
+    """Height and width in pixels below which a nucleus, cut off at the edge of a crop, gets no box."""
 
     def __init__(self, wheel: Path, part: str) -> None:
         archive = zipfile.ZipFile(wheel)
@@ -121,7 +136,7 @@ class Nuclei:
         self._gray, self._mask = gray[rows], mask[rows]
 
     def image(self, random: np.random.Generator) -> tuple[Image.Image, list[Thing]]:
-        """Return a part at a random place, and its nuclei."""
+        """Return a crop at a random place, and its nuclei."""
         top, left = (int(random.integers(0, extent - SIDE + 1)) for extent in self._mask.shape)
         part = slice(top, top + SIDE), slice(left, left + SIDE)
         mask = self._mask[part]
@@ -129,7 +144,7 @@ class Nuclei:
         for nucleus in np.unique(mask[mask > 0]):
             rows, columns = (np.flatnonzero((mask == nucleus).any(axis=axis)) for axis in (1, 0))
             box = (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
-            if min(box[2] - box[0], box[3] - box[1]) >= self.smallest:
+            if min(box[2] - box[0], box[3] - box[1]) >= self.min_side:
                 things.append(Thing(0, box))
         return Image.fromarray(np.repeat(self._gray[part][..., None], 3, axis=2)), things
 
@@ -229,7 +244,7 @@ def main() -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--digits", action="store_true", help="paste digits of MNIST instead of drawing shapes")
     kind.add_argument(
-        "--nuclei", type=Path, metavar="WHEEL", help="cut parts out of the image in the wheel of stardist 0.9.2"
+        "--nuclei", type=Path, metavar="WHEEL", help="cut crops out of the image in the wheel of stardist 0.9.2"
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices [1]")
     options = parser.parse_args()

@@ -13,7 +13,7 @@ from netspec.errors import Problem, command, folded, near_path, nearest_path
 from netspec.files.cache_folder import data_folder
 from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_card
-from netspec.schema.specs.paths import paths_in_fields, resolve_path
+from netspec.schema.specs.paths import expanded, paths_in_fields, resolve_path
 from netspec.schema.specs.spec import Spec, parts_of
 
 CARD = "card.yaml"
@@ -40,8 +40,8 @@ def _missing(spec: Spec, keys: list[str | int], path: str) -> Problem:
     in_file = where is not None and not where.file.startswith("<")
     base = Path(where.file).parent.absolute() if where is not None and in_file else Path().absolute()
     if base.parent == zoo_root():
-        full, in_file = Path(written).expanduser().absolute(), False
-    if Path(written).expanduser().is_absolute():
+        full, in_file = expanded(written).absolute(), False
+    if expanded(written).is_absolute():
         expected = "a file or folder that exists"
     else:
         whose = f"the folder of {Path(where.file).name}" if where is not None and in_file else "the current folder"
@@ -73,7 +73,7 @@ def _written(spec: Spec, keys: list[str | int]) -> str:
 
 def _hint(written: str, full: Path, base: Path) -> str:
     """Return a hint: a similar path, or a command or script that creates the files."""
-    is_relative = not Path(written).expanduser().is_absolute()
+    is_relative = not expanded(written).is_absolute()
     similar = _similar(full)
     if similar is not None:
         return f"did you mean `{_relative(similar, base) if is_relative else similar}`?"

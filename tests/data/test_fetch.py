@@ -272,6 +272,7 @@ def test_paths_of_specs_below_the_folder_of_downloaded_sets(monkeypatch, tmp_pat
     assert absolute("$NETSPEC_DATA/known/a.bin", None) == tmp_path / "netspec" / "data" / "known" / "a.bin"
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "mine"))
     assert absolute("$NETSPEC_DATA/known", None) == tmp_path / "mine" / "known"
+    assert absolute("./$NETSPEC_DATA/known", None) == Path("$NETSPEC_DATA/known").absolute()
 
 
 def test_a_file_that_is_not_packed_is_kept_under_its_own_name(tmp_path, server):

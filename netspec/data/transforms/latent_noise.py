@@ -15,7 +15,7 @@ from netspec.schema.specs.field_types import Name, Shape
 
 @TRANSFORMS.register
 class LatentNoise(Transform):
-    """Add a field of normal random numbers to each sample: the latent vector of which a generator makes an image.
+    """Add a field of normal random numbers to each sample: the latent vector from which a generator makes an image.
 
     The numbers depend on the seed, the epoch and the sample; in evaluations they are always the same. The field is
     float32.

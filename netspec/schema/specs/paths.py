@@ -26,14 +26,19 @@ class FilePath(str):
         return core_schema.no_info_after_validator_function(cls, core_schema.str_schema(strict=True, min_length=1))
 
 
+def expanded(text: str) -> Path:
+    """Return the path that `~`, or `$NETSPEC_DATA` for the folder of `netspec data get`, stands for at the start."""
+    first, _, rest = text.partition("/")
+    return Path(data_folder(), rest) if first == f"${DATA_VARIABLE}" else Path(text).expanduser()
+
+
 def absolute(text: str, location: Location | None) -> Path:
     """Return the absolute path for `text`, relative to the folder of the file in `location`.
 
     Paths from the command line or from Python are relative to the current folder, and so are those of a zoo model that
-    are not in its folder; `~` is the home folder, and `$NETSPEC_DATA` that of `netspec data get`, set or not.
+    are not in its folder.
     """
-    first, *rest = Path(text).parts or ("",)
-    path = Path(data_folder(), *rest) if first == f"${DATA_VARIABLE}" else Path(text).expanduser()
+    path = expanded(text)
     if location is None or location.file.startswith("<"):
         return path.absolute()
     beside = (Path(location.file).parent / path).absolute()
