@@ -51,7 +51,7 @@ def search(
         str | None, typer.Option(metavar="DIR", help="Write the files to this folder [default: the data's].")
     ] = None,
     run_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the next free runs/NAME-search].")
+        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: a new runs/NAME-search].")
     ] = None,
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, metavar="N", help="Run N trials [default: the file's, else 20].")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,13 +17,12 @@ from netspec.passes.base import run_passes
 from netspec.passes.memory import plan_memory
 from netspec.passes.peak_memory import lower_peak
 from netspec.passes.schedule import Schedule, schedule
+from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.net import NetSpec
 from netspec.solvers.sgd import SGD
 from netspec.tools.specs import load_spec
 from tests.passes.graphs import graphs, typed
 from tests.passes.test_memory import check
-
-NETS = Path(__file__).parents[2] / "benchmarks" / "nets"
 
 
 def before_and_after(graph: Graph, workspace: int = 0) -> tuple[ExecutionPlan, ExecutionPlan]:
@@ -88,9 +85,9 @@ def test_order_that_saves_little_is_not_changed() -> None:
     assert lower_peak(graph, scheduled) == scheduled
 
 
-def memory_of(net: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
-    """Return peak memory of the planned training step, and of the order of `schedule` alone."""
-    spec = load_spec(NETS / f"{net}.yaml")
+def memory_of(model: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
+    """Return peak memory of the planned training step of a zoo model, and of the order of `schedule` alone."""
+    spec = load_spec(zoo_root() / model / "net.yaml")
     assert isinstance(spec, NetSpec)
     compiler = Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device="null")
     plan = compiler.plan(ProgramKind.TRAIN, batch_size)
@@ -110,5 +107,5 @@ def test_alexnet_needs_little_more_than_its_largest_gradient() -> None:
 
 
 def test_order_is_unchanged_if_all_activations_are_alive_at_once() -> None:
-    after, before = memory_of("resnet20", 128)
+    after, before = memory_of("resnet20_cifar10", 128)
     assert after.arena_bytes == before.arena_bytes
