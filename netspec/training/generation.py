@@ -130,7 +130,9 @@ class TextGenerator:
         if not len(prompt):
             raise InputError("the prompt is empty", expected="one token or more to start from")
         self.net.restart()
-        return [self.logits_after(token) for token in prompt][-1]
+        for token in prompt:
+            logits = self.logits_after(token)
+        return logits
 
     def logits_after(self, token: int) -> Array:
         """Read a token; return the logits (V,) of the one after it."""
@@ -280,15 +282,15 @@ class _StepNet:
                 self._values[_before(layer, name)] = results[f"{layer}.{name}"]
             for name in states.appended:
                 self._values[_before(layer, name)][:, position] = results[f"{layer}.{name}"][:, 0]
-        self._tokens = [*self._tokens, token]
+        self._tokens.append(token)
         logits: Array = results[self._output].reshape(-1)
         return logits
 
     def state(self) -> tuple[list[int], dict[str, Array]]:
-        return self._tokens, {name: array.copy() for name, array in self._values.items()}
+        return [*self._tokens], {name: array.copy() for name, array in self._values.items()}
 
     def restore(self, state: tuple[list[int], dict[str, Array]]) -> None:
-        self._tokens = state[0]
+        self._tokens = [*state[0]]
         self._values = {name: array.copy() for name, array in state[1].items()}
 
 

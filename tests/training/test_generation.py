@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice, product
@@ -133,6 +134,36 @@ def test_beam_search_finds_the_most_probable_tokens(layer: dict[str, Any]) -> No
     greedy = list(islice(generator.tokens(prompt, Sampling(temperature=0), 1), length))
     assert beam_search(generator, prompt, length, 1)[1] == greedy
     assert beam_search(generator, prompt, length, 3)[0] >= scores[tuple(greedy)] - 1e-4
+
+
+def test_a_prompt_keeps_no_logits_but_the_last() -> None:
+    generator = TextGenerator(netspec.load(language_net(), device="reference"))
+    logits_after, references = generator.net.logits_after, list[weakref.ref[Any]]()
+
+    def counted_logits(token: int) -> Any:
+        assert sum(reference() is not None for reference in references) <= 1
+        logits = logits_after(token)
+        references.append(weakref.ref(logits))
+        return logits
+
+    generator.net.logits_after = counted_logits  # type: ignore[method-assign]
+    generator.read([1, 2, 3, 4, 5])
+    assert len(references) == 5
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_saved_state_stays_as_it_is(bidirectional: bool) -> None:
+    layer: dict[str, Any] = {"type": "LSTM", "units": 3, "return_sequences": True}
+    layer = {"type": "Bidirectional", "layer": layer} if bidirectional else layer
+    generator = TextGenerator(netspec.load(language_net(layer), device="reference"))
+    assert generator.is_incremental != bidirectional
+    generator.read([1, 2])
+    state = generator.net.state()
+    logits = generator.logits_after(3)
+    for _ in range(2):  # restoring does not change it either
+        generator.logits_after(4)
+        generator.net.restore(state)
+        np.testing.assert_array_equal(generator.logits_after(3), logits)
 
 
 def test_tokens_are_drawn_by_their_probabilities() -> None:
