@@ -30,7 +30,7 @@ def beam_search(generator: TextGenerator, prompt: Sequence[int], length: int, be
     After each token, the `beams` most probable sequences are kept; one beam always takes the most probable token. All
     have the same length, so their probabilities are compared as they are, without a length penalty.
     """
-    candidates = [_Candidate(0.0, (), generator.read(prompt), generator.net.state())]
+    candidates = [_Candidate(0.0, (), generator.read(prompt), generator.net.save_state())]
     for step in range(length):
         candidates = [
             _extended(generator, candidates[parent], token, score, is_last=step == length - 1)
@@ -51,8 +51,8 @@ def _extended(generator: TextGenerator, parent: _Candidate, token: int, score: f
     tokens = (*parent.tokens, token)
     if is_last:
         return parent._replace(score=score, tokens=tokens)
-    generator.net.restore(parent.state)
-    return _Candidate(score, tokens, generator.logits_after(token), generator.net.state())
+    generator.net.restore_state(parent.state)
+    return _Candidate(score, tokens, generator.logits_after(token), generator.net.save_state())
 
 
 def _log_softmax(logits: NDArray[Any]) -> NDArray[Any]:

@@ -89,12 +89,12 @@ class NextTokenNet(Protocol):
         """Read a token; return the logits (V,) of the one after it."""
         ...
 
-    def state(self) -> Any:
+    def save_state(self) -> Any:
         """Return what the net remembers of the tokens that it has read."""
         ...
 
-    def restore(self, state: Any) -> None:
-        """Remember what `state` returned, instead of all tokens since."""
+    def restore_state(self, state: Any) -> None:
+        """Return to the tokens that had been read when `save_state` returned `state`."""
         ...
 
 
@@ -181,10 +181,10 @@ class _Window:
         logits: Array = self.logits(self._tokens)[len(self._tokens) - 1]
         return logits
 
-    def state(self) -> list[int]:
+    def save_state(self) -> list[int]:
         return self._tokens  # which is replaced, never changed
 
-    def restore(self, state: list[int]) -> None:
+    def restore_state(self, state: list[int]) -> None:
         self._tokens = state
 
     def logits(self, tokens: Sequence[int]) -> Array:
@@ -286,10 +286,10 @@ class _StepNet:
         logits: Array = results[self._output].reshape(-1)
         return logits
 
-    def state(self) -> tuple[list[int], dict[str, Array]]:
+    def save_state(self) -> tuple[list[int], dict[str, Array]]:
         return [*self._tokens], {name: array.copy() for name, array in self._values.items()}
 
-    def restore(self, state: tuple[list[int], dict[str, Array]]) -> None:
+    def restore_state(self, state: tuple[list[int], dict[str, Array]]) -> None:
         self._tokens = [*state[0]]
         self._values = {name: array.copy() for name, array in state[1].items()}
 

@@ -158,11 +158,11 @@ def test_a_saved_state_stays_as_it_is(bidirectional: bool) -> None:
     generator = TextGenerator(netspec.load(language_net(layer), device="reference"))
     assert generator.is_incremental != bidirectional
     generator.read([1, 2])
-    state = generator.net.state()
+    state = generator.net.save_state()
     logits = generator.logits_after(3)
     for _ in range(2):  # restoring does not change it either
         generator.logits_after(4)
-        generator.net.restore(state)
+        generator.net.restore_state(state)
         np.testing.assert_array_equal(generator.logits_after(3), logits)
 
 

@@ -182,10 +182,10 @@ class _InterruptibleNet:
         with self._lock:
             return self._net.logits_after(token)
 
-    def state(self) -> Any:
+    def save_state(self) -> Any:
         """Return what the net remembers."""
-        return self._net.state()
+        return self._net.save_state()
 
-    def restore(self, state: Any) -> None:
-        """Remember what `state` returned."""
-        self._net.restore(state)
+    def restore_state(self, state: Any) -> None:
+        """Return to the tokens that had been read when `save_state` returned `state`."""
+        self._net.restore_state(state)
