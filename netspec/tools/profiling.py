@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from threading import current_thread, get_ident
+from threading import Thread, current_thread
 from time import perf_counter
 from typing import Any
 
@@ -387,7 +387,7 @@ class Recorder:
         self.queue = self._timer.track
         """Track of the calls; None if they run in the thread that trains."""
         self._events: list[TraceEvent] = []  # in seconds of `perf_counter`
-        self._tracks: dict[int, str] = {}
+        self._tracks: dict[Thread, str] = {}  # not by identifier: a new thread may get that of one that has ended
         """Track of each other thread: its name, with a number if another thread has the same."""
         self._nodes: dict[Node, tuple[str, str, dict[str, Any]]] = {}
         self._programs: set[Program] = set()
@@ -407,11 +407,12 @@ class Recorder:
 
     def _track_of_thread(self) -> str:
         """Return the track of this thread: those of training and evaluation data have the same names."""
-        if get_ident() not in self._tracks:
-            name = current_thread().name
+        thread = current_thread()
+        if thread not in self._tracks:
+            name = thread.name
             same = sum(track == name or track.startswith(f"{name} (") for track in list(self._tracks.values()))
-            self._tracks[get_ident()] = f"{name} ({same + 1})" if same else name
-        return self._tracks[get_ident()]
+            self._tracks[thread] = f"{name} ({same + 1})" if same else name
+        return self._tracks[thread]
 
     @contextmanager
     def span(self, name: str, category: str, arguments: Mapping[str, Any] | None = None) -> Iterator[None]:

@@ -7,12 +7,14 @@ import json
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 
 import netspec
+from netspec.backends.device_registry import ReferenceDevice
 from netspec.backends.executor import CallTimer
 from netspec.cli import main
 from netspec.compile import Compiler, ProgramKind
@@ -20,7 +22,7 @@ from netspec.data import prefetch
 from netspec.errors import InputError
 from netspec.solvers.base import SolverSpec
 from netspec.tools import profiling
-from netspec.tools.profiling import Profile
+from netspec.tools.profiling import Profile, Recorder
 from netspec.tools.specs import load_train
 from netspec.tools.timing import PHASES, writer
 
@@ -186,6 +188,15 @@ def test_a_profile_in_another_thread_has_the_same_tracks(training: dict[str, Any
         result = pool.submit(netspec.profile, training, **SMALL).result()
     assert {event.track for event in result.events} == {"training"}
     assert not result.loads_ahead
+
+
+def test_a_thread_that_starts_after_another_has_ended_has_a_track_of_its_own() -> None:
+    recorder = Recorder(ReferenceDevice())
+    for name in ("reader", "prefetch", "prefetch"):  # Python gives a thread the identifier of one that has ended
+        thread = Thread(target=recorder.add_data, args=("read", 0.0, 1.0), name=name)
+        thread.start()
+        thread.join()
+    assert [event.track for event in recorder.events_of("data", 0.0)] == ["reader", "prefetch", "prefetch (2)"]
 
 
 def test_a_profiled_run_computes_the_same(training: dict[str, Any]) -> None:
