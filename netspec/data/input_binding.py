@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -45,6 +46,14 @@ class ValueRange(NamedTuple):
         for value in self.also:
             within |= values == value
         return within
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSizeProblem(Problem):
+    """The images of a source do not have the size that the net's input declares; the source can resize them."""
+
+    size: tuple[int | None, ...]
+    """Height and width of the net's input."""
 
 
 class _Fault(NamedTuple):
@@ -292,11 +301,14 @@ def _mismatch(
     if field not in fields:
         return _missing_field(name, field, fields, target, where, dotted, renamed=renamed)
     source_type = fields[field]
-    has_size = "size" in type(split).model_fields and len(target.shape) > 1
-    resized = f"set `size: {list(target.shape[-2:])}` in the source, or " if has_size else ""
+    problem: Callable[..., Problem] = Problem
+    resized, size = "", target.shape[-2:]
+    if "size" in type(split).model_fields and len(size) == 2 and source_type.shape[-2:] != size:
+        problem = partial(ImageSizeProblem, size=size)
+        resized = f"set `size: {list(size)}` in the source, or "
     if source_type.ragged:
         transforms = "Resizing, RandomResizedCrop, CenterCrop or Padding"
-        return Problem(
+        return problem(
             f"the samples of `{field}` differ in size",
             where,
             dotted,
@@ -310,7 +322,7 @@ def _mismatch(
         first = target.shape[0] if target.shape else None
         batched = source_type.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
         shape = f"`{name}: {{shape: {list(source_type.shape)}}}`"
-        return Problem(
+        return problem(
             f"`{field}` has a different shape from the net's input `{name}`",
             where,
             dotted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -15,6 +15,7 @@ from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
 from netspec.data.file_kinds import IMAGES
+from netspec.data.input_binding import ImageSizeProblem
 from netspec.data.loader import Loader, open_loader
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
@@ -161,15 +162,14 @@ class FilePreparation:
                 learned=self.learned,
             )  # fmt: skip
         except InputError as error:
-            raise InputError(map(self._with_override, error.problems)) from None
+            raise InputError(map(self._hint_at_override, error.problems)) from None
 
-    def _with_override(self, problem: Problem) -> Problem:
-        """Add the override to a problem whose hint is to set the size of images: no file names those of `predict`."""
-        size = re.search(r"`size: \[(\d+), (\d+)\]`", problem.hint or "")
-        if size is None:
+    def _hint_at_override(self, problem: Problem) -> Problem:
+        """Replace the hint of a problem with the size of images: neither the training file nor the net is to change."""
+        if not isinstance(problem, ImageSizeProblem):
             return problem
-        override = f"data.{self._written_split}.size=[{size[1]},{size[2]}]"
-        return replace(problem, notes=(*problem.notes, f"on the command line: {override}"))
+        override = f"data.{self._written_split}.size=[{','.join(map(str, problem.size))}]"
+        return replace(problem, hint=f"resize the images: `{shlex.quote(override)}`")
 
     def _text_inputs_of(self, source: Source, loader: Loader) -> dict[str, list[int]]:
         if isinstance(source, TableSource):

@@ -447,6 +447,13 @@ def test_images_of_several_sizes_are_reported(tmp_path: Path) -> None:
     assert problem.notes[0].endswith("/photos/ant/large.png is 40 × 40")
 
 
+def test_resizing_is_no_fix_for_another_number_of_channels(tmp_path: Path) -> None:
+    photos(tmp_path, count=2)
+    source = {"source": "image_folder", "path": "photos", "channels": 1, "size": [10, 12]}
+    problem = problem_of(training(tmp_path, source, [3, 10, 12], name="image"))
+    assert problem.hint == "declare `image: {shape: [1, 10, 12]}` in the net, or change the data"
+
+
 def test_a_class_folder_without_images_is_an_error(tmp_path: Path) -> None:
     photos(tmp_path, count=1)
     (tmp_path / "photos" / "dog").mkdir()
