@@ -36,7 +36,7 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Draw with this seed.")] = SEED,
     beams: Annotated[
-        int | None, typer.Option(metavar="N", help="Draw nothing: search the best text with N candidates.")
+        int | None, typer.Option(metavar="N", help="Use beam search with N beams instead of drawing tokens.")
     ] = None,
     weights: Weights = None,
     device: Device = "auto",
