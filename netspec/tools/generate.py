@@ -72,7 +72,8 @@ def generate_stream(
     """
     sampling = Sampling(temperature, top_k, top_p)
     if beams is not None:
-        _check_beams(beams, drawn=(temperature, top_k, top_p, seed) != (TEMPERATURE, None, None, SEED))
+        has_sampling_options = (temperature, top_k, top_p, seed) != (TEMPERATURE, None, None, SEED)
+        _check_beams(beams, has_sampling_options=has_sampling_options)
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         model = load(source, weights, device=device)
     else:
@@ -85,14 +86,13 @@ def generate_stream(
     return language_model.continuation(start, tokens, sampling, seed)
 
 
-def _check_beams(beams: int, *, drawn: bool) -> None:
+def _check_beams(beams: int, *, has_sampling_options: bool) -> None:
     if beams < 1:
         raise InputError("the number of beams must be 1 or more", got=str(beams))
-    if drawn:
+    if has_sampling_options:
         raise InputError(
-            "--beams searches for the most probable text, and draws no token",
-            expected="--beams without --temperature, --top-k, --top-p and --seed",
-        )  # fmt: skip
+            "`beams` cannot be combined with `temperature`, `top_k`, `top_p` or `seed`: beam search draws no tokens"
+        )
 
 
 class LanguageModel:

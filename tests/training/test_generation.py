@@ -231,7 +231,7 @@ def test_beam_search_draws_nothing(run: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main(["generate", "run", "--prompt", "ab", "--tokens", "6", "--beams", "2"]) == 0
     assert capsys.readouterr().out == "abcdabcd\n"
-    with pytest.raises(InputError, match="--beams searches for the most probable text"):
+    with pytest.raises(InputError, match="`beams` cannot be combined with `temperature`, `top_k`"):
         netspec.generate(run, "ab", beams=2, top_k=3)
     with pytest.raises(InputError, match="the number of beams must be 1 or more"):
         netspec.generate(run, "ab", beams=0)
