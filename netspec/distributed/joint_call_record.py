@@ -13,7 +13,7 @@ from netspec.training.call_record import MAX_INPUT_BYTES, CallRecord, ProgramCal
 if TYPE_CHECKING:
     from netspec.distributed import Communicator
 
-MAX_CALLS = 50
+CALLS_PER_COPY = 50
 """Number of calls after which the copy of the states is renewed. A step reads and writes its parameters, gradients and
 states about ten times, and a copy once, so copies take about 0.2 % of the time."""
 
@@ -22,7 +22,7 @@ class JointCallRecord(CallRecord):
     """Records the calls of a worker. All workers copy their states after the same calls, without asking each other."""
 
     def __init__(self, compiler: Compiler, group: Communicator) -> None:
-        super().__init__(compiler, keep_states=True, sharers=group.host_size)
+        super().__init__(compiler, keep_states=True, processes_per_host=group.host_size)
         self._group = group
         self._max_calls: int | None = None
 
@@ -44,7 +44,10 @@ class JointCallRecord(CallRecord):
         return self._version != self._compiler.states.version or len(self._calls) >= self._max_calls
 
     def _save(self) -> None:
-        """Copy all states if they are finite; else keep none, since the other workers may not notice."""
+        """Copy all states.
+
+        If one is not finite, stop recording instead of raising: raising would leave the other workers waiting.
+        """
         if self._non_finite_state() is None:
             self._copy()
         else:
@@ -65,7 +68,10 @@ class JointCallRecord(CallRecord):
 
 
 def calls_between_copies(call: ProgramCall, workers: int) -> int:
-    """Return the number of calls between two copies, the same on all workers, by the size of their largest batch."""
+    """Return the number of calls between two copies, the same on all workers.
+
+    It follows from the global batch size of the first call.
+    """
     rows = -(-(call.global_batch or call.rows) // workers)
     per_row: int = sum(array.nbytes // call.rows for array in call.inputs.values() if array.shape[:1] == (call.rows,))
-    return max(1, min(MAX_CALLS, MAX_INPUT_BYTES // max(rows * per_row, 1)))
+    return max(1, min(CALLS_PER_COPY, MAX_INPUT_BYTES // max(rows * per_row, 1)))

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 COST = 0.005
 """Largest fraction of the time of training that copies of the states take."""
-MAX_MEMORY = 8
-"""States are copied if they take at most this part of the memory of the host, as 1 / `MAX_MEMORY`."""
+MAX_MEMORY_FRACTION = 1 / 8
+"""States are copied if the copies of all processes take at most this fraction of the memory of the host."""
 MAX_INPUT_BYTES = 2**26
 """Size of the batches kept after which the copy is renewed."""
 CHECKED_ROLES = ("parameter", "statistic", "gradient")
@@ -74,14 +74,14 @@ class FailedCall:
 class CallRecord:
     """Records the calls of a stepper."""
 
-    def __init__(self, compiler: Compiler, *, keep_states: bool, sharers: int = 1) -> None:
+    def __init__(self, compiler: Compiler, *, keep_states: bool, processes_per_host: int = 1) -> None:
         """Without `keep_states`, only the last calls are kept: states can't be restored.
 
-        `sharers` is the number of processes on this host that copy states.
+        `processes_per_host` is the number of processes on this host that copy states.
         """
         self._compiler = compiler
         memory = machine_memory()
-        is_small = memory is None or compiler.states.nbytes * sharers <= memory // MAX_MEMORY
+        is_small = memory is None or compiler.states.nbytes * processes_per_host <= memory * MAX_MEMORY_FRACTION
         self._keeps = keep_states and not compiler.device.runs_ahead and is_small
         self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
         self._saved: dict[str, Any] = {}

@@ -65,7 +65,7 @@ def test_a_gradient_that_is_not_finite_is_reported_with_its_worker(
 def test_copies_are_made_after_the_same_number_of_calls(
     training: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joint_call_record, "MAX_CALLS", 2)
+    monkeypatch.setattr(joint_call_record, "CALLS_PER_COPY", 2)
     spec = load_train(training)
     assert isinstance(spec.solver, SolverSpec)
     compiler = Compiler(spec.net, solver=spec.solver, device="reference")
