@@ -17,7 +17,7 @@ from netspec.graph.types import DType
 
 ENOUGH_BLOCKS = 528
 """Blocks that fill the largest GPU: four for each of its 132 multiprocessors."""
-LEAST_EACH, MAX_PIECES = 8, 256
+MIN_PER_THREAD, MAX_PIECES = 8, 256
 """Minimum number of elements per thread for splitting, and the maximum number of parts."""
 
 COLUMNS = """
@@ -57,7 +57,7 @@ class ColumnSums:
     @property
     def length(self) -> int:
         """Elements of a channel in a part."""
-        most = self.limit * self.width // (THREADS * LEAST_EACH)
+        most = self.limit * self.width // (THREADS * MIN_PER_THREAD)
         return -(-self.limit // max(1, min(-(-ENOUGH_BLOCKS // self.wide), most, MAX_PIECES)))
 
     @property

@@ -32,8 +32,8 @@ from netspec.tools.init.files import (
 )
 from netspec.tools.init.search_space import SearchSpace
 
-MAX_WORDS, FEWEST_WORDS = 20_000, 100
-"""Largest and smallest size of the vocabulary."""
+MIN_WORDS, MAX_WORDS = 100, 20_000
+"""Smallest and largest size of the vocabulary."""
 WIDTHS = ((1_000, 16), (10_000, 32))
 """Pairs: below this number of texts, the vector of a word has this many elements."""
 WIDEST = 64
@@ -77,7 +77,7 @@ def vocabulary_of(counts: Counter[str], texts: int, *, complete: bool) -> Vocabu
     recurring = sum(count > 1 for count in counts.values())
     if not complete or recurring > MAX_WORDS:
         return Vocabulary(MAX_WORDS, width, f"the {MAX_WORDS:,} most frequent words of the training part")
-    words = max(FEWEST_WORDS, -(-recurring // 50) * 50)
+    words = max(MIN_WORDS, -(-recurring // 50) * 50)
     return Vocabulary(words, width, f"{recurring:,} of {len(counts):,} words occur more than once: others are unknown")
 
 

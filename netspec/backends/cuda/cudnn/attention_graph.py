@@ -56,7 +56,7 @@ class AttentionGraph(Operation):
         return prod(self.q.shape[:-1]) * self.k.shape[2]
 
     @property
-    def most_workspace(self) -> int:
+    def max_workspace(self) -> int:
         """Bytes of the scores written out, in float32 at least."""
         return max(MAX_WORKSPACE, self.scores * DType.FLOAT32.itemsize)
 

@@ -83,7 +83,7 @@ class Operation:
         raise NotImplementedError  # abstract
 
     @property
-    def most_workspace(self) -> int:
+    def max_workspace(self) -> int:
         """Maximum workspace in bytes."""
         return MAX_WORKSPACE
 
@@ -124,7 +124,7 @@ class GraphDescription:
         if operation.dtype == DType.FLOAT32 and not operation.tf32:
             unwanted += [cudnn.numerical_note.TENSOR_CORE, cudnn.numerical_note.DOWN_CONVERT_INPUTS]
         graph.deselect_numeric_notes(unwanted)
-        graph.deselect_workspace_greater_than(operation.most_workspace)
+        graph.deselect_workspace_greater_than(operation.max_workspace)
 
     def read(self, described: Tensor) -> Any:
         """The next operand."""

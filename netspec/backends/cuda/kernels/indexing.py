@@ -14,7 +14,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 MAX_ELEMENTS = 2**31 - 2
-"""Maximum number of targets of a scatter."""
+"""Maximum number of elements of the target of a scatter, and of its updates."""
 GATHER = """
 UNITS(unit, count) {
     const int64 at = index[unit] < 0 ? index[unit] + size : index[unit];

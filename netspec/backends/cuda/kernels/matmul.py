@@ -24,7 +24,7 @@ TILE = 64
 """Rows and columns of a tile, see `product.cuh`."""
 ENOUGH_BLOCKS = 264
 """Number of blocks that fill the largest GPU: two for each of its 132 multiprocessors."""
-LEAST_PIECE, MAX_PIECES = 128, 64
+MIN_PIECE, MAX_PIECES = 128, 64
 """Minimum depth per block for a split, and the maximum number of parts."""
 SLOWER = 8.0
 """Estimated duration relative to a library's kernel, so that layout costs never favour this one."""
@@ -75,7 +75,7 @@ class TileSplit:
     @property
     def length(self) -> int:
         """Depth of a part, from sizes alone."""
-        count = min(-(-ENOUGH_BLOCKS // (self.tiles * self.units)), self.depth // LEAST_PIECE, MAX_PIECES)
+        count = min(-(-ENOUGH_BLOCKS // (self.tiles * self.units)), self.depth // MIN_PIECE, MAX_PIECES)
         return -(-self.depth // max(1, count))
 
     @property

@@ -23,7 +23,7 @@ from netspec.graph.value import Node
 
 ENOUGH_BLOCKS = 512
 """Number of blocks that fill the largest GPU: some for each of its 132 multiprocessors."""
-LEAST_PIECE, MAX_PIECES = 64, 256
+MIN_PIECE, MAX_PIECES = 64, 256
 """Minimum elements per thread for a split, and the maximum number of parts."""
 
 COLUMNS = """
@@ -70,7 +70,7 @@ class ReductionSplit:
         reduced, outputs = r0 * r1, k0 * k1
         by_rows = r1 > 1 or k1 < THREADS // 8
         blocks = outputs if by_rows else -(-outputs // THREADS)
-        longest = LEAST_PIECE * (THREADS if by_rows else 1)
+        longest = MIN_PIECE * (THREADS if by_rows else 1)
         pieces = max(1, min(-(-ENOUGH_BLOCKS // blocks), reduced // longest, MAX_PIECES))
         length = -(-reduced // pieces)
         return cls(by_rows, -(-reduced // length), length)
@@ -82,7 +82,7 @@ class ReduceKernel(BaseReductionKernel):
 
     def samples(self) -> Sequence[Example]:
         # Columns and rows, in one part and in two: each kernel runs as first and as second stage.
-        columns, rows = (130, 40), (2, 2 * LEAST_PIECE * THREADS + 3)
+        columns, rows = (130, 40), (2, 2 * MIN_PIECE * THREADS + 3)
         return (
             (ReduceSum((0,)), (TensorType((20, 40), DType.FLOAT32),)),
             *((op((0,)), (TensorType(columns, DType.FLOAT32),)) for op in COMBINES),
