@@ -14,7 +14,7 @@ _compilation_listener: Callable[[str], object] | None = None
 _check_listener: Callable[[str], object] | None = None
 
 
-def announce_waits(listener: Callable[[str], object]) -> None:
+def set_wait_listener(listener: Callable[[str], object]) -> None:
     """Call `listener` with a line if this process compiles kernels for more than a second, or checks a GPU.
 
     Compiled kernels and the results of the check are stored, so that later processes do not wait.

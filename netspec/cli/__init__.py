@@ -39,11 +39,11 @@ def _main(words: list[str]) -> int:
 
 
 def _show_waits() -> None:
-    """Let a terminal show why a command waits before it begins."""
-    from netspec.backends.wait_notices import announce_waits
+    """Print to a terminal why a command is waiting (kernel compilation, GPU check)."""
+    from netspec.backends.wait_notices import set_wait_listener
 
     if sys.stderr.isatty():
-        announce_waits(tell)
+        set_wait_listener(tell)
 
 
 def _run(words: list[str], output: Output) -> int:

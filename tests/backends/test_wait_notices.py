@@ -16,7 +16,7 @@ from netspec.cli import main
 @pytest.fixture(autouse=True)
 def quiet_afterwards() -> Iterator[None]:
     yield
-    wait_notices.announce_waits(lambda _: None)
+    wait_notices.set_wait_listener(lambda _: None)
 
 
 def compile_new_kernel() -> None:
@@ -26,7 +26,7 @@ def compile_new_kernel() -> None:
 
 def test_compilation_is_announced_once_if_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
-    wait_notices.announce_waits(notices.append)
+    wait_notices.set_wait_listener(notices.append)
     compile_new_kernel()
     assert notices == []  # not a second yet
     monkeypatch.setattr(wait_notices, "PATIENCE", 0.0)
