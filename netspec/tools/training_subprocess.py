@@ -1,4 +1,4 @@
-"""Short trainings in processes of their own, as `--verify` runs them."""
+"""Run short trainings in subprocesses, for `verify-parallel` and `verify-resume`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netspec.errors import RunError
-from netspec.schema.specs.train import TrainSpec
 
 
 def training_command(
@@ -29,13 +28,3 @@ def train_in_subprocess(command: Sequence[str], description: str) -> None:
 def training_failure(description: str, messages: str) -> RunError:
     """Return the error for a training that failed with these messages."""
     return RunError(f"{description} failed", got=messages.strip())
-
-
-def without_stages(spec: TrainSpec) -> list[str]:
-    """Return the overrides that make a training with stages one that trains all layers."""
-    return ["~stages"] if spec.stages else []
-
-
-def stages_note(spec: TrainSpec) -> list[str]:
-    """Return the note that the stages of a training were not verified, if it has stages."""
-    return ["the file has stages, which were not verified: all layers were trained"] if spec.stages else []

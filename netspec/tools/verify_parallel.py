@@ -18,12 +18,7 @@ from netspec.errors import InputError, counted
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.bit_comparison import compare_states, final_states
 from netspec.tools.specs import load_train
-from netspec.tools.training_subprocess import (
-    stages_note,
-    train_in_subprocess,
-    training_command,
-    without_stages,
-)
+from netspec.tools.training_subprocess import train_in_subprocess, training_command
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,7 +112,7 @@ def verified_strategy(spec: TrainSpec, workers: int) -> AllReduce:
 
 def unverified_settings(spec: TrainSpec, verified: AllReduce) -> str | None:
     """The settings of the file that the verified training replaces, as text."""
-    notes = stages_note(spec)
+    notes = ["the file has stages, which were not verified: all layers were trained"] if spec.stages else []
     if isinstance(spec.parallel, AllReduce):
         fields, used = spec.parallel.model_dump(mode="json"), verified.model_dump(mode="json")
         replaced = [f"{name}: {json.dumps(fields[name])}" for name in fields if fields[name] != used[name]]
@@ -132,7 +127,8 @@ def short_training(spec: TrainSpec, strategy: AllReduce, steps: int) -> list[str
     """Overrides for a training of a few steps with `strategy`, without stages and evaluation."""
     block = json.dumps(strategy.model_dump(mode="json"))
     evaluation = [f"~data.{split}" for split in ("evaluate", "validation", "test") if getattr(spec.data, split)]
-    return [*evaluation, *without_stages(spec), f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
+    stages = ["~stages"] if spec.stages else []
+    return [*evaluation, *stages, f"train.max_steps={steps}", "train.test_every=0", f"parallel={block}"]
 
 
 def _train(
