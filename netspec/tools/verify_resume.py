@@ -225,8 +225,8 @@ class _KilledTraining:
                 expected=f"that the launcher ends all workers within {TIMEOUT_AFTER_KILL:g} s",
             ) from None
         log.update()
-        first = log.first or 0
-        self.kills.append(Kill(first, max(first, log.step), worker))
+        resumed_from = log.resumed_from or 0
+        self.kills.append(Kill(resumed_from, max(resumed_from, log.step), worker))
 
 
 class _Log:
@@ -237,31 +237,47 @@ class _Log:
         self._file: IO[bytes] | None = None
         self._ends: dict[int, int] = {}
         """The largest number of steps in the lines of each stage, those of earlier parts of the training included."""
-        self.first: int | None = None
+        self.resumed_from: int | None = None
         """Number of steps at the start of this part of the training; None before it starts."""
         self.step = -1
         """The largest number of steps in the new lines; -1 if there is none."""
-        self.update()
-        self.first, self.step, self._rest = None, -1, b""
+        self._read_earlier_lines()
+
+    def _read_earlier_lines(self) -> None:
+        """Read the lines of earlier parts of the training: a stage continues the steps of the stages before it.
+
+        A kill may have torn the last line, which is left out.
+        """
+        for event in self._new_events():
+            self._record_end(event)
+        self._rest = b""
 
     def update(self) -> None:
         """Read the lines that are new."""
+        for event in self._new_events():
+            if event["event"] == "start" and self.resumed_from is None:
+                self.resumed_from = event["step"] or self._end_before(event)
+            self._record_end(event)
+            if isinstance(event.get("step"), int):
+                self.step = max(self.step, event["step"])
+
+    def _new_events(self) -> Iterator[Event]:
+        """Read and yield the events in new complete lines."""
         if self._file is None:
             if not self._path.is_file():
                 return
             self._file = self._path.open("rb")
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
-        for event in parse_events(line.decode(errors="replace") for line in lines):
-            self._add(event)
+        yield from parse_events(line.decode(errors="replace") for line in lines)
 
-    def _add(self, event: Event) -> None:
-        stage = event.get("stage", 1)
-        if event["event"] == "start" and self.first is None:  # a stage that starts does so at its own step 0
-            ended = [end for earlier, end in self._ends.items() if earlier < stage]
-            self.first = event["step"] or max(ended, default=0)
+    def _record_end(self, event: Event) -> None:
         if isinstance(event.get("step"), int):
+            stage = event.get("stage", 1)
             self._ends[stage] = max(self._ends.get(stage, 0), event["step"])
-            self.step = max(self.step, event["step"])
+
+    def _end_before(self, event: Event) -> int:
+        """Return the number of steps at the end of the stages before an event's: a stage that starts logs step 0."""
+        return max((end for stage, end in self._ends.items() if stage < event.get("stage", 1)), default=0)
 
     def __enter__(self) -> _Log:
         return self

@@ -138,7 +138,7 @@ def test_the_log_tells_with_which_step_a_resumed_stage_began(tmp_path: Path) -> 
             file.writelines(f"{json.dumps(line)}\n" for line in part)
             file.flush()
             log.update()
-            steps.append((log.first, log.step))
+            steps.append((log.resumed_from, log.step))
     assert steps == [(0, 10), (10, 11), (10, 12)]
 
 
