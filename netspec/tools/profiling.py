@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -284,21 +284,21 @@ def profile(
             loader.record_times(recorder.add_data)
             _initialize(spec, session, compiler, loader)
             recorded = _record(spec, session, compiler, loader, recorder, steps, warmup)
-        gathered = session.gather([[asdict(event) for event in events] for events in recorded])
-    all_events, evaluation = (
-        tuple(
-            replace(TraceEvent(**event), rank=rank) for rank, by_part in enumerate(gathered) for event in by_part[part]
-        )
-        for part in range(2)
-    )
+        step_events, evaluation_events = (_gather_events(session, events) for events in recorded)
     result = Profile(
         name=spec.name or spec.net.name, device=compiler.device.name, precision=str(compiler.precision),
         batch_size=spec.data.train.batch_size, steps=steps, workers=session.size, queue=recorder.queue,
-        events=all_events, evaluation=evaluation,
+        events=step_events, evaluation=evaluation_events,
     )  # fmt: skip
     if output is not None and session.is_root:
         result.save(output)
     return result
+
+
+def _gather_events(session: Session, events: Sequence[TraceEvent]) -> tuple[TraceEvent, ...]:
+    """Return the events of all workers, each with its rank. Collective."""
+    gathered = session.gather([asdict(event) for event in events])
+    return tuple(replace(TraceEvent(**event), rank=rank) for rank, own in enumerate(gathered) for event in own)
 
 
 def _initialize(spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader) -> None:
