@@ -56,8 +56,8 @@ def profile(
 
     Trains some steps from the initial weights, and writes a trace for https://ui.perfetto.dev and chrome://tracing:
     each operation with its layer, kernel, shapes, FLOP and bytes, the reads and transforms of each thread, and the
-    messages of each worker. An evaluation of up to N batches follows. Prints where the steps spend their time.
-    Callbacks and checkpoints are left out. On a GPU, kernels are started one by one, not as a CUDA graph.
+    messages of each worker. An evaluation of at most as many batches as steps follows. Prints where the steps spend
+    their time. Callbacks and checkpoints are left out. On a GPU, kernels are started one by one, not as a CUDA graph.
     """
     check_batch(steps, "--steps")
     if warmup < 0:
@@ -107,22 +107,22 @@ def _show(profile: Profile, output: Path) -> None:
     if (more := len(profile.operations) - len(shown)) > 0:
         print(f"and {counted(more, 'other operation')}")
     _print_waits(profile)
-    print(f"trace     {output}: {counted(len(profile.events), 'event')}; open it at https://ui.perfetto.dev")
+    print(f"trace       {output}: {counted(len(profile.events), 'event')}; open it at https://ui.perfetto.dev")
 
 
 def _print_waits(profile: Profile) -> None:
     """Print which threads load data, how long that takes, and for what the steps wait."""
     works = ", ".join(f"{name} {_ms(seconds)} ms" for name, seconds in profile.data_seconds.items()) or "none"
     where = f"ahead, in {counted(len(profile.data_threads), 'thread')}" if profile.loads_ahead else "between operations"
-    print(f"\ndata      {works} per step, {where}")
+    print(f"\ndata        {works} per step, {where}")
     shares = [f"{100 * share:.1f} % for {what}" for what, share in profile.waits.items()]
-    print(f"waiting   {', '.join(shares)}")
+    print(f"waiting     {', '.join(shares)}")
     if profile.evaluation_seconds is not None:
-        print(f"test      {_ms(profile.evaluation_seconds)} ms per batch of an evaluation")
+        print(f"evaluation  {_ms(profile.evaluation_seconds)} ms per batch of {profile.evaluated_data}")
     if profile.waits["batches"] >= SLOW_DATA and profile.loads_ahead:
-        print("hint      loading is slower than the steps: smaller images, fewer transforms, or more cores")
+        print("hint        loading is slower than the steps: smaller images, fewer transforms, or more cores")
     elif profile.waits["batches"] >= SLOW_DATA:
-        print("hint      batches are not prepared ahead: `prefetch` is 0, or a batch takes less than 1 ms")
+        print("hint        batches are not prepared ahead: `prefetch` is 0, or a batch takes less than 1 ms")
 
 
 def _ms(seconds: float) -> str:

@@ -111,6 +111,8 @@ class Profile:
     """Events of the training steps."""
     evaluation: tuple[TraceEvent, ...] = ()
     """Events of the evaluation that follows the steps; empty without data to evaluate on."""
+    evaluated_data: str | None = None
+    """Name of the data of the evaluation, such as "validation data"; None without an evaluation."""
 
     @property
     def evaluation_seconds(self) -> float | None:
@@ -223,7 +225,8 @@ class Profile:
             "steps": self.steps, "workers": self.workers, "step_seconds": self.step_seconds, "parts": self.parts,
             "waits": self.waits, "data_seconds": self.data_seconds, "data_threads": self.data_threads,
             "operations": [asdict(total) for total in self.operations],
-            "evaluation_seconds": self.evaluation_seconds, "events": len(self.events) + len(self.evaluation),
+            "evaluated_data": self.evaluated_data, "evaluation_seconds": self.evaluation_seconds,
+            "events": len(self.events) + len(self.evaluation),
         }  # fmt: skip
 
 
@@ -249,7 +252,7 @@ def profile(
 
     `source` is a training file or a run directory; the training starts from its initial weights, and nothing is
     written but `output`: a trace for https://ui.perfetto.dev and chrome://tracing, `.json` or `.json.gz`. An evaluation
-    of up to `steps` batches of the monitored data follows the steps; summaries are of the steps alone. Callbacks and
+    of at most `steps` batches of the monitored data follows the steps; summaries are of the steps alone. Callbacks and
     checkpoints are left out. On a GPU, kernels are started one by one instead of as a CUDA graph, and
     timed by CUDA events.
 
@@ -289,6 +292,7 @@ def profile(
         name=spec.name or spec.net.name, device=compiler.device.name, precision=str(compiler.precision),
         batch_size=spec.data.train.batch_size, steps=steps, workers=session.size, queue=recorder.queue,
         events=step_events, evaluation=evaluation_events,
+        evaluated_data=data_name(spec.data.monitored) if evaluation_events else None,
     )  # fmt: skip
     if output is not None and session.is_root:
         result.save(output)

@@ -265,6 +265,7 @@ def test_the_command_prints_where_steps_spend_their_time(
     training: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("netspec.cli.profile.LEAST", 0.0)  # on a busy machine, one part may take nearly all the time
+    training["data"]["validation"] = training["data"]["train"]
     Path("train.yaml").write_text(json.dumps(training))
     words = ["profile", "train.yaml", "--steps", "2", "--warmup", "0", "--device", "reference"]
     assert main([*words, "--output", "out.json"]) == 0
@@ -277,12 +278,14 @@ def test_the_command_prints_where_steps_spend_their_time(
         "update ",
         "total ",
         "MatMul",
-        "data      read ",
-        "waiting   ",
+        "data        read ",
+        "waiting     ",
+        "evaluation  ",
     ):
         assert f"\n{line}" in out
     assert "ms per step, between operations\n" in out
-    assert "trace     out.json: " in out
+    assert " ms per batch of validation data\n" in out
+    assert "trace       out.json: " in out
     assert main([*words, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["parts"].keys() >= {"batch", "forward", "backward", "update", "other"}
