@@ -20,7 +20,7 @@ from netspec.backends.reference.interpreter import BadOperation
 from netspec.compile import LEARNING_RATE, Compiler, scheduled_inputs
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Location, NetspecError, Problem, RunError, command
+from netspec.errors import InputError, NetspecError, Problem, RunError, command
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.graph.fused import node_scopes
 from netspec.schema.specs.monitor import monitored_value
@@ -34,7 +34,7 @@ from netspec.training.capsule import SingleCall, on_one_worker, save_capsule
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, Clock, data_name
 from netspec.training.model import Parameters
-from netspec.training.non_finite import bad_operation, failure_text, likely_fix
+from netspec.training.non_finite import NonFiniteReport, bad_operation, failure_text, likely_fix, operand_notes
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
 from netspec.training.run_directory import RunDir
@@ -495,88 +495,96 @@ class TrainingLoop:
         `pending` is the failed step; its progress is undone. If a state was not finite before it, an earlier step
         failed, and that one is undone.
         """
-        alone, joint = self.session.alone, self.session.joint_steps
-        is_repeated = joint and all(self.session.gather(error.state is not None))
+        alone = self.session.alone
+        is_repeated = self.session.joint_steps and all(self.session.gather(error.state is not None))
         failed = self.stepper.calls.failed_call(error) if alone or is_repeated else None
         if failed is not None and error.state is not None:
             pending = failed.call.pending
+        notes = self._undo_step(pending, failed)
+        if failed is None:
+            report = self._report_loss(error)
+        elif alone:
+            report = self._report_single_worker(failed, error)
+        else:
+            report = self._report_joint_gradient(failed, str(error.state))
+        got = f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}"
+        notes += report.notes
+        return RunError(Problem(report.message, report.location, got=got, hint=report.hint, notes=tuple(notes)))
+
+    def _undo_step(self, pending: PendingStep | None, failed: FailedCall | None) -> list[str]:
+        """Return to the point before a step, and save the weights; return the note on them.
+
+        They are not saved if the call that failed belongs to another step: the states are then not those of this point.
+        """
         if pending is not None:
             self._pending = None
             vars(self.progress).update(vars(pending.before))
             self.loader.seek(*pending.position)
-        step = self.progress.step
-        undone = failed is None or failed.call.step == step
-        if undone and (alone or (joint and not self.progress.part.batches)):
+        if failed is not None and failed.call.step != self.progress.step:
+            return []
+        if self.session.alone or (self.session.joint_steps and not self.progress.part.batches):
             self.save_checkpoint()
-        elif undone:
+        else:
             with suppress(NetspecError, OSError, PeerFailure):
                 self._checkpoints.save_after_failure(self)
-        path = self.folder.checkpoint(step)
-        notes = [f"the weights before this step are in {path}"] if undone and path.is_file() else []
-        bad, hint = None, likely_fix(None)
-        if failed is not None and alone:
-            bad = bad_operation(failed, self.compiler, forward=error.state is None)
-            hint = likely_fix(bad)
-            notes += self._save_capsule(failed, self.spec, self.compiler)
-        if failed is not None and bad is not None:
-            step, message = failed.call.step, failure_text(bad, failed.call.step + 1, self.compiler)
-            location = bad.scope.location
-            notes += [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
-        elif failed is not None and not alone:
-            message, location, further, hint = self._report_own_gradient(failed, str(error.state))
-            notes += further
-        else:
-            origin = self.session.agree_on_origin(_origin_of(error))
-            message, location = f"the loss is not finite at step {step + 1}: {origin.description}", origin.location
-            if not alone:
-                further, hint = self._save_own_capsule(error, origin)
-                notes += further
-        got = f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}"
-        return RunError(Problem(message, location, got=got, hint=hint, notes=tuple(notes)))
+        path = self.folder.checkpoint(self.progress.step)
+        return [f"the weights before this step are in {path}"] if path.is_file() else []
 
-    def _save_own_capsule(self, error: NonFiniteLoss, origin: NonFiniteOrigin) -> tuple[list[str], str]:
-        """Write a capsule of one of several workers, if its own part of the loss was the first that is not finite.
+    def _report_single_worker(self, failed: FailedCall, error: NonFiniteLoss) -> NonFiniteReport:
+        """Write a capsule of the failed call of the only worker; report its first operation that is not finite."""
+        bad = bad_operation(failed, self.compiler, forward=error.state is None)
+        notes = self._save_capsule(failed, self.spec, self.compiler)
+        if bad is None:
+            return replace(self._report_loss(error), notes=notes)
+        text = failure_text(bad, failed.call.step + 1, self.compiler)
+        return NonFiniteReport(text, bad.scope.location, [*notes, *operand_notes(bad)], likely_fix(bad))
 
-        Returns notes and the hint, for all workers if they share the step.
-        """
-        notes, hint = list[str](), likely_fix(None)
-        failed = self.stepper.calls.failed_call(error) if origin.is_own and error.state is None else None
-        single = on_one_worker(failed, self.spec, self.compiler) if failed is not None else None
-        if single is not None:
-            notes, hint = self._save_single(single, bad_operation(single.failed, single.compiler, forward=True))
-        return self._of_first((notes, hint) if single is not None else None) or (notes, hint)
+    def _report_joint_gradient(self, failed: FailedCall, state: str) -> NonFiniteReport:
+        """Write a capsule of the first worker whose own gradients are not finite, and report them. Collective.
 
-    def _report_own_gradient(self, failed: FailedCall, state: str) -> tuple[str, Location | None, list[str], str]:
-        """Write a capsule of the first worker whose own gradients are not finite. Collective.
-
-        `failed` is this worker's call that left a state that is not finite, as those of the other workers did. Returns
-        the message, its location, notes and the hint, for all workers.
+        `failed` is this worker's call that left a state that is not finite, as those of the other workers did.
         """
         step, bad, single = failed.call.step + 1, None, on_one_worker(failed, self.spec, self.compiler)
         if single is not None:
             bad = bad_operation(single.failed, single.compiler, forward=False)
-        if single is None or bad is None or bad.scope.phase == "update":  # alone, the worker would update otherwise
+        # On its own gradients, this worker would make another update, so an operation found there is not the cause.
+        if single is None or bad is None or bad.scope.phase == "update":
             text = f"`{state}` is not finite after the update of step {step}"
             origin = self.session.agree_on_origin(NonFiniteOrigin(text, None, is_known=False))
         else:
             text = failure_text(bad, step, single.compiler)
             origin = self.session.agree_on_origin(NonFiniteOrigin(text, bad.scope.location, is_known=True))
-        own = self._save_single(single, bad) if origin.is_own and single is not None else None
-        notes, hint = self._of_first(own) or ([], likely_fix(None))
-        return origin.description, origin.location, notes, hint
+        own = self._save_own_capsule(single, bad) if origin.is_own and single is not None else None
+        notes, hint = self._gather_first_report(own)
+        return NonFiniteReport(origin.description, origin.location, notes, hint)
 
-    def _save_single(self, single: SingleCall, bad: BadOperation | None) -> tuple[list[str], str]:
+    def _report_loss(self, error: NonFiniteLoss) -> NonFiniteReport:
+        """Report the layer or the state that an error names. Collective if the workers share the step.
+
+        Writes a capsule of one of several workers, if its own part of the loss was the first that is not finite.
+        """
+        origin = self.session.agree_on_origin(_origin_of(error))
+        message = f"the loss is not finite at step {self.progress.step + 1}: {origin.description}"
+        if self.session.alone:
+            return NonFiniteReport(message, origin.location, [], likely_fix(None))
+        failed = self.stepper.calls.failed_call(error) if origin.is_own and error.state is None else None
+        single = on_one_worker(failed, self.spec, self.compiler) if failed is not None else None
+        own = None
+        if single is not None:
+            own = self._save_own_capsule(single, bad_operation(single.failed, single.compiler, forward=True))
+        notes, hint = self._gather_first_report(own)
+        return NonFiniteReport(message, origin.location, notes, hint)
+
+    def _save_own_capsule(self, single: SingleCall, bad: BadOperation | None) -> tuple[list[str], str]:
         """Write a capsule of a call of one of several workers; return notes and the hint."""
-        notes = []
-        if bad is not None:
-            notes += [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
+        notes = operand_notes(bad) if bad is not None else []
         notes += self._save_capsule(single.failed, single.spec, single.compiler, self.session.rank)
         return notes, likely_fix(bad)
 
-    def _of_first(self, own: tuple[list[str], str] | None) -> tuple[list[str], str] | None:
+    def _gather_first_report(self, own: tuple[list[str], str] | None) -> tuple[list[str], str]:
         """Return notes and hint of the first worker that has some, to all workers that share the step."""
         by_rank = self.session.gather(own) if self.session.joint_steps else [own]
-        return next(((notes, hint) for notes, hint in filter(None, by_rank)), None)
+        return next(((notes, hint) for notes, hint in filter(None, by_rank)), ([], likely_fix(None)))
 
     def _save_capsule(
         self, failed: FailedCall, spec: TrainSpec, compiler: Compiler, worker: int | None = None

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from netspec.backends.reference.interpreter import BadOperation, first_bad_operation, storage_types
 from netspec.compile import LOSS, Compiler, gradient_sum_label
+from netspec.errors import Location
 from netspec.graph.graph import Graph
 from netspec.graph.ops.source import Input, State
 from netspec.passes.mixed_precision import narrowable_values
 from netspec.training.call_record import FailedCall
+
+
+@dataclass(frozen=True)
+class NonFiniteReport:
+    """Description of the first value of a step that is not finite."""
+
+    message: str
+    location: Location | None
+    notes: Sequence[str]
+    hint: str
 
 
 def bad_operation(failed: FailedCall, compiler: Compiler, *, forward: bool) -> BadOperation | None:
@@ -38,6 +52,11 @@ def failure_text(bad: BadOperation, step: int, compiler: Compiler) -> str:
     if scope.phase == "backward":
         return f"the gradient of {tensor} is not finite at step {step}: first in the gradient of {bad.layer}"
     return f"{tensor} is not finite after the update of step {step}: first in the update of {bad.layer}"
+
+
+def operand_notes(bad: BadOperation) -> list[str]:
+    """Return notes on the first result of an operation, and on its operands."""
+    return [f"first result: {bad.results[0]}", *(f"operand: {operand}" for operand in bad.operands)]
 
 
 def likely_fix(bad: BadOperation | None) -> str:
