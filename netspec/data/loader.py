@@ -99,9 +99,9 @@ class Loader:
         self.batch_size = split.batch_size
         self.samples = self._pipeline.samples
         """Number of samples of an epoch."""
-        self._describe(dataset, split)
+        self._set_data_facts(dataset, split)
 
-    def _describe(self, dataset: Dataset, split: SplitFields) -> None:
+    def _set_data_facts(self, dataset: Dataset, split: SplitFields) -> None:
         """Set the attributes that describe the data for messages, logs and reports."""
         self.learned: Learned = self._pipeline.learned
         """Values learned from this split if it is the training split, else those passed to it."""
@@ -115,8 +115,8 @@ class Loader:
         """Problems of the first few damaged samples."""
         self.classes_without_samples = _classes_without_samples(dataset, self.samples)
         """Names of the classes of labels that no sample has, if labels are read without the rest of the samples."""
-        self.missing_classes = list(self._missing_classes(dataset))
-        """A message for each label of which the net has more classes than the data."""
+        self.class_counts = self._class_counts(dataset)
+        """Number of classes of each input that has class indices, unless transforms change them."""
         self.rows_without: Mapping[str, Sequence[int]] = dataset.rows_without
         """The rows of a table that `missing: drop` leaves out, by the first column without a value."""
         self.unknown_values: Mapping[str, Mapping[str, int]] = dataset.unknown_values
@@ -174,12 +174,13 @@ class Loader:
         if problems:
             raise InputError(problems)
 
-    def _missing_classes(self, dataset: Dataset) -> Iterator[str]:
-        changed = {name for name, _ in self._pipeline.transforms}
-        for binding in self._bindings:
-            names = dataset.classes.get(binding.field)
-            if names and binding.range and binding.field not in changed and len(names) <= binding.range.high:
-                yield f"the data has {len(names):,} classes, fewer than the net: {binding.range.why}"
+    def _class_counts(self, dataset: Dataset) -> dict[str, int]:
+        unchanged = dataset.classes.keys() - {name for name, _ in self._pipeline.transforms}
+        return {
+            binding.name: len(dataset.classes[binding.field])
+            for binding in self._bindings
+            if binding.field in unchanged and dataset.classes[binding.field]
+        }
 
     def _transformed(self, field: str, indices: Array) -> Samples:
         """Return a field of samples after the transforms."""

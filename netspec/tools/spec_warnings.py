@@ -24,6 +24,7 @@ from netspec.schema.specs.spec import Spec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.check_data import DataSurvey
 from netspec.tools.specs import net_of, precision_of
+from netspec.training.class_counts import describe_class_count
 
 FAR = 10.0
 """Factor outside of a solver's usual learning rates from which a rate is reported."""
@@ -164,9 +165,8 @@ def _number_of_classes(subject: _Subject) -> Iterator[Problem]:
         if classes is None or layer is None or scores == classes or (label not in exact and scores > classes):
             continue
         field = next((name for name in ("units", "filters") if name in type(layer.fields).model_fields), None)
-        class_count = f"{classes:,} class{'es' * (classes != 1)}{' or more' * (label not in exact)}"
         yield Problem(
-            f"`{layer.name}` has {counted(scores, 'score')}, and the data has {class_count}",
+            describe_class_count(link.sources[0], scores, target, classes, is_exact=label in exact),
             layer.fields.where(field) if field else layer.fields.where(), f"layers.{layer.name}",
             expected=f"{classes}, one score for each class", got=str(scores),
             hint=f"set `{field}: {classes}`" if field else None,

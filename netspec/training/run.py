@@ -25,6 +25,7 @@ from netspec.training.adaptation import adapt
 from netspec.training.callbacks.base import Callback, CallbackSpec
 from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
+from netspec.training.class_counts import class_count_warnings
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import machine, threads, versions
@@ -432,7 +433,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
         *start.warnings,
         *no_steps,
         *_unreached_schedules(loop),
-        *loader.missing_classes,
+        *class_count_warnings(compiler, loader),
         *_empty_classes(loader),
     ):
         loop.emit("warning", message=message)

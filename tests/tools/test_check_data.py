@@ -305,7 +305,7 @@ def test_classes_of_a_label_column_are_counted(tmp_path: Path) -> None:
     table(tmp_path, rows=20)
     path = training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], classes=5, name="features")
     report = netspec.check(path)
-    assert [warning.message for warning in report.warnings] == ["`scores` has 5 scores, and the data has 3 classes"]
+    assert [warning.message for warning in report.warnings] == ["`scores` has 5 scores, but `label` has only 3 classes"]
     assert report.data == ""
 
 
@@ -366,7 +366,7 @@ def test_images_are_compared_with_the_net(tmp_path: Path) -> None:
     problem = problem_of(training(tmp_path, source, [1, 10, 12], name="image"))
     assert problem.got == "[3, 10, 12] of float32 from the source"
     report = netspec.check(training(tmp_path, source, [3, 10, 12], 4, name="image"))
-    assert [each.message for each in report.warnings] == ["`scores` has 4 scores, and the data has 3 classes"]
+    assert [each.message for each in report.warnings] == ["`scores` has 4 scores, but `label` has only 3 classes"]
     assert report.data == "the headers of 90 images of photos"
 
 

@@ -96,7 +96,7 @@ UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
             "use SparseCategoricalCrossentropy, and a last layer with 10 scores",
         ),
         (
-            {"net__layers__2__units": 11}, "layers.logits", "`logits` has 11 scores, and the data has 10 classes",
+            {"net__layers__2__units": 11}, "layers.logits", "`logits` has 11 scores, but `label` has only 10 classes",
             "set `units: 10`",
         ),
         (
@@ -179,7 +179,7 @@ def test_class_folders_are_counted(tmp_path: Path) -> None:
         "transforms": [{"type": "Rescaling", "scale": 0.004}],
     }  # fmt: skip
     (warning,) = netspec.check(changed(data__train=split)).warnings
-    assert warning.message == "`logits` has 10 scores, and the data has 3 classes"
+    assert warning.message == "`logits` has 10 scores, but `label` has only 3 classes"
 
 
 def test_fewer_scores_than_classes_are_an_error() -> None:

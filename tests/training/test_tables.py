@@ -127,6 +127,21 @@ def test_column_statistics_are_saved_with_the_weights(work: Path) -> None:
     assert evaluated("train.yaml", run.run_dir / "weights.h5").metrics == run.test.metrics
 
 
+def test_spare_rows_of_an_embedding_are_no_missing_classes(work: Path) -> None:
+    text = TRAIN.replace("input_dim: 4", "input_dim: 10")
+    text = text.replace("name: logits, type: Dense, units: 2", "name: logits, type: Dense, units: 3")
+    (work / "train.yaml").write_text(text)
+    warnings = list[Any]()
+
+    def listen(event: Event) -> None:
+        if event["event"] == "warning":
+            warnings.append(event["message"])
+
+    netspec.train("train.yaml", run_dir=work / "run", listeners=[listen])
+    assert warnings == ["`logits` has 3 scores, but `label` has only 2 classes"]
+    assert [warning.message for warning in netspec.check("train.yaml").warnings] == warnings
+
+
 def predict(path: str, *more: str) -> int:
     words = ["--weights", "run/weights.h5", "--input", path, "--output", "out.npz", *more]
     return main(["predict", "train.yaml", *words])
