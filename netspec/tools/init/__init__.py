@@ -83,7 +83,9 @@ def init(
     options = {"--target": target, "--task": task, "--trunk": trunk, "--output": _new_folder(path)}
     words = [word for name, value in options.items() if value is not None for word in (name, value)]
     words += ["--search"] * search
-    written = (net, train) if trunk is None else (net, train, *(folder / name for name in TRUNK_FILES))
+    written = [net, train]
+    if trunk is not None and _is_imported(Path(trunk)):
+        written += [folder / name for name in TRUNK_FILES]
     problems = _existing(written, command("init", data, *words)) if not force else []
     if problems and trunk is not None:  # whose import writes files
         raise InputError(problems)
@@ -124,6 +126,13 @@ def _path_of(data: str | Path) -> Path:
 def output_folder(data: Path, output: str | Path | None) -> Path:
     """Return the folder to which the files are written: `output`, or else that of the data."""
     return Path(output) if output is not None else data if data.is_dir() else data.parent
+
+
+def _is_imported(trunk: Path) -> bool:
+    """Whether a trunk is imported to `TRUNK_FILES`."""
+    from netspec.tools.init.trunk import is_imported  # compiles nets, which other data does not need
+
+    return is_imported(trunk)
 
 
 def _existing(files: Sequence[Path], other_folder: str) -> list[Problem]:

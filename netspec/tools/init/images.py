@@ -140,8 +140,8 @@ def image_files(path: Path, folder: Path, net: str, space: SearchSpace, trunk_pa
     if trunk is not None:
         size, channels = trunk.size, trunk.channels
         files.findings.append(f"trunk {trunk.name}: {trunk.layers} layers, for images of {' × '.join(map(str, size))}")
-        if change := trunk.color_change(gray=image_survey.sample.gray):
-            files.warnings.append(f"the trunk takes {trunk.colors} images, and yours are not: {change}")
+        if conversion := trunk.describe_color_conversion(gray=image_survey.sample.gray):
+            files.warnings.append(conversion)
         if not trunk.preparation_known:
             files.warnings.append(
                 "the trunk does not say how its images were prepared; see `transforms` in the training file"
@@ -211,10 +211,11 @@ def _net_on_trunk(name: str, folder: Path, trunk: Trunk, image_survey: ImageSurv
     layers = [({"type": "Permute", "dims": [2, 3, 1]}, "the trunk takes rows, columns, channels")] * trunk.channels_last
     layers.append(({"name": "trunk", "type": "trunk"}, "its weights: `init_from` in the training file"))
     layers += head(trunk, classes, space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0"))
-    fit = "; ".join(filter(None, ["as the trunk needs them", trunk.color_change(gray=image_survey.sample.gray)]))
     lines = [
         *net_head(f"A trained trunk with a new head for {classes} classes of images.", name, space.net_lines()),
-        *entry("image", {"shape": [trunk.channels, *trunk.size]}, f"channels, height, width: {fit}", 2),
+        *entry(
+            "image", {"shape": [trunk.channels, *trunk.size]}, "channels, height, width: as the trunk needs them", 2
+        ),
         *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
         "blocks:",
         *entry("trunk", trunk.block(folder), "the layers of the trained net, without its head", 2),
@@ -265,12 +266,12 @@ def _train(
     why = "that of all images; others are resized to it" if same else "larger is slower, and may be better"
     why = why if trunk is None else "those of the trunk"
     fields.append(("size", list(size), f"height and width: {why}"))
-    change = "" if trunk is None else trunk.color_change(gray=sample.gray)
+    conversion = "" if trunk is None else trunk.describe_color_conversion(gray=sample.gray)
     if channels == 1:
         why = "all images of the sample are gray" if trunk is None else "the trunk takes gray images"
-        fields.append(("channels", 1, "; ".join(filter(None, [why, change]))))
-    elif change:
-        fields.append(("channels", 3, f"the trunk takes color images; {change}"))
+        fields.append(("channels", 1, conversion or why))
+    elif conversion:
+        fields.append(("channels", 3, conversion))
     if sample.unreadable:
         fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
     batch = 64 if files.total > 2_000 else 32

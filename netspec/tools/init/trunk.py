@@ -50,16 +50,13 @@ class Trunk:
     preparation_known: bool
     """Whether its weights record how its images were prepared."""
 
-    @property
-    def colors(self) -> str:
-        """The kind of images that it takes."""
-        return "gray" if self.channels == 1 else "color"
-
-    def color_change(self, *, gray: bool) -> str:
+    def describe_color_conversion(self, *, gray: bool) -> str:
         """Return how gray or color images are made to fit its channels; empty if they fit as they are."""
         if gray == (self.channels == 1):
             return ""
-        return "all 3 channels of an image are the same" if gray else "the color of images is lost"
+        if gray:
+            return "the trunk takes color images, but yours are gray: each is copied to all 3 channels"
+        return "the trunk takes gray images, but yours have color, which is dropped"
 
     def block(self, folder: Path) -> dict[str, str]:
         """Return the definition of its block in a file in `folder`."""
@@ -71,6 +68,12 @@ class Trunk:
             "file": relative(self.weights, folder), "map": {"*": "trunk/*"}, "require": ["trunk/*"],
             "freeze": "trunk",
         }  # fmt: skip
+
+
+def is_imported(path: Path) -> bool:
+    """Whether `trunk_in` imports a model to `TRUNK_FILES` first: any but the folder of an import."""
+    source = Path(model_path(str(path)))
+    return source != path or not (source / NET).is_file()
 
 
 def trunk_in(path: Path, folder: Path) -> Trunk:
@@ -89,7 +92,7 @@ def trunk_in(path: Path, folder: Path) -> Trunk:
     if in_zoo and not (source / WEIGHTS).is_file():
         hint = "`netspec zoo list` shows which models have"
         raise InputError(f"the model `{path}` of the zoo has no trained weights", hint=hint)
-    if in_zoo or not (source / NET).is_file():
+    if is_imported(path):
         return _imported(path, source, folder)
     return _described(path, source / NET, source / WEIGHTS)
 
