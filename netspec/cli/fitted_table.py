@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netspec.cli.output import table
+from netspec.errors import listing
 
 EDGES, GAP = 2, 3
 """Characters of a terminal's line around the table, and between two columns."""
@@ -40,8 +41,11 @@ class FittedColumn:
         return max(map(len, [*self.header.splitlines(), *self.cells]))
 
 
-def print_fitted(columns: Sequence[FittedColumn]) -> list[str]:
-    """Print a table of the columns that fit, and return the names of the others. Files and pipes get all columns."""
+def print_fitted(columns: Sequence[FittedColumn], *, complete_in: str) -> None:
+    """Print a table of the columns that fit, and the names of the others. Files and pipes get all columns.
+
+    `complete_in` names the options whose output has all columns.
+    """
     terminal = sys.stdout.isatty()
     shown = _fitting(columns, shutil.get_terminal_size().columns) if terminal else list(columns)
     table(
@@ -49,7 +53,8 @@ def print_fitted(columns: Sequence[FittedColumn]) -> list[str]:
         list(zip(*(column.cells for column in shown), strict=True)),
         right=[at for at, column in enumerate(shown) if column.is_number],
     )
-    return [column.name for column in columns if column not in shown]
+    if left_out := [column.name for column in columns if column not in shown]:
+        print(f"columns not shown: {listing(left_out, 8)}; use {complete_in} for all")
 
 
 def _fitting(columns: Sequence[FittedColumn], width: int) -> list[FittedColumn]:

@@ -12,7 +12,7 @@ from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Json
 from netspec.cli.output import count, print_json
-from netspec.errors import InputError, listing
+from netspec.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,12 +74,11 @@ def _print_csv(listed: Sequence[RunSummary]) -> None:
 
 
 def _print_table(listed: Sequence[RunSummary]) -> None:
-    left_out = print_fitted([column for column in _columns(listed) if any(column.cells)])
+    columns = [column for column in _columns(listed) if any(column.cells)]
+    print_fitted(columns, complete_in="--csv or --json")
     for summary in listed:
         if summary.problem is not None:
             print(f"{summary.name} {summary.state}: {summary.problem}")
-    if left_out:
-        print(f"too wide to show: {listing(left_out, 8)}; --csv and --json have all")
 
 
 def _columns(listed: Sequence[RunSummary]) -> Iterator[FittedColumn]:

@@ -14,7 +14,7 @@ from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Device, Json, Overrides
 from netspec.cli.output import print_json
-from netspec.errors import InputError, command, listing
+from netspec.errors import InputError, command
 from netspec.schema.bundled import model_path
 
 if TYPE_CHECKING:
@@ -169,18 +169,17 @@ def _print_result(result: SearchResult) -> None:
     names = list(dict.fromkeys(name for trial in ranked for name in trial.fields))
     rows = ranked[:SHOWN]
     print()
-    left_out = print_fitted([
-        FittedColumn("trial", [str(trial.number) for trial in rows], is_number=False),
-        FittedColumn(result.monitor, [f"{trial.value:.6g}" for trial in rows], is_number=False),
-        *(FittedColumn(name, _values(rows, name), 1, is_number=False) for name in names),
-        FittedColumn("state", [trial.state for trial in rows], 2, is_number=False),
-    ])  # fmt: skip
-    if left_out:
-        print(f"too wide to show: {listing(left_out, 8)}; --json has all")
+    columns = [
+        FittedColumn("trial", [str(trial.number) for trial in rows]),
+        FittedColumn(result.monitor, [f"{trial.value:.6g}" for trial in rows]),
+        *(FittedColumn(name, _values(rows, name), rank=1, is_number=False) for name in names),
+        FittedColumn("state", [trial.state for trial in rows], rank=2, is_number=False),
+    ]
+    print_fitted(columns, complete_in="--json")
     if result.importances:
         print("\nimportance: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items()))
-    if result.note is not None:
-        print(f"\nno trial was started: {result.note}")
+    if result.idle_reason is not None:
+        print(f"\nnothing to do: {result.idle_reason}")
     if result.warning is not None:
         print(f"warning: {result.warning}")
     if result.baseline is not None and result.baseline.value is not None:

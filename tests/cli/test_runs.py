@@ -59,7 +59,7 @@ def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, work, m
     for seed in (1, 2):
         assert netspec("train", "train.yaml", f"train.seed={seed}", "train.max_steps=2").status == 0
     piped = netspec("runs").out
-    assert "too wide" not in piped
+    assert "not shown" not in piped
     monkeypatch.setenv("COLUMNS", "66")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     lines = re.sub(r"\x1b\[\d*m", "", netspec("runs").out).splitlines()
@@ -69,9 +69,9 @@ def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, work, m
     )
     assert {"run", "state", "best", "seed", "last"} <= set(header.split())
     assert sum(" finished " in line for line in lines) == 2
-    assert lines[-1].startswith("too wide to show: ")
+    assert lines[-1].startswith("columns not shown: ")
     assert "train/accuracy" in lines[-1]
-    assert lines[-1].endswith("; --csv and --json have all")
+    assert lines[-1].endswith("; use --csv or --json for all")
 
 
 def test_a_folded_header_has_all_characters_of_the_name():

@@ -51,7 +51,7 @@ def test_trials_and_the_best_one_are_printed(netspec, spec):
     assert [trial["batch"] for trial in data["trials"]] == [[0, 1], [0, 1], []]
     nothing = netspec("search", "train.yaml", "--device", "reference", "--resume")
     assert nothing.status == 0
-    assert "no trial was started: the search has 3 trials: --trials 23 runs more" in nothing.out
+    assert "nothing to do: all 3 trials have ended; add `--trials 23` to run 20 more" in nothing.out
     assert data["best"]["value"] == min(trial["value"] for trial in data["trials"])
 
 
@@ -71,11 +71,11 @@ def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, spec,
     monkeypatch.setenv("COLUMNS", "50")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     lines = re.sub(r"\x1b\[\d*m", "", netspec("search", "train.yaml", "--device", "reference").out).splitlines()
-    end = next(number for number, line in enumerate(lines) if line.startswith("too wide to show: "))
+    end = next(number for number, line in enumerate(lines) if line.startswith("columns not shown: "))
     start = next(number for number, line in enumerate(lines) if "validation" in line)
     assert max(map(len, lines[start:end])) <= 50
     assert {"validation/", "learning_", "momentum"} <= set(" ".join(lines[start:end]).split())
-    assert lines[end] == "too wide to show: data.train.batch_size, state, train.max_epochs; --json has all"
+    assert lines[end] == "columns not shown: data.train.batch_size, state, train.max_epochs; use --json for all"
 
 
 def test_mistakes_are_located(netspec, spec):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_a_search_is_continued_with_more_trials_and_not_overwritten(training: Ma
     with pytest.raises(InputError, match="there is a search in"):
         run(spec, trials=2, run_dir=first.folder)
     more = run(spec, trials=4, resume=True)
-    assert more.note is None
+    assert more.idle_reason is None
     assert [trial.value for trial in more.trials[:2]] == [trial.value for trial in first.trials]
     assert len({trial.fields[RATE] for trial in more.trials}) == 4, "a resumed search draws other values"
     with pytest.raises(InputError, match="there is no search"):
@@ -199,14 +200,16 @@ def test_a_search_is_continued_with_more_trials_and_not_overwritten(training: Ma
 def test_a_search_with_nothing_left_to_do_says_so(training: Make) -> None:
     run(training({RATE: {"choices": [0.01, 0.1]}}), trials=2, run_dir="random")
     again = run(training({RATE: {"choices": [0.01, 0.1]}}), trials=2, run_dir="random", resume=True)
-    assert again.note == "the search has 2 trials: --trials 22 runs more"
-    assert again.as_json()["note"] == again.note
+    assert again.idle_reason == "all 2 trials have ended; add `--trials 22` to run 20 more"
+    assert again.as_json()["idle_reason"] == again.idle_reason
     short = run(training({RATE: {"choices": [0.01, 0.1]}}), minutes=1e-9, run_dir="random", resume=True)
-    assert short.note is not None
-    assert short.note.startswith("a trial takes at least ")
+    assert short.idle_reason is not None
+    assert re.fullmatch(
+        r"too little time for another trial \(the fastest needed .+ s\); raise `--minutes`", short.idle_reason
+    )
     grid = training({RATE: {"choices": [0.01, 0.1]}}, sampler="grid")
-    assert run(grid, run_dir="grid").note is None
-    assert run(grid, run_dir="grid", resume=True).note == "all combinations of the grid have been tried"
+    assert run(grid, run_dir="grid").idle_reason is None
+    assert run(grid, run_dir="grid", resume=True).idle_reason == "all combinations of the grid have been tried"
 
 
 def test_searches_of_two_files_have_two_folders(training: Make) -> None:
@@ -219,7 +222,15 @@ def test_searches_of_two_files_have_two_folders(training: Make) -> None:
     for file, expected in (("train.yaml", folders[0]), ("other/train.yaml", folders[1])):
         assert netspec.search(file, trials=1, resume=True, device="reference").folder == expected
     assert run(spec, trials=1, resume=True).folder == folders[1], "the newest"
-    with pytest.raises(InputError, match=r"there is no search in runs/new-search to resume"):
+    Path("third").mkdir()
+    Path("third/train.yaml").write_text(json.dumps(spec))
+    with pytest.raises(InputError, match=r"there is no search of third/train\.yaml in runs/") as caught:
+        netspec.search("third/train.yaml", trials=2, resume=True, device="reference")
+    assert caught.value.problems[0].hint == (
+        "`--run-dir runs/line-search-2` continues the search of other/train.yaml; "
+        "`--run-dir runs/line-search` continues the search of train.yaml"
+    )
+    with pytest.raises(InputError, match=r"there is no search of new in runs/"):
         run({**spec, "name": "new"}, resume=True)
 
 
@@ -274,11 +285,11 @@ CHANGES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "a range": ({"search.fields": {RATE: {"high": 0.3}}}, f"search.fields.{RATE}.high", "0.1", "0.3"),
     "a further field": (
         {"search.fields": {"train.seed": {"low": 1, "high": 9}}}, "search.fields.train.seed",
-        "nothing", "{low: 1, high: 9}",
+        "not set", "{low: 1, high: 9}",
     ),
     "no field": (
         {"search.fields": {"solver.momentum": None}}, "search.fields.solver.momentum",
-        "{choices: [0.0, 0.9]}", "nothing",
+        "{choices: [0.0, 0.9]}", "not set",
     ),
     "another metric": ({"train.monitor": "error"}, "train.monitor", "loss", "error"),
     "another direction": ({"train.mode": "max"}, "train.mode", "min", "max"),
@@ -303,7 +314,7 @@ def test_a_resumed_search_compares_like_with_like(training: Make, change: str) -
     problems = {problem.path: problem for problem in caught.value.problems}
     assert (problems[path].expected, problems[path].got) == (before, after)
     assert f"`{path}` has changed since the search in runs/line-search began" in str(caught.value)
-    assert "restore the earlier value, or search in a new folder" in str(caught.value)
+    assert "restore the earlier value, or start a new search: leave out `resume`" in str(caught.value)
     assert problems[path].location is not None
 
 

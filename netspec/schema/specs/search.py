@@ -176,10 +176,10 @@ class SearchSpec(Spec):
             )  # fmt: skip
 
     def baseline_problems(self, training: Any) -> Iterator[Problem]:
-        """Yield the fields for which the file has no value, or one that is not among those to try.
+        """Yield a problem for each field whose value in the file is missing or not among those to try.
 
-        These are not `conflicts`: a resolved spec, which no search reads, has other values, such as the schedule
-        that a learning rate stands for.
+        Not part of `conflicts`: a resolved spec replaces values (a learning rate becomes a schedule), and would be
+        refused.
         """
         if not self.baseline or training.written is None:
             return

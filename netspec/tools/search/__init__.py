@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, RunError, SpecError, counted
+from netspec.errors import InputError, RunError, SpecError
 from netspec.exchange.files import write_atomically
 from netspec.schema.language.overrides import Override, overrides_from_mapping, parse_overrides
 from netspec.schema.language.provenance import resolved_yaml
@@ -18,7 +18,7 @@ from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.python_data import python_location
-from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, combinations_of, open_study, read_study
+from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, check_grid_size, open_study, read_study
 from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask
 from netspec.tools.specs import load_train
 from netspec.training.events import duration
@@ -45,7 +45,7 @@ class SearchResult:
     trials: tuple[Trial, ...]
     importances: Mapping[str, float] = field(default_factory=dict)
     """Share of each field in the differences between results; empty with fewer than 20 complete trials."""
-    note: str | None = None
+    idle_reason: str | None = None
     """Why a resumed search started no trial."""
 
     def ranked(self) -> list[Trial]:
@@ -83,7 +83,7 @@ class SearchResult:
         """All trials and the best one as plain data."""
         return {
             "folder": str(self.folder), "monitor": self.monitor, "mode": self.mode, "warning": self.warning,
-            "note": self.note,
+            "idle_reason": self.idle_reason,
             "best": self.best.as_json() if self.best else None, "best_spec": str(self.best_spec),
             "baseline": self.baseline.as_json() if self.baseline else None,
             "importances": dict(self.importances), "trials": [trial.as_json() for trial in self.trials],
@@ -149,14 +149,14 @@ def is_search(folder: Path) -> bool:
 
 
 def check_values(source: Source, spec: TrainSpec, overrides: Overrides = ()) -> None:
-    """Load a training file, `spec`, with the lowest and highest value of each field, and with each choice.
+    """Check that the training file loads with the lowest and highest value of each field, and with each choice.
 
     Raises `SpecError` with all values that the file cannot take, or that a baseline lacks, and `InputError` if a grid
     is too large.
     """
     searched = _searched(spec)
     if searched.sampler == "grid":
-        combinations_of(searched)
+        check_grid_size(searched)
     changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else overrides
     problems = {(problem.path, problem.message): problem for problem in searched.baseline_problems(spec)}
     for name, values in searched.fields.items():
@@ -212,7 +212,7 @@ class _Search:
     device: str
     report: Report | None
     stopped: bool = field(default=False, init=False)
-    note: str | None = field(default=None, init=False)
+    idle_reason: str | None = field(default=None, init=False)
     """Why no trial was started."""
 
     def run(self, count: int | None, deadline: float | None, jobs: int) -> None:
@@ -234,22 +234,21 @@ class _Search:
             for task, outcome in trainer.stop():
                 self._end(task, outcome)
         if not started:
-            self.note = self._why_none_started(count)
+            self.idle_reason = self._why_idle(count)
         self._write_best(self.result())
         if self.stopped:
             raise Interrupted(self.study.folder, None)
 
-    def _why_none_started(self, count: int | None) -> str:
+    def _why_idle(self, count: int | None) -> str:
         """Return why there was nothing to do, and what continues the search."""
         ended = len(self.study.ended())
         if self.study.left() == 0:
             return "all combinations of the grid have been tried"
         if count is not None and ended >= count:
-            return f"the search has {counted(ended, 'trial')}: --trials {ended + DEFAULT_TRIALS} runs more"
-        return (
-            f"a trial takes at least {duration(self.study.least_seconds())}, the shortest time to a best evaluation so "
-            "far: --minutes with a higher limit runs more"
-        )
+            have_ended = "the only trial has ended" if ended == 1 else f"all {ended:,} trials have ended"
+            return f"{have_ended}; add `--trials {ended + DEFAULT_TRIALS}` to run {DEFAULT_TRIALS} more"
+        fastest = duration(self.study.least_seconds())
+        return f"too little time for another trial (the fastest needed {fastest}); raise `--minutes`"
 
     def _batch_size(self, count: int | None, running: int, deadline: float | None, jobs: int) -> int:
         """Return how many trials start together: those of the file, or fewer at the end; 0 if too little time is left.
@@ -298,7 +297,7 @@ class _Search:
 
     def result(self) -> SearchResult:
         """The trials that have ended."""
-        return replace(_result(self.study), note=self.note)
+        return replace(_result(self.study), idle_reason=self.idle_reason)
 
 
 def _result(study: Study) -> SearchResult:

@@ -9,7 +9,7 @@ from netspec.errors import InputError, command
 from netspec.schema.load import Overrides
 from netspec.tools.init import InitResult, init, output_folder
 from netspec.tools.search import Report, SearchResult, search
-from netspec.tools.search.study import refuse_second_study
+from netspec.tools.search.study import refuse_second_study, require_optuna
 
 DEFAULT_MINUTES = 10.0
 
@@ -58,7 +58,9 @@ def auto_search(
                 hint=f"continue its search with --resume, or write to a new folder with --output; "
                 f"a file with values to try of your own is searched by `{command('search', train)}`",
             )
-        refuse_second_study(None if run_dir is None else Path(run_dir))
+        require_optuna()
+        if run_dir is not None:
+            refuse_second_study(Path(run_dir))
         files = init(data, target=target, task=task, output=output, search=True)
         if report_files is not None:
             report_files(files)

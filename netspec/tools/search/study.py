@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +175,7 @@ class Pruner:
     """Decides in the process that trains a trial whether it goes on."""
 
     def __init__(self, folder: Path, search: SearchSpec, number: int) -> None:
-        optuna = _optuna()
+        optuna = require_optuna()
         study = optuna.load_study(study_name=FILE, storage=_storage(folder / FILE), pruner=_pruner(search))
         self._trial = _trial(study, number)
 
@@ -188,19 +189,20 @@ def open_study(run_dir: Path | None, spec: TrainSpec, source: Path | None, *, re
     """Create a study in a folder without one, or open that of an earlier search.
 
     The folder is `run_dir`, or the next free of `runs/NAME-search`, `runs/NAME-search-2`, …; with `resume` it is the
-    newest of these, if possible of the same training file, `source`.
+    newest of these that belongs to the training file `source`.
     Raises `InputError` if Optuna is missing, or the folder or the settings of the earlier search do not fit.
     """
     search = spec.search
     assert search is not None
-    optuna = _optuna()
+    optuna = require_optuna()
     name = f"{spec.name or spec.net.name}-search"
     if resume:
-        folder = run_dir or _newest(name, source)
+        folder = run_dir or _newest_of(source, name)
         if not (folder / FILE).exists():
             raise InputError(f"there is no search in {folder}", expected=f"a folder with {FILE}")
     else:
-        refuse_second_study(run_dir)
+        if run_dir is not None:
+            refuse_second_study(run_dir)
         folder = run_dir or new_numbered_folder(name)
         folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
@@ -212,7 +214,8 @@ def open_study(run_dir: Path | None, spec: TrainSpec, source: Path | None, *, re
         _check_unchanged(load_train(parse_yaml(study.user_attrs[SETTINGS], str(path))), spec, folder)
     else:
         study.set_user_attr(SETTINGS, canonical_yaml(spec))
-    study.set_user_attr(SOURCE, None if source is None else str(source.resolve()))
+    if source is not None:
+        study.set_user_attr(SOURCE, str(source.resolve()))
     study.set_user_attr(MONITOR, f"{spec.data.monitored}/{spec.train.monitor}")
     if search.baseline and not any(BASELINE in trial.user_attrs for trial in study.get_trials(deepcopy=False)):
         _enqueue_baseline(study, spec, search)
@@ -223,24 +226,37 @@ def open_study(run_dir: Path | None, spec: TrainSpec, source: Path | None, *, re
     return Study(folder, study, search)
 
 
-def _newest(name: str, source: Path | None) -> Path:
-    """Return the newest search with a name, if possible one of a training file."""
+def _newest_of(source: Path | None, name: str) -> Path:
+    """Return the newest search in runs/ of a training file, or of any if a mapping has no file."""
     folders = [folder for folder in reversed(numbered_folders(name)) if (folder / FILE).is_file()]
-    if not folders:
-        raise InputError(f"there is no search in runs/{name} to resume", hint="start one without --resume")
-    if source is None:
-        return folders[0]
-    for folder in folders:
-        study = _load(folder)
-        if study is not None and study.user_attrs.get(SOURCE) == str(source.resolve()):
-            return folder
-    return folders[0]
+    files = {folder: study.user_attrs.get(SOURCE) for folder in folders if (study := _load(folder)) is not None}
+    own = [folder for folder, file in files.items() if source is None or file == str(source.resolve())]
+    if not own:
+        others = [
+            f"`--run-dir {folder}` continues the search of {os.path.relpath(file)}"
+            for folder, file in files.items()
+            if file
+        ]
+        raise InputError(
+            f"there is no search of {source or name.removesuffix('-search')} in runs/",
+            hint="; ".join(others[:3]) or "leave out `--resume` to start one",
+        )  # fmt: skip
+    return own[0]
 
 
-def refuse_second_study(folder: Path | None) -> None:
-    """Raise `InputError` if no study can be created in a folder: Optuna is missing, or the folder has a study."""
-    _optuna()
-    if folder is not None and (folder / FILE).exists():
+def require_optuna() -> Any:
+    """Return the module Optuna. Raises `InputError` if it is not installed."""
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("Optuna is not installed", hint="pip install 'netspec[search]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def refuse_second_study(folder: Path) -> None:
+    """Raise `InputError` if a folder has a study."""
+    if (folder / FILE).exists():
         raise InputError(
             f"there is a search in {folder}", expected="a folder without one",
             hint="add --resume to continue it, or --run-dir to search elsewhere",
@@ -252,8 +268,8 @@ def _check_unchanged(before: TrainSpec, now: TrainSpec, folder: Path) -> None:
     problems = [
         Problem(
             f"`{change.path}` has changed since the search in {folder} began", _key_location(now, change.path),
-            change.path, expected=change.before or "nothing", got=change.after or "nothing",
-            hint="restore the earlier value, or search in a new folder, with --run-dir and without --resume",
+            change.path, expected=change.before or "not set", got=change.after or "not set",
+            hint="restore the earlier value, or start a new search: leave out `--resume`",
         )
         for change in changed_fields(before, now)
         if change.path.removeprefix("search.") not in MAY_CHANGE
@@ -282,7 +298,7 @@ def _enqueue_grid(study: optuna.Study, search: SearchSpec) -> None:
     """Enqueue the combinations that are not in the study yet."""
     present = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
     known = {json.dumps(fields, sort_keys=True) for fields in present}
-    for fields in combinations_of(search):
+    for fields in _combinations_of(search):
         if json.dumps(fields, sort_keys=True) not in known:
             study.enqueue_trial(fields)
 
@@ -297,7 +313,7 @@ def read_study(folder: Path) -> Study:
 
 def _load(folder: Path) -> Any:
     """Load the study in a folder to read it; None if its file is damaged. Raises `InputError` if Optuna is missing."""
-    optuna = _optuna()
+    optuna = require_optuna()
     try:
         return optuna.load_study(study_name=FILE, storage=_storage(folder / FILE))
     except (KeyError, ValueError, OSError):
@@ -313,15 +329,6 @@ def _requeue_interrupted(study: optuna.Study) -> None:
         kept = {name: trial.user_attrs[name] for name in (FOLDER, BASELINE) if name in trial.user_attrs}
         if FOLDER in kept:
             study.enqueue_trial(trial.params, user_attrs=kept)
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise InputError("Optuna is not installed", hint="pip install 'netspec[search]'") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna
 
 
 def _storage(path: Path) -> Any:
@@ -365,7 +372,12 @@ def _suggest(trial: optuna.Trial, name: str, searched: SearchedField) -> Any:
     return value if step is None else _rounded(value)
 
 
-def combinations_of(search: SearchSpec) -> list[dict[str, Any]]:
+def check_grid_size(search: SearchSpec) -> None:
+    """Raise `InputError` if a grid has too many combinations."""
+    _combinations_of(search)
+
+
+def _combinations_of(search: SearchSpec) -> list[dict[str, Any]]:
     """All combinations of a grid as the study stores them, in random order. Raises `InputError` for too many."""
     combinations: list[dict[str, Any]] = [{}]
     for name, searched in search.fields.items():
