@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netspec.exchange.operator_graph.arrays import NARROW, bounds, widened
-from netspec.exchange.operator_graph.evaluate import compute
+from netspec.exchange.operator_graph.evaluate import check_constant_size, compute
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.ops import quantization as ops
@@ -54,8 +54,8 @@ def _require_size(array: NDArray[Any], batch_size: int = 0) -> None:
     """Raise `ValueError` if a broadcast array has too many elements, per sample if it repeats one for each."""
     axes = zip(array.shape, array.strides, strict=True)
     per_sample = prod(size for size, stride in axes if stride or size != batch_size)
-    if per_sample > MAX_ELEMENTS and stored_size(array) < array.size:
-        raise ValueError(f"{array.size:,} elements are too many")
+    if stored_size(array) < array.size:
+        check_constant_size(per_sample, MAX_ELEMENTS)
 
 
 def target_shape(target: list[int], shape: tuple[int, ...], allow_zero: bool = False) -> tuple[int, ...]:
@@ -133,8 +133,7 @@ def _range(start: Any, limit: Any, delta: Any) -> Any:
     if not delta:
         raise ValueError("a step of 0")
     count = max(0, ceil((limit.item() - start.item()) / delta.item()))
-    if count > MAX_ELEMENTS:
-        raise ValueError(f"{count:,} elements are too many")
+    check_constant_size(count, MAX_ELEMENTS)
     return start + np.arange(count, dtype=start.dtype) * delta
 
 

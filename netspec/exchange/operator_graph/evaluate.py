@@ -86,6 +86,12 @@ def _model(node: OperatorNode, constants: dict[str, NDArray[Any]]) -> onnx.Model
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, node.opset)])
 
 
+def check_constant_size(elements: int, limit: int) -> None:
+    """Raise `ValueError` if a constant has more elements than the limit."""
+    if elements > limit:
+        raise ValueError(f"a constant of {elements:,} elements exceeds the limit of {limit:,}")
+
+
 def _check_sizes(model: onnx.ModelProto) -> None:
     """Raise `ValueError` if a result would be too large, or its size is unknown and operands are not small."""
     from onnx import shape_inference
@@ -96,8 +102,7 @@ def _check_sizes(model: onnx.ModelProto) -> None:
         kind = info.type.tensor_type
         is_static = kind.HasField("shape") and all(size.HasField("dim_value") for size in kind.shape.dim)
         size = prod(dim.dim_value for dim in kind.shape.dim) if is_static else 0
-        if size > MAX_ELEMENTS:
-            raise ValueError(f"{size:,} elements are too many")
+        check_constant_size(size, MAX_ELEMENTS)
         if not is_static and input_elements > MAX_UNTOLD:
             raise ValueError(f"the size of its result is unknown, and its inputs have {input_elements:,} elements")
 
