@@ -38,7 +38,7 @@ import netspec
 from benchmarks import report
 from benchmarks.alternate import BenchmarkError
 from netspec.exchange.formats.native import hdf5_file
-from netspec.tools.bit_comparison import compare_bits
+from netspec.tools.bit_comparison import compare_runs_bitwise
 from netspec.training import loop, run_directory
 from netspec.training.events import LogFiles
 from netspec.training.run_directory import RunDir
@@ -379,7 +379,7 @@ class Soak:
     def _compare(self, case: Case, run: Path) -> None:
         """Compare a complete run, and remove it if it is bit-identical."""
         self.outcome.compared += 1
-        differences = compare_bits(case.reference, run).differences
+        differences = compare_runs_bitwise(case.reference, run).differences
         if differences:
             self.outcome.failures.append(f"{case.name}: {run.name}: {differences[0]} ({len(differences)} differences)")
         else:

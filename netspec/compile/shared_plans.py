@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NORMALIZING_PASSES = (FoldConstants(), Simplify())
 """Passes that run before graphs are compared: numbers that are attributes of ops, such as rates, become constants."""
-PREFIX = "constant"
+CONSTANT_PREFIX = "constant"
 """Beginning of the names of states that hold constants."""
 
 
@@ -81,7 +81,7 @@ class SharedPlans:
                 for other, graph in graphs.items()
                 if other is compiler or _structure_key(graph) == structure
             }
-            graph, constants = _constants_as_states(list(graphs.values()), "/".join(map(str, (PREFIX, *key))))
+            graph, constants = _constants_as_states(list(graphs.values()), "/".join(map(str, (CONSTANT_PREFIX, *key))))
             plan = make_plan(graph)
             arena = compiler.device.allocate(plan.memory.arena_bytes)
             plans.update(dict.fromkeys(graphs, SharedPlan(plan, list(graphs), constants, arena)))

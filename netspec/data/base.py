@@ -419,8 +419,8 @@ class Transform(Spec):
         """Return the transform for a source with these classes. Only labels that are still class numbers are listed."""
         return self
 
-    def missing_field(self, option: str, name: str, fields: Mapping[str, FieldType]) -> Problem:
-        """Return the problem that samples do not have the field `name`, which an option of the transform is set to."""
+    def missing_field_problem(self, option: str, name: str, fields: Mapping[str, FieldType]) -> Problem:
+        """Return the problem for an option that names a field which the samples lack."""
         return Problem(
             f"the source has no field `{name}`", self.where(option), option,
             expected=f"one of {listing(list(fields))}", hint=did_you_mean(name, fields),

@@ -168,7 +168,7 @@ class TransformPipeline:
                 got=", ".join(f"`{name}`: {kind}" for name, kind in self._raw.items()),
             )
         if name not in self.fields:
-            raise InputError(transform.missing_field("apply_to", name, self.fields))
+            raise InputError(transform.missing_field_problem("apply_to", name, self.fields))
         return name
 
     def _values(self, transform: Transform, name: str, key: str, learned: Learned | None) -> Mapping[str, Any]:

@@ -79,14 +79,14 @@ class RunComparison:
     """All differences; those of the log come first, in the order of steps."""
 
 
-def compare_bits(run: Path, other: Path) -> RunComparison:
+def compare_runs_bitwise(run: Path, other: Path) -> RunComparison:
     """Compare two finished runs: the last checkpoint, the files of weights, and every result in the log.
 
     A result that one run logged several times, because it repeated the steps after a checkpoint, must be the same each
     time. Times are not compared. Stages are compared one by one: each is a run, whose folder is part of `where`.
     """
     if stages := sorted(path.name for path in run.glob(f"{STAGE}*")):
-        compared = [compare_bits(run / name, other / name) for name in stages]
+        compared = [compare_runs_bitwise(run / name, other / name) for name in stages]
         return RunComparison(
             sum(stage.arrays for stage in compared), sum(stage.log_lines for stage in compared),
             tuple(

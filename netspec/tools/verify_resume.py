@@ -19,7 +19,7 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
 from netspec.errors import InputError, RunError
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.bit_comparison import RunComparison, RunDifference, compare_bits
+from netspec.tools.bit_comparison import RunComparison, RunDifference, compare_runs_bitwise
 from netspec.tools.specs import load_train
 from netspec.tools.training_subprocess import (
     train_in_subprocess,
@@ -167,7 +167,7 @@ class _KilledTraining:
                 break
         else:
             self._run_piece(run, None, 0)
-        self.comparisons.append(compare_bits(self._straight, run))
+        self.comparisons.append(compare_runs_bitwise(self._straight, run))
         self._rounds_without_kill = 0 if len(self.kills) > before else self._rounds_without_kill + 1
         if self._rounds_without_kill == MAX_ROUNDS_WITHOUT_KILL:
             raise RunError("the training ends before it can be killed", hint="train more steps: `--steps`")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from netspec.compile import LOSS, Compiler, ProgramKind
-from netspec.compile.shared_plans import PREFIX, SharedPlans
+from netspec.compile.shared_plans import CONSTANT_PREFIX, SharedPlans
 from tests.compile.nets import CLASSIFIER, batch, net, solver
 
 
@@ -33,7 +33,7 @@ def test_nets_that_differ_in_numbers_share_a_plan_and_compute_what_they_compute_
         together[:2],
         together[2:],
     ]
-    numbers = [name for name in shared[0].plan.graph.states() if name.startswith(PREFIX)]
+    numbers = [name for name in shared[0].plan.graph.states() if name.startswith(CONSTANT_PREFIX)]
     assert len(numbers) >= 4, "weight decay, beta, rate of the dropout, and penalty"
     assert not set(numbers) & set(together[0].states), "they are not states of the net"
     for step in range(3):
@@ -52,4 +52,4 @@ def test_constants_that_are_equal_in_all_nets_stay_constants(tmp_path: Path) -> 
         plans.add(compiler)
     plan = compilers[0].plan(ProgramKind.TRAIN, 4)
     assert plan is compilers[1].plan(ProgramKind.TRAIN, 4)
-    assert not [name for name in plan.graph.states() if name.startswith(PREFIX)]
+    assert not [name for name in plan.graph.states() if name.startswith(CONSTANT_PREFIX)]

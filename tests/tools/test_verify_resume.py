@@ -27,7 +27,7 @@ from netspec.exchange.formats.native.hdf5 import (
 )
 from netspec.schema.load import load_train
 from netspec.tools import verify_resume
-from netspec.tools.bit_comparison import compare_bits
+from netspec.tools.bit_comparison import compare_runs_bitwise
 from netspec.tools.verify_resume import verified_settings
 from tests.training.conftest import points, spec
 
@@ -57,7 +57,7 @@ def test_equal_runs_are_identical_even_if_steps_are_logged_again(runs: tuple[Pat
     repeated = [json.loads(line) for line in lines if '"log"' in line]
     again = [json.dumps({**event, "elapsed": 9, "samples_per_second": 1}) for event in repeated]
     (other / "log.jsonl").write_text("\n".join([*lines, *again, '{"torn']))
-    comparison = compare_bits(run, other)
+    comparison = compare_runs_bitwise(run, other)
     assert comparison.differences == ()
     assert comparison.log_lines == 5 + 2
     states = read_checkpoint(run / "checkpoints" / "step-00000008.h5").states
@@ -73,7 +73,7 @@ def test_one_bit_of_a_state_is_reported_by_name(runs: tuple[Path, Path]) -> None
         return replace(checkpoint, states={**checkpoint.states, "fc1/kernel": kernel})
 
     change_checkpoint(other, flip)
-    (difference,) = compare_bits(run, other).differences
+    (difference,) = compare_runs_bitwise(run, other).differences
     assert (difference.where, difference.name) == ("step-00000008.h5", "fc1/kernel")
     assert difference.description.startswith("1 of 96 elements, first at [2, 5]: ")
 
@@ -86,7 +86,7 @@ def test_differences_of_progress_logs_and_weights_are_reported(runs: tuple[Path,
     lines.append({**first, "loss": float(np.nextafter(first["loss"], 1e9))})
     (other / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (other / "best.h5").unlink()
-    differences = compare_bits(run, other).differences
+    differences = compare_runs_bitwise(run, other).differences
     assert (differences[0].where, differences[0].name) == ("log.jsonl, step 4, train data", "loss")
     assert differences[0].description == f"{first['loss']} ≠ {np.nextafter(first['loss'], 1e9)}"
     named = {(difference.where, difference.name) for difference in differences[1:]}
@@ -97,7 +97,7 @@ def test_a_run_without_an_intact_checkpoint_cannot_be_compared(runs: tuple[Path,
     run, other = runs
     shutil.rmtree(other / "checkpoints")
     with pytest.raises(InputError, match="there is no intact checkpoint in"):
-        compare_bits(run, other)
+        compare_runs_bitwise(run, other)
 
 
 @pytest.mark.parametrize(("every", "expected"), [(None, 4), (2, 2), (0, 4), (30, 4)])
@@ -118,10 +118,10 @@ def test_stages_are_compared_and_too_few_steps_for_them_refused(spec: Make, tmp_
     for name in ("run", "other"):
         netspec.train(training, run_dir=tmp_path / name, device="reference")
     run, other = tmp_path / "run", tmp_path / "other"
-    comparison = compare_bits(run, other)
+    comparison = compare_runs_bitwise(run, other)
     assert (comparison.differences, comparison.log_lines) == ((), 2 + 3 + 2)
     change_checkpoint(other / "stage-1", lambda file: replace(file, progress={**file.progress, "best_step": 77}))
-    (difference,) = compare_bits(run, other).differences
+    (difference,) = compare_runs_bitwise(run, other).differences
     assert (difference.where, difference.name) == ("stage-1/step-00000002.h5", "best_step")
     (tmp_path / "train.yaml").write_text(json.dumps(training))
     assert main(["verify-resume", str(tmp_path / "train.yaml"), "--steps", "1"]) == 2

@@ -17,7 +17,7 @@ import netspec
 from netspec.cli import main
 from netspec.errors import RunError
 from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint
-from netspec.tools.bit_comparison import compare_bits
+from netspec.tools.bit_comparison import compare_runs_bitwise
 from netspec.training import events, lock
 from netspec.training.loop import TrainingLoop
 
@@ -77,7 +77,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(
     assert not list((tmp_path / "run").rglob("*.tmp"))
     train(spec, tmp_path / "run", resume=True)
     train(spec, tmp_path / "straight")
-    assert compare_bits(tmp_path / "straight", tmp_path / "run").differences == ()
+    assert compare_runs_bitwise(tmp_path / "straight", tmp_path / "run").differences == ()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
@@ -92,7 +92,7 @@ def test_a_log_that_cannot_be_written_ends_the_run(spec: Make, tmp_path: Path) -
     (run / "log.txt").unlink()
     train(spec, run, resume="auto")
     train(spec, tmp_path / "straight")
-    assert compare_bits(tmp_path / "straight", run).differences == ()
+    assert compare_runs_bitwise(tmp_path / "straight", run).differences == ()
 
 
 def test_a_run_whose_spec_cannot_be_written_leaves_nothing(
@@ -133,7 +133,7 @@ def test_a_clock_that_jumps_changes_only_the_times_in_the_log(
     with pytest.raises(netspec.Interrupted):
         train(spec, tmp_path / "run", callbacks=[Stop()])
     train(spec, tmp_path / "run", resume=True)
-    assert compare_bits(tmp_path / "straight", tmp_path / "run").differences == ()
+    assert compare_runs_bitwise(tmp_path / "straight", tmp_path / "run").differences == ()
     logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert logged[0]["time"] != logged[1]["time"]
     elapsed = [event["elapsed"] for event in logged]

@@ -58,7 +58,7 @@ class Mixing(Transform):
             hint = "put a transform that gives all samples one size, such as Resizing, before this one"
             problems.append(Problem("samples that differ in size cannot be mixed", got=str(mixed), hint=hint))
         if label is None:
-            raise InputError([*problems, self.missing_field("label", self.label, fields)])
+            raise InputError([*problems, self.missing_field_problem("label", self.label, fields)])
         is_class_index = not label.shape and not label.dtype.startswith("float")
         if is_class_index and self.num_classes is None:
             problems.append(

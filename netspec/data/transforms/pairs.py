@@ -49,7 +49,7 @@ class Pairs(Transform):
         assert self.apply_to is not None  # set by the pipeline
         problems, label = [], fields.get(self.label)
         if label is None:
-            problems.append(self.missing_field("label", self.label, fields))
+            problems.append(self.missing_field_problem("label", self.label, fields))
         elif label.shape or label.dtype.startswith("float"):
             problems.append(
                 Problem(f"`{self.label}` is not a class number", self.where("label"), "label",
