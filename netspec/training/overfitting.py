@@ -10,6 +10,7 @@ import numpy as np
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LOSS, REGULARIZATION, Compiler
 from netspec.data.loader import Loader
+from netspec.layers.metrics.accuracy import AccuracyMetric
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.training.stepper import Stepper, run_steps, scheduled_rates
@@ -72,7 +73,7 @@ def train_until_learned(
     history, stepper = OverfitHistory(), Stepper(spec, compiler, loader)
     penalty = f"{LOSS}/{REGULARIZATION}"
     has_penalty = penalty in compiler.graph(compiler.batch_program, 1).outputs
-    accuracies = [name for name, metric in compiler.metrics.items() if metric.is_accuracy]
+    accuracies = [name for name, metric in compiler.metrics.items() if isinstance(metric, AccuracyMetric)]
     total, samples, totals = 0.0, 0, dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]()
     try:
         for batch, outcome in run_steps(stepper, loader, scheduled_rates(spec, steps)):

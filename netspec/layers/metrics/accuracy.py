@@ -28,7 +28,6 @@ class AccuracyMetric(PairMetric):
     """Base of metrics that are the fraction of correct predictions."""
 
     monitor_mode: ClassVar[Literal["max"]] = "max"
-    is_accuracy: ClassVar = True
 
 
 @METRICS.register

@@ -178,8 +178,6 @@ class MetricFields(LossOrMetricFields):
 
     monitor_mode: ClassVar[Literal["min", "max"] | None] = None
     """Whether lower or higher values are better; None if that depends on the net."""
-    is_accuracy: ClassVar[bool] = False
-    """Whether the value is the fraction of correct predictions."""
     unit_power: ClassVar[int] = 0
     """Power of the target's unit in the result: 1 for an absolute error, 2 for a squared one, 0 without a unit."""
 
