@@ -248,6 +248,8 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices [1]")
     options = parser.parse_args()
+    if options.nuclei is not None and not options.nuclei.is_file():
+        parser.error(f"no file {options.nuclei}: run `pip download --no-deps stardist==0.9.2`")
     counts = {"train": options.train, "test": options.test}
     write_images(options.folder, counts, digits=options.digits, nuclei=options.nuclei, seed=options.seed)
 

@@ -62,6 +62,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=400, help="number of synthetic images")
     parser.add_argument("--nuclei", type=Path, metavar="WHEEL", help="the wheel of stardist 0.9.2")
     options = parser.parse_args()
+    if options.nuclei is not None and not options.nuclei.is_file():
+        parser.error(f"no file {options.nuclei}: run `pip download --no-deps stardist==0.9.2`")
     classes = ("background", "circle", "square") if options.nuclei is None else ("background", "nucleus")
     for split in ("train", "test"):
         for kind in ("images", "masks"):
