@@ -60,7 +60,10 @@ def _needs(written: str, full: Path, base: Path) -> str | None:
     similar = _similar(full)
     if similar is not None and similar.suffix == full.suffix:
         return f"did you mean `{_relative(similar, Path().absolute())}`?"
-    return f"the data that this model needs: {load_card(card).data}"
+    data = load_card(card).data
+    scripts = [script.name for script in base.glob("*.py") if script.name in data]
+    copied = f" `{command('zoo', 'copy', base.name)}` copies {scripts[0]}." if scripts else ""
+    return f"the data that this model needs: {data}{copied}"
 
 
 def _written(spec: Spec, keys: list[str | int]) -> str:

@@ -30,6 +30,21 @@ def test_an_unknown_model(netspec):
     assert "did you mean `lenet_mnist`?" in netspec("zoo", "show", "lenet_mnits").err
 
 
+def test_missing_data_that_a_script_of_the_model_writes(netspec, work):
+    result = netspec("train", "unet")
+    assert result.status == 2
+    assert "images with masks that make_images.py writes" in result.err
+    assert "netspec zoo copy unet` copies make_images.py." in result.err
+
+
+def test_missing_data_that_netspec_fetches(netspec, work, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(work / "cache"))
+    result = netspec("train", "char_lstm")
+    assert result.status == 2
+    assert f"got: nothing at {work}/cache/netspec/data/tinyshakespeare/tinyshakespeare.txt" in result.err
+    assert "fetched by `netspec data get tinyshakespeare`." in result.err
+
+
 def test_a_copy_can_be_checked_and_changed(netspec, work):
     result = netspec("zoo", "copy", "lenet_mnist", "my nets/lenet")
     assert result.status == 0
