@@ -273,6 +273,10 @@ ELSEWHERE = {
 """Names in other tools → names in netspec."""
 
 
+MIN_START = 4
+"""Number of letters from which the start of a name stands for the only name that starts so."""
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Return the known name that is equivalent or most similar to `name`, ignoring case and underscores, or None."""
     by_fold: dict[str, str] = {}
@@ -280,7 +284,9 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
         by_fold.setdefault(folded(candidate), candidate)
     translated = [spelling for spelling in by_fold if spelling == ELSEWHERE.get(folded(name))]
     swapped = [spelling for spelling in by_fold if sorted(spelling) == sorted(folded(name))]  # Adma: Adam, not Adamax
-    matches = translated or swapped or get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
+    longer = [spelling for spelling in by_fold if len(name) >= MIN_START and spelling.startswith(folded(name))]
+    begun = longer if len(longer) == 1 else []  # lenet: lenet_mnist, not alexnet
+    matches = translated or swapped or begun or get_close_matches(folded(name), by_fold, n=1, cutoff=0.6)
     return by_fold[matches[0]] if matches else None
 
 

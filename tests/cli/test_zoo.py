@@ -28,6 +28,7 @@ def test_show(netspec):
 
 def test_an_unknown_model(netspec):
     assert "did you mean `lenet_mnist`?" in netspec("zoo", "show", "lenet_mnits").err
+    assert "did you mean `lenet_mnist`?" in netspec("zoo", "copy", "lenet", "my_net").err
 
 
 def test_missing_data_that_a_script_of_the_model_writes(netspec, work):
