@@ -209,7 +209,7 @@ def training_steps(
         data = _open_data(stack, spec, session, compiler, lockstep)
         yield
         training = _prepare(stack, spec, session, compiler, data, path, resume=resume is True)
-        start = _restore(training, resume) if resume else _initialize(training, weights)
+        start = _restore(training, resume, weights) if resume else _initialize(training, weights)
         log = [stack.enter_context(LogFiles(training.folder.folder))] if session.is_root else []
         all_callbacks = [*spec.callbacks, *_early_stopping(spec), *callbacks]
         signals = Signals() if lockstep is None else lockstep.signals.follower()
@@ -336,8 +336,11 @@ def _open_folder(stack: ExitStack, spec: TrainSpec, session: Session, run_dir: P
     return folder or RunDir(path)
 
 
-def _restore(training: PreparedTraining, resume: bool | str | Path) -> StartingPoint:
-    """Read the states from the run's newest checkpoint, or from the checkpoint file `resume`, on the root."""
+def _restore(training: PreparedTraining, resume: bool | str | Path, weights: str | Path | None) -> StartingPoint:
+    """Read the states from the run's newest checkpoint, or from the checkpoint file `resume`, on the root.
+
+    A run without a checkpoint starts from `weights`, as it did before: a stage has those of the stage before it.
+    """
     spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
     session.layout(compiler)  # collective
     if not session.is_root:
@@ -348,7 +351,7 @@ def _restore(training: PreparedTraining, resume: bool | str | Path) -> StartingP
         start = start_from_checkpoint(Path(resume), spec, compiler, loader, session)
         start.files["resume"] = str(resume)
     if start.progress.step == 0:
-        set_first_values(spec, compiler, loader, start, None)
+        set_first_values(spec, compiler, loader, start, weights)
     return start
 
 

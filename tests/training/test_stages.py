@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,20 @@ def test_a_resumed_training_is_bit_identical(staged: dict[str, Any], tmp_path: P
     assert (run.weights_step, run.test) == (expected.weights_step, expected.test)
     resumed = netspec.train(staged, run_dir=tmp_path / "parts", resume="auto")  # nothing is left to do
     assert resumed.test == run.test
+
+
+def test_a_stage_that_was_killed_before_its_first_checkpoint_keeps_its_weights(
+    staged: dict[str, Any], tmp_path: Path
+) -> None:
+    straight = netspec.train(staged, run_dir=tmp_path / "straight")
+    with pytest.raises(Interrupted):
+        netspec.train(staged, run_dir=tmp_path / "run", callbacks=[StopAfter(12)])
+    stage = tmp_path / "run" / "stage-2"  # as after a kill before its first step
+    shutil.rmtree(stage / "checkpoints")
+    lines = (stage / "log.jsonl").read_text().splitlines(keepends=True)
+    (stage / "log.jsonl").write_text("".join(line for line in lines if json.loads(line)["event"] in ("note", "start")))
+    resumed = netspec.train(staged, run_dir=tmp_path / "run", resume=True)
+    assert same(weights(resumed.last_weights), weights(straight.last_weights))
 
 
 def test_the_log_has_the_stages(staged: dict[str, Any], tmp_path: Path) -> None:
