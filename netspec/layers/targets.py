@@ -1,4 +1,4 @@
-"""Helpers shared by losses and metrics: predictions aligned with their targets, and weights of classes."""
+"""Helpers shared by losses and metrics: predictions aligned with their targets, weights and numbers of classes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from netspec.errors import counted
 from netspec.graph.ops.elementwise import Equal, GreaterOrEqual, Where, call_elementwise, cast, scalar
 from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.reduce import reshape_to
@@ -207,3 +208,10 @@ class ClassWeighted(Spec):
             )
             table[index] = weight
         return table
+
+
+def describe_class_count(prediction: str, scores: int, label: str, classes: int, *, is_exact: bool = True) -> str:
+    """Return the sentence that a prediction has another number of scores than its label has classes."""
+    only, more = "only " if classes < scores else "", "" if is_exact else " or more"
+    class_count = f"{classes:,} class{'es' * (classes != 1)}{more}"
+    return f"`{prediction}` has {counted(scores, 'score')}, but `{label}` has {only}{class_count}"

@@ -15,7 +15,7 @@ from netspec.compile import NetGraph, build
 from netspec.data.base import Source, Survey
 from netspec.errors import Problem, counted
 from netspec.layers.losses_and_metrics import LossSpec
-from netspec.layers.targets import BALANCED
+from netspec.layers.targets import BALANCED, describe_class_count
 from netspec.schema.specs.data import LABEL
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
@@ -24,7 +24,6 @@ from netspec.schema.specs.spec import Spec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.check_data import DataSurvey
 from netspec.tools.specs import net_of, precision_of
-from netspec.training.class_counts import describe_class_count
 
 FAR = 10.0
 """Factor outside of a solver's usual learning rates from which a rate is reported."""

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from netspec.errors import counted
 from netspec.layers.losses_and_metrics import LossSpec
+from netspec.layers.targets import describe_class_count
 from netspec.schema.specs.links import resolve_names
 
 if TYPE_CHECKING:
     from netspec.compile import Compiler
     from netspec.data.loader import Loader
-
-
-def describe_class_count(prediction: str, scores: int, label: str, classes: int, *, is_exact: bool = True) -> str:
-    """Return the sentence that a prediction has another number of scores than its label has classes."""
-    only, more = "only " if classes < scores else "", "" if is_exact else " or more"
-    class_count = f"{classes:,} class{'es' * (classes != 1)}{more}"
-    return f"`{prediction}` has {counted(scores, 'score')}, but `{label}` has {only}{class_count}"
 
 
 def class_count_warnings(compiler: Compiler, loader: Loader) -> Iterator[str]:
