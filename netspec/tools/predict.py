@@ -261,9 +261,7 @@ def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
         if path.exists():
             paths.append(path)
         elif not glob.has_magic(str(text)):
-            problems.append(
-                Problem(f"there is no file or folder {path}", hint=near_path(path) or _text_hint(str(text)))
-            )
+            problems.append(Problem(f"no such file or folder: {path}", hint=near_path(path) or _text_hint(str(text))))
         elif matches := sorted(glob.glob(str(text), recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             paths += map(Path, matches)
         else:

@@ -103,7 +103,7 @@ def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, 
     Path("empty").mkdir()
     assert "empty holds no images" in netspec("predict", "run", "--input", "empty", "--output", "no.npz").err
     missing = netspec("predict", "run", "--input", "no.png", "none.png", "--output", "no.npz").err
-    assert missing.count("there is no file or folder no") == 2
+    assert missing.count("no such file or folder: no") == 2
     assert "hint: to predict a text, use standard input" in netspec("predict", "run", "--input", "a good film").err
     other = netspec("predict", "run", "--input", "train.yaml", "--output", "no.npz").err
     assert "train.yaml cannot be read: the training reads images" in other

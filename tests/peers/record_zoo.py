@@ -181,7 +181,7 @@ def record_keras(net: ZooNet) -> dict[str, np.ndarray]:
 
 
 def record_keras_files() -> dict[str, np.ndarray]:
-    """Of each model of `KERAS_FILES`, a `.keras` file and the logits that its model computes.
+    """Return a `.keras` file and its logits for each model of `KERAS_FILES`.
 
     Weights repeat, so that a file of some 20 MB is small when it is packed.
     """

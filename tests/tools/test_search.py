@@ -193,7 +193,7 @@ def test_a_search_is_continued_with_more_trials_and_not_overwritten(training: Ma
     assert more.idle_reason is None
     assert [trial.value for trial in more.trials[:2]] == [trial.value for trial in first.trials]
     assert len({trial.fields[RATE] for trial in more.trials}) == 4, "a resumed search draws other values"
-    with pytest.raises(InputError, match="there is no search"):
+    with pytest.raises(InputError, match="no search"):
         run(spec, run_dir="other", resume=True)
 
 
@@ -224,13 +224,13 @@ def test_searches_of_two_files_have_two_folders(training: Make) -> None:
     assert run(spec, trials=1, resume=True).folder == folders[1], "the newest"
     Path("third").mkdir()
     Path("third/train.yaml").write_text(json.dumps(spec))
-    with pytest.raises(InputError, match=r"there is no search of third/train\.yaml in runs/") as caught:
+    with pytest.raises(InputError, match=r"no search of third/train\.yaml in runs/") as caught:
         netspec.search("third/train.yaml", trials=2, resume=True, device="reference")
     assert caught.value.problems[0].hint == (
         "`--run-dir runs/line-search-2` continues the search of other/train.yaml; "
         "`--run-dir runs/line-search` continues the search of train.yaml"
     )
-    with pytest.raises(InputError, match=r"there is no search of new in runs/"):
+    with pytest.raises(InputError, match=r"no search of new in runs/"):
         run({**spec, "name": "new"}, resume=True)
 
 

@@ -115,7 +115,7 @@ def _path_of(data: str | Path) -> Path:
     path = Path(data)
     if not path.exists():
         raise InputError(
-            f"there is no file or folder {path}", expected=KINDS, got=f"nothing at {path.absolute()}",
+            f"no such file or folder: {path}", expected=KINDS, got=f"nothing at {path.absolute()}",
             hint=near_path(path) or _hint_at_content(path.parent),
         )  # fmt: skip
     if (kind := kind_of_path(path)) not in (None, "a folder"):

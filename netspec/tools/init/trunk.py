@@ -85,7 +85,7 @@ def trunk_in(path: Path, folder: Path) -> Trunk:
     source = Path(model_path(str(path)))
     if not source.exists():
         raise InputError(
-            f"there is no file or folder {path}", hint=near_model(path),
+            f"no such file or folder: {path}", hint=near_model(path),
             expected="the folder that `netspec import` wrote, a run, a model file, or a model of the zoo",
         )  # fmt: skip
     in_zoo = source != path

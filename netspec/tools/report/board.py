@@ -141,7 +141,7 @@ class _Pages:
         by_name = {run.name: run for run in runs_in(self._root)}
         names = list(dict.fromkeys(request.query_params.getlist(parameter)))[:MAX_RUNS]
         if unknown := [name for name in names if name not in by_name]:
-            raise HTTPException(404, f"there is no run {unknown[0]!r}")
+            raise HTTPException(404, f"no such run: {unknown[0]!r}")
         return [by_name[name] for name in names]
 
 

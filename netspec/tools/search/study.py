@@ -199,7 +199,7 @@ def open_study(run_dir: Path | None, spec: TrainSpec, source: Path | None, *, re
     if resume:
         folder = run_dir or _newest_of(source, name)
         if not (folder / FILE).exists():
-            raise InputError(f"there is no search in {folder}", expected=f"a folder with {FILE}")
+            raise InputError(f"no search in {folder}", expected=f"a folder with {FILE}")
     else:
         if run_dir is not None:
             refuse_second_study(run_dir)
@@ -238,7 +238,7 @@ def _newest_of(source: Path | None, name: str) -> Path:
             if file
         ]
         raise InputError(
-            f"there is no search of {source or name.removesuffix('-search')} in runs/",
+            f"no search of {source or name.removesuffix('-search')} in runs/",
             hint="; ".join(others[:3]) or "leave out `--resume` to start one",
         )  # fmt: skip
     return own[0]

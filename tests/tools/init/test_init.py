@@ -339,7 +339,7 @@ def test_the_same_data_gives_the_same_files(table: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"data": "none.csv"}, "there is no file or folder"),
+        ({"data": "none.csv"}, "no such file or folder"),
         ({"data": "empty"}, "the folder empty is empty"),
         ({"data": "customers.csv"}, "which column"),
         ({"data": "customers.csv", "target": "prize"}, "no column 'prize'"),
