@@ -25,7 +25,7 @@ from netspec.training.adaptation import adapt
 from netspec.training.callbacks.base import Callback, CallbackSpec
 from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
-from netspec.training.class_counts import class_count_warnings
+from netspec.training.class_count_warnings import class_count_warnings
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import machine, threads, versions
