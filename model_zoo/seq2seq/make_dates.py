@@ -2,7 +2,7 @@
 
     python make_dates.py FOLDER
 
-The columns are source (`Tuesday, 3 May 2019`), previous (`<2019-05-03`, what the decoder reads) and target (`2019-05-03>`).
+The columns are source (`Tuesday, 3 May 2019`) and target (`2019-05-03`).
 No date of the test occurs in the training.
 """
 
@@ -46,10 +46,10 @@ def main() -> None:
     for name, part in (("train", days[:TRAIN]), ("test", days[TRAIN:])):
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             rows = csv.writer(file)
-            rows.writerow(("source", "previous", "target"))
+            rows.writerow(("source", "target"))
             for number in part:
                 day = date(1970, 1, 1) + timedelta(number)
-                rows.writerow((written(day, random), f"<{day}", f"{day}>"))
+                rows.writerow((written(day, random), str(day)))
         print(f"{len(part):,} dates in {folder / name}.csv")
 
 

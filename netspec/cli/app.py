@@ -24,7 +24,7 @@ COMMANDS = {
     "test": "Evaluate weights on the test data, or on another split.",
     "search": "Tune hyperparameters: train with many values, keep the best.",
     "predict": "Predict classes, values, texts, masks or boxes for files.",
-    "generate": "Continue a text with a net that predicts tokens.",
+    "generate": "Generate text with a net that predicts tokens.",
     "serve": "Answer requests to a trained net over HTTP.",
     "explain": "Explain what the predictions of a net depend on.",
     "export": "Write a net with its weights as ONNX, Keras or Caffe.",

@@ -1,4 +1,4 @@
-"""`netspec generate`: text that continues a prompt."""
+"""`netspec generate`: text from a prompt."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ app = command_app()
         "netspec generate runs/char_lstm --prompt 'ROMEO:'",
         "netspec generate runs/char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
         "netspec generate runs/char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",
+        "netspec generate seq2seq --prompt '3 May 2019' --beams 2",
     ),
 )
 def generate(
     spec: TrainingOrRun,
     *,
-    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue this text.")],
-    tokens: Annotated[int, typer.Option(metavar="N", help="Generate N tokens.")] = TOKENS,
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Start from this text.")],
+    tokens: Annotated[int, typer.Option(metavar="N", help="Generate up to N tokens.")] = TOKENS,
     temperature: Annotated[
         float, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token.")
     ] = TEMPERATURE,
@@ -42,20 +43,24 @@ def generate(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Continue a text with a net that predicts tokens.
+    """Generate text with a net that predicts tokens.
 
-    Prints the prompt and the text after it, token by token. The same seed generates the same text. With --beams, beam
-    search keeps the N most probable texts after each token, and the best one is printed at the end.
+    A language model continues the prompt: the prompt and the text after it are printed, token by token. A net with an
+    encoder and a decoder writes the text that belongs to the prompt, such as its translation. The same seed generates
+    the same text. With --beams, beam search keeps the N most probable texts after each token, and the best one is
+    printed at the end.
     """
     spec, weights = find_weights(spec, weights)
-    from netspec.tools.generate import generate_stream
+    from netspec.tools.generate import text_stream
 
-    stream = generate_stream(
+    stream = text_stream(
         spec, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,
         weights=weights, device=device,
     )  # fmt: skip
-    sys.stdout.write(prompt)
-    for text in stream:
+    if stream.continues_prompt:
+        sys.stdout.write(prompt)
+        sys.stdout.flush()
+    for text in stream.pieces:
         sys.stdout.write(text)
         sys.stdout.flush()
     print()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from netspec.errors import InputError
 from netspec.schema.load import Source
 from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
 from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
-from netspec.tools.specs import load_spec, net_of
+from netspec.tools.specs import load_spec
 from netspec.training.beam_search import beam_search
-from netspec.training.generation import Sampling, TextGenerator
+from netspec.training.encoder_decoder import EncoderDecoder, decoder_column
+from netspec.training.generation import Sampling, TextGenerator, TokenGenerator
 from netspec.training.model import Model
 
 UNDECODED = "�"
@@ -33,10 +35,11 @@ def generate(
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> str:
-    """Return text that continues a prompt, without the prompt.
+    """Return text that continues a prompt, without the prompt; or the text that an encoder and a decoder write from it.
 
-    `source` is a run directory, or a training file with `weights`, of a net that predicts the next token of a text.
-    Each of `tokens` tokens is drawn from the net's probabilities. A lower `temperature` prefers more probable tokens
+    `source` is a run directory, or a training file with `weights`, of a net that predicts the next token of a text. A
+    net with an encoder and a decoder was trained on a text column with `decoder_input`, and its texts have an end. Each
+    of up to `tokens` tokens is drawn from the net's probabilities. A lower `temperature` prefers more probable tokens
     (0: always the most probable one); `top_k` draws from the k most probable ones, `top_p` from the most probable ones
     that together have that probability. The same `seed` generates the same text. With `beams`, no token is drawn: the
     text is the most probable one that beam search finds, which keeps that many candidates.
@@ -70,6 +73,36 @@ def generate_stream(
     >>> for text in netspec.generate_stream("runs/char_lstm", "ROMEO:"):
     ...     print(text, end="", flush=True)
     """
+    return text_stream(
+        source, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,
+        weights=weights, device=device,
+    ).pieces  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextStream:
+    """A text that is being generated."""
+
+    continues_prompt: bool
+    """Whether the text continues the prompt; otherwise it is a text of its own."""
+    pieces: Iterator[str]
+    """The pieces of the text, without the prompt."""
+
+
+def text_stream(
+    source: Source,
+    prompt: str,
+    *,
+    tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int,
+    beams: int | None,
+    weights: str | Path | None,
+    device: str,
+) -> TextStream:
+    """Return the text of `generate`, whose arguments these are, as it is generated."""
     sampling = Sampling(temperature, top_k, top_p)
     if beams is not None:
         has_sampling_options = (temperature, top_k, top_p, seed) != (TEMPERATURE, None, None, SEED)
@@ -78,12 +111,14 @@ def generate_stream(
         model = load(source, weights, device=device)
     else:
         spec, weights_file = spec_and_weights(source, weights)
-        model = load(net_of(load_spec(spec)), weights_file, device=device)
-    language_model = LanguageModel(model)
-    start = language_model.encode(prompt)
+        model = load(load_spec(spec), weights_file, device=device)
+    text_model = TextModel(model)
+    start = text_model.encode(prompt)
     if beams is not None:
-        return language_model.best_continuation(start, tokens, beams)
-    return language_model.continuation(start, tokens, sampling, seed)
+        pieces = text_model.best_text(start, tokens, beams)
+    else:
+        pieces = text_model.text(start, tokens, sampling, seed)
+    return TextStream(text_model.continues_prompt, pieces)
 
 
 def _check_beams(beams: int, *, has_sampling_options: bool) -> None:
@@ -95,38 +130,50 @@ def _check_beams(beams: int, *, has_sampling_options: bool) -> None:
         )
 
 
-class LanguageModel:
-    """A net that predicts the next token of a text, with the tokenizer of its training. Raises `InputError`."""
+class TextModel:
+    """A net that generates text from a prompt: a language model, or an encoder and a decoder. Raises `InputError`."""
 
     def __init__(self, model: Model) -> None:
+        column = decoder_column(model.training)
+        self.continues_prompt = column is None
+        """Whether the text continues the prompt, as that of a language model; otherwise it is a text of its own."""
+        self.generator: TokenGenerator
+        self.encode: Callable[[str], list[int]]
+        """Returns the tokens of a prompt. Raises `InputError` if it has unknown characters or words."""
+        if column is not None:
+            assert model.training is not None
+            decoder = EncoderDecoder(model, model.training, column)
+            self.generator, self._tokenizer, self.encode = decoder, decoder.tokenizer, decoder.encode
+            return
         tokenizer = model.tokenizer
         if tokenizer is None:
             raise InputError(
                 "the weights have no tokenizer", expected="weights of a training on text, which has a `tokenizer`"
             )
-        self._tokenizer = tokenizer
-        self.generator = TextGenerator(model)
+        self.generator, self._tokenizer, self.encode = TextGenerator(model), tokenizer, self._encode
 
-    def encode(self, prompt: str) -> list[int]:
-        """Return the tokens of a prompt. Raises `InputError` if it has unknown characters or words."""
+    def _encode(self, prompt: str) -> list[int]:
         try:
             tokens: list[int] = self._tokenizer.encode(prompt).tolist()
         except UnknownText as error:
             raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)[:100]) from None
         return tokens
 
-    def continuation(self, start: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
-        """Return an iterator over the text of `tokens` tokens after those of the prompt. Raises `InputError`."""
+    def text(self, start: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
+        """Return an iterator over a text of up to `tokens` tokens, given those of the prompt. Raises `InputError`."""
         _check_count(tokens)
         if seed < 0:
             raise InputError("the seed must be 0 or more", got=str(seed))
-        return _texts(self._tokenizer, islice(self.generator.tokens(start, sampling, seed), tokens), start)
+        return self._texts(islice(self.generator.tokens(start, sampling, seed), tokens), start)
 
-    def best_continuation(self, start: list[int], tokens: int, beams: int) -> Iterator[str]:
-        """Return an iterator over the most probable text of `tokens` tokens that beam search finds."""
+    def best_text(self, start: list[int], tokens: int, beams: int) -> Iterator[str]:
+        """Return an iterator over the most probable text of up to `tokens` tokens that beam search finds."""
         _check_count(tokens)
         _, best = beam_search(self.generator, start, tokens, beams)
-        return _texts(self._tokenizer, iter(best), start)
+        return self._texts(iter(best), start)
+
+    def _texts(self, tokens: Iterator[int], start: list[int]) -> Iterator[str]:
+        return _texts(self._tokenizer, tokens, start if self.continues_prompt else [])
 
 
 def _check_count(tokens: int) -> None:

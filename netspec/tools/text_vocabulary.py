@@ -48,8 +48,7 @@ class TextInput:
     @property
     def reserved_tokens(self) -> list[int]:
         """The tokens for padding and for unknown text, which say nothing about a text."""
-        tokenizer = saved_tokenizer(self.tokenizer)
-        return [token for token in (tokenizer.padding, tokenizer.unknown) if token is not None]
+        return saved_tokenizer(self.tokenizer).reserved
 
     @property
     def tokenizer_file(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from netspec.training.generation import TextGenerator
+    from netspec.training.generation import TokenGenerator
 
 
 class _Candidate(NamedTuple):
@@ -24,32 +24,54 @@ class _Candidate(NamedTuple):
     state: Any
 
 
-def beam_search(generator: TextGenerator, prompt: Sequence[int], length: int, beams: int) -> tuple[float, list[int]]:
-    """Return the best sequence of `length` tokens after a prompt, with the logarithm of its probability.
+def beam_search(generator: TokenGenerator, prompt: Sequence[int], length: int, beams: int) -> tuple[float, list[int]]:
+    """Return the best sequence of up to `length` tokens after a prompt, with the logarithm of its probability.
 
-    After each token, the `beams` most probable sequences are kept; one beam always takes the most probable token. All
-    have the same length, so their probabilities are compared as they are, without a length penalty.
+    After each token, the `beams` most probable sequences are kept, those that have ended among them; one beam always
+    takes the most probable token. Probabilities are compared as they are, without a length penalty.
     """
+    length = min(length, generator.max_tokens or length)
     candidates = [_Candidate(0.0, (), generator.read(prompt), generator.net.save_state())]
     for step in range(length):
+        if _has_ended(candidates[0], generator.end):
+            break  # longer sequences are less probable still
         candidates = [
             _extended(generator, candidates[parent], token, score, is_last=step == length - 1)
-            for parent, token, score in _best(candidates, beams)
+            for parent, token, score in _best(candidates, beams, generator.end)
         ]
-    return candidates[0].score, list(candidates[0].tokens)
+    score, tokens = candidates[0][:2]
+    return score, [token for token in tokens if token != generator.end]
 
 
-def _best(candidates: Sequence[_Candidate], count: int) -> list[tuple[int, int, float]]:
-    """Return the best continuations by one token, in order: the index of the candidate, the token and the score."""
-    scores = np.stack([candidate.score + _log_softmax(candidate.logits) for candidate in candidates])
-    order = np.argsort(-scores, axis=None, kind="stable")[:count]
+def _has_ended(candidate: _Candidate, end: int | None) -> bool:
+    return end is not None and candidate.tokens[-1:] == (end,)
+
+
+def _best(candidates: Sequence[_Candidate], count: int, end: int | None) -> list[tuple[int, int, float]]:
+    """Return the best continuations by one token, in order: the index of the candidate, the token and the score.
+
+    A candidate that has ended is its own only continuation, with the token `end`.
+    """
+    scores = np.stack([_scores_after(candidate, end) for candidate in candidates])
+    order = np.argsort(-scores, axis=None, kind="stable")[: min(count, int(np.isfinite(scores).sum()))]
     parents, tokens = np.unravel_index(order, scores.shape)
     return list(zip(parents.tolist(), tokens.tolist(), scores[parents, tokens].tolist(), strict=True))
 
 
-def _extended(generator: TextGenerator, parent: _Candidate, token: int, score: float, *, is_last: bool) -> _Candidate:
+def _scores_after(candidate: _Candidate, end: int | None) -> NDArray[Any]:
+    """Return the score of each continuation by one token, (V,)."""
+    if not _has_ended(candidate, end):
+        return candidate.score + _log_softmax(candidate.logits)
+    scores = np.full(candidate.logits.shape, -np.inf)
+    scores[end] = candidate.score
+    return scores
+
+
+def _extended(generator: TokenGenerator, parent: _Candidate, token: int, score: float, *, is_last: bool) -> _Candidate:
+    if _has_ended(parent, generator.end):
+        return parent
     tokens = (*parent.tokens, token)
-    if is_last:
+    if is_last or token == generator.end:
         return parent._replace(score=score, tokens=tokens)
     generator.net.restore_state(parent.state)
     return _Candidate(score, tokens, generator.logits_after(token), generator.net.save_state())

@@ -8,8 +8,10 @@ with convolutions over time, computes the full window for each token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -98,32 +100,57 @@ class NextTokenNet(Protocol):
         ...
 
 
-class TextGenerator:
+class TokenGenerator(ABC):
+    """Generates a text's tokens, one after another, with a net that computes the logits of the next one."""
+
+    net: NextTokenNet
+    """The net that computes the logits."""
+    end: int | None = None
+    """The token that ends a text; None if texts have no end."""
+    max_tokens: int | None = None
+    """The largest number of tokens that can be generated; None: any number."""
+
+    @abstractmethod
+    def read(self, prompt: Sequence[int]) -> Array:
+        """Read a prompt; return the logits (V,) of the first token to generate."""
+
+    def tokens(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Iterator[int]:
+        """Yield the tokens of a text up to its end, or without end. The same seed yields the same tokens."""
+        random = np.random.Generator(np.random.Philox(seed))
+        logits = self.read(prompt)
+        for number in count(1):
+            token = sampling.draw(logits, random)
+            if token == self.end:
+                return
+            yield token
+            if number == self.max_tokens:
+                return
+            logits = self.logits_after(token)
+
+    def logits_after(self, token: int) -> Array:
+        """Read a token; return the logits (V,) of the one after it."""
+        for earlier in self.net.make_room():
+            self.net.logits_after(earlier)
+        return self.net.logits_after(token)
+
+
+class TextGenerator(TokenGenerator):
     """Generates tokens with a net that was trained on the next token of windows of text.
 
-    Raises `InputError` if the net does not read one window of tokens, or does not have logits for each of its tokens.
+    A token costs a single step if possible. Raises `InputError` if the net does not read one window of tokens, or does
+    not have logits for each of its tokens.
     """
 
     def __init__(self, model: Model) -> None:
         self.input, self.steps, self.output = _window_of(model)
-        window = _Window(model, self.input, self.steps, self.output)
+        window = Window(model, self.input, self.steps, self.output)
         stepped = _checked_step_net(model, window)
-        self.net: NextTokenNet = window if stepped is None else stepped
-        """The net that computes the logits: in single steps if possible."""
+        self.net = window if stepped is None else stepped
 
     @property
     def is_incremental(self) -> bool:
         """Whether a token costs a step instead of a window."""
         return isinstance(self.net, _StepNet)
-
-    def tokens(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Iterator[int]:
-        """Yield tokens after those of the prompt, without end. The same seed yields the same tokens."""
-        random = np.random.Generator(np.random.Philox(seed))
-        logits = self.read(prompt)
-        while True:
-            token = sampling.draw(logits, random)
-            yield token
-            logits = self.logits_after(token)
 
     def read(self, prompt: Sequence[int]) -> Array:
         """Read a prompt from the beginning; return the logits (V,) of the token after it."""
@@ -134,24 +161,23 @@ class TextGenerator:
             logits = self.logits_after(token)
         return logits
 
-    def logits_after(self, token: int) -> Array:
-        """Read a token; return the logits (V,) of the one after it."""
-        for earlier in self.net.make_room():
-            self.net.logits_after(earlier)
-        return self.net.logits_after(token)
-
 
 def _window_of(model: Model) -> tuple[str, int, str]:
     """Return the input, the window's length, and the output of a net for the next token."""
     names = list(model.compiler.graph(ProgramKind.PREDICT, 1).inputs())
     inputs = {name: model.spec.inputs[name] for name in names if name in model.spec.inputs}
-    outputs = {name: value.shape for name, value in model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs.items()}
     windows = [name for name, field in inputs.items() if len(field.shape) == 1 and field.dtype != "float32"]
     if len(names) != 1 or len(windows) != 1:
         described = ", ".join(f"`{name}`: {field.dtype} {list(field.shape)}" for name, field in inputs.items())
         expected = "one input of integers with one axis, such as `text: {shape: [64], dtype: int32}`"
         raise InputError("the net does not read a window of tokens", expected=expected, got=described or "no input")
     steps = inputs[windows[0]].shape[0]
+    return windows[0], steps, logits_output(model, steps)
+
+
+def logits_output(model: Model, steps: int) -> str:
+    """Return the name of a net's one output, logits (N, steps, V). Raises `InputError` if it has others."""
+    outputs = {name: value.shape for name, value in model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs.items()}
     name, shape = next(iter(outputs.items()))
     if len(outputs) != 1 or len(shape) != 3 or shape[1] != steps:
         raise InputError(
@@ -159,39 +185,46 @@ def _window_of(model: Model) -> tuple[str, int, str]:
             expected=f"one output (batch, {steps}, tokens), the logits of the next token",
             got=", ".join(f"`{output}`: {list(sizes)}" for output, sizes in outputs.items()),
         )  # fmt: skip
-    return windows[0], steps, name
+    return name
 
 
-class _Window:
+class Window:
     """Computes the full window for each token."""
 
     def __init__(self, model: Model, name: str, steps: int, output: str) -> None:
         self._model, self.name, self.steps, self.output = model, name, steps, output
         self._dtype = model.spec.inputs[name].dtype
         self._tokens: list[int] = []
+        self.other_inputs: Mapping[str, Array] = {}
+        """Arrays (1, …) for the net's other inputs, by name."""
 
     def restart(self) -> None:
+        """Forget all tokens."""
         self._tokens = []
 
     def make_room(self) -> Sequence[int]:
+        """Forget nothing."""
         return ()  # a full window moves on
 
     def logits_after(self, token: int) -> Array:
+        """Read a token; return the logits (V,) of the one after it."""
         self._tokens = [*self._tokens, token][-self.steps :]
         logits: Array = self.logits(self._tokens)[len(self._tokens) - 1]
         return logits
 
     def save_state(self) -> list[int]:
+        """Return the tokens that have been read."""
         return self._tokens  # which is replaced, never changed
 
     def restore_state(self, state: list[int]) -> None:
+        """Return to the tokens that `save_state` returned."""
         self._tokens = state
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """Return the logits (T, V) of a window that begins with some tokens."""
         window = np.zeros((1, self.steps), self._dtype)
         window[0, : len(tokens)] = tokens
-        logits: Array = self._model.predict({self.name: window})[self.output][0]
+        logits: Array = self._model.predict({self.name: window, **self.other_inputs})[self.output][0]
         return logits
 
 
@@ -216,7 +249,7 @@ class _StepLayer(LayerSpec):
 class _StepNet:
     """Computes one step for each token. A sequence that has reached its last position restarts with its second half."""
 
-    def __init__(self, model: Model, window: _Window) -> None:
+    def __init__(self, model: Model, window: Window) -> None:
         self._input, self._steps, self._output = window.name, window.steps, window.output
         layers = resolve_names(model.spec).layers
         self._states = _states_of(layers, self._steps)
@@ -315,7 +348,7 @@ def _states_of(layers: Sequence[LayerLink], steps: int) -> dict[str, StepStates]
     return states
 
 
-def _checked_step_net(model: Model, window: _Window) -> _StepNet | None:
+def _checked_step_net(model: Model, window: Window) -> _StepNet | None:
     """Return the net of one step if its logits for a random window are those of the full net."""
     try:
         stepped = _StepNet(model, window)

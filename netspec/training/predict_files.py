@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -100,13 +100,15 @@ def predict_files(
 class FilePreparation:
     """Reads samples from files as inputs of a net, prepared like the data of its training."""
 
-    def __init__(self, model: Model, spec: TrainSpec) -> None:
+    def __init__(self, model: Model, spec: TrainSpec, *, computed: Collection[str] = ()) -> None:
+        """`computed` are the inputs of the net that do not come from the files."""
         self.split = inference_split(spec)
         self._written_split = next((name for name, split in spec.data if split is self.split), "train")
         """Name of the split in the training file; a held-out part is written as a field of `train`."""
         self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
         """Class names, vocabularies and statistics of the training data."""
-        self._inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
+        inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
+        self._inputs = {name: field for name, field in inputs.items() if name not in computed}
         self._declared_inputs = model.compiler.spec.inputs
         self._seed = spec.train.seed
         self.notes = InputNotes()
@@ -119,6 +121,11 @@ class FilePreparation:
         self._moves: list[ImageTransform] | None = None
         """The transforms that move positions in the images of the current source, if it has images."""
         self._read_size: tuple[int, int] | None = None
+
+    @property
+    def inputs(self) -> list[str]:
+        """The inputs of the net that come from the files."""
+        return list(self._inputs)
 
     @property
     def fields(self) -> set[str]:
@@ -218,9 +225,7 @@ def _reserved_tokens(split: Source, learned: Mapping[str, Any]) -> dict[str, lis
         saved = {name: entry[TOKENIZER] for name, entry in columns.items() if TOKENIZER in entry}
     elif isinstance(split, FileSource) and TOKENIZER in learned:
         saved = {"text": learned[TOKENIZER]}
-    tokenizers = {name: saved_tokenizer(entry) for name, entry in saved.items()}
-    reserved = {name: [tokenizer.padding, tokenizer.unknown] for name, tokenizer in tokenizers.items()}
-    return {name: [token for token in tokens if token is not None] for name, tokens in reserved.items()}
+    return {name: saved_tokenizer(entry).reserved for name, entry in saved.items()}
 
 
 def describe_unknown_texts(texts: Sequence[str]) -> str:

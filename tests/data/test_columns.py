@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import open_loader
@@ -249,6 +251,27 @@ def test_text_columns_are_their_first_token_ids(tmp_path, cache):
     assert "people.csv:3:1: error: the word" in error.value.render()
     with pytest.raises(InputError, match="column `said` has no value here"):
         table(tmp_path, {"said": {**column, "missing": "error"}}, TALK)
+
+
+@pytest.mark.parametrize("cache", [512, 0])
+def test_a_decoder_reads_the_tokens_before_each_position(tmp_path, cache):
+    tokenizer = {"type": "characters", "padding": True, "start_end": True}  # 1 is the start, 2 the end, 3 the letter a
+    column = {"type": "text", "tokenizer": tokenizer, "length": 4, "decoder_input": "previous", "missing": "drop"}
+    text = "said,age\nab,1\n?,2\nabba,3\nbabab,4\n"
+    data = table(tmp_path, {"said": column, "age": "numeric"}, text, cache=cache)
+    values = everything(data)
+    assert values["said"] == [[3, 4, 2, 0], [3, 4, 4, 3], [4, 3, 4, 3]]  # no end where the text is cut
+    assert values["previous"] == [[1, 3, 4, 0], [1, 3, 4, 4], [1, 4, 3, 4]]
+    assert data.fields["previous"] == FieldType((4,), "int32")
+    assert [name for name, _, _ in data.column_ranges.values()] == ["said", "features"]
+    empty = table(tmp_path, {"said": {**column, "missing": "empty"}}, text, learned=data.learned, cache=cache)
+    assert (everything(empty)["said"][1], everything(empty)["previous"][1]) == ([2, 0, 0, 0], [1, 0, 0, 0])
+    for wrong, message in [
+        ({"said": {**column, "tokenizer": {"type": "characters", "padding": True}}}, "the tokenizer has none"),
+        ({"said": column, "age": {"type": "numeric", "field": "previous"}}, "cannot hold floats and integers"),
+    ]:
+        with pytest.raises((ValidationError, PydanticCustomError), match=message):
+            table(tmp_path, wrong, text)
 
 
 def test_other_splits_use_statistics_of_the_training_split(tmp_path):

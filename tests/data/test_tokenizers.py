@@ -65,6 +65,34 @@ def test_padding_and_unknown_have_the_first_ids():
     assert tokenizer.encode("a b c").tolist() == [2, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "first"),
+    [
+        ("characters", {"padding": True}, 1),
+        ("characters", {"padding": True, "unknown": True}, 2),
+        ("words", {}, 0),
+        ("byte_pairs", {"size": 300, "padding": True}, 1),
+        ("byte_pairs", {"size": 300}, 0),
+    ],
+)
+def test_start_and_end_have_the_next_ids_and_no_text(kind, fields, first):
+    tokenizer = trained(kind, "abc abc", start_end=True, **fields)
+    assert (tokenizer.start, tokenizer.end) == (first, first + 1)
+    assert tokenizer.encode("abc").min() > first + 1
+    assert tokenizer.decode([first, *tokenizer.encode("abc"), first + 1]) == "abc"
+    assert tokenizer.size == trained(kind, "abc abc", **fields).size + 2
+
+
+def test_weights_of_before_a_field_existed_are_read():
+    spec = spec_of("characters", padding=True)
+    learned = learned_tokenizer(spec, ["abc"])[1]
+    del learned["start_end"]
+    assert opened_tokenizer(spec, learned).size == 4
+    with pytest.raises(InputError, match="a different tokenizer") as error:
+        opened_tokenizer(spec_of("characters", padding=True, start_end=True), learned)
+    assert "got: a different `start_end`" in error.value.render()
+
+
 @pytest.mark.parametrize("kind", ["characters", "words"])
 def test_unseen_tokens_are_reported_with_their_position(kind):
     tokenizer = trained(kind, "a b\n")

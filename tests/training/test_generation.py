@@ -19,7 +19,7 @@ from netspec.layers.base import LayerSpec
 from netspec.schema.specs.kinds import LAYERS
 from netspec.tools.generate import _texts
 from netspec.training.beam_search import beam_search
-from netspec.training.generation import Sampling, TextGenerator, _Window
+from netspec.training.generation import Sampling, TextGenerator, Window
 
 STEPS, TOKENS = 6, 7
 
@@ -79,7 +79,7 @@ def test_sequences_longer_than_the_window_continue() -> None:
     tokens = [1, 2, 3, 4, 5, 6]
     for token in tokens:
         generator.logits_after(token)
-    window = _Window(model, generator.input, generator.steps, generator.output)
+    window = Window(model, generator.input, generator.steps, generator.output)
     expected = window.logits([*tokens[STEPS // 2 :], 0])[STEPS // 2]
     # The same sums in another order, in float32.
     np.testing.assert_allclose(generator.logits_after(0), expected, rtol=1e-4, atol=1e-5)
@@ -116,7 +116,7 @@ def test_beam_search_finds_the_most_probable_tokens(layer: dict[str, Any]) -> No
         model.parameters[name] = np.random.default_rng(3).normal(size=model.parameters[name].shape) * 1.5
     generator = TextGenerator(model)
     prompt, length = [1, 4], 3
-    window = _Window(model, generator.input, generator.steps, generator.output)
+    window = Window(model, generator.input, generator.steps, generator.output)
 
     @cache
     def scores_after(tokens: tuple[int, ...]) -> Any:

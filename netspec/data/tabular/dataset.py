@@ -204,7 +204,8 @@ class _Table:
 
     def as_rows(self) -> SampleRows:
         """Return the rows of the samples as they are in the file."""
-        return SampleRows(self.file, self.columns, lambda samples: self.rows(samples)[:, None])
+        own = [column for column in self.columns if not column.is_added]
+        return SampleRows(self.file, own, lambda samples: self.rows(samples)[:, None])
 
     @property
     def column_ranges(self) -> dict[str, tuple[str, int, int]]:
@@ -213,7 +214,8 @@ class _Table:
         for name, columns in self._fields.items():
             start = 0
             for column in columns:
-                ranges[column.name] = (name, start, start + column.width)
+                if not column.is_added:
+                    ranges[column.name] = (name, start, start + column.width)
                 start += column.width
         return ranges
 

@@ -98,6 +98,8 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
         column.index = index
         field = LABEL if declared_column is None else declared_column.field_of(setting.name, is_label=is_label)
         fields.setdefault(field, []).append(column)
+        for name, added in ({} if declared_column is None else declared_column.added_readers(column)).items():
+            fields.setdefault(name, []).append(added)
     return fields
 
 

@@ -98,6 +98,8 @@ class TableSource(Source):
             is_label = name == str(self.label)
             kind = "the label" if is_label else "integers" if spec.whole else "floats"
             fields.setdefault(spec.field_of(name, is_label=is_label), set()).add(kind)
+            for field in spec.added_fields:
+                fields.setdefault(field, set()).add("integers")
         for field, kinds in fields.items():
             if len(kinds) > 1:
                 raise problem(
@@ -148,7 +150,7 @@ class TableSource(Source):
             columns = {
                 name: spec
                 for name, spec in columns.items()
-                if spec.field_of(name, is_label=name == str(self.label)) in fields
+                if not spec.fields_of(name, is_label=name == str(self.label)).isdisjoint(fields)
             }
         changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})

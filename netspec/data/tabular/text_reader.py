@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from netspec.data.base import Array
+from netspec.data.tabular.cells import each_distinct
 from netspec.data.tabular.column import Column
 from netspec.data.text.tokenizers.base import TOKENIZER, learned_tokenizer, opened_tokenizer
 from netspec.data.text.tokens import UnknownText
@@ -37,15 +38,18 @@ class TextColumn(Column):
             self._tokenizer = opened_tokenizer(spec.tokenizer, self._tokenizer_data)
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
-        texts, text_indices = cells.distinct()
-        lost = [index for index, text in enumerate(texts) if not text or text.lower() in self.setting.absent]
+        texts, text_indices = self.distinct_texts(cells)
+        lost = [index for index, text in enumerate(texts) if not text]
         if lost and self._spec.missing == "error":
             rows = np.flatnonzero(np.isin(text_indices, lost))
             self.add_absent(faults, rows, cells, expected="a text", hint="`missing: empty` reads it as an empty text")
-        usable = ["" if index in set(lost) else text for index, text in enumerate(texts)] if lost else texts
         if self._tokenizer is not None and self._tokenizer.unknown is None:
-            self._report_unknown(self._tokenizer, usable, text_indices, faults)
-        return np.array(usable, object)[text_indices]
+            self._report_unknown(self._tokenizer, texts, text_indices, faults)
+        return np.array(texts, object)[text_indices]
+
+    def distinct_texts(self, cells: Cells) -> tuple[list[str], Array]:
+        """Return the distinct cells, empty for missing texts, and the index of each row's cell among them, (N,)."""
+        return each_distinct(cells, lambda text: "" if text.lower() in self.setting.absent else text)
 
     def _report_unknown(self, tokenizer: Tokenizer, texts: list[str], text_indices: Array, faults: BlockFaults) -> None:
         try:
@@ -88,8 +92,58 @@ class TextColumn(Column):
         return "int32"
 
     def encode(self, values: Array) -> Array:
+        return self._padded(values, (), self.tokenizer.end if self._spec.decoder_input else None)
+
+    def encode_decoder_input(self, values: Array) -> Array:
+        """Return the tokens behind the start token, (N, width)."""
+        assert self.tokenizer.start is not None
+        return self._padded(values, [self.tokenizer.start], None)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, after learning."""
         assert self._tokenizer is not None
-        padded = np.full((len(values), self.width), self._tokenizer.padding, np.int32)
-        for row, tokens in enumerate(self._tokenizer.encode_all(values.tolist())):
-            padded[row, : len(tokens)] = tokens[: self.width]
+        return self._tokenizer
+
+    def _padded(self, values: Array, before: Sequence[int], after: int | None) -> Array:
+        padded = np.full((len(values), self.width), self.tokenizer.padding, np.int32)
+        for row, tokens in enumerate(self.tokenizer.encode_all(values.tolist())):
+            whole = [*before, *tokens.tolist()[: self.width], *([] if after is None else [after])][: self.width]
+            padded[row, : len(whole)] = whole
         return padded
+
+
+class DecoderInput(Column):
+    """The texts of a column once more, as a decoder reads them: behind the start token."""
+
+    vector = is_added = True
+
+    def __init__(self, texts: TextColumn) -> None:
+        super().__init__(texts.setting)
+        self._texts = texts
+        self.index = texts.index
+
+    def parse(self, cells: Cells, faults: BlockFaults) -> Array:
+        texts, text_indices = self._texts.distinct_texts(cells)  # their faults are reported for the column itself
+        return np.array(texts, object)[text_indices]
+
+    def drops(self, values: Array) -> Array | None:
+        return None  # the column itself does
+
+    def bytes_of(self, values: Array) -> int:
+        return self._texts.bytes_of(values)
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        return self._texts.learned
+
+    @property
+    def width(self) -> int:
+        return self._texts.width
+
+    @property
+    def dtype(self) -> str:
+        return self._texts.dtype
+
+    def encode(self, values: Array) -> Array:
+        return self._texts.encode_decoder_input(values)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from netspec.data.text.tokenizers.base import TokenizerSpec
     from netspec.data.text.tokenizers.subwords import BytePairs
 
-PADDING = "\0"
-"""Entry of the vocabulary for padding, which no text contains."""
+PADDING, START, END = "\0", "\0start", "\0end"
+"""Entries of the vocabulary for padding, and for the start and the end of a text, which no text contains."""
 
 PART = 2**15
 """Characters of a long text that are encoded by themselves: enough of them to keep all CPUs busy."""
@@ -35,7 +35,7 @@ class SubwordTokenizer(Tokenizer):
         spec: TokenizerSpec,
         description: Mapping[str, Any],
         *,
-        padding: int | None = None,
+        special_tokens: Sequence[str] = (),
         add_special_tokens: bool = False,
     ) -> None:
         self._spec = spec
@@ -44,7 +44,8 @@ class SubwordTokenizer(Tokenizer):
         self._own.no_truncation()
         self._special = add_special_tokens
         self.size = int(self._own.get_vocab_size(with_added_tokens=True))
-        self.padding = padding
+        numbers = {token: number for number, token in enumerate(special_tokens)}
+        self.padding, self.start, self.end = numbers.get(PADDING), numbers.get(START), numbers.get(END)
 
     def encode(self, text: str) -> Array:
         """The numbers of the pieces."""
@@ -84,7 +85,7 @@ def learn_byte_pairs(spec: BytePairs, texts: Iterable[str]) -> Any:
     trainer = library.trainers.BpeTrainer(
         vocab_size=spec.size,
         min_frequency=spec.min_count,
-        special_tokens=[PADDING] if spec.padding else [],
+        special_tokens=spec.special_tokens,
         initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )

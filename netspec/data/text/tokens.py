@@ -64,6 +64,15 @@ class Tokenizer(ABC):
     """The number reserved for padding."""
     unknown: int | None = None
     """The number of all text outside of the vocabulary."""
+    start: int | None = None
+    """The number of the start token, which a decoder reads before the first token of a text."""
+    end: int | None = None
+    """The number of the end token, which follows the last token of a text."""
+
+    @property
+    def reserved(self) -> list[int]:
+        """The numbers that say nothing about a text: those of padding, unknown text, and the start and end tokens."""
+        return [number for number in (self.padding, self.unknown, self.start, self.end) if number is not None]
 
     @abstractmethod
     def encode(self, text: str) -> Array:
@@ -79,7 +88,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, numbers: Iterable[int]) -> str:
-        """Return the text of tokens as far as it is known; padding is left out, unknown text is `�`."""
+        """Return the text of tokens as far as it is known, without padding, start and end; unknown text is `�`."""
 
 
 def prepared(spec: TokenizerSpec, text: str) -> str:
@@ -99,9 +108,12 @@ class _Listed(Tokenizer):
         self.size = self._first + len(tokens)
         self.padding = 0 if spec.padding else None
         self.unknown = int(spec.padding) if spec.unknown else None
+        if spec.start_end:
+            self.start, self.end = self._first - 2, self._first - 1
 
     def _text_of(self, numbers: Iterable[int]) -> list[str]:
-        indices = (number - self._first for number in map(int, numbers) if number != self.padding)
+        silent = {self.padding, self.start, self.end}
+        indices = (number - self._first for number in map(int, numbers) if number not in silent)
         return [self._tokens[index] if 0 <= index < len(self._tokens) else "�" for index in indices]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.plain_json import json_text
-from netspec.tools.generate import LanguageModel
+from netspec.tools.generate import TextModel
 from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
@@ -98,7 +98,7 @@ class Generation:
         self.max_tokens = max_tokens
         self._thread = ThreadPoolExecutor(1, "netspec-generation")
         try:
-            self._model = self._thread.submit(LanguageModel, model).result()
+            self._model = self._thread.submit(TextModel, model).result()
         except BaseException:
             self._thread.shutdown()
             raise
@@ -131,7 +131,7 @@ class Generation:
                     "the request has too many tokens", expected=f"at most {self.max_tokens:,}, the prompt included",
                     got=f"{len(start):,} + {request.tokens:,}",
                 )  # fmt: skip
-            return self._model.continuation(start, request.tokens, sampling, request.seed)
+            return self._model.text(start, request.tokens, sampling, request.seed)
         except InputError as error:
             raise as_request_error(error, 422) from None
 

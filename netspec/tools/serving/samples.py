@@ -72,7 +72,7 @@ class BodyReader:
         columns: dict[str, ColumnSpec]
         if isinstance(split.columns, dict):
             used = split.columns.items()
-            columns = {name: spec for name, spec in used if spec.field_of(name, is_label=name == label) in fields}
+            columns = {name: spec for name, spec in used if spec.fields_of(name, is_label=name == label) & fields}
         else:
             columns = dict.fromkeys(map(str, split.columns or learned.get(NAMES) or ()), Numeric())
         if label is not None and LABEL in fields:

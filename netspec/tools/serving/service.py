@@ -22,6 +22,7 @@ from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
 from netspec.training.decoding import decoders_of
+from netspec.training.encoder_decoder import decoder_column
 from netspec.training.evaluation import input_fields
 from netspec.training.inputs import check_inputs
 from netspec.training.predict_files import PredictedBatch
@@ -38,7 +39,8 @@ class PredictionService:
 
     `source` and the other arguments are those of `netspec.predict`. Programs for all batch sizes up to `max_batch` are
     compiled and run once. A batch waits at most `max_delay` seconds for more samples. A language model also continues
-    prompts; prompt and answer may have `max_tokens` tokens together. `close` ends the service.
+    prompts, and a net with an encoder and a decoder answers them; prompt and answer may have `max_tokens` tokens
+    together. `close` ends the service.
     """
 
     def __init__(
@@ -68,11 +70,12 @@ class PredictionService:
         self._lock = threading.Lock()
         """Held while the net computes."""
         self.generation: Generation | None = None
-        """Continues prompts; None if the model is not a language model."""
+        """Generates texts from prompts; None if the model does not generate text."""
         self._batcher = Batcher(self._compute, batch_sizes(max_batch), 0.0, self._observe)
         try:
             self._warm_up(batch_sizes(max_batch))
-            if self._kind == "arrays" and self._model.tokenizer is not None:
+            writes_texts = decoder_column(self._model.training) is not None
+            if writes_texts or (self._kind == "arrays" and self._model.tokenizer is not None):
                 try:
                     self.generation = Generation(self._model, self._lock, max_tokens)
                 except InputError as error:  # a net of tokens that predicts something else

@@ -55,6 +55,15 @@ def test_a_prompt_has_the_text_of_netspec_generate(
     )
 
 
+def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
+    client = serve("seq2seq", max_batch=1)
+    assert client.get("/predict")[1]["kind"] == "prompt"
+    answer = client.post("/predict", {"prompt": "3 May 2019", "temperature": 0})[1]
+    assert answer == {"model": "seq2seq", "answers": [{"text": "2019-05-03"}]}
+    status, answer = client.post("/predict", {"prompt": ""})
+    assert (status, answer["error"]) == (422, "the prompt is empty; expected a text to start from")
+
+
 def test_the_description_has_the_settings(client: Client) -> None:
     assert client.get("/predict")[1] == {
         "model": "letters", "kind": "prompt", "columns": [], "classes": {}, "settings": SETTINGS, "max_tokens": 300,
@@ -207,7 +216,7 @@ def test_a_model_of_text_that_takes_no_prompts_gives_the_reason(
     def refuse(*_: Any) -> None:
         raise InputError("the net does not read a window of tokens", got="no input")
 
-    monkeypatch.setattr("netspec.tools.serving.generation.LanguageModel", refuse)
+    monkeypatch.setattr("netspec.tools.serving.generation.TextModel", refuse)
     remarks: list[str] = []
 
     class Ready(Exception): ...

@@ -77,6 +77,15 @@ class ColumnSpec(Spec):
         return self.field or (LABEL if is_label else FEATURES)
 
     @property
+    def added_fields(self) -> tuple[str, ...]:
+        """The fields, besides that of `field_of`, whose values come from the column."""
+        return ()
+
+    def fields_of(self, name: str, *, is_label: bool) -> set[str]:
+        """Return all fields whose values come from the column called `name`."""
+        return {self.field_of(name, is_label=is_label), *self.added_fields}
+
+    @property
     def whole(self) -> bool:
         """Whether the values are integers, unless the column is the label."""
         return False
@@ -84,6 +93,10 @@ class ColumnSpec(Spec):
     def reader(self, setting: ColumnSetting) -> Column:
         """Return the reader of the column's cells. Only this imports NumPy."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is read")
+
+    def added_readers(self, reader: Column) -> dict[str, Column]:
+        """Return the readers of the column for `added_fields`, given that for the column's own field."""
+        return {}
 
 
 AnyColumn = Annotated[ColumnSpec, Member(COLUMNS)]

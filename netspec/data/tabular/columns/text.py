@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from netspec.data.tabular.columns.base import LABEL, ColumnSetting, ColumnSpec
 from netspec.data.text.tokenizers.base import AnyTokenizer
@@ -39,9 +39,18 @@ class TextColumnSpec(ColumnSpec):
     """Number of tokens of a sample; longer texts are truncated."""
     missing: Literal["error", "empty", "drop"] = "error"
     """Handling of missing texts: an error, an `empty` text, or the row is left out."""
+    decoder_input: str | None = Field(default=None, min_length=1)
+    """A second field with the text for a decoder that learns to write it, int32 `[length]`: the start token, and the
+    tokens up to the last but one. The column's own field then has the end token behind the text, so that each position
+    has the next token as its target (teacher forcing). Needs `start_end` in the tokenizer."""
 
     samples: ClassVar = (
         {"tokenizer": {"type": "words", "lowercase": True, "padding": True, "unknown": True}, "length": 100},
+        {
+            "tokenizer": {"type": "characters", "padding": True, "start_end": True},
+            "length": 100,
+            "decoder_input": "previous",
+        },
     )
 
     @model_validator(mode="after")
@@ -51,6 +60,12 @@ class TextColumnSpec(ColumnSpec):
                 "texts differ in length, and the tokenizer has no index for padding",
                 field="tokenizer",
                 expected="`padding: true` in the tokenizer",
+            )
+        if self.decoder_input is not None and not getattr(self.tokenizer, "start_end", False):
+            raise problem(
+                "`decoder_input` begins with a start token, and the tokenizer has none",
+                field="tokenizer",
+                expected="`start_end: true` in the tokenizer",
             )
         return self
 
@@ -65,3 +80,13 @@ class TextColumnSpec(ColumnSpec):
         from netspec.data.tabular.text_reader import TextColumn
 
         return TextColumn(self, setting)
+
+    @property
+    def added_fields(self) -> tuple[str, ...]:
+        return () if self.decoder_input is None else (self.decoder_input,)
+
+    def added_readers(self, reader: Column) -> dict[str, Column]:
+        from netspec.data.tabular.text_reader import DecoderInput, TextColumn
+
+        assert isinstance(reader, TextColumn)
+        return {name: DecoderInput(reader) for name in self.added_fields}

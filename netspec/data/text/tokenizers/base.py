@@ -62,15 +62,20 @@ def learned_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> tuple[Tokeni
 
 def saved_tokenizer(saved: Mapping[str, Any]) -> Tokenizer:
     """Return the tokenizer described in a dataset's `learned`, as weights store it: `learned.source["tokenizer"]`."""
+    return _saved_spec(saved).open(saved["vocabulary"])
+
+
+def _saved_spec(saved: Mapping[str, Any]) -> TokenizerSpec:
     spec = TOKENIZERS.parse({name: value for name, value in saved.items() if name != "vocabulary"})
     assert isinstance(spec, TokenizerSpec)
-    return spec.open(saved["vocabulary"])
+    return spec
 
 
 def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> Tokenizer:
     """Return the tokenizer of another split, with the training split's vocabulary. Raises `InputError` on mismatch."""
     fields = spec.model_dump(exclude_none=True)
-    values = {name: value for name, value in (learned or {}).items() if name != "vocabulary"}
+    # Parsed again, so that fields which did not exist when the weights were written have their default values.
+    values = _saved_spec(learned).model_dump(exclude_none=True) if learned else {}
     if learned is None or values != fields:
         differing = sorted(name for name in values.keys() | fields.keys() if values.get(name) != fields.get(name))
         raise InputError(

@@ -32,6 +32,9 @@ class BytePairs(TokenizerSpec):
     """Size of the vocabulary; smaller if the text is too short."""
     padding: bool = False
     """Whether to reserve the number 0 for padding, as Embedding's `mask_zero` expects."""
+    start_end: bool = False
+    """Whether to reserve the next two numbers for a start token and an end token, which a text column with
+    `decoder_input` adds to its texts."""
     min_count: PositiveInt = 2
     """Minimum number of occurrences in the training split for a pair to be merged."""
 
@@ -47,7 +50,14 @@ class BytePairs(TokenizerSpec):
         """Return the trained tokenizer."""
         from netspec.data.text.subwords import SubwordTokenizer
 
-        return SubwordTokenizer(self, vocabulary, padding=0 if self.padding else None)
+        return SubwordTokenizer(self, vocabulary, special_tokens=self.special_tokens)
+
+    @property
+    def special_tokens(self) -> list[str]:
+        """The first entries of the vocabulary: those for padding, the start token and the end token."""
+        from netspec.data.text.subwords import END, PADDING, START
+
+        return [PADDING] * self.padding + [START, END] * self.start_end
 
 
 @TOKENIZERS.register

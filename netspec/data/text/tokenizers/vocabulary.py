@@ -24,6 +24,9 @@ class VocabularySpec(TokenizerSpec):
     """Whether to reserve the number 0 for padding, as Embedding's `mask_zero` expects."""
     unknown: bool = False
     """Whether tokens outside of the vocabulary have a number (1 with padding, else 0); otherwise they are an error."""
+    start_end: bool = False
+    """Whether to reserve the next two numbers for a start token and an end token, which a text column with
+    `decoder_input` adds to its texts."""
 
     @model_validator(mode="after")
     def _room(self) -> Self:
@@ -31,7 +34,7 @@ class VocabularySpec(TokenizerSpec):
             raise problem(
                 "`size` leaves no room for a vocabulary",
                 field="size",
-                expected=f"more than the {self.reserved} reserved for `padding` and `unknown`",
+                expected=f"more than the {self.reserved} reserved for `padding`, `unknown` and `start_end`",
                 got=str(self.size),
             )
         return self
@@ -39,7 +42,7 @@ class VocabularySpec(TokenizerSpec):
     @property
     def reserved(self) -> int:
         """Number of reserved numbers before the vocabulary."""
-        return int(self.padding) + int(self.unknown)
+        return int(self.padding) + int(self.unknown) + 2 * int(self.start_end)
 
 
 @TOKENIZERS.register
