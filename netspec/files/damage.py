@@ -12,6 +12,8 @@ LONGEST_REASON = 200
 """Number of characters of a library's message that are shown."""
 MAX_DEFLATE_RATIO = 1100
 """Upper bound of deflate's compression ratio (1032): a file that claims more is damaged, or exhausts the memory."""
+PANICS = "pyo3_runtime"
+"""Module of the exception for a panic in a library written in Rust; its class derives only from `BaseException`."""
 COPY_AGAIN = "copy or download it again; if it is intact, please report this: --debug shows where it fails"
 
 
@@ -25,14 +27,16 @@ def refuse_damage(name: str | Path, expected: str | None = None, hint: str = COP
         yield
     except (NetspecError, ImportError):
         raise
-    except Exception as error:  # parsers may raise anything on damaged files
+    except BaseException as error:  # parsers may raise anything on damaged files
+        if not isinstance(error, Exception) and type(error).__module__ != PANICS:
+            raise
         system = isinstance(error, OSError) and bool(error.strerror)  # a lost disk, no permission
         raise InputError(
             f"cannot read {name}", expected=expected, got=reason(error), hint=None if system else hint
         ) from error
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """The message of a library's exception, in one line."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     text = " ".join(text.split())[:LONGEST_REASON]

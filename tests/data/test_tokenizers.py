@@ -19,6 +19,8 @@ from netspec.errors import InputError
 from netspec.schema.specs.data import TOKENIZERS
 from tests.data.conftest import located, problems_of
 
+UNKNOWN_MERGE = b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]}}'
+"""A merge that the vocabulary lacks and that is longer than all its entries: the library panics."""
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
 
 
@@ -208,7 +210,8 @@ def test_a_tokenizer_json_equals_the_library_tokenizer(tmp_path):
         (b"", "is not JSON"),
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
-        (b"[]", "holds no tokenizer"),
+        (b"[]", "cannot read"),
+        (UNKNOWN_MERGE, "cannot read"),
         (b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "drops unknown characters"),
     ],
 )

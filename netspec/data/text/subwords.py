@@ -13,6 +13,7 @@ from netspec.data.base import Array
 from netspec.data.files import read_bytes
 from netspec.data.text.tokens import Tokenizer, prepared
 from netspec.errors import InputError, kind_of_file
+from netspec.files.damage import refuse_damage
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -97,19 +98,13 @@ def read_tokenizer_json(path: Path) -> Any:
     """Read a `tokenizer.json`. Raises InputError for any other file, or if the tokenizer would silently drop text."""
     raw = read_bytes(path)
     expected = "a tokenizer.json as the library `tokenizers` writes it"
-    try:
-        description = json.loads(raw)
+    with refuse_damage(path, expected):
+        try:
+            description = json.loads(raw)
+        except ValueError as error:
+            got = f"{kind_of_file(raw[:64])}: {error}" if raw else "an empty file"
+            raise InputError(f"{path} is not JSON", expected=expected, got=got) from None
         _library(None).Tokenizer.from_str(json.dumps(description))
-    except ValueError as error:
-        raise InputError(
-            f"{path} is not JSON",
-            expected=expected,
-            got=f"{kind_of_file(raw[:64])}: {error}" if raw else "an empty file",
-        ) from None
-    except InputError:
-        raise
-    except Exception as error:  # the library raises plain Exception
-        raise InputError(f"{path} holds no tokenizer", expected=expected, got=str(error)) from None
     model = description["model"]
     is_byte_level = model.get("byte_fallback") or "ByteLevel" in json.dumps(description.get("pre_tokenizer"))
     if model.get("type") == "BPE" and not model.get("unk_token") and not is_byte_level:
