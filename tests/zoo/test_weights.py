@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,13 @@ def test_seq2seq_rewrites_dates() -> None:
     date = "Tuesday, 3 May 2019"
     assert netspec.generate("seq2seq", date, temperature=0, device="reference") == "2019-05-03"
     assert netspec.generate("seq2seq", date, beams=2, device="reference") == "2019-05-03"
+
+
+def test_siamese_puts_images_of_the_same_digit_close_to_each_other() -> None:
+    script = runpy.run_path(str(zoo_root() / "siamese_mnist" / "nearest_neighbors.py"))
+    model = netspec.load("siamese_mnist", device="reference")
+    # 97.98 % of all 10,000 among all 60,000
+    assert script["accuracy"](model, train_images=5000, test_images=1000) > 0.95
 
 
 @pytest.mark.parametrize("name", ["text_cnn", "transformer_encoder"])
