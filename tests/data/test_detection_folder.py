@@ -231,6 +231,27 @@ def test_too_many_boxes(tmp_path):
     assert (problem.expected, problem.hint) == ("at most 1", "raise `max_boxes`")
 
 
+@pytest.mark.parametrize(
+    ("write", "changes", "field"),
+    [
+        (write_coco, {"annotations": "test.json"}, "annotations"),
+        (write_voc, {"annotations": "voc/Tests"}, "annotations"),
+        (write_coco, {"annotations": "boxes.json", "format": "yolo"}, "annotations"),
+        (write_voc, {"split": "val"}, "split"),
+        (write_yolo, {"split": "test"}, "split"),
+        (write_yolo, {"annotations": "yolo/labels", "split": "test"}, "split"),
+        (write_coco, {"max_boxes": 1}, "max_boxes"),
+        (write_coco, {"path": "."}, "path"),
+    ],
+)
+def test_problems_are_located_at_the_field_that_is_wrong(tmp_path, write, changes, field):
+    fields = {"max_boxes": 3, **write(tmp_path), **changes}
+    problem = problem_of(tmp_path, **fields)
+    assert problem.path == field
+    line = ["batch_size", "source", *fields].index(field) + 1
+    assert (problem.location.file, problem.location.line) == (str(tmp_path / "train.yaml"), line)
+
+
 def test_damaged_images_are_skipped_on_request(tmp_path):
     data = opened(tmp_path, **write_coco(tmp_path, changed_annotation(bbox=[0, 0, 99, 9])), on_error="skip")
     assert (len(data), data.skipped) == (1, 1)

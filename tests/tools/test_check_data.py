@@ -150,7 +150,7 @@ OTHER_FILES: list[tuple[dict[str, Any], str]] = [
     ({"source": "lmdb", "path": "here/rows.foo"}, "path"),
     ({"source": "segmentation_folder", "path": ".", "images": "here", "masks": ".", "mask_suffix": "_m"}, "path"),
     ({"source": "detection_folder", "path": "here"}, "path"),
-    ({"source": "detection_folder", "path": ".", "annotations": "here/rows.foo", "format": "coco"}, "path"),
+    ({"source": "detection_folder", "path": ".", "annotations": "here/rows.foo", "format": "coco"}, "annotations"),
     ({"source": "csv", "path": "here/bytes.bin", "header": True}, "data.train"),
     ({"source": "parquet", "path": "here/rows.foo"}, "path"),
     ({"source": "npz", "path": "here/rows.foo"}, "path"),

@@ -92,7 +92,7 @@ class DetectionFolder(ImageFileSource):
         """Look for the annotations, and read those of the first images; of COCO only small files."""
         from netspec.data.surveys import QUICK, total_size
 
-        with located_at(self, "path"):
+        with located_at(self, self._annotations_field):
             path = self._annotations_path()
             if self._format(path) != "coco" or total_size([path]) <= QUICK:
                 return self.survey_of_headers(self._samples(None, HEADERS))
@@ -103,7 +103,7 @@ class DetectionFolder(ImageFileSource):
         from netspec.data.readers.file_samples import unlabelled
         from netspec.data.readers.list_labels import CLASSES
 
-        with located_at(self, "path"):
+        with located_at(self, "path" if self._unlabelled else self._annotations_field):
             if self._unlabelled:
                 return self.image_files(unlabelled(self._unlabelled, IMAGES), skip=self.on_error == "skip")
             return self._samples(None if learned is None else learned.get(CLASSES))
@@ -125,6 +125,11 @@ class DetectionFolder(ImageFileSource):
             listing, arrays, annotations.category_ids, size=self.size, channels=self.channels,
             interpolation=self.interpolation, skip=skip,
         )  # fmt: skip
+
+    @property
+    def _annotations_field(self) -> str:
+        """The field that leads to the annotations."""
+        return "path" if self.annotations is None else "annotations"
 
     def _annotations_path(self) -> Path:
         """Return the file or folder of the annotations."""
@@ -159,7 +164,8 @@ class DetectionFolder(ImageFileSource):
 
         files, part = sorted(existing(path, folder=True).glob("*.xml")), self.stored_part()
         if part is not None:
-            listed = existing(root / "ImageSets" / "Main" / f"{part}.txt").read_text(encoding="utf-8").split()
+            with located_at(self, "split"):
+                listed = existing(root / "ImageSets" / "Main" / f"{part}.txt").read_text(encoding="utf-8").split()
             files = [existing(path / f"{name}.xml") for name in listed]
         if not files:
             raise InputError(f"{path} holds no annotations", expected="files whose names end in .xml")
@@ -167,15 +173,17 @@ class DetectionFolder(ImageFileSource):
         return read_voc(files[:most], images if images.is_dir() else root, findings)
 
     def _read_yolo(self, root: Path, path: Path, findings: Findings, most: int | None) -> AnnotationSet:
+        from netspec.data.files import existing
         from netspec.data.readers.boxes.yolo import find_names, folders_of, labels_of, read_names, read_yolo
         from netspec.data.readers.file_samples import unlabelled
 
         if path.suffix.lower() in (".yaml", ".yml"):
-            images, labels = folders_of(path, self.stored_part("train") or "train")
+            with located_at(self, self._annotations_field if self.stored_part() is None else "split"):
+                images, labels = folders_of(path, self.stored_part("train") or "train")
             names: list[str] | None = self.classes or read_names(path)
         else:
             self._refuse_part("text files have no parts", "`annotations` with a data.yaml, or one folder for each part")
-            images, labels = root, labels_of(root) if path == root else path
+            images, labels = root, labels_of(root) if path == root else existing(path, folder=True)
             names = self.classes or find_names(labels, Path(commonpath([root, labels])))
         return read_yolo(unlabelled([images], self.file_kind()).files[:most], images, labels, names, findings)
 

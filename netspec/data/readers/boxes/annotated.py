@@ -64,14 +64,20 @@ class Findings:
     """Problems of annotations, grouped by kind, with the locations of the first few."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[tuple[str, str, str | None], list[str]] = {}
+        self._by_kind: dict[tuple[str, str, str | None, str], list[str]] = {}
         self._of_files = False
         self.images: dict[int, str] = {}
         """The first problem of each image, by its index."""
 
-    def add(self, kind: str, expected: str, example: str, *, image: int | None = None, hint: str | None = None) -> None:
-        """Add a problem of a kind; `example` is its location and what is there."""
-        self._by_kind.setdefault((kind, expected, hint), []).append(example)
+    def add(
+        self, kind: str, expected: str, example: str, *, image: int | None = None, hint: str | None = None,
+        field: str = "",
+    ) -> None:  # fmt: skip
+        """Add a problem of a kind; `example` is its location and what is there.
+
+        `field` is the field of the source that it concerns, if not the one that names the annotations.
+        """
+        self._by_kind.setdefault((kind, expected, hint, field), []).append(example)
         if image is None:
             self._of_files = True
         else:
@@ -82,13 +88,14 @@ class Findings:
         return [
             Problem(
                 kind if len(examples) == 1 else f"{kind} ({len(examples):,} times)",
+                path=field,
                 expected=expected,
                 got=examples[0],
                 hint=hint,
                 notes=tuple(f"also {example}" for example in examples[1:EXAMPLES])
                 + ((f"…{and_more(len(examples) - EXAMPLES)}",) if len(examples) > EXAMPLES else ()),
             )
-            for (kind, expected, hint), examples in self._by_kind.items()
+            for (kind, expected, hint, field), examples in self._by_kind.items()
         ]
 
     def refuse(self, *, skip: bool) -> None:
@@ -137,6 +144,7 @@ def box_arrays(annotations: AnnotationSet, classes: Sequence[str], max_boxes: in
             findings.add(
                 "an image has more than `max_boxes` boxes", f"at most {max_boxes}",
                 f"{len(image.boxes)} boxes in {image.location}", image=index, hint="raise `max_boxes`",
+                field="max_boxes",
             )  # fmt: skip
             continue
         for row, box in enumerate(image.boxes):
@@ -152,7 +160,7 @@ def _size(image: AnnotatedImage, index: int, annotations: AnnotationSet, finding
     """Return width and height of an image in the unit of its boxes; None if it cannot be read."""
     if not image.file.is_file():
         example = f"{image.file}, of {image.location}"
-        findings.add("an image is missing", "all images that annotations name", example, image=index)
+        findings.add("an image is missing", "all images that annotations name", example, image=index, field="path")
         return None
     if annotations.relative:
         return 1, 1
@@ -160,7 +168,8 @@ def _size(image: AnnotatedImage, index: int, annotations: AnnotationSet, finding
         height, width = upright_size(image.file, str(image.file))
     except InputError as error:
         damage = error.problems[0]
-        findings.add("an image cannot be read", damage.expected or "an intact image", damage.brief, image=index)
+        expected = damage.expected or "an intact image"
+        findings.add("an image cannot be read", expected, damage.brief, image=index, field="path")
         return None
     return width, height
 
