@@ -276,6 +276,11 @@ class Loader:
         fields = {**self._pipeline.fields, **self._pipeline.source_fields}
         return {binding.name: fields[binding.field] for binding in self._bindings}
 
+    @property
+    def added_inputs(self) -> list[str]:
+        """Names of the inputs that read no field of the source: transforms add their values to the samples."""
+        return [binding.name for binding in self._bindings if binding.field not in self._pipeline.source_fields]
+
     def source_samples(self, indices: Array) -> dict[str, Samples]:
         """Return the samples at `indices` (N,) of the types `source_fields`, by input."""
         fields = self._pipeline.raw(indices)

@@ -145,6 +145,7 @@ class FilePreparation:
             if skip and isinstance(source, FileSource) and not (len(paths) == 1 and paths[0].is_file()):
                 source = source.model_copy(update={"on_error": "skip"})
             with self._open(source) as loader:
+                self._check_dependence(loader, paths)
                 unknown = describe_unknown(loader.unknown_values)
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 self.notes = InputNotes(_missing_rows(path, loader), unknown, _unread_files(source, paths))
@@ -177,6 +178,19 @@ class FilePreparation:
             return problem
         override = f"data.{self._written_split}.size=[{','.join(map(str, problem.size))}]"
         return replace(problem, hint=f"resize the images: `{shlex.quote(override)}`")
+
+    def _check_dependence(self, loader: Loader, paths: Sequence[Path]) -> None:
+        """Raise `InputError` if the net reads nothing of the files, only what transforms add to each sample."""
+        added = loader.added_inputs
+        if len(added) < len(self._inputs):
+            return
+        shapes = [f"`{name}`: {self._inputs[name]}" for name in added]
+        raise InputError(
+            f"predictions would not depend on {listing([str(path) for path in paths], 3)}: they read only "
+            f"{listing([f'`{name}`' for name in added])}, which transforms add to each sample",
+            expected=f"an .npz file with, for each sample, {listing(shapes)}",
+            notes=(f"inputs of the net: {listing(list(self._declared_inputs))}",),
+        )
 
     def _text_inputs_of(self, source: Source, loader: Loader) -> dict[str, list[int]]:
         if isinstance(source, TableSource):

@@ -359,6 +359,19 @@ def test_files_of_another_kind_are_named(netspec, gray_photos):
     assert "photos cannot" not in result.err
 
 
+def test_an_image_that_no_prediction_depends_on_is_refused(netspec, tmp_path, monkeypatch):
+    """A generator reads random numbers, which a transform adds to the images of its training."""
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (28, 28)).save("image.png")
+    result = netspec("predict", "dcgan_mnist", "--input", "image.png", "--device", "reference")
+    assert result.status == 2
+    assert result.out == ""
+    message = "predictions would not depend on image.png: they read only `latent`, which transforms add to each sample"
+    assert f"error: {message}\n" in result.err
+    assert "expected: an .npz file with, for each sample, `latent`: [64] of float32\n" in result.err
+    assert "inputs of the net: image, latent\n" in result.err
+
+
 def test_empty_standard_input(netspec, gray_photos, monkeypatch):
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO()))
     result = netspec("predict", "run", "--input", "-")
