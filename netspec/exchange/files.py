@@ -9,10 +9,11 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
+from types import ModuleType
 
 from netspec.errors import (
     InputError,
@@ -27,13 +28,20 @@ from netspec.errors import (
 )
 from netspec.files.damage import refuse_damage
 
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
 HEAD_BYTES = 512
 """Number of bytes that `sniff` reads."""
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 """Names of the files that `write_atomically` fills, and of the folders of `staging`."""
 FORGOTTEN = 3600.0
-"""Seconds after which such a file, or folder, that nobody has written to is what a killed process left."""
+"""Seconds after which such a file that nobody has written to is what a killed process left; and such a folder, if the
+file system has no locks that end with their process."""
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -82,12 +90,43 @@ def staging(target: Path, named: Path | None = None) -> Iterator[Path]:
     target = target.absolute()
     _remove_forgotten(target)
     staged = _temporary(target)
-    staged.mkdir(mode=0o700)
+    unlocked = staged.with_suffix(".new")  # under this name, other processes do not remove it
+    unlocked.mkdir(mode=0o700)
+    with _locked(unlocked):
+        unlocked.rename(staged)
+        try:
+            with renamed_in_errors(staged, named):
+                yield staged
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the block or the process ends; yield False if the file system has no such locks.
+
+    Raises `BlockingIOError` if another process holds the lock.
+    """
+    if fcntl is None:
+        yield False
+        return
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        with renamed_in_errors(staged, named):
-            yield staged
+        yield _has_lock(handle)
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        os.close(handle)
+
+
+def _has_lock(handle: int) -> bool:
+    """Lock an open folder. Return whether its file system has locks; raise `BlockingIOError` if it is locked."""
+    assert fcntl is not None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
@@ -148,11 +187,13 @@ def _relocated(location: Location | None, temporary: str, named: str) -> Locatio
 
 
 def _remove_forgotten(target: Path) -> None:
-    """Remove temporary files next to `target` that killed processes left."""
+    """Remove temporary files and folders next to `target` that killed processes left."""
     for path in target.parent.glob(f"{glob.escape(_beginning(target))}*.tmp"):
-        with suppress(OSError):
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
+        with suppress(OSError), _locked(path) if path.is_dir() else nullcontext(False) as has_lock:
             newest = max(entry.lstat().st_mtime for entry in (path, *(path.iterdir() if path.is_dir() else ())))
-            if _TEMPORARY.fullmatch(path.name) and time.time() - newest > FORGOTTEN:
+            if has_lock or time.time() - newest > FORGOTTEN:
                 _remove(path)
 
 

@@ -103,6 +103,33 @@ def test_only_files_that_a_killed_writer_left_are_removed(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
+FILLING = """
+import pathlib, sys
+from netspec.exchange.files import staging
+
+with staging(pathlib.Path(sys.argv[1])) as folder:
+    (folder / "half").mkdir()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have no locks")
+def test_a_folder_is_removed_once_the_process_that_filled_it_is_dead(tmp_path: Path) -> None:
+    target = tmp_path / "digits"
+    with subprocess.Popen(
+        [sys.executable, "-c", FILLING, target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        with staging(target):
+            assert folder.is_dir(), "a process is still filling it"
+        process.kill()
+    assert folder.is_dir()
+    with staging(target) as staged:
+        assert list(tmp_path.iterdir()) == [staged]
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("value", [{"w": np.ones(3)}, [1, 2], np.ones((2, 2))], ids=["dict", "list", "array"])
 def test_pickles_of_every_protocol_are_named(protocol: int, value: object) -> None:
