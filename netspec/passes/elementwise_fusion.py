@@ -6,7 +6,7 @@ and returns through the node, which would make the fused node depend on itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -71,7 +71,7 @@ def _fusion_groups(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
     position = {node: index for index, node in enumerate(nodes)}
     ancestors: dict[Node, int] = {}  # for each node its ancestors and itself, as a bit set of positions
     group_of: dict[Node, _Group] = {}
-    guarded = _before_guard(graph)
+    guarded, read = _before_guard(graph), users(nodes)
     for index, node in enumerate(nodes):
         ancestors[node] = 1 << index
         for value in node.inputs:
@@ -90,19 +90,25 @@ def _fusion_groups(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
         for member in group.members:
             group_of[member] = group
         if len(group.members) > 1:
-            _update_ancestors(nodes[: index + 1], group, ancestors)
+            _update_ancestors(group, ancestors, group_of, read)
     return list({id(group): group for group in group_of.values()}.values())
 
 
-def _update_ancestors(nodes: Sequence[Node], group: _Group, ancestors: dict[Node, int]) -> None:
-    """Add a group's ancestors to each node that depends on a member: a group is computed at once."""
-    group_ancestors = 0
+def _update_ancestors(
+    group: _Group, ancestors: dict[Node, int], group_of: Mapping[Node, _Group], read: Mapping[Value, Sequence[Node]]
+) -> None:
+    """Add a group's ancestors to its members, and to each node that depends on one: a group is computed at once."""
+    added = 0
     for member in group.members:
-        group_ancestors |= ancestors[member]
-    first = (group.bits & -group.bits).bit_length() - 1
-    for node in nodes[first:]:
-        if ancestors[node] & group.bits:
-            ancestors[node] |= group_ancestors
+        added |= ancestors[member]
+    waiting = list(group.members)
+    while waiting:
+        node = waiting.pop()
+        if node not in ancestors or ancestors[node] | added == ancestors[node]:
+            continue  # a later node, or one whose dependents have these ancestors too
+        ancestors[node] |= added
+        waiting += [reader for value in node.outputs for reader in read.get(value, ())]
+        waiting += group_of[node].members if node in group_of else ()
 
 
 def _before_guard(graph: Graph) -> set[Node]:
