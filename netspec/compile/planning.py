@@ -68,19 +68,27 @@ def make_plan(
     *,
     limit: int | None = None,
     passes: Sequence[Pass] = (),
+    minimal_recompute: bool = True,
 ) -> ExecutionPlan:
     """Plan the execution of a graph on a device: passes, layouts, order, kernels and memory.
 
     `precision` sets the type in which float32 values are stored, and whether products may be rounded (tf32). If the
     program needs more than `limit` bytes in addition to the states, it recomputes values instead of keeping them: as
-    few as needed to fit, or, if nothing fits, those that minimize its memory.
+    few as needed to fit, or, if nothing fits, those that minimize its memory. Without `minimal_recompute`, the search
+    ends with the first values that fit, which takes a few plans less.
     """
     with device.planning_context():
-        return _make_plan(graph, device, Precision(precision), limit, passes)
+        return _make_plan(graph, device, Precision(precision), limit, passes, minimal_recompute=minimal_recompute)
 
 
 def _make_plan(
-    graph: Graph, device: Device, precision: Precision, limit: int | None, passes: Sequence[Pass]
+    graph: Graph,
+    device: Device,
+    precision: Precision,
+    limit: int | None,
+    passes: Sequence[Pass],
+    *,
+    minimal_recompute: bool,
 ) -> ExecutionPlan:
     storage_dtype = precision.storage_dtype
     accepts = partial(device.accepts, precision=precision)
@@ -97,7 +105,9 @@ def _make_plan(
 
     if limit is None:
         return plan_of(without_recompute)
-    variant = recompute(without_recompute, lambda candidate: plan_of(candidate).memory.nbytes, limit)
+    variant = recompute(
+        without_recompute, lambda candidate: plan_of(candidate).memory.nbytes, limit, minimal=minimal_recompute
+    )
     saved = plan_of(without_recompute).memory.arena_bytes - plan_of(variant).memory.arena_bytes
     return replace(plan_of(variant), recomputed=variant.recomputed, recompute_saved_bytes=saved)
 

@@ -50,8 +50,10 @@ class RecomputeVariant:
         return sum(map(_flops, self.recomputed))
 
 
-def recompute(plain: RecomputeVariant, peak_of: Callable[[RecomputeVariant], int], limit: int) -> RecomputeVariant:
-    """Recompute as little as keeps the peak of `variant` within the limit.
+def recompute(
+    plain: RecomputeVariant, peak_of: Callable[[RecomputeVariant], int], limit: int, *, minimal: bool = True
+) -> RecomputeVariant:
+    """Recompute as little as keeps the peak of `variant` within the limit; without `minimal`, what fits first.
 
     Returns the variant with the lowest peak if none reaches the limit. `peak_of` plans a variant and returns the bytes
     that it needs.
@@ -64,15 +66,18 @@ def recompute(plain: RecomputeVariant, peak_of: Callable[[RecomputeVariant], int
     families = halves.independent(cheap), cheap
     for family in families:
         if peak_of(halves.recompute_values(family)) <= limit:
-            return halves.recompute_values(
-                _shortest_prefix(family, lambda some: peak_of(halves.recompute_values(some)) <= limit)
-            )
+            values = family
+            if minimal:
+                values = _shortest_prefix(family, lambda some: peak_of(halves.recompute_values(some)) <= limit)
+            return halves.recompute_values(values)
     for dropped in (*families, *halves.between_checkpoints()):
         variant = halves.recompute_values(dropped)
         peak = peak_of(variant)
         better = variant.flops < best.flops if max(peak, lowest) <= limit else peak < WORTH * lowest
         if better:
             best, lowest = variant, peak
+        if lowest <= limit and not minimal:
+            break
     return best
 
 

@@ -330,9 +330,28 @@ def _needed_memory(subject: _Subject, available: int) -> tuple[int, str]:
     content = "parameters, optimizer states and activations of a training step"
     if 4 * (parameters + batch * values) < available:  # gradients and states of the solver are of these sizes
         return 0, content
-    from netspec.tools.worker_plan import worker_memory  # compiles the program, which takes seconds for such nets
+    return _step_bytes(subject.spec, available), content
 
-    return worker_memory(subject.spec, 1, batch).nbytes, content
+
+def _step_bytes(spec: TrainSpec, available: int) -> int:
+    """Return the bytes of a training step and its states, without a search for the least recomputation that fits.
+
+    Plans the step, which takes seconds for large nets.
+    """
+    from netspec.compile import ProgramKind, make_plan
+    from netspec.tools.worker_plan import worker_memory
+    from netspec.training.compiler import training_compiler
+
+    batch = spec.data.train.batch_size
+    if spec.train.recompute != "auto" or spec.train.memory_budget is not None:
+        return worker_memory(spec, 1, batch).nbytes
+    compiler = training_compiler(spec, "null")
+    others = compiler.states.nbytes + (compiler.plan(ProgramKind.UPDATE, 1).memory.nbytes if compiler.updates else 0)
+    step = make_plan(
+        compiler.graph(compiler.batch_program, batch), compiler.device, compiler.precision,
+        limit=max(available - others, 0), minimal_recompute=False,
+    )  # fmt: skip
+    return others + step.memory.nbytes
 
 
 RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (

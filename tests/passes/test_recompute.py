@@ -97,6 +97,24 @@ def test_cheap_results_are_recomputed_only_as_needed(skips: bool) -> None:
     assert all(node.scope.phase == "backward" for node in more.recomputed)
 
 
+@pytest.mark.parametrize("products", [False, True])
+def test_whether_a_step_fits_takes_fewer_plans(products: bool) -> None:
+    variant = plain(tower(12, products=products))
+    limit = peak(variant) - 2 * BYTES
+
+    def plans(*, minimal: bool) -> int:
+        planned_variants = []
+
+        def peak_of(candidate: RecomputeVariant) -> int:
+            planned_variants.append(candidate)
+            return peak(candidate)
+
+        assert peak(recompute(variant, peak_of, limit, minimal=minimal)) <= limit
+        return len(planned_variants)
+
+    assert plans(minimal=False) < plans(minimal=True)
+
+
 def test_products_are_recomputed_only_if_cheap_results_do_not_suffice() -> None:
     graph = tower(16, products=True)
     full_peak = peak(plain(graph))

@@ -11,9 +11,12 @@ import yaml
 from PIL import Image
 
 import netspec
+from netspec.compile import planning
 from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
+from netspec.tools.specs import load_spec
+from netspec.tools.worker_plan import worker_memory
 
 NET = {
     "netspec": 1,
@@ -159,6 +162,23 @@ def test_more_activations_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert netspec.check(TRAIN).warnings == ()
     (warning,) = netspec.check(changed(data__train__batch_size=4096, train={"max_epochs": 100})).warnings
     assert warning.message.startswith("parameters, optimizer states and activations of a training step do not fit")
+
+
+def test_activations_that_fit_if_some_are_recomputed_need_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which ones, and how few, is a question for the training."""
+    spec = changed(data__train__batch_size=4096, train={"max_epochs": 100})
+    spec["net"]["layers"][1:2] = [{"type": "Dense", "units": 64, "activation": "softplus"}] * 12
+    needed = worker_memory(load_spec(spec), 1, 4096).nbytes
+    plan_memory, plans = planning._plan_memory, list[object]()
+
+    def counted(*arguments: Any, **options: Any) -> object:
+        plans.append(arguments)
+        return plan_memory(*arguments, **options)
+
+    monkeypatch.setattr(planning, "_plan_memory", counted)
+    memory(monkeypatch, int(0.8 * needed))
+    assert netspec.check(spec).warnings == ()
+    assert 1 < len(plans) <= 3
 
 
 @pytest.mark.parametrize("name", SOLVERS.names())
