@@ -142,6 +142,8 @@ def image_files(path: Path, folder: Path, net: str, space: SearchSpace, trunk_pa
         files.findings.append(f"trunk {trunk.name}: {trunk.layers} layers, for images of {' × '.join(map(str, size))}")
         if conversion := trunk.describe_color_conversion(gray=image_survey.sample.gray):
             files.warnings.append(conversion)
+        if other_task := trunk.describe_other_task():
+            files.warnings.append(other_task)
         if not trunk.preparation_known:
             files.warnings.append(
                 "the trunk does not say how its images were prepared; see `transforms` in the training file"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from netspec.exchange.files import staging
 from netspec.schema.bundled import model_path, near_model
 from netspec.tools.import_model import NET, WEIGHTS, import_model
 from netspec.tools.init.files import TRUNK_FILES, relative
-from netspec.tools.model_inputs import load
+from netspec.tools.model_inputs import load, open_any
 
 Step = dict[str, Any]
 
@@ -49,6 +49,8 @@ class Trunk:
     """Transforms between bytes and the input of the trunk."""
     preparation_known: bool
     """Whether its weights record how its images were prepared."""
+    dense_outputs: str = ""
+    """The outputs of the net with its head, if none of them is a vector for each image; else empty."""
 
     def describe_color_conversion(self, *, gray: bool) -> str:
         """Return how gray or color images are made to fit its channels; empty if they fit as they are."""
@@ -57,6 +59,15 @@ class Trunk:
         if gray:
             return "the trunk takes color images, but yours are gray: each is copied to all 3 channels"
         return "the trunk takes gray images, but yours have color, which is dropped"
+
+    def describe_other_task(self) -> str:
+        """Return why the features may not tell classes of images apart; empty if the net predicts for whole images."""
+        if not self.dense_outputs:
+            return ""
+        return (
+            f"the net of the trunk predicts {self.dense_outputs}, not a vector for each image: it was trained for "
+            "another task, and its features may be of little use for classes of images"
+        )
 
     def block(self, folder: Path) -> dict[str, str]:
         """Return the definition of its block in a file in `folder`."""
@@ -106,7 +117,23 @@ def _imported(name: Path, source: Path, folder: Path) -> Trunk:
         net, weights = (folder / file for file in TRUNK_FILES)
         trunk.net.replace(net)
         trunk.weights.replace(weights)
-    return replace(trunk, net=net, weights=weights)
+    return replace(trunk, net=net, weights=weights, dense_outputs=_dense_outputs(source))
+
+
+def _dense_outputs(source: Path) -> str:
+    """Return the outputs of a net in which no output is a vector for each image; else nothing."""
+    try:
+        outputs = open_any(source).model.compiler.graph(ProgramKind.PREDICT, 1).outputs
+    except InputError:  # a head that cannot be imported
+        return ""
+    shapes = {name: value.shape[1:] for name, value in outputs.items()}
+    if any(sum(size > 1 for size in shape) < 2 for shape in shapes.values()):
+        return ""
+    return _listed(shapes)
+
+
+def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return listing([f"`{name}` {list(shape)}" for name, shape in shapes.items()])
 
 
 def _described(name: Path, net: Path, weights: Path) -> Trunk:
@@ -120,10 +147,9 @@ def _described(name: Path, net: Path, weights: Path) -> Trunk:
     channels_last = len(shape) == 3 and shape[0] not in CHANNELS and shape[2] in CHANNELS
     channels, height, width = (shape[2], *shape[:2]) if channels_last else shape if len(shape) == 3 else (0, 0, 0)
     if channels not in CHANNELS:
-        listed = listing([f"`{field}` {list(shape)}" for field, shape in shapes.items()])
         raise InputError(
             f"{name} does not take images", expected="one input [channels, height, width] with 1 or 3 channels",
-            got=listed,
+            got=_listed(shapes),
         )  # fmt: skip
     if len(outputs) != 1:
         raise InputError(

@@ -135,6 +135,19 @@ def test_a_trunk_for_images_of_other_colors(model: Path, gray: bool) -> None:
     assert f"   # {warning}\n" in result.train.read_text()
 
 
+@pytest.mark.parametrize(
+    ("trunk", "output"), [("unet", "`logits` [3, 64, 64]"), ("shapes_detector", "`detections` [144, 7]")]
+)
+def test_a_trunk_of_a_net_that_does_not_predict_for_whole_images(
+    trunk: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images(Path("photos"), ("a", "b", "c"), 30)
+    warnings = init("photos", trunk=trunk).warnings
+    assert any(f"the net of the trunk predicts {output}, not a vector for each image" in text for text in warnings)
+    assert not any("another task" in warning for warning in init("photos", trunk="lenet_mnist", force=True).warnings)
+
+
 def test_an_unknown_preprocessing_is_guessed_with_a_note(model: Path) -> None:
     Path("plain.yaml").write_text(SCENES.replace("[3, 16, 16]", "[16, 16, 3]").replace(
         "layers:", "layers:\n  - {name: first, type: Permute, dims: [3, 1, 2]}"
