@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netspec.errors import InputError, SpecError
+from netspec.errors import InputError, Location, SpecError
 from netspec.schema.load import Overrides, load_net, load_spec, load_train
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
-from netspec.schema.specs.paths import resolve_path
+from netspec.schema.specs.paths import absolute, resolve_path
 from netspec.schema.specs.train import TrainSpec
 from tests.schema.catalogue import SGD, Conv2D, Csv, Dense, ExponentialDecay
 from tests.schema.specs import NET, TRAIN, write
@@ -339,3 +339,11 @@ def test_numbers_beyond_64_bits_are_refused_in_python_data_too():
     with pytest.raises(SpecError, match="the number is too large") as error:
         load_net({"netspec": 1, "inputs": {"x": {"shape": [10**30]}}, "layers": [{"type": "Flatten"}]})
     assert error.value.problems[0].path == "inputs.x.shape.0"
+
+
+def test_paths_lose_parent_folders_except_behind_links(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    location = Location(str(tmp_path / "a" / "train.yaml"), 1, 1)
+    assert absolute("b/../../data.csv", location) == tmp_path / "data.csv"
+    assert absolute("../link/../data.csv", location) == tmp_path / "a" / ".." / "link" / ".." / "data.csv"

@@ -54,6 +54,14 @@ def test_all_weights_are_loaded_and_frozen_ones_stay(points, spec, start):
     assert resumed.steps == run.steps
 
 
+def test_the_file_is_named_without_parent_folders_in_its_path(points, spec, start):
+    (points / "folder").mkdir()
+    training = plan(points, spec)
+    training["init_from"]["file"] = str(points / "folder" / ".." / "start.h5")
+    netspec.train(training, run_dir=points / "run")
+    assert f"weights from {points / 'start.h5'}:\n" in (points / "run" / "log.txt").read_text()
+
+
 def test_names_are_mapped_and_left_out(points, spec, start):
     renamed = {name.replace("fc1/", "old/body/"): array for name, array in start.items()}
     write_weights(points / "start.h5", renamed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,23 @@ def expanded(text: str) -> Path:
 
 
 def absolute(text: str, location: Location | None) -> Path:
-    """Return the absolute path for `text`, relative to the folder of the file in `location`.
+    """Return the absolute path for `text`, relative to the folder of the file in `location`, without `..`.
 
     Paths from the command line or from Python are relative to the current folder, and so are those of a zoo model that
     are not in its folder.
     """
     path = expanded(text)
     if location is None or location.file.startswith("<"):
-        return path.absolute()
+        return _normalized(path.absolute())
     beside = (Path(location.file).parent / path).absolute()
     is_elsewhere = is_in_zoo(location.file) and not beside.exists() and path.exists()
-    return path.absolute() if is_elsewhere else beside
+    return _normalized(path.absolute() if is_elsewhere else beside)
+
+
+def _normalized(path: Path) -> Path:
+    """Return a path without `..`, unless it leads elsewhere through a symbolic link."""
+    normalized = Path(os.path.normpath(path))
+    return normalized if ".." not in path.parts or normalized.resolve() == path.resolve() else path
 
 
 def resolve_path(spec: Spec, *path: str | int) -> Path:
