@@ -35,7 +35,7 @@ Train a net and use it:
     explain_image       parts of an image that a prediction depends on; likewise `explain_text`, `explain_sound`,
                         `explain_row`; `explain_columns`: importance of the columns of a table
     serve               answer requests over HTTP
-    generate            text that continues a prompt; also `generate_stream`
+    generate            text from a prompt: its continuation, or its translation; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
     runs                runs below a folder: states, results, and the settings that differ
     replay              repeat a training step that failed, and find its first bad operation

@@ -1,4 +1,4 @@
-"""Classify the test digits by the digits of their nearest training images, among the points that a net gives them.
+"""Classify test digits by the nearest training image in the embedding space.
 
     python nearest_neighbors.py [MODEL]
 
@@ -22,9 +22,10 @@ BLOCK = 500
 
 
 def points_and_digits(model: netspec.Model, split: str, count: int | None) -> tuple[Any, Any]:
-    """Return the points (N, 2) and the digits (N,) of the first `count` images of a split, `train` or `t10k`."""
+    """Return the points (N, dimensions) and the digits (N,) of the first `count` images of a split, `train` or `t10k`."""
     images = read_idx(MNIST / f"{split}-images-idx3-ubyte.gz")[0][:count]
     digits = read_idx(MNIST / f"{split}-labels-idx1-ubyte.gz")[0][:count]
+    # scaled as in train.yaml
     (points,) = model.predict({"image": images[:, None] / np.float32(256)}).values()
     return points.astype(np.float64), digits
 
@@ -44,7 +45,7 @@ def accuracy(model: netspec.Model, train_images: int | None = None, test_images:
 def main() -> None:
     """Print the accuracy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", default="siamese_mnist", help="a run of the net [siamese_mnist]")
+    parser.add_argument("model", nargs="?", default="siamese_mnist", help="use this run [siamese_mnist, with its weights]")
     print(f"nearest neighbor accuracy: {accuracy(netspec.load(parser.parse_args().model)):.2%}")
 
 

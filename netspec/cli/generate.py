@@ -45,10 +45,10 @@ def generate(
 ) -> None:
     """Generate text with a net that predicts tokens.
 
-    A language model continues the prompt: the prompt and the text after it are printed, token by token. A net with an
-    encoder and a decoder writes the text that belongs to the prompt, such as its translation. The same seed generates
-    the same text. With --beams, beam search keeps the N most probable texts after each token, and the best one is
-    printed at the end.
+    A language model continues the prompt: the prompt and the text after it are printed, token by token. An
+    encoder-decoder net writes the text that belongs to the prompt, such as its translation. The same seed generates the
+    same text. With --beams, beam search keeps the N most probable texts after each token, and the best one is printed
+    at the end.
     """
     spec, weights = find_weights(spec, weights)
     from netspec.tools.generate import text_stream

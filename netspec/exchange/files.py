@@ -37,11 +37,13 @@ except ImportError:  # not on Windows
 HEAD_BYTES = 512
 """Number of bytes that `sniff` reads."""
 
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.(?:tmp|new)", re.DOTALL)
 """Names of the files that `write_atomically` fills, and of the folders of `staging`."""
 FORGOTTEN = 3600.0
 """Seconds after which such a file that nobody has written to is what a killed process left; and such a folder, if the
 file system has no locks that end with their process."""
+NEW = ".new"
+"""Suffix of a folder of `staging` before it is locked: other processes must not take it for what a killed one left."""
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -90,7 +92,7 @@ def staging(target: Path, named: Path | None = None) -> Iterator[Path]:
     target = target.absolute()
     _remove_forgotten(target)
     staged = _temporary(target)
-    unlocked = staged.with_suffix(".new")  # under this name, other processes do not remove it
+    unlocked = staged.with_suffix(NEW)
     unlocked.mkdir(mode=0o700)
     with _locked(unlocked):
         unlocked.rename(staged)
@@ -188,12 +190,12 @@ def _relocated(location: Location | None, temporary: str, named: str) -> Locatio
 
 def _remove_forgotten(target: Path) -> None:
     """Remove temporary files and folders next to `target` that killed processes left."""
-    for path in target.parent.glob(f"{glob.escape(_beginning(target))}*.tmp"):
+    for path in target.parent.glob(f"{glob.escape(_beginning(target))}*"):
         if not _TEMPORARY.fullmatch(path.name):
             continue
         with suppress(OSError), _locked(path) if path.is_dir() else nullcontext(False) as has_lock:
             newest = max(entry.lstat().st_mtime for entry in (path, *(path.iterdir() if path.is_dir() else ())))
-            if has_lock or time.time() - newest > FORGOTTEN:
+            if (has_lock and path.suffix != NEW) or time.time() - newest > FORGOTTEN:
                 _remove(path)
 
 

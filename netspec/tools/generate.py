@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,8 +14,8 @@ from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
 from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
 from netspec.tools.specs import load_spec
 from netspec.training.beam_search import beam_search
-from netspec.training.encoder_decoder import EncoderDecoder, decoder_column
-from netspec.training.generation import Sampling, TextGenerator, TokenGenerator
+from netspec.training.encoder_decoder import EncoderDecoderGenerator, decoder_columns
+from netspec.training.generation import LanguageModelGenerator, Sampling, TokenGenerator
 from netspec.training.model import Model
 
 UNDECODED = "�"
@@ -35,16 +35,17 @@ def generate(
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> str:
-    """Return text that continues a prompt, without the prompt; or the text that an encoder and a decoder write from it.
+    """Return text that continues a prompt, without the prompt; or the text that an encoder-decoder net writes from it.
 
-    `source` is a run directory, or a training file with `weights`, of a net that predicts the next token of a text. A
-    net with an encoder and a decoder was trained on a text column with `decoder_input`, and its texts have an end. Each
-    of up to `tokens` tokens is drawn from the net's probabilities. A lower `temperature` prefers more probable tokens
-    (0: always the most probable one); `top_k` draws from the k most probable ones, `top_p` from the most probable ones
-    that together have that probability. The same `seed` generates the same text. With `beams`, no token is drawn: the
-    text is the most probable one that beam search finds, which keeps that many candidates.
+    `source` is a run directory, or a training file with `weights`, of a language model; or of an encoder-decoder net
+    trained with `decoder_input`, which stops at its end token. Each of up to `tokens` tokens is drawn from the net's
+    probabilities. A lower `temperature` prefers more probable tokens (0: always the most probable one); `top_k` draws
+    from the k most probable ones, `top_p` from the most probable ones that together have that probability. The same
+    `seed` generates the same text. With `beams`, no token is drawn: the text is the most probable one that beam search
+    finds, which keeps that many candidates.
 
-    Raises `InputError` if the net does not predict tokens, or the prompt has characters or words that it does not know.
+    Raises `InputError` if the net does not predict tokens, or the prompt is empty, or has characters or words that the
+    net does not know.
 
         >>> netspec.generate("runs/char_lstm", "ROMEO:", temperature=0.8)
     """
@@ -84,7 +85,7 @@ class TextStream:
     """A text that is being generated."""
 
     continues_prompt: bool
-    """Whether the text continues the prompt; otherwise it is a text of its own."""
+    """Whether the text continues the prompt; that of an encoder-decoder net replaces it."""
     pieces: Iterator[str]
     """The pieces of the text, without the prompt."""
 
@@ -102,7 +103,7 @@ def text_stream(
     weights: str | Path | None,
     device: str,
 ) -> TextStream:
-    """Return the text of `generate`, whose arguments these are, as it is generated."""
+    """Return the generated text as a stream; see `generate` for the arguments."""
     sampling = Sampling(temperature, top_k, top_p)
     if beams is not None:
         has_sampling_options = (temperature, top_k, top_p, seed) != (TEMPERATURE, None, None, SEED)
@@ -113,11 +114,11 @@ def text_stream(
         spec, weights_file = spec_and_weights(source, weights)
         model = load(load_spec(spec), weights_file, device=device)
     text_model = TextModel(model)
-    start = text_model.encode(prompt)
+    prompt_tokens = text_model.encode(prompt)
     if beams is not None:
-        pieces = text_model.best_text(start, tokens, beams)
+        pieces = text_model.beam_search_text(prompt_tokens, tokens, beams)
     else:
-        pieces = text_model.text(start, tokens, sampling, seed)
+        pieces = text_model.sample_text(prompt_tokens, tokens, sampling, seed)
     return TextStream(text_model.continues_prompt, pieces)
 
 
@@ -131,49 +132,56 @@ def _check_beams(beams: int, *, has_sampling_options: bool) -> None:
 
 
 class TextModel:
-    """A net that generates text from a prompt: a language model, or an encoder and a decoder. Raises `InputError`."""
+    """A net that generates text from a prompt: a language model, or an encoder-decoder net. Raises `InputError`."""
 
     def __init__(self, model: Model) -> None:
-        column = decoder_column(model.training)
-        self.continues_prompt = column is None
-        """Whether the text continues the prompt, as that of a language model; otherwise it is a text of its own."""
+        self.continues_prompt = not decoder_columns(model.training)
+        """Whether the text continues the prompt; that of an encoder-decoder net replaces it."""
         self.generator: TokenGenerator
-        self.encode: Callable[[str], list[int]]
-        """Returns the tokens of a prompt. Raises `InputError` if it has unknown characters or words."""
-        if column is not None:
+        if not self.continues_prompt:
             assert model.training is not None
-            decoder = EncoderDecoder(model, model.training, column)
-            self.generator, self._tokenizer, self.encode = decoder, decoder.tokenizer, decoder.encode
+            decoder = EncoderDecoderGenerator(model, model.training)
+            self.generator, self._prompt_tokenizer, self._tokenizer = (
+                decoder,
+                decoder.source_tokenizer,
+                decoder.tokenizer,
+            )
             return
         tokenizer = model.tokenizer
         if tokenizer is None:
             raise InputError(
                 "the weights have no tokenizer", expected="weights of a training on text, which has a `tokenizer`"
             )
-        self.generator, self._tokenizer, self.encode = TextGenerator(model), tokenizer, self._encode
+        self.generator, self._prompt_tokenizer, self._tokenizer = LanguageModelGenerator(model), tokenizer, tokenizer
 
-    def _encode(self, prompt: str) -> list[int]:
+    def encode(self, prompt: str) -> list[int]:
+        """Return the tokens of a prompt. Raises `InputError` if it has unknown characters or words."""
+        text = prompt if self.continues_prompt else prompt.strip()  # as cells of a table are read
         try:
-            tokens: list[int] = self._tokenizer.encode(prompt).tolist()
+            tokens: list[int] = self._prompt_tokenizer.encode(text).tolist()
         except UnknownText as error:
             raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)[:100]) from None
         return tokens
 
-    def text(self, start: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
+    def max_tokens(self, tokens: int) -> int:
+        """Return how many tokens a text can have of which `tokens` are requested."""
+        return min(tokens, self.generator.max_tokens or tokens)
+
+    def sample_text(self, prompt: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
         """Return an iterator over a text of up to `tokens` tokens, given those of the prompt. Raises `InputError`."""
         _check_count(tokens)
         if seed < 0:
             raise InputError("the seed must be 0 or more", got=str(seed))
-        return self._texts(islice(self.generator.tokens(start, sampling, seed), tokens), start)
+        return self._decoded(islice(self.generator.tokens(prompt, sampling, seed), tokens), prompt)
 
-    def best_text(self, start: list[int], tokens: int, beams: int) -> Iterator[str]:
+    def beam_search_text(self, prompt: list[int], tokens: int, beams: int) -> Iterator[str]:
         """Return an iterator over the most probable text of up to `tokens` tokens that beam search finds."""
         _check_count(tokens)
-        _, best = beam_search(self.generator, start, tokens, beams)
-        return self._texts(iter(best), start)
+        _, best = beam_search(self.generator, prompt, tokens, beams)
+        return self._decoded(iter(best), prompt)
 
-    def _texts(self, tokens: Iterator[int], start: list[int]) -> Iterator[str]:
-        return _texts(self._tokenizer, tokens, start if self.continues_prompt else [])
+    def _decoded(self, tokens: Iterator[int], prompt: list[int]) -> Iterator[str]:
+        return decoded_pieces(self._tokenizer, tokens, prompt if self.continues_prompt else [])
 
 
 def _check_count(tokens: int) -> None:
@@ -181,7 +189,7 @@ def _check_count(tokens: int) -> None:
         raise InputError("the number of tokens must be 1 or more", got=str(tokens))
 
 
-def _texts(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]) -> Iterator[str]:
+def decoded_pieces(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]) -> Iterator[str]:
     """Yield the text of tokens after `start`. A character of several tokens is yielded when it is complete."""
     window, count, printed = list(start), len(start), tokenizer.decode(start)
     for token in tokens:

@@ -107,9 +107,11 @@ def write_card(
     types |= {name: kind.raw.dtype for name, kind in inputs.items() if kind is not None}
     wrapper = None if deployed is None else deployed.wrapper
     types |= {} if wrapper is None else {name: raw.dtype for name, raw in wrapper.inputs.items()}
-    texts = () if deployed is None else deployed.texts
+    table, texts = _table_of(deployed, spec), () if deployed is None else deployed.texts
+    if table is None and {text.name for text in texts} != inputs.keys():
+        texts = ()  # the script reads arrays, since it cannot prepare all inputs
     lines_of_files = isinstance(spec, TrainSpec) and getattr(spec.data.deployed, "documents", "") == "lines"
-    data = ScriptData(inputs, _table_of(deployed, spec), texts, lines_of_files)
+    data = ScriptData(inputs, table, texts, lines_of_files)
     classes = {output.named: decoders[name].classes for name, output in zip(graph.outputs, outputs, strict=True)}
     classes = {name: class_names for name, class_names in classes.items() if class_names}
     lines = [

@@ -47,7 +47,7 @@ class TextInput:
 
     @property
     def reserved_tokens(self) -> list[int]:
-        """The tokens for padding and for unknown text, which say nothing about a text."""
+        """The reserved tokens, which say nothing about a text: padding, unknown text, start and end."""
         return saved_tokenizer(self.tokenizer).reserved
 
     @property

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from netspec.errors import InputError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -27,8 +29,8 @@ class _Candidate(NamedTuple):
 def beam_search(generator: TokenGenerator, prompt: Sequence[int], length: int, beams: int) -> tuple[float, list[int]]:
     """Return the best sequence of up to `length` tokens after a prompt, with the logarithm of its probability.
 
-    After each token, the `beams` most probable sequences are kept, those that have ended among them; one beam always
-    takes the most probable token. Probabilities are compared as they are, without a length penalty.
+    After each token, the `beams` most probable sequences are kept, finished ones included; one beam is greedy decoding.
+    Scores are logarithms of probabilities, without a length penalty.
     """
     length = min(length, generator.max_tokens or length)
     candidates = [_Candidate(0.0, (), generator.read(prompt), generator.net.save_state())]
@@ -50,10 +52,13 @@ def _has_ended(candidate: _Candidate, end: int | None) -> bool:
 def _best(candidates: Sequence[_Candidate], count: int, end: int | None) -> list[tuple[int, int, float]]:
     """Return the best continuations by one token, in order: the index of the candidate, the token and the score.
 
-    A candidate that has ended is its own only continuation, with the token `end`.
+    A candidate that has ended has one continuation: `end`, with the same score.
     """
     scores = np.stack([_scores_after(candidate, end) for candidate in candidates])
-    order = np.argsort(-scores, axis=None, kind="stable")[: min(count, int(np.isfinite(scores).sum()))]
+    possible = int((scores > -np.inf).sum())
+    if not possible:
+        raise InputError("the net computes logits that are not finite", hint="`netspec test` shows its loss")
+    order = np.argsort(-scores, axis=None, kind="stable")[: min(count, possible)]
     parents, tokens = np.unravel_index(order, scores.shape)
     return list(zip(parents.tolist(), tokens.tolist(), scores[parents, tokens].tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""Texts that a net with an encoder and a decoder writes about other texts: translations, or other spellings.
+"""Generate text with an encoder-decoder net, such as the translation of a source text.
 
 The training has a text column with `decoder_input`: the decoder reads the correct tokens before each position. To
 generate a text, it reads the tokens that it has predicted instead.
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.compile import ProgramKind
 from netspec.data.tabular.columns.text import TextColumnSpec
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.errors import InputError, listing
 from netspec.schema.specs.train import TrainSpec
-from netspec.training.generation import TokenGenerator, Window, logits_output
+from netspec.training.evaluation import input_fields, learned_of
+from netspec.training.generation import TOLERANCE, TokenGenerator, TokenWindow, logits_output
 from netspec.training.model import Model
-from netspec.training.predict_files import FilePreparation, inference_split
-from netspec.training.raw_samples import raw_files
+from netspec.training.predict_files import inference_split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,63 +28,109 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
-def decoder_column(training: TrainSpec | None) -> str | None:
-    """Return the name of the text column that a decoder learns to write; None if the training has none."""
+def decoder_columns(training: TrainSpec | None) -> dict[str, TextColumnSpec]:
+    """Return the text columns of a training that a decoder learns to write, by name."""
     split = None if training is None else inference_split(training)
     columns = split.columns if isinstance(split, TableSource) and isinstance(split.columns, dict) else {}
-    names = [name for name, spec in columns.items() if isinstance(spec, TextColumnSpec) and spec.decoder_input]
-    return names[0] if len(names) == 1 else None
+    return {name: spec for name, spec in columns.items() if isinstance(spec, TextColumnSpec) and spec.decoder_input}
 
 
-class EncoderDecoder(TokenGenerator):
-    """Generates the text of `column`, given that of the one other column that the net reads.
+class EncoderDecoderGenerator(TokenGenerator):
+    """Generates the text of the column with `decoder_input` from the text of the other column that the net reads.
 
-    Each token costs a full prediction of the net. Raises `InputError` if the net reads something else, or does not
-    have logits for each token of the decoder.
+    Each token costs a full prediction of the net. Raises `InputError` if the net reads something else, does not have
+    logits for each token of the decoder, or has a decoder that reads later tokens.
     """
 
-    def __init__(self, model: Model, training: TrainSpec, column: str) -> None:
+    def __init__(self, model: Model, training: TrainSpec) -> None:
+        columns = decoder_columns(training)
+        if len(columns) != 1:
+            raise InputError(
+                "the training has several columns with `decoder_input`", expected="one of them",
+                got=listing([f"`{name}`" for name in columns]),
+            )  # fmt: skip
+        ((target, target_spec),) = columns.items()
         split = inference_split(training)
         assert isinstance(split, TableSource)
-        assert isinstance(split.columns, dict)
-        written = split.columns[column]
-        assert isinstance(written, TextColumnSpec)
-        (decoder_field,) = written.added_fields
-        fields = {name: split.inputs.get(name, name) for name in FilePreparation(model, training).inputs}
-        decoder_inputs = [name for name, field in fields.items() if field == decoder_field]
-        sources = [name for name in fields if name not in decoder_inputs]
-        texts = {
-            spec.field_of(name, is_label=name == str(split.label)): name
-            for name, spec in split.columns.items()
-            if spec.holds_text
-        }
-        if len(decoder_inputs) != 1 or len(sources) != 1 or fields[sources[0]] not in texts:
-            raise InputError(
-                "the net does not turn a text into another one",
-                expected=f"two inputs: `{decoder_field}`, and one with the tokens of another text column",
-                got=listing([f"`{name}`" for name in fields]),
-            )
-        (self._decoder_input,), (self._source,) = decoder_inputs, sources
-        self._source_column = texts[fields[self._source]]
-        self._preparation = FilePreparation(model, training, computed=decoder_inputs)
-        self.tokenizer = saved_tokenizer(self._preparation.learned.source[column][TOKENIZER])
+        self._decoder_input, self._source, column, self._source_length = _roles(model, split, target_spec)
+        learned = learned_of(training, model.compiler, model.preprocessing.learned).source
+        self.tokenizer = saved_tokenizer(learned[target][TOKENIZER])
         """The tokenizer of the texts that are generated."""
-        self.end, self.max_tokens = self.tokenizer.end, written.length
-        self._window = Window(model, self._decoder_input, written.length, logits_output(model, written.length))
-        self.net = self._window
-
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text to read, as the training prepares it. Raises `InputError`."""
-        if not text:
-            raise InputError("the prompt is empty", expected="a text to start from")
-        with raw_files([{self._source_column: text}], self._preparation.split) as (paths, split):
-            ((_, batch),) = self._preparation.batches(paths, 1, split)
-        tokens: list[int] = batch.inputs[self._source][0].tolist()
-        return tokens
+        self.source_tokenizer = saved_tokenizer(learned[column][TOKENIZER])
+        """The tokenizer of the texts that the encoder reads."""
+        self.end, self.max_tokens = self.tokenizer.end, target_spec.length
+        output = logits_output(model, target_spec.length, "the net is not an encoder-decoder net")
+        self._window = TokenWindow(model, self._decoder_input, target_spec.length, output)
+        self.net = self._window  # a service replaces it by one that can be interrupted
+        self._check_order(model)
 
     def read(self, prompt: Sequence[int]) -> Array:
-        """Read the tokens of a text; return the logits (V,) of the first token to generate."""
+        """Read the tokens of a source text; return the logits (V,) of the first token to generate."""
+        self._check_prompt(prompt)
         assert self.tokenizer.start is not None
-        self._window.other_inputs = {self._source: np.array([prompt], np.int32)}
+        padded = np.full((1, self._source_length), self.source_tokenizer.padding, np.int32)
+        padded[0, : len(prompt)] = prompt
+        self._window.other_inputs = {self._source: padded}
         self.net.restart()
         return self.logits_after(self.tokenizer.start)
+
+    def logits_after(self, token: int) -> Array:
+        """Read a token; return the logits (V,) of the one after it, -inf for those that no text has."""
+        logits = super().logits_after(token).copy()
+        logits[[token for token in (self.tokenizer.padding, self.tokenizer.start) if token is not None]] = -np.inf
+        logits[self.tokenizer.size :] = -np.inf
+        return logits
+
+    def _check_prompt(self, prompt: Sequence[int]) -> None:
+        """Raise `InputError` if a prompt is not a text that the encoder can read."""
+        if not len(prompt):
+            raise InputError("the prompt is empty", expected="a source text")
+        if len(prompt) > self._source_length:
+            raise InputError(
+                "the prompt is too long", expected=f"at most {self._source_length} tokens", got=f"{len(prompt):,}"
+            )
+        if set(prompt) <= set(self.source_tokenizer.reserved):
+            raise InputError("the prompt has no token that the training learned")
+
+    def _check_order(self, model: Model) -> None:
+        """Raise `InputError` if logits depend on later tokens of the decoder: in training, it could copy its target."""
+        shape = 1, self.max_tokens or 1
+        random = np.random.default_rng(0)
+        first, second = (random.integers(0, self.tokenizer.size, shape).astype(np.int32) for _ in range(2))
+        half = (shape[1] + 1) // 2
+        second[:, :half] = first[:, :half]
+        source = random.integers(0, self.source_tokenizer.size, (1, self._source_length)).astype(np.int32)
+        logits = [
+            model.predict({self._decoder_input: tokens, self._source: source})[self._window.output][0, :half]
+            for tokens in (first, second)
+        ]
+        if np.abs(logits[0] - logits[1]).max() > TOLERANCE * max(1.0, float(np.abs(logits[0]).max())):
+            raise InputError(
+                f"the decoder reads later tokens of `{self._decoder_input}`, which are unknown when it writes a text",
+                hint="use recurrent layers in one direction, or `use_causal_mask: true` in attention",
+            )
+
+
+def _roles(model: Model, split: TableSource, target: TextColumnSpec) -> tuple[str, str, str, int]:
+    """Return the inputs of the decoder and of the encoder, and the column of the source text with its length.
+
+    Raises `InputError` if the net has other inputs, or transforms change them.
+    """
+    assert isinstance(split.columns, dict)
+    fields = {name: split.inputs.get(name, name) for name in input_fields(model.compiler, [ProgramKind.PREDICT])}
+    decoder_inputs = [name for name, field in fields.items() if field == target.decoder_input]
+    sources = [name for name in fields if name not in decoder_inputs]
+    texts = {
+        spec.field_of(name, is_label=name == str(split.label)): (name, spec.length)
+        for name, spec in split.columns.items()
+        if isinstance(spec, TextColumnSpec) and spec is not target
+    }
+    if len(decoder_inputs) != 1 or len(sources) != 1 or fields[sources[0]] not in texts:
+        raise InputError(
+            "the net does not turn a text into another one",
+            expected=f"two inputs: `{target.decoder_input}`, and one with the tokens of another text column",
+            got=listing([f"`{name}`" for name in fields]),
+        )
+    if split.transforms:
+        raise InputError("transforms of source texts are not supported here", got=f"{len(split.transforms)} of them")
+    return decoder_inputs[0], sources[0], *texts[fields[sources[0]]]

@@ -134,7 +134,7 @@ class TokenGenerator(ABC):
         return self.net.logits_after(token)
 
 
-class TextGenerator(TokenGenerator):
+class LanguageModelGenerator(TokenGenerator):
     """Generates tokens with a net that was trained on the next token of windows of text.
 
     A token costs a single step if possible. Raises `InputError` if the net does not read one window of tokens, or does
@@ -143,7 +143,7 @@ class TextGenerator(TokenGenerator):
 
     def __init__(self, model: Model) -> None:
         self.input, self.steps, self.output = _window_of(model)
-        window = Window(model, self.input, self.steps, self.output)
+        window = TokenWindow(model, self.input, self.steps, self.output)
         stepped = _checked_step_net(model, window)
         self.net = window if stepped is None else stepped
 
@@ -175,20 +175,20 @@ def _window_of(model: Model) -> tuple[str, int, str]:
     return windows[0], steps, logits_output(model, steps)
 
 
-def logits_output(model: Model, steps: int) -> str:
-    """Return the name of a net's one output, logits (N, steps, V). Raises `InputError` if it has others."""
+def logits_output(model: Model, steps: int, problem: str = "the net is not a language model") -> str:
+    """Return the name of a net's one output, logits (N, steps, V). Raises `InputError`, with `problem`, for others."""
     outputs = {name: value.shape for name, value in model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs.items()}
     name, shape = next(iter(outputs.items()))
     if len(outputs) != 1 or len(shape) != 3 or shape[1] != steps:
         raise InputError(
-            "the net is not a language model",
+            problem,
             expected=f"one output (batch, {steps}, tokens), the logits of the next token",
             got=", ".join(f"`{output}`: {list(sizes)}" for output, sizes in outputs.items()),
         )  # fmt: skip
     return name
 
 
-class Window:
+class TokenWindow:
     """Computes the full window for each token."""
 
     def __init__(self, model: Model, name: str, steps: int, output: str) -> None:
@@ -204,7 +204,7 @@ class Window:
 
     def make_room(self) -> Sequence[int]:
         """Forget nothing."""
-        return ()  # a full window moves on
+        return ()  # a full window slides
 
     def logits_after(self, token: int) -> Array:
         """Read a token; return the logits (V,) of the one after it."""
@@ -249,7 +249,7 @@ class _StepLayer(LayerSpec):
 class _StepNet:
     """Computes one step for each token. A sequence that has reached its last position restarts with its second half."""
 
-    def __init__(self, model: Model, window: Window) -> None:
+    def __init__(self, model: Model, window: TokenWindow) -> None:
         self._input, self._steps, self._output = window.name, window.steps, window.output
         layers = resolve_names(model.spec).layers
         self._states = _states_of(layers, self._steps)
@@ -348,7 +348,7 @@ def _states_of(layers: Sequence[LayerLink], steps: int) -> dict[str, StepStates]
     return states
 
 
-def _checked_step_net(model: Model, window: Window) -> _StepNet | None:
+def _checked_step_net(model: Model, window: TokenWindow) -> _StepNet | None:
     """Return the net of one step if its logits for a random window are those of the full net."""
     try:
         stepped = _StepNet(model, window)

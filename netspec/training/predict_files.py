@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -100,32 +100,25 @@ def predict_files(
 class FilePreparation:
     """Reads samples from files as inputs of a net, prepared like the data of its training."""
 
-    def __init__(self, model: Model, spec: TrainSpec, *, computed: Collection[str] = ()) -> None:
-        """`computed` are the inputs of the net that do not come from the files."""
+    def __init__(self, model: Model, spec: TrainSpec) -> None:
         self.split = inference_split(spec)
         self._written_split = next((name for name, split in spec.data if split is self.split), "train")
         """Name of the split in the training file; a held-out part is written as a field of `train`."""
         self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
         """Class names, vocabularies and statistics of the training data."""
-        inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
-        self._inputs = {name: field for name, field in inputs.items() if name not in computed}
+        self._inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
         self._declared_inputs = model.compiler.spec.inputs
         self._seed = spec.train.seed
         self.notes = InputNotes()
         """Notes about the current table or files."""
         self._reserved_tokens = _reserved_tokens(self.split, self.learned.source)
         self._text_inputs: dict[str, list[int]] = {}
-        """The tokens for padding and unknown text of each input that has the tokens of the current source's texts."""
+        """The reserved tokens of each input that has the tokens of the current source's texts."""
         self._shows_whole_images = False
         """Whether the samples of the current source are images that are at most resized."""
         self._moves: list[ImageTransform] | None = None
         """The transforms that move positions in the images of the current source, if it has images."""
         self._read_size: tuple[int, int] | None = None
-
-    @property
-    def inputs(self) -> list[str]:
-        """The inputs of the net that come from the files."""
-        return list(self._inputs)
 
     @property
     def fields(self) -> set[str]:
@@ -145,7 +138,7 @@ class FilePreparation:
             if skip and isinstance(source, FileSource) and not (len(paths) == 1 and paths[0].is_file()):
                 source = source.model_copy(update={"on_error": "skip"})
             with self._open(source) as loader:
-                self._check_dependence(loader, paths)
+                self._refuse_unread_files(loader, paths)
                 unknown = describe_unknown(loader.unknown_values)
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 self.notes = InputNotes(_missing_rows(path, loader), unknown, _unread_files(source, paths))
@@ -179,14 +172,14 @@ class FilePreparation:
         override = f"data.{self._written_split}.size=[{','.join(map(str, problem.size))}]"
         return replace(problem, hint=f"resize the images: `{shlex.quote(override)}`")
 
-    def _check_dependence(self, loader: Loader, paths: Sequence[Path]) -> None:
+    def _refuse_unread_files(self, loader: Loader, paths: Sequence[Path]) -> None:
         """Raise `InputError` if the net reads nothing of the files, only what transforms add to each sample."""
         added = loader.added_inputs
         if len(added) < len(self._inputs):
             return
         shapes = [f"`{name}`: {self._inputs[name]}" for name in added]
         raise InputError(
-            f"predictions would not depend on {listing([str(path) for path in paths], 3)}: they read only "
+            f"the net does not read {listing([str(path) for path in paths], 3)}: its only input is "
             f"{listing([f'`{name}`' for name in added])}, which transforms add to each sample",
             expected=f"an .npz file with, for each sample, {listing(shapes)}",
             notes=(f"inputs of the net: {listing(list(self._declared_inputs))}",),
@@ -232,7 +225,7 @@ def _missing_rows(path: Path | None, loader: Loader) -> str:
 
 
 def _reserved_tokens(split: Source, learned: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the tokens for padding and unknown text of each column of texts; of documents, by the field `text`."""
+    """Return the reserved tokens of each column of texts; of documents, by the field `text`."""
     saved = {}
     if isinstance(split, TableSource):
         columns = {name: entry for name, entry in learned.items() if isinstance(entry, Mapping)}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 import netspec.data  # noqa: F401  # the tokenizers are found through it
 from netspec.data.text.tokenizers.base import TokenizerSpec, learned_tokenizer, opened_tokenizer, saved_tokenizer
@@ -85,7 +86,15 @@ def test_start_and_end_have_the_next_ids_and_no_text(kind, fields, first):
     assert tokenizer.size == trained(kind, "abc abc", **fields).size + 2
 
 
-def test_weights_of_before_a_field_existed_are_read():
+def test_byte_pairs_have_room_for_all_bytes_and_reserved_tokens():
+    with pytest.raises(PydanticCustomError, match="`size` leaves no room for all bytes"):
+        spec_of("byte_pairs", size=258, padding=True, start_end=True)
+    tokenizer = trained("byte_pairs", "abc", size=259, padding=True, start_end=True)
+    assert tokenizer.size == 259
+    assert 2 not in tokenizer.encode("\0end").tolist()  # the name of the end token, as a text
+
+
+def test_weights_saved_before_a_field_existed_can_be_read():
     spec = spec_of("characters", padding=True)
     learned = learned_tokenizer(spec, ["abc"])[1]
     del learned["start_end"]

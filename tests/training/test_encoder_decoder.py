@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import netspec
 from netspec.cli import main
 from netspec.errors import InputError
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.beam_search import beam_search
-from netspec.training.encoder_decoder import EncoderDecoder, decoder_column
+from netspec.training.encoder_decoder import EncoderDecoderGenerator, decoder_columns
 from netspec.training.generation import Sampling
 
 LENGTH, TOKENS = 4, 6  # padding, start, end, and the letters a, b and c
@@ -70,12 +72,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return netspec.train(folder / "train.yaml", run_dir=folder / "run").run_dir
 
 
-def generator_of(run: Path) -> EncoderDecoder:
+def generator_of(run: Path) -> EncoderDecoderGenerator:
     model = netspec.load(run, device="reference")
     assert isinstance(model.training, TrainSpec)
-    column = decoder_column(model.training)
-    assert column == "target"
-    return EncoderDecoder(model, model.training, column)
+    assert [*decoder_columns(model.training)] == ["target"]
+    return EncoderDecoderGenerator(model, model.training)
 
 
 @pytest.mark.parametrize("text", ["a", "ab", "cab"])
@@ -96,9 +97,13 @@ def test_tokens_are_those_of_the_net_with_the_correct_text_before_them(run: Path
     model = netspec.load(run, device="reference")
     logits = model.predict([{"source": "abc", "target": "cba"}])["logits"][0]
     generator = generator_of(run)
-    computed = [generator.read(generator.encode("abc"))]
+    computed = [generator.read([1, 2, 3])]
     computed += [generator.logits_after(token) for token in generator.tokenizer.encode("cba").tolist()]
-    np.testing.assert_array_equal(computed, logits)
+    possible = [
+        token for token in range(TOKENS) if token not in (generator.tokenizer.padding, generator.tokenizer.start)
+    ]
+    np.testing.assert_array_equal(np.array(computed)[:, possible], logits[:, possible])
+    assert (np.array(computed)[:, [0, 1]] == -np.inf).all()  # no text has padding or a start token inside
 
 
 def test_beam_search_finds_the_most_probable_text_that_ends(run: Path) -> None:
@@ -107,7 +112,7 @@ def test_beam_search_finds_the_most_probable_text_that_ends(run: Path) -> None:
     parameters = generator._window._model.parameters
     for name in parameters:  # a net that is not sure of anything
         parameters[name] = random.normal(size=parameters[name].shape) * 0.7
-    prompt, end = generator.encode("ab"), generator.end
+    prompt, end = [1, 2], generator.end
     assert end is not None
 
     @cache
@@ -121,10 +126,12 @@ def test_beam_search_finds_the_most_probable_text_that_ends(run: Path) -> None:
     def score(tokens: tuple[int, ...]) -> float:
         return sum(float(scores_after(tokens[:step])[token]) for step, token in enumerate(tokens))
 
-    others = [token for token in range(TOKENS) if token != end]
+    others = [3, 4, 5]
     ended = [(*tokens, end) for length in range(LENGTH) for tokens in product(others, repeat=length)]
     texts = {tokens: score(tokens) for tokens in [*ended, *product(others, repeat=LENGTH)]}
     best = max(texts, key=lambda tokens: texts[tokens])
+    assert best[-1] == end
+    assert len(best) < LENGTH
     found_score, found = beam_search(generator, prompt, 10, TOKENS**LENGTH)  # keeps everything
     assert found == [token for token in best if token != end]
     assert found_score == pytest.approx(texts[best], rel=1e-4)  # the same sums in float32
@@ -132,21 +139,73 @@ def test_beam_search_finds_the_most_probable_text_that_ends(run: Path) -> None:
     assert beam_search(generator, prompt, 10, 1)[1] == greedy
 
 
-def test_prompts_are_read_as_in_the_training(run: Path) -> None:
-    with pytest.raises(InputError, match="the character 'x' is not in the vocabulary"):
-        netspec.generate(run, "abx")
-    with pytest.raises(InputError, match="the prompt is empty"):
-        netspec.generate(run, "")
-    generator = generator_of(run)
-    assert generator.encode("b") == [2, 0, 0]
-    assert generator.encode("abca") == generator.encode("abc")  # cut as in the training
+def test_prompts_that_the_encoder_cannot_read_are_refused(run: Path) -> None:
+    for prompt, message in [
+        ("abx", "the prompt cannot be encoded: the character 'x' is not in the vocabulary"),
+        (" ", "the prompt is empty"),
+        ("abca", "the prompt is too long"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            netspec.generate(run, prompt)
+    with pytest.raises(InputError, match="the prompt has no token that the training learned"):
+        netspec.generate("seq2seq", "☃")
 
 
-def test_nets_that_read_more_than_a_text_are_refused(run: Path) -> None:
-    model = netspec.load(run, device="reference")
+def variant(run: Path, change: Callable[[dict[str, Any]], object]) -> netspec.Model:
+    """A model with new weights, of the training file with a change."""
+    spec = yaml.safe_load((run.parent / "train.yaml").read_text())
+    change(spec)
+    spec["data"]["train"]["path"] = str(run.parent / "pairs.csv")
+    return netspec.load(spec, device="reference")
+
+
+def swap_source(spec: dict[str, Any]) -> None:
+    spec["data"]["train"]["inputs"] = {"source": "target"}
+
+
+def read_later_tokens(spec: dict[str, Any]) -> None:
+    layer = spec["net"]["layers"][5]
+    spec["net"]["layers"][5] = {"type": "Bidirectional", "layer": layer}
+
+
+def write_twice(spec: dict[str, Any]) -> None:
+    columns = spec["data"]["train"]["columns"]
+    columns["other"] = {**columns["target"], "decoder_input": "others"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (swap_source, "the net does not turn a text into another one"),
+        (read_later_tokens, "the decoder reads later tokens of `previous`"),
+        (write_twice, "the training has several columns with `decoder_input`"),
+    ],
+)
+def test_other_nets_are_refused(run: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
+    model = variant(run, change)
     assert model.training is not None
-    data = model.training.data.train.model_copy(update={"inputs": {"source": "other"}})
-    training = model.training.model_copy(update={"data": model.training.data.model_copy(update={"train": data})})
-    with pytest.raises(InputError, match="the net does not turn a text into another one") as error:
-        EncoderDecoder(model, training, "target")
-    assert "got: `previous`, `source`" in error.value.render()
+    with pytest.raises(InputError, match=message):
+        EncoderDecoderGenerator(model, model.training)
+
+
+def test_the_target_may_be_the_label(run: Path) -> None:
+    model = variant(run, lambda spec: None)
+    rows = [{"source": "abc", "target": "cba"}]
+    expected = model.predict(rows)["logits"]
+
+    def label_the_target(spec: dict[str, Any]) -> None:
+        spec["data"]["train"] |= {"label": "target", "inputs": {"target": "label"}}
+
+    labeled = variant(run, label_the_target)
+    np.testing.assert_array_equal(labeled.predict(rows)["logits"], expected)
+    assert isinstance(labeled.training, TrainSpec)
+    assert EncoderDecoderGenerator(labeled, labeled.training).max_tokens == LENGTH
+
+
+def test_an_exported_script_does_not_claim_to_prepare_the_decoder_input(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    netspec.export(run, f"{tmp_path}/")
+    script = (tmp_path / "run.py").read_text()
+    assert "ARRAYS.npz" in script.splitlines()[0]

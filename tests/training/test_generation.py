@@ -17,9 +17,9 @@ from netspec.cli import main
 from netspec.errors import InputError
 from netspec.layers.base import LayerSpec
 from netspec.schema.specs.kinds import LAYERS
-from netspec.tools.generate import _texts
+from netspec.tools.generate import decoded_pieces
 from netspec.training.beam_search import beam_search
-from netspec.training.generation import Sampling, TextGenerator, Window
+from netspec.training.generation import LanguageModelGenerator, Sampling, TokenWindow
 
 STEPS, TOKENS = 6, 7
 
@@ -59,7 +59,7 @@ def test_steps_of_every_layer_agree_with_the_window(fields: dict[str, Any]) -> N
     model = netspec.load(language_net({**fields, "name": "tested"}), device="reference", precision="float64")
     for name in model.parameters:  # biases and the like begin with zeros, which hide mistakes
         model.parameters[name] = np.random.default_rng(1).normal(size=model.parameters[name].shape)
-    generator = TextGenerator(model)
+    generator = LanguageModelGenerator(model)
     assert generator.is_incremental
 
 
@@ -67,7 +67,7 @@ def test_layers_that_mix_steps_fall_back_to_windows() -> None:
     both_ways = {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2, "return_sequences": True}}
     everywhere = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2}
     for layer in (both_ways, everywhere):
-        assert not TextGenerator(netspec.load(language_net(layer), device="reference")).is_incremental
+        assert not LanguageModelGenerator(netspec.load(language_net(layer), device="reference")).is_incremental
 
 
 def test_sequences_longer_than_the_window_continue() -> None:
@@ -75,11 +75,11 @@ def test_sequences_longer_than_the_window_continue() -> None:
     model = netspec.load(
         language_net({"type": "LSTM", "units": 3, "return_sequences": True}, attention), device="reference"
     )
-    generator = TextGenerator(model)
+    generator = LanguageModelGenerator(model)
     tokens = [1, 2, 3, 4, 5, 6]
     for token in tokens:
         generator.logits_after(token)
-    window = Window(model, generator.input, generator.steps, generator.output)
+    window = TokenWindow(model, generator.input, generator.steps, generator.output)
     expected = window.logits([*tokens[STEPS // 2 :], 0])[STEPS // 2]
     # The same sums in another order, in float32.
     np.testing.assert_allclose(generator.logits_after(0), expected, rtol=1e-4, atol=1e-5)
@@ -94,7 +94,7 @@ def test_recurrent_nets_remember_more_than_a_window() -> None:
     for name in model.parameters:
         longer.parameters[name] = model.parameters[name]
     tokens = np.random.default_rng(0).integers(0, TOKENS, 20).tolist()
-    net = TextGenerator(model).net
+    net = LanguageModelGenerator(model).net
     logits = [net.logits_after(token) for token in tokens]
     expected = longer.predict({"text": np.array([tokens], np.int32)})["logits"][0]
     # The same sums in another order, in float32.
@@ -114,9 +114,9 @@ def test_beam_search_finds_the_most_probable_tokens(layer: dict[str, Any]) -> No
     model = netspec.load(language_net(layer), device="reference")
     for name in model.parameters:  # initial logits are nearly equal
         model.parameters[name] = np.random.default_rng(3).normal(size=model.parameters[name].shape) * 1.5
-    generator = TextGenerator(model)
+    generator = LanguageModelGenerator(model)
     prompt, length = [1, 4], 3
-    window = Window(model, generator.input, generator.steps, generator.output)
+    window = TokenWindow(model, generator.input, generator.steps, generator.output)
 
     @cache
     def scores_after(tokens: tuple[int, ...]) -> Any:
@@ -137,7 +137,7 @@ def test_beam_search_finds_the_most_probable_tokens(layer: dict[str, Any]) -> No
 
 
 def test_a_prompt_keeps_no_logits_but_the_last() -> None:
-    generator = TextGenerator(netspec.load(language_net(), device="reference"))
+    generator = LanguageModelGenerator(netspec.load(language_net(), device="reference"))
     logits_after, references = generator.net.logits_after, list[weakref.ref[Any]]()
 
     def counted_logits(token: int) -> Any:
@@ -155,7 +155,7 @@ def test_a_prompt_keeps_no_logits_but_the_last() -> None:
 def test_a_saved_state_stays_as_it_is(bidirectional: bool) -> None:
     layer: dict[str, Any] = {"type": "LSTM", "units": 3, "return_sequences": True}
     layer = {"type": "Bidirectional", "layer": layer} if bidirectional else layer
-    generator = TextGenerator(netspec.load(language_net(layer), device="reference"))
+    generator = LanguageModelGenerator(netspec.load(language_net(layer), device="reference"))
     assert generator.is_incremental != bidirectional
     generator.read([1, 2])
     state = generator.net.save_state()
@@ -188,10 +188,10 @@ def test_values_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 def test_nets_of_something_else_are_refused() -> None:
     image = {"netspec": 1, "inputs": {"image": {"shape": [4]}}, "layers": [{"type": "Dense", "units": 2}]}
     with pytest.raises(InputError, match="does not read a window of tokens"):
-        TextGenerator(netspec.load(image, device="reference"))
+        LanguageModelGenerator(netspec.load(image, device="reference"))
     last = language_net({"type": "LSTM", "units": 3})
     with pytest.raises(InputError, match="the net is not a language model"):
-        TextGenerator(netspec.load(last, device="reference"))
+        LanguageModelGenerator(netspec.load(last, device="reference"))
 
 
 TRAIN = """\
@@ -253,7 +253,7 @@ def test_a_text_is_decoded_piece_by_piece() -> None:
             return bytes(numbers).decode(errors="replace")
 
     text = "añ€😀 " * 200
-    pieces = list(_texts(cast(Any, Bytes()), iter(text.encode()), list("für".encode())))
+    pieces = list(decoded_pieces(cast(Any, Bytes()), iter(text.encode()), list("für".encode())))
     assert pieces == list(text)
     assert max(lengths) <= 8  # two characters of four bytes
 
@@ -261,7 +261,7 @@ def test_a_text_is_decoded_piece_by_piece() -> None:
         def decode(self, numbers: list[int]) -> str:
             return " ".join(f"w{number}" for number in numbers)
 
-    assert list(_texts(cast(Any, Words()), iter([1, 2, 3]), [0])) == [" w1", " w2", " w3"]
+    assert list(decoded_pieces(cast(Any, Words()), iter([1, 2, 3]), [0])) == [" w1", " w2", " w3"]
 
 
 def test_unknown_prompts_are_refused(run: Path) -> None:

@@ -35,7 +35,7 @@ def test_no_date_of_the_test_is_in_the_training(tmp_path: Path, monkeypatch: pyt
     run(monkeypatch, "seq2seq/make_dates.py", tmp_path)
     train, test = rows(tmp_path / "train.csv"), rows(tmp_path / "test.csv")
     assert not {row["target"] for row in train} & {row["target"] for row in test}
-    assert all(row.keys() == {"source", "target"} for row in test)
+    assert {len(row["target"]) + 1 for row in train + test} == {11}  # length of train.yaml, with the end token
     assert max(len(row["source"]) for row in train + test) == 30  # source_length of train.yaml
 
 

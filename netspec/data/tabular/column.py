@@ -26,8 +26,8 @@ class Column:
 
     vector: bool = False
     """Whether the column is a vector even if it is the only one in its field."""
-    is_added: bool = False
-    """Whether it gives the cells of another reader's column once more, for another field."""
+    is_derived: bool = False
+    """Whether it reads the cells of another reader's column for an additional field."""
 
     def __init__(self, setting: ColumnSetting) -> None:
         self.setting = setting

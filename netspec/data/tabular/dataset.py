@@ -204,7 +204,7 @@ class _Table:
 
     def as_rows(self) -> SampleRows:
         """Return the rows of the samples as they are in the file."""
-        own = [column for column in self.columns if not column.is_added]
+        own = [column for column in self.columns if not column.is_derived]
         return SampleRows(self.file, own, lambda samples: self.rows(samples)[:, None])
 
     @property
@@ -214,7 +214,7 @@ class _Table:
         for name, columns in self._fields.items():
             start = 0
             for column in columns:
-                if not column.is_added:
+                if not column.is_derived:
                     ranges[column.name] = (name, start, start + column.width)
                 start += column.width
         return ranges

@@ -98,8 +98,15 @@ class TableSource(Source):
             is_label = name == str(self.label)
             kind = "the label" if is_label else "integers" if spec.whole else "floats"
             fields.setdefault(spec.field_of(name, is_label=is_label), set()).add(kind)
+        for name, spec in declared.items():
             for field in spec.added_fields:
-                fields.setdefault(field, set()).add("integers")
+                if field in fields:
+                    raise problem(
+                        f"the column `{name}` would share its field `{field}` with other values",
+                        field="columns",
+                        expected="a name in `decoder_input` that is not the field of any column",
+                    )
+                fields[field] = {"integers"}
         for field, kinds in fields.items():
             if len(kinds) > 1:
                 raise problem(
@@ -154,7 +161,7 @@ class TableSource(Source):
             }
         changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
-        source._unlabelled = LABEL not in fields
+        source._unlabelled = LABEL not in fields and not (isinstance(columns, dict) and str(self.label) in columns)
         source._without_targets = without_targets
         source._tree = None  # problems are not those of the spec
         return source
@@ -181,7 +188,7 @@ class TableSource(Source):
         inputs = [
             (name, spec)
             for name, spec in columns.items()
-            if spec.field_of(name, is_label=name == str(self.label)) != LABEL
+            if spec.fields_of(name, is_label=name == str(self.label)) - {LABEL}
         ]
         return inputs[0][0] if len(inputs) == 1 and inputs[0][1].holds_text and self.windows is None else None
 

@@ -95,7 +95,7 @@ class TextColumn(Column):
         return self._padded(values, (), self.tokenizer.end if self._spec.decoder_input else None)
 
     def encode_decoder_input(self, values: Array) -> Array:
-        """Return the tokens behind the start token, (N, width)."""
+        """Return the start token followed by the tokens, (N, width)."""
         assert self.tokenizer.start is not None
         return self._padded(values, [self.tokenizer.start], None)
 
@@ -105,18 +105,18 @@ class TextColumn(Column):
         assert self._tokenizer is not None
         return self._tokenizer
 
-    def _padded(self, values: Array, before: Sequence[int], after: int | None) -> Array:
+    def _padded(self, values: Array, prefix: Sequence[int], suffix: int | None) -> Array:
         padded = np.full((len(values), self.width), self.tokenizer.padding, np.int32)
         for row, tokens in enumerate(self.tokenizer.encode_all(values.tolist())):
-            whole = [*before, *tokens.tolist()[: self.width], *([] if after is None else [after])][: self.width]
-            padded[row, : len(whole)] = whole
+            sequence = [*prefix, *tokens.tolist()[: self.width], *([] if suffix is None else [suffix])][: self.width]
+            padded[row, : len(sequence)] = sequence
         return padded
 
 
 class DecoderInput(Column):
-    """The texts of a column once more, as a decoder reads them: behind the start token."""
+    """The same texts as the input of a decoder, preceded by the start token."""
 
-    vector = is_added = True
+    vector = is_derived = True
 
     def __init__(self, texts: TextColumn) -> None:
         super().__init__(texts.setting)

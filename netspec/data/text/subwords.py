@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from netspec.data.text.tokenizers.subwords import BytePairs
 
 PADDING, START, END = "\0", "\0start", "\0end"
-"""Entries of the vocabulary for padding, and for the start and the end of a text, which no text contains."""
+"""Entries of the vocabulary for padding, and for the start and the end of a text."""
 
 PART = 2**15
 """Characters of a long text that are encoded by themselves: enough of them to keep all CPUs busy."""
@@ -43,6 +43,7 @@ class SubwordTokenizer(Tokenizer):
         self._own = _library(spec).Tokenizer.from_str(json.dumps(description))
         self._own.no_padding()  # the spec's transforms bring sequences to one length
         self._own.no_truncation()
+        self._own.encode_special_tokens = bool(special_tokens)  # as ordinary text, if a text has their names
         self._special = add_special_tokens
         self.size = int(self._own.get_vocab_size(with_added_tokens=True))
         numbers = {token: number for number, token in enumerate(special_tokens)}

@@ -48,9 +48,10 @@ def absolute(text: str, location: Location | None) -> Path:
 
 
 def _normalized(path: Path) -> Path:
-    """Return a path without `..`, unless it leads elsewhere through a symbolic link."""
-    normalized = Path(os.path.normpath(path))
-    return normalized if ".." not in path.parts or normalized.resolve() == path.resolve() else path
+    """Remove `..` from a path, unless that changes which file it names: after a symbolic link, it does."""
+    normalized = os.path.normpath(path)
+    is_same = ".." not in path.parts or os.path.realpath(normalized) == os.path.realpath(path)
+    return Path(normalized) if is_same else path
 
 
 def resolve_path(spec: Spec, *path: str | int) -> Path:

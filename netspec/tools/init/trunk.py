@@ -66,7 +66,7 @@ class Trunk:
             return ""
         return (
             f"the net of the trunk predicts {self.dense_outputs}, not a vector for each image: it was trained for "
-            "another task, and its features may be of little use for classes of images"
+            "another task, and its features may be of little use for image classification"
         )
 
     def block(self, folder: Path) -> dict[str, str]:

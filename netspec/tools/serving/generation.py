@@ -1,4 +1,4 @@
-"""Requests to continue a text: their content, and the thread that generates one text at a time."""
+"""Requests to generate text from a prompt: their content, and the thread that generates one text at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHARACTERS_PER_TOKEN = 64
 
 @dataclass(frozen=True)
 class PromptRequest:
-    """A request to continue a text; the fields are arguments of `netspec.generate`."""
+    """A request to generate text from a prompt; the fields are arguments of `netspec.generate`."""
 
     prompt: str
     tokens: int = TOKENS
@@ -87,11 +87,11 @@ def _problems(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 class Generation:
-    """Continues the prompts of requests, one at a time, in a thread of its own.
+    """Generates text from the prompts of requests, one at a time, in a thread of its own.
 
     `lock` is held while the net computes a token. Each time a net with attention has filled its window, it computes
     half of the window again under the same lock. A request may have up to `max_tokens` tokens, the prompt included.
-    Raises `InputError` if the model does not predict the next token of a text.
+    Raises `InputError` if the model does not generate text.
     """
 
     def __init__(self, model: Model, lock: threading.Lock, max_tokens: int) -> None:
@@ -112,7 +112,7 @@ class Generation:
         return sum(not (future.running() or future.done()) for future in list(self._unfinished))
 
     def read(self, body: bytes, content_type: str) -> Iterator[str]:
-        """Return the text after the prompt in a body, in pieces that are computed when they are read.
+        """Return the text that is generated from the prompt in a body, in pieces that are computed when they are read.
 
         Raises `RequestError` 400 or 422.
         """
@@ -125,13 +125,14 @@ class Generation:
                     got=f"{len(request.prompt):,}",
                 )  # fmt: skip
             sampling = Sampling(request.temperature, request.top_k, request.top_p)
-            start = self._model.encode(request.prompt)
-            if len(start) + request.tokens > self.max_tokens:
+            prompt = self._model.encode(request.prompt)
+            tokens = self._model.max_tokens(request.tokens)
+            if len(prompt) + tokens > self.max_tokens:
                 raise InputError(
                     "the request has too many tokens", expected=f"at most {self.max_tokens:,}, the prompt included",
-                    got=f"{len(start):,} + {request.tokens:,}",
+                    got=f"{len(prompt):,} + {tokens:,}",
                 )  # fmt: skip
-            return self._model.text(start, request.tokens, sampling, request.seed)
+            return self._model.sample_text(prompt, tokens, sampling, request.seed)
         except InputError as error:
             raise as_request_error(error, 422) from None
 

@@ -22,7 +22,7 @@ from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
 from netspec.training.decoding import decoders_of
-from netspec.training.encoder_decoder import decoder_column
+from netspec.training.encoder_decoder import decoder_columns
 from netspec.training.evaluation import input_fields
 from netspec.training.inputs import check_inputs
 from netspec.training.predict_files import PredictedBatch
@@ -39,7 +39,7 @@ class PredictionService:
 
     `source` and the other arguments are those of `netspec.predict`. Programs for all batch sizes up to `max_batch` are
     compiled and run once. A batch waits at most `max_delay` seconds for more samples. A language model also continues
-    prompts, and a net with an encoder and a decoder answers them; prompt and answer may have `max_tokens` tokens
+    prompts, and an encoder-decoder net answers them; prompt and answer may have `max_tokens` tokens
     together. `close` ends the service.
     """
 
@@ -74,8 +74,7 @@ class PredictionService:
         self._batcher = Batcher(self._compute, batch_sizes(max_batch), 0.0, self._observe)
         try:
             self._warm_up(batch_sizes(max_batch))
-            writes_texts = decoder_column(self._model.training) is not None
-            if writes_texts or (self._kind == "arrays" and self._model.tokenizer is not None):
+            if decoder_columns(self._model.training) or (self._kind == "arrays" and self._model.tokenizer is not None):
                 try:
                     self.generation = Generation(self._model, self._lock, max_tokens)
                 except InputError as error:  # a net of tokens that predicts something else
@@ -149,7 +148,7 @@ class PredictionService:
     def description(self) -> dict[str, Any]:
         """Return what `/predict` takes: the kind of the samples, and columns and number of rows of a table.
 
-        For a language model, the kind is `prompt`, with the default settings and the largest number of tokens.
+        For a net that generates text, the kind is `prompt`, with the default settings and the largest number of tokens.
         """
         kind = self._kind if self.generation is None else "prompt"
         columns = [] if self._reader is None else self._reader.columns()

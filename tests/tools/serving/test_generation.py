@@ -18,7 +18,7 @@ import netspec
 from netspec.errors import InputError
 from netspec.tools.serving.application import INLINE_BYTES, ServingLimits
 from netspec.tools.serving.generation import Generation, PromptRequest, _InterruptibleNet, parse_prompt
-from netspec.training.generation import Sampling, TextGenerator
+from netspec.training.generation import LanguageModelGenerator, Sampling
 from tests.tools.serving.conftest import Client, Serve
 
 SETTINGS = {"tokens": 200, "temperature": 1.0, "top_k": None, "top_p": None, "seed": 1}
@@ -61,7 +61,9 @@ def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     answer = client.post("/predict", {"prompt": "3 May 2019", "temperature": 0})[1]
     assert answer == {"model": "seq2seq", "answers": [{"text": "2019-05-03"}]}
     status, answer = client.post("/predict", {"prompt": ""})
-    assert (status, answer["error"]) == (422, "the prompt is empty; expected a text to start from")
+    assert (status, answer["error"]) == (422, "the prompt is empty; expected a source text")
+    # 10 characters and at most 11 tokens, although a request has 200 by default
+    assert serve("seq2seq", max_batch=1, max_tokens=21).post("/predict", {"prompt": "3 May 2019"})[0] == 200
 
 
 def test_the_description_has_the_settings(client: Client) -> None:
@@ -202,7 +204,7 @@ def test_a_text_is_canceled_while_half_a_window_is_read_again() -> None:
     lock = threading.Lock()
     net = _InterruptibleNet(FullNet(), lock)
     net.is_canceled = lambda: len(FullNet.read) == 2
-    generator = object.__new__(TextGenerator)
+    generator = object.__new__(LanguageModelGenerator)
     generator.net = net
     with pytest.raises(CancelledError):
         next(generator.tokens([1], Sampling(), 1))

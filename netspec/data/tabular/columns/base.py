@@ -78,7 +78,7 @@ class ColumnSpec(Spec):
 
     @property
     def added_fields(self) -> tuple[str, ...]:
-        """The fields, besides that of `field_of`, whose values come from the column."""
+        """The fields whose values come from the column, in addition to its own."""
         return ()
 
     def fields_of(self, name: str, *, is_label: bool) -> set[str]:
@@ -95,7 +95,7 @@ class ColumnSpec(Spec):
         raise NotImplementedError(f"{type(self).__name__} does not say how it is read")
 
     def added_readers(self, reader: Column) -> dict[str, Column]:
-        """Return the readers of the column for `added_fields`, given that for the column's own field."""
+        """Return the readers for `added_fields`, given the reader of the column's own field."""
         return {}
 
 

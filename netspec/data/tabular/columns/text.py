@@ -40,9 +40,10 @@ class TextColumnSpec(ColumnSpec):
     missing: Literal["error", "empty", "drop"] = "error"
     """Handling of missing texts: an error, an `empty` text, or the row is left out."""
     decoder_input: str | None = Field(default=None, min_length=1)
-    """A second field with the text for a decoder that learns to write it, int32 `[length]`: the start token, and the
-    tokens up to the last but one. The column's own field then has the end token behind the text, so that each position
-    has the next token as its target (teacher forcing). Needs `start_end` in the tokenizer."""
+    """Name of a second field, int32 `[length]`, for a decoder that learns to write the text: the start token, followed
+    by the tokens. The column's own field then ends with the end token, so that the target of each position is the next
+    token (teacher forcing). `length` counts the start or end token; truncated texts have no end token. Needs
+    `start_end` in the tokenizer."""
 
     samples: ClassVar = (
         {"tokenizer": {"type": "words", "lowercase": True, "padding": True, "unknown": True}, "length": 100},
@@ -65,7 +66,7 @@ class TextColumnSpec(ColumnSpec):
             raise problem(
                 "`decoder_input` begins with a start token, and the tokenizer has none",
                 field="tokenizer",
-                expected="`start_end: true` in the tokenizer",
+                expected="a tokenizer of characters, words or byte_pairs with `start_end: true`",
             )
         return self
 

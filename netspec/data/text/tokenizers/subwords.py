@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from netspec.data.text.tokenizers.base import TokenizerSpec
 from netspec.schema.specs.data import TOKENIZERS
 from netspec.schema.specs.paths import FilePath, resolve_path
+from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
     from netspec.data.text.tokens import Tokenizer
 
 BYTES = 256
-"""The first tokens of byte pairs: they can represent every text."""
+"""Number of byte tokens, which can represent any text; they follow the special tokens."""
 
 
 @TOKENIZERS.register
@@ -33,12 +34,23 @@ class BytePairs(TokenizerSpec):
     padding: bool = False
     """Whether to reserve the number 0 for padding, as Embedding's `mask_zero` expects."""
     start_end: bool = False
-    """Whether to reserve the next two numbers for a start token and an end token, which a text column with
-    `decoder_input` adds to its texts."""
+    """Whether to reserve the two numbers after that of padding for a start token and an end token, which a text
+    column with `decoder_input` adds to its texts."""
     min_count: PositiveInt = 2
     """Minimum number of occurrences in the training split for a pair to be merged."""
 
     samples: ClassVar = ({"size": 5000},)
+
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        least = BYTES + int(self.padding) + 2 * int(self.start_end)
+        if self.size < least:
+            raise problem(
+                "`size` leaves no room for all bytes", field="size",
+                expected=f"{least} or more: {BYTES} bytes, and {least - BYTES} reserved for `padding` and `start_end`",
+                got=str(self.size),
+            )  # fmt: skip
+        return self
 
     def learn(self, texts: Iterable[str]) -> Any:
         """Return the tokenizer in the format of `tokenizer.json`."""

@@ -25,8 +25,8 @@ class VocabularySpec(TokenizerSpec):
     unknown: bool = False
     """Whether tokens outside of the vocabulary have a number (1 with padding, else 0); otherwise they are an error."""
     start_end: bool = False
-    """Whether to reserve the next two numbers for a start token and an end token, which a text column with
-    `decoder_input` adds to its texts."""
+    """Whether to reserve the two numbers after those of padding and unknown for a start token and an end token, which a
+    text column with `decoder_input` adds to its texts."""
 
     @model_validator(mode="after")
     def _room(self) -> Self:
