@@ -9,7 +9,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Threads, TrainingOrRun, Weights, find_weights
-from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
+from netspec.tools.sampling_defaults import SEED
 
 app = command_app()
 
@@ -17,9 +17,9 @@ app = command_app()
 @app.command(
     cls=Plain,
     epilog=examples(
-        "netspec generate runs/char_lstm --prompt 'ROMEO:'",
-        "netspec generate runs/char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
-        "netspec generate runs/char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",
+        "netspec generate char_lstm --prompt 'ROMEO:'",
+        "netspec generate char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
+        "netspec generate char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",
         "netspec generate seq2seq --prompt '3 May 2019' --beams 2",
     ),
 )
@@ -27,10 +27,12 @@ def generate(
     spec: TrainingOrRun,
     *,
     prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Start from this text.")],
-    tokens: Annotated[int, typer.Option(metavar="N", help="Generate up to N tokens.")] = TOKENS,
+    tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Generate up to N tokens [default: 200, or up to the end].")
+    ] = None,
     temperature: Annotated[
-        float, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token.")
-    ] = TEMPERATURE,
+        float | None, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token [default: 1, or 0].")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(metavar="K", help="Draw from the K best tokens [default: all].")] = None,
     top_p: Annotated[
         float | None, typer.Option(metavar="P", help="Draw from the best tokens of total probability P.")
@@ -46,9 +48,9 @@ def generate(
     """Generate text with a net that predicts tokens.
 
     A language model continues the prompt: the prompt and the text after it are printed, token by token. An
-    encoder-decoder net writes the text that belongs to the prompt, such as its translation. The same seed generates the
-    same text. With --beams, beam search keeps the N most probable texts after each token, and the best one is printed
-    at the end.
+    encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end; by default,
+    it takes the most probable token each time instead of drawing one. The same seed generates the same text. With
+    --beams, beam search keeps the N most probable texts after each token, and the best one is printed at the end.
     """
     spec, weights = find_weights(spec, weights)
     from netspec.tools.generate import text_stream

@@ -26,8 +26,8 @@ def generate(
     source: Source,
     prompt: str,
     *,
-    tokens: int = TOKENS,
-    temperature: float = TEMPERATURE,
+    tokens: int | None = None,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = SEED,
@@ -38,11 +38,12 @@ def generate(
     """Return text that continues a prompt, without the prompt; or the text that an encoder-decoder net writes from it.
 
     `source` is a run directory, or a training file with `weights`, of a language model; or of an encoder-decoder net
-    trained with `decoder_input`, which stops at its end token. Each of up to `tokens` tokens is drawn from the net's
-    probabilities. A lower `temperature` prefers more probable tokens (0: always the most probable one); `top_k` draws
-    from the k most probable ones, `top_p` from the most probable ones that together have that probability. The same
-    `seed` generates the same text. With `beams`, no token is drawn: the text is the most probable one that beam search
-    finds, which keeps that many candidates.
+    trained with `decoder_input`, which stops at its end token. A language model draws each of up to `tokens` tokens, by
+    default 200, from the net's probabilities; an encoder-decoder net takes the most probable ones. A lower
+    `temperature` prefers more probable tokens (0: always the most probable one); `top_k` draws from the k most probable
+    ones, `top_p` from the most probable ones that together have that probability. With one of these, tokens are drawn
+    from any net. The same `seed` generates the same text. With `beams`, no token is drawn: the text is the most
+    probable one that beam search finds, which keeps that many candidates.
 
     Raises `InputError` if the net does not predict tokens, or the prompt is empty, or has characters or words that the
     net does not know.
@@ -60,8 +61,8 @@ def generate_stream(
     source: Source,
     prompt: str,
     *,
-    tokens: int = TOKENS,
-    temperature: float = TEMPERATURE,
+    tokens: int | None = None,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = SEED,
@@ -94,8 +95,8 @@ def text_stream(
     source: Source,
     prompt: str,
     *,
-    tokens: int,
-    temperature: float,
+    tokens: int | None,
+    temperature: float | None,
     top_k: int | None,
     top_p: float | None,
     seed: int,
@@ -104,9 +105,8 @@ def text_stream(
     device: str,
 ) -> TextStream:
     """Return the generated text as a stream; see `generate` for the arguments."""
-    sampling = Sampling(temperature, top_k, top_p)
     if beams is not None:
-        has_sampling_options = (temperature, top_k, top_p, seed) != (TEMPERATURE, None, None, SEED)
+        has_sampling_options = (temperature, top_k, top_p, seed) != (None, None, None, SEED)
         _check_beams(beams, has_sampling_options=has_sampling_options)
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         model = load(source, weights, device=device)
@@ -118,7 +118,7 @@ def text_stream(
     if beams is not None:
         pieces = text_model.beam_search_text(prompt_tokens, tokens, beams)
     else:
-        pieces = text_model.sample_text(prompt_tokens, tokens, sampling, seed)
+        pieces = text_model.sample_text(prompt_tokens, tokens, text_model.sampling(temperature, top_k, top_p), seed)
     return TextStream(text_model.continues_prompt, pieces)
 
 
@@ -163,30 +163,34 @@ class TextModel:
             raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)[:100]) from None
         return tokens
 
-    def max_tokens(self, tokens: int) -> int:
-        """Return how many tokens a text can have of which `tokens` are requested."""
-        return min(tokens, self.generator.max_tokens or tokens)
+    def sampling(self, temperature: float | None, top_k: int | None, top_p: float | None) -> Sampling:
+        """Return the settings for drawing tokens. By default, an encoder-decoder net takes the most probable ones."""
+        is_greedy = not self.continues_prompt and (temperature, top_k, top_p) == (None, None, None)
+        return Sampling(0.0 if is_greedy else TEMPERATURE if temperature is None else temperature, top_k, top_p)
 
-    def sample_text(self, prompt: list[int], tokens: int, sampling: Sampling, seed: int) -> Iterator[str]:
+    def max_tokens(self, tokens: int | None) -> int:
+        """Return how many tokens a text can have of which `tokens` are requested. Raises `InputError`."""
+        if tokens is not None and tokens < 1:
+            raise InputError("the number of tokens must be 1 or more", got=str(tokens))
+        most = self.generator.max_tokens
+        if most is None:
+            return TOKENS if tokens is None else tokens
+        return most if tokens is None else min(tokens, most)
+
+    def sample_text(self, prompt: list[int], tokens: int | None, sampling: Sampling, seed: int) -> Iterator[str]:
         """Return an iterator over a text of up to `tokens` tokens, given those of the prompt. Raises `InputError`."""
-        _check_count(tokens)
+        most = self.max_tokens(tokens)
         if seed < 0:
             raise InputError("the seed must be 0 or more", got=str(seed))
-        return self._decoded(islice(self.generator.tokens(prompt, sampling, seed), tokens), prompt)
+        return self._decoded(islice(self.generator.tokens(prompt, sampling, seed), most), prompt)
 
-    def beam_search_text(self, prompt: list[int], tokens: int, beams: int) -> Iterator[str]:
+    def beam_search_text(self, prompt: list[int], tokens: int | None, beams: int) -> Iterator[str]:
         """Return an iterator over the most probable text of up to `tokens` tokens that beam search finds."""
-        _check_count(tokens)
-        _, best = beam_search(self.generator, prompt, tokens, beams)
+        _, best = beam_search(self.generator, prompt, self.max_tokens(tokens), beams)
         return self._decoded(iter(best), prompt)
 
     def _decoded(self, tokens: Iterator[int], prompt: list[int]) -> Iterator[str]:
         return decoded_pieces(self._tokenizer, tokens, prompt if self.continues_prompt else [])
-
-
-def _check_count(tokens: int) -> None:
-    if tokens < 1:
-        raise InputError("the number of tokens must be 1 or more", got=str(tokens))
 
 
 def decoded_pieces(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]) -> Iterator[str]:

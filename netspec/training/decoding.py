@@ -14,6 +14,7 @@ import numpy as np
 
 from netspec.data.base import Transform
 from netspec.data.readers.boxes.annotated import CATEGORY_IDS
+from netspec.data.tabular.columns.text import TextColumnSpec
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.layers.losses_and_metrics import LossSpec, PredictionKind
 from netspec.layers.vision.boxes import BoxSelection
@@ -26,6 +27,8 @@ from netspec.training.preprocessing import PreprocessingRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from netspec.data.text.tokens import Tokenizer
 
     Array = NDArray[Any]
 
@@ -134,6 +137,8 @@ def _for_loss(loss: LossLink, labels: _Labels, *, activated: bool) -> Decoder:
     classes = labels.classes(target)
     from_logits = getattr(fields, "from_logits", None)
     match _kind(loss):
+        case "classes" if (tokenizer := labels.tokenizer(target)) is not None and from_logits:
+            return _text_decoder(tokenizer)
         case "classes":
             scores = _as_probabilities if activated or from_logits is False else _softmax if from_logits else None
             return _class_decoder(classes, int(getattr(fields, "axis", -1)), scores, labels.text(target))
@@ -219,6 +224,18 @@ class _Labels:
         saved = None if self._learned is None else self._learned.source.get(TOKENIZER)
         return saved_tokenizer(saved).decode if isinstance(saved, Mapping) and self._field(target) != "label" else None
 
+    def tokenizer(self, target: str) -> Tokenizer | None:
+        """Return the tokenizer of a target that is a text column for a decoder."""
+        columns = getattr(self._split, "columns", None)
+        if self._learned is None or not isinstance(columns, Mapping):
+            return None
+        for name, column in columns.items():
+            if isinstance(column, TextColumnSpec) and column.decoder_input:
+                is_label = name == str(getattr(self._split, "label", None))
+                if column.field_of(name, is_label=is_label) == self._field(target):
+                    return saved_tokenizer(self._learned.source[name][TOKENIZER])
+        return None
+
     def restore(self, target: str) -> Callable[[Array], Array]:
         """Return the function that converts predictions of a target from what the net learned to the data's units."""
         transforms = [TRANSFORMS.parse(step) for step in self._steps(target)]
@@ -299,6 +316,20 @@ def _class_decoder(
         softmax if scores is _softmax else None,
         probabilities=None if scores is None else lambda output: np.moveaxis(scores(output, axis), axis, 1),
     )
+
+
+def _text_decoder(tokenizer: Tokenizer) -> Decoder:
+    """Texts up to their end tokens, from the logits of their tokens (N, T, V), and their probabilities."""
+
+    def decode(output: Array, top: int) -> dict[str, Column]:
+        logits = tokenizer.possible(output)
+        best = logits.argmax(axis=2)
+        texts = [tokenizer.before_end(row) for row in best.tolist()]
+        tokens = np.take_along_axis(_softmax(logits, 2), best[:, :, None], axis=2)[:, :, 0]
+        probabilities = [float(row[: len(text) + 1].prod()) for row, text in zip(tokens, texts, strict=True)]
+        return {"text": [tokenizer.decode(text) for text in texts], "probability": probabilities}
+
+    return Decoder(decode, not_in_graph="decoding of tokens")
 
 
 def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Array]) -> Decoder:

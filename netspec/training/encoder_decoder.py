@@ -6,7 +6,7 @@ generate a text, it reads the tokens that it has predicted instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import input_fields, learned_of
 from netspec.training.generation import TOLERANCE, TokenGenerator, TokenWindow, logits_output
 from netspec.training.model import Model
-from netspec.training.predict_files import inference_split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 def decoder_columns(training: TrainSpec | None) -> dict[str, TextColumnSpec]:
     """Return the text columns of a training that a decoder learns to write, by name."""
-    split = None if training is None else inference_split(training)
+    split = None if training is None else training.data.deployed
     columns = split.columns if isinstance(split, TableSource) and isinstance(split.columns, dict) else {}
     return {name: spec for name, spec in columns.items() if isinstance(spec, TextColumnSpec) and spec.decoder_input}
 
@@ -50,9 +49,10 @@ class EncoderDecoderGenerator(TokenGenerator):
                 got=listing([f"`{name}`" for name in columns]),
             )  # fmt: skip
         ((target, target_spec),) = columns.items()
-        split = inference_split(training)
+        split = training.data.deployed
         assert isinstance(split, TableSource)
-        self._decoder_input, self._source, column, self._source_length = _roles(model, split, target_spec)
+        self._model = model
+        self.decoder_input, self._source, column, self._source_length = _roles(model, split, target_spec)
         learned = learned_of(training, model.compiler, model.preprocessing.learned).source
         self.tokenizer = saved_tokenizer(learned[target][TOKENIZER])
         """The tokenizer of the texts that are generated."""
@@ -60,7 +60,7 @@ class EncoderDecoderGenerator(TokenGenerator):
         """The tokenizer of the texts that the encoder reads."""
         self.end, self.max_tokens = self.tokenizer.end, target_spec.length
         output = logits_output(model, target_spec.length, "the net is not an encoder-decoder net")
-        self._window = TokenWindow(model, self._decoder_input, target_spec.length, output)
+        self._window = TokenWindow(model, self.decoder_input, target_spec.length, output)
         self.net = self._window  # a service replaces it by one that can be interrupted
         self._check_order(model)
 
@@ -76,10 +76,23 @@ class EncoderDecoderGenerator(TokenGenerator):
 
     def logits_after(self, token: int) -> Array:
         """Read a token; return the logits (V,) of the one after it, -inf for those that no text has."""
-        logits = super().logits_after(token).copy()
-        logits[[token for token in (self.tokenizer.padding, self.tokenizer.start) if token is not None]] = -np.inf
-        logits[self.tokenizer.size :] = -np.inf
-        return logits
+        return self.tokenizer.possible(super().logits_after(token))
+
+    def outputs(self, inputs: Mapping[str, Array], samples: int) -> dict[str, Array]:
+        """Return the outputs of the net for a batch of source texts, if the decoder reads the most probable tokens."""
+        assert self.tokenizer.start is not None
+        steps = self._window.steps
+        tokens = np.zeros((samples, steps), np.int32)
+        tokens[:, 0] = self.tokenizer.start
+        has_ended = np.zeros(samples, bool)
+        for step in range(steps):
+            outputs = self._model.predict({**inputs, self.decoder_input: tokens}, samples)
+            best = self.tokenizer.possible(outputs[self._window.output][:, step]).argmax(axis=1)
+            has_ended |= best == self.end
+            if has_ended.all() or step + 1 == steps:
+                break
+            tokens[:, step + 1] = np.where(has_ended, 0, best)
+        return outputs
 
     def _check_prompt(self, prompt: Sequence[int]) -> None:
         """Raise `InputError` if a prompt is not a text that the encoder can read."""
@@ -101,12 +114,12 @@ class EncoderDecoderGenerator(TokenGenerator):
         second[:, :half] = first[:, :half]
         source = random.integers(0, self.source_tokenizer.size, (1, self._source_length)).astype(np.int32)
         logits = [
-            model.predict({self._decoder_input: tokens, self._source: source})[self._window.output][0, :half]
+            model.predict({self.decoder_input: tokens, self._source: source})[self._window.output][0, :half]
             for tokens in (first, second)
         ]
         if np.abs(logits[0] - logits[1]).max() > TOLERANCE * max(1.0, float(np.abs(logits[0]).max())):
             raise InputError(
-                f"the decoder reads later tokens of `{self._decoder_input}`, which are unknown when it writes a text",
+                f"the decoder reads later tokens of `{self.decoder_input}`, which are unknown when it writes a text",
                 hint="use recurrent layers in one direction, or `use_causal_mask: true` in attention",
             )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,7 @@ from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, Problem, and_more, counted, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
+from netspec.training.encoder_decoder import EncoderDecoderGenerator, decoder_columns
 from netspec.training.evaluation import input_fields, learned_of
 from netspec.training.events import MAX_EXAMPLES
 from netspec.training.image_windows import Window, image_window, moving_transforms
@@ -83,13 +84,16 @@ def predict_files(
     """Yield the net's outputs for every sample of files in the format of the test data, or of the training data.
 
     The transforms of that data are applied, with the values learned in training. The files do not need fields that
-    only the loss reads. `split` describes the format of the files if it is another one. With `skip`, images, sounds
-    and texts that cannot be read are left out. Raises `InputError` if the data has no such format, or with all problems
+    only the loss reads. The decoder of an encoder-decoder net reads the most probable tokens instead of those of a
+    file. `split` describes the format of the files if it is another one. With `skip`, images, sounds and texts that
+    cannot be read are left out. Raises `InputError` if the data has no such format, or with all problems
     of a file.
     """
-    preparation = FilePreparation(model, spec)
+    generator = EncoderDecoderGenerator(model, spec) if decoder_columns(spec) else None
+    compute = model.predict if generator is None else generator.outputs
+    preparation = FilePreparation(model, spec, () if generator is None else (generator.decoder_input,))
     for identities, batch in preparation.batches(paths, batch_size, split, skip=skip):
-        outputs = model.predict(batch.inputs, len(batch))
+        outputs = compute(batch.inputs, len(batch))
         yield PredictedBatch(
             identities, outputs, preparation.image_sizes(identities), preparation.image_windows(identities),
             InputNotes() if batch.position else preparation.notes, preparation.unknown_texts(batch),
@@ -98,15 +102,16 @@ def predict_files(
 
 
 class FilePreparation:
-    """Reads samples from files as inputs of a net, prepared like the data of its training."""
+    """Reads samples from files as inputs of a net, prepared like the data of its training, except those `left_out`."""
 
-    def __init__(self, model: Model, spec: TrainSpec) -> None:
+    def __init__(self, model: Model, spec: TrainSpec, left_out: Collection[str] = ()) -> None:
         self.split = inference_split(spec)
         self._written_split = next((name for name, split in spec.data if split is self.split), "train")
         """Name of the split in the training file; a held-out part is written as a field of `train`."""
         self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
         """Class names, vocabularies and statistics of the training data."""
-        self._inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
+        inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
+        self._inputs = {name: described for name, described in inputs.items() if name not in left_out}
         self._declared_inputs = model.compiler.spec.inputs
         self._seed = spec.train.seed
         self.notes = InputNotes()

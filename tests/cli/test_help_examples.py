@@ -65,21 +65,6 @@ def test_an_example_of_every_command_runs_somewhere():
     assert {*RUN, *RUN_SLOWLY, *DOWNLOADS, *WITH_MPI, *SERVERS} == named
 
 
-LANGUAGE = """
-netspec: 1
-net:
-  netspec: 1
-  inputs: {text: {shape: [8], dtype: int32}, target: {shape: [8], dtype: int32}}
-  layers:
-    - {type: Embedding, input_dim: 5, output_dim: 2}
-    - {type: Dense, units: 5, name: logits}
-  losses: [{type: SparseCategoricalCrossentropy, from: [logits, target], from_logits: true}]
-data: {train: {source: text, path: text.txt, tokenizer: characters, length: 8, batch_size: 4}}
-solver: {type: SGD, learning_rate: 0.1}
-train: {max_steps: 1}
-"""
-
-
 @pytest.fixture
 def shown(trained: Path, netspec: Any) -> Path:
     """The current folder with the files that examples name."""
@@ -97,9 +82,6 @@ def shown(trained: Path, netspec: Any) -> Path:
     assert netspec("train", "train.yaml", "--run-dir", "runs/lenet", "solver.learning_rate=1e30").status == 1
     (capsule,) = Path("runs/lenet").glob("capsule-*.h5")
     capsule.rename("runs/lenet/capsule-00000012.h5")
-    Path("text.txt").write_text("ROMEO:" * 20)
-    Path("text.yaml").write_text(LANGUAGE)
-    assert netspec("train", "text.yaml", "--run-dir", "runs/char_lstm").status == 0
     return trained
 
 

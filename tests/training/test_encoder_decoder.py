@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
 from itertools import product
@@ -17,6 +18,7 @@ import netspec
 from netspec.cli import main
 from netspec.errors import InputError
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.generate import TextModel
 from netspec.training.beam_search import beam_search
 from netspec.training.encoder_decoder import EncoderDecoderGenerator, decoder_columns
 from netspec.training.generation import Sampling
@@ -81,22 +83,55 @@ def generator_of(run: Path) -> EncoderDecoderGenerator:
 
 @pytest.mark.parametrize("text", ["a", "ab", "cab"])
 def test_a_learned_text_is_written_up_to_its_end(run: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert netspec.generate(run, text, temperature=0) == text[::-1]
+    assert netspec.generate(run, text) == text[::-1]
     assert netspec.generate(run, text, beams=3) == text[::-1]
     capsys.readouterr()
-    assert main(["generate", str(run), "--prompt", text, "--temperature", "0"]) == 0
+    assert main(["generate", str(run), "--prompt", text]) == 0
     assert capsys.readouterr().out == f"{text[::-1]}\n"
 
 
 def test_a_text_can_be_cut_short(run: Path) -> None:
-    assert netspec.generate(run, "cab", tokens=2, temperature=0) == "ba"
+    assert netspec.generate(run, "cab", tokens=2) == "ba"
     assert netspec.generate(run, "cab", tokens=2, beams=2) == "ba"
+
+
+def test_the_most_probable_tokens_are_taken_unless_an_option_asks_to_draw(run: Path) -> None:
+    drawn = {netspec.generate(run, "cab", temperature=9.0, seed=seed) for seed in range(10)}
+    assert len(drawn) > 1
+    model = TextModel(netspec.load(run))
+    assert model.sampling(None, None, None) == Sampling(0.0)
+    assert model.sampling(None, 2, None) == Sampling(1.0, 2)
+    assert (model.max_tokens(None), model.max_tokens(300), model.max_tokens(2)) == (LENGTH, LENGTH, 2)
+
+
+def test_predict_writes_the_text_of_each_row(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["".join(letters) for length in (1, 2, 3) for letters in product("abc", repeat=length)]
+    file = tmp_path / "new.csv"
+    file.write_text("\n".join(["source", *texts]) + "\n")
+    answers = netspec.predict(run, file, batch_size=7).answers
+    assert answers["text"] == [text[::-1] for text in texts]
+    assert answers["text"] == [netspec.generate(run, text) for text in texts]
+    assert all(0.5 < probability <= 1 for probability in answers["probability"])
+    assert netspec.predict(run, [{"source": "cab"}]).answers["text"] == ["bac"]
+    with_targets = netspec.predict(run, [{"source": "cab", "target": "aaa"}])  # which a user may have, or not
+    assert with_targets.answers["text"] == ["bac"]
+    capsys.readouterr()
+    assert main(["predict", str(run), "--input", str(file), "--keep", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]).items() >= {"source": "ccc", "text": "ccc"}.items()
+
+
+def test_the_probability_of_a_text_is_that_of_its_tokens_and_its_end(run: Path) -> None:
+    prediction = netspec.predict(run, [{"source": "ab"}], device="reference")
+    score, tokens = beam_search(generator_of(run), [1, 2], LENGTH, 1)
+    assert len(tokens) == 2
+    assert prediction.answers["probability"] == [pytest.approx(np.exp(score), rel=1e-5)]
 
 
 def test_tokens_are_those_of_the_net_with_the_correct_text_before_them(run: Path) -> None:
     model = netspec.load(run, device="reference")
-    logits = model.predict([{"source": "abc", "target": "cba"}])["logits"][0]
     generator = generator_of(run)
+    written = [generator.tokenizer.start, *generator.tokenizer.encode("cba").tolist()]
+    logits = model.predict({"source": np.array([[1, 2, 3]]), "previous": np.array([written])})["logits"][0]
     computed = [generator.read([1, 2, 3])]
     computed += [generator.logits_after(token) for token in generator.tokenizer.encode("cba").tolist()]
     possible = [

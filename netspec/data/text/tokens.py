@@ -11,6 +11,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,6 +90,17 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode(self, numbers: Iterable[int]) -> str:
         """Return the text of tokens as far as it is known, without padding, start and end; unknown text is `�`."""
+
+    def before_end(self, numbers: Iterable[int]) -> list[int]:
+        """Return the tokens before the first end token."""
+        return list(takewhile(lambda number: number != self.end, numbers))
+
+    def possible(self, logits: Array) -> Array:
+        """Return logits (…, V) with -inf for numbers that no text has: padding, start, and those from `size` on."""
+        logits = logits.copy()
+        logits[..., [number for number in (self.padding, self.start) if number is not None]] = -np.inf
+        logits[..., self.size :] = -np.inf
+        return logits
 
 
 def prepared(spec: TokenizerSpec, text: str) -> str:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.plain_json import json_text
 from netspec.tools.generate import TextModel
-from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
+from netspec.tools.sampling_defaults import SEED
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
 from netspec.tools.serving.samples import decoded, is_json_text
-from netspec.training.generation import NextTokenNet, Sampling
+from netspec.training.generation import NextTokenNet
 from netspec.training.model import Model
 
 if TYPE_CHECKING:
@@ -43,15 +43,11 @@ class PromptRequest:
     """A request to generate text from a prompt; the fields are arguments of `netspec.generate`."""
 
     prompt: str
-    tokens: int = TOKENS
-    temperature: float = TEMPERATURE
+    tokens: int | None = None
+    temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     seed: int = SEED
-
-
-DEFAULT_SETTINGS = {name: value for name, value in asdict(PromptRequest("")).items() if name != "prompt"}
-"""Default values of the fields of a request."""
 
 
 def parse_prompt(body: bytes, content_type: str) -> PromptRequest:
@@ -107,6 +103,13 @@ class Generation:
         self._unfinished: set[Future[str]] = set()
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Default values of the fields of a request."""
+        settings = {name: value for name, value in asdict(PromptRequest("")).items() if name != "prompt"}
+        temperature = self._model.sampling(None, None, None).temperature
+        return settings | {"tokens": self._model.max_tokens(None), "temperature": temperature}
+
+    @property
     def waiting(self) -> int:
         """Number of requests that wait for others to end."""
         return sum(not (future.running() or future.done()) for future in list(self._unfinished))
@@ -124,7 +127,7 @@ class Generation:
                     "the prompt is too long", expected=f"at most {most:,} characters, {CHARACTERS_PER_TOKEN} a token",
                     got=f"{len(request.prompt):,}",
                 )  # fmt: skip
-            sampling = Sampling(request.temperature, request.top_k, request.top_p)
+            sampling = self._model.sampling(request.temperature, request.top_k, request.top_p)
             prompt = self._model.encode(request.prompt)
             tokens = self._model.max_tokens(request.tokens)
             if len(prompt) + tokens > self.max_tokens:
@@ -132,7 +135,7 @@ class Generation:
                     "the request has too many tokens", expected=f"at most {self.max_tokens:,}, the prompt included",
                     got=f"{len(prompt):,} + {tokens:,}",
                 )  # fmt: skip
-            return self._model.sample_text(prompt, tokens, sampling, request.seed)
+            return self._model.sample_text(prompt, request.tokens, sampling, request.seed)
         except InputError as error:
             raise as_request_error(error, 422) from None
 

@@ -17,7 +17,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.predict import answers_of, spec_and_model
 from netspec.tools.serving.batching import Arrays, Batcher, batch_sizes
 from netspec.tools.serving.errors import RequestError, as_request_error
-from netspec.tools.serving.generation import DEFAULT_SETTINGS, Generation
+from netspec.tools.serving.generation import Generation
 from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
@@ -157,7 +157,7 @@ class PredictionService:
         if self._reader is not None and self._reader.min_rows is not None:
             description["min_rows"] = self._reader.min_rows
         if self.generation is not None:
-            description |= {"settings": DEFAULT_SETTINGS, "max_tokens": self.generation.max_tokens}
+            description |= {"settings": self.generation.settings, "max_tokens": self.generation.max_tokens}
         return description
 
     def metadata(self) -> dict[str, Any]:

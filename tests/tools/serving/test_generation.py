@@ -57,12 +57,14 @@ def test_a_prompt_has_the_text_of_netspec_generate(
 
 def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     client = serve("seq2seq", max_batch=1)
-    assert client.get("/predict")[1]["kind"] == "prompt"
-    answer = client.post("/predict", {"prompt": "3 May 2019", "temperature": 0})[1]
+    description = client.get("/predict")[1]
+    assert description["kind"] == "prompt"
+    assert description["settings"] == {**SETTINGS, "tokens": 11, "temperature": 0.0}
+    answer = client.post("/predict", {"prompt": "3 May 2019"})[1]
     assert answer == {"model": "seq2seq", "answers": [{"text": "2019-05-03"}]}
     status, answer = client.post("/predict", {"prompt": ""})
     assert (status, answer["error"]) == (422, "the prompt is empty; expected a source text")
-    # 10 characters and at most 11 tokens, although a request has 200 by default
+    # 10 characters and at most 11 tokens
     assert serve("seq2seq", max_batch=1, max_tokens=21).post("/predict", {"prompt": "3 May 2019"})[0] == 200
 
 
