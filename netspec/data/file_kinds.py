@@ -45,8 +45,9 @@ class FileKind(NamedTuple):
         )
 
 
-IMAGES = FileKind("image", frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"}), "image/", "JPEG or PNG")
-MASKS = FileKind("mask", frozenset({".png", ".bmp"}), "image/", "PNG")
-"""JPEG is missing because its compression would change class indices."""
+_LOSSLESS = frozenset({".png", ".bmp", ".gif", ".tif", ".tiff"})
+IMAGES = FileKind("image", _LOSSLESS | {".jpg", ".jpeg", ".webp"}, "image/", "JPEG or PNG")
+MASKS = FileKind("mask", _LOSSLESS, "image/", "PNG")
+"""JPEG and WebP are missing because their compression would change class indices."""
 SOUNDS = FileKind("sound", frozenset({".wav", ".wave"}), "audio/", "WAV")
 TEXTS = FileKind("text", frozenset({".txt"}), "text/", "plain text (.txt)")

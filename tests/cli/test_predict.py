@@ -335,18 +335,18 @@ def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspe
 
 
 def test_images_in_formats_that_are_not_read_are_noted(netspec, gray_photos):
-    for name in ("photos/1/8.tif", "photos/1/9.TIF", "photos/0/a.gif", "photos/notes.txt"):
+    for name in ("photos/1/8.avif", "photos/1/9.AVIF", "photos/0/a.heic", "photos/notes.txt"):
         Path(name).write_text("")
-    unread = "3 images are in a format that netspec does not read (1 .gif, 2 .tif), such as photos/0/a.gif"
+    unread = "3 images are in a format that netspec does not read (2 .avif, 1 .heic), such as photos/0/a.heic"
     assert (
         f"note: left out: {unread}: convert them to JPEG or PNG\n" in netspec("predict", "run", "--input", "photos").err
     )
     assert "left out" not in netspec("predict", "run", "--input", "photos/0/0.png").err
     Path("scans").mkdir()
-    Path("photos/1/8.tif").rename("scans/8.tif")
+    Path("photos/1/8.avif").rename("scans/8.avif")
     result = netspec("predict", "run", "--input", "scans")
     assert result.status == 2
-    assert "hint: 1 image is in a format that netspec does not read, such as scans/8.tif" in result.err
+    assert "hint: 1 image is in a format that netspec does not read, such as scans/8.avif" in result.err
 
 
 def test_files_of_another_kind_are_named(netspec, gray_photos):

@@ -230,13 +230,17 @@ def test_an_image_found_damaged_later_is_reported_with_the_spec_location(tmp_pat
     assert problems_of(error, tmp_path) == (
         "./train.yaml:2:9: error: image ./set/x/a.jpg cannot be read\n"
         "  at: source\n"
-        "  expected: an intact JPEG, PNG, WEBP or BMP image\n"
+        "  expected: an intact JPEG, PNG, WEBP, BMP, GIF or TIFF image\n"
         "  got: a file of another kind, or a damaged one\n"
         "  hint: `on_error: skip` leaves out damaged samples"
     )
 
 
-@given(position=st.integers(0, 10**4), byte=st.integers(0, 255), suffix=st.sampled_from(["png", "jpg", "bmp", "webp"]))
+@given(
+    position=st.integers(0, 10**4),
+    byte=st.integers(0, 255),
+    suffix=st.sampled_from(["png", "jpg", "bmp", "webp", "gif", "tif"]),
+)
 def test_any_damage_to_an_image_is_read_or_reported(tmp_path_factory, position, byte, suffix):
     root = tmp_path_factory.mktemp("images")
     path = write_image(root / "set" / "x" / f"a.{suffix}", noise(5, 5, 3))
@@ -250,6 +254,43 @@ def test_any_damage_to_an_image_is_read_or_reported(tmp_path_factory, position, 
     except InputError as error:  # any other exception is a failure
         message = str(error)
     assert str(path) in message
+
+
+def test_the_first_of_several_images_is_read(tmp_path):
+    frames = [Image.fromarray(np.full((4, 6), level, np.uint8)) for level in (50, 200)]
+    for name in ("a.gif", "b.tiff"):
+        write_image(tmp_path / "set" / "x" / name, frames[0], save_all=True, append_images=frames[1:])
+    images = arrays_of(folder_of(tmp_path, channels=1), np.arange(2))["image"]
+    assert (images == 50).all()
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.bool_])
+def test_tiff_files_of_scanners_are_read(tmp_path, kind):
+    levels = np.arange(24).reshape(4, 6) * 2730 if kind is np.uint16 else np.arange(24).reshape(4, 6) % 2
+    write_image(tmp_path / "set" / "x" / "a.tif", levels.astype(kind), compression="tiff_deflate")
+    image = arrays_of(folder_of(tmp_path, channels=1), np.array([0]))["image"][0, 0]
+    assert np.array_equal(image, levels >> 8 if kind is np.uint16 else levels * 255)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_pixels_of_32_bits_are_refused(tmp_path, kind):
+    write_image(tmp_path / "set" / "x" / "a.tif", np.ones((4, 6), kind))
+    with pytest.raises(InputError) as error:
+        arrays_of(folder_of(tmp_path), np.array([0]))
+    assert problems_of(error, tmp_path) == (
+        "error: image ./set/x/a.tif has pixels of 32 bits\n"
+        "  expected: 8 or 16 bits per channel\n"
+        "  hint: convert it, or train on arrays in .npy files"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["gif", "tif"])
+def test_files_that_end_early_are_found_before_the_training(tmp_path, suffix):
+    path = write_image(tmp_path / f"a.{suffix}", noise(40, 50, 3))
+    assert not decode.damage_of(path, "a")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert decode.damage_of(path, "a")
 
 
 def test_an_image_larger_than_memory_is_refused(tmp_path, monkeypatch):
@@ -292,7 +333,7 @@ def test_folders_that_are_no_image_folders_are_refused(tmp_path):
 EMPTY = """\
 ./train.yaml:3:7: error: class folder ./set/cat holds no image
   at: path
-  expected: files that end in .bmp, .jpeg, .jpg, .png, .webp
+  expected: files that end in .bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp
   hint: declare `classes` if a class may be without images"""
 
 UNDECLARED = """\

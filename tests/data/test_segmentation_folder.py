@@ -69,9 +69,10 @@ def test_masks_in_a_parallel_folder(folder):
     assert data.identify(5) == ("file", str(folder / "images/more/5.png"))
 
 
-def test_masks_next_to_images(tmp_path):
+@pytest.mark.parametrize(("image", "mask"), [("bmp", "png"), ("tif", "gif"), ("png", "tiff")])
+def test_masks_next_to_images(tmp_path, image, mask):
     for index in range(3):
-        write_pair(tmp_path / f"{index}.bmp", tmp_path / f"{index}_mask.png", index)
+        write_pair(tmp_path / f"{index}.{image}", tmp_path / f"{index}_mask.{mask}", index)
     assert_pairs(source(tmp_path, images=".", masks=".", mask_suffix="_mask").open(), [0, 1, 2])
 
 

@@ -583,6 +583,8 @@ READERS: dict[str, Reader] = {
     "images .jpg, progressive": _images("jpg", progressive=True),
     "images .webp": _images("webp", lossless=True),
     "images .bmp": _images("bmp"),
+    "images .gif": _images("gif"),
+    "images .tif": _images("tif", compression="tiff_lzw"),
     "list of images .txt": _source(
         partial(write_images, kind="png"), "list.txt", source="image_folder", path=".", list="list.txt"
     ),

@@ -1,4 +1,7 @@
-"""Decoding images through Pillow: upright, in the colours and the size asked for, bounded."""
+"""Decoding images through Pillow: upright, in the colors and the size asked for, bounded.
+
+Of a file with several images, such as an animated GIF, the first one is read.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from netspec.data.files import existing
 from netspec.data.imaging.arrays import PillowImage, pixels
 from netspec.errors import InputError, Problem
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MAX_PIXELS = 2**26
 """A bound on width × height: a small file may claim to hold an image that fills the memory."""
 
 _ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on their side
-_TAIL, _END_MARKS = 64, (b"\xff\xd9", b"IEND")  # of JPEG and PNG
+_TAIL, _END_MARKS = 64, (b"\xff\xd9", b"IEND", b"\x00;")  # of JPEG, PNG and GIF
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -40,7 +43,7 @@ class ImageDecoder:
         try:
             with _opened(source, name) as file:
                 ImageOps.exif_transpose(file, in_place=True)  # else it copies what lies upright already
-                image = _eight_bit(file, self._mode)
+                image = _eight_bit(file, self._mode, name)
                 if self._size is not None and image.size != self._size[::-1]:
                     image = image.resize(self._size[::-1], self._interpolation)
                 image.load()
@@ -54,11 +57,12 @@ class ImageDecoder:
 def read_mask(source: Path, name: str) -> Array:
     """Return the class index of each pixel, (H, W) of uint8, from an image with a palette or of gray levels.
 
+    A GIF has gray levels: programs that write it number its palette as they like.
     Raises `InputError` if the file, named `name` in messages, is damaged or in color.
     """
     try:
         with _opened(source, name) as image:
-            values = np.asarray(image)
+            values = np.asarray(image.convert("RGB") if image.format == "GIF" else image)
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise anything at all on damaged files
@@ -148,8 +152,16 @@ def _damaged(name: str, error: Exception) -> InputError:
     )
 
 
-def _eight_bit(image: Image.Image, mode: str) -> Image.Image:
-    """The image in the mode asked for; 16-bit grey keeps its upper eight bits, where Pillow would clip."""
+def _eight_bit(image: Image.Image, mode: str, name: str) -> Image.Image:
+    """Return the image in the mode asked for; 16-bit gray keeps its upper eight bits, where Pillow would clip.
+
+    Raises `InputError` for pixels of 32 bits, whose range is not known.
+    """
+    if image.mode in ("I", "F"):
+        raise InputError(
+            f"image {name} has pixels of 32 bits", expected="8 or 16 bits per channel",
+            hint="convert it, or train on arrays in .npy files",
+        )  # fmt: skip
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode == "P":

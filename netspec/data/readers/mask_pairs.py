@@ -31,9 +31,9 @@ def paired_files(
 
     At most the first `most` images.
 
-    The mask of `a/b.jpg` is `a/b` + `suffix` + `.png` (or `.bmp`). `names` are the images to use, with or without a
-    suffix. Raises `InputError` with the images that have no mask, or a mask of another size; with `skip` they are left
-    out.
+    The mask of `a/b.jpg` is `a/b` + `suffix` + `.png`, or another suffix of a mask. `names` are the images to use, with
+    or without a suffix. Raises `InputError` with the images that have no mask, or a mask of another size; with `skip`
+    they are left out.
     """
     absent: list[Problem] = []
     for folder in (images, masks):

@@ -74,7 +74,7 @@ class ImageFileSource(FileSource):
 
 @SOURCES.register
 class ImageFolder(ImageFileSource):
-    """Image files (JPEG, PNG, WebP, BMP), in one folder per class or named in a list.
+    """Image files (JPEG, PNG, WebP, BMP, GIF, TIFF), in one folder per class or named in a list.
 
     Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the index of the class in `classes`, or the
     number in the list. Samples are ordered by class, then by path; or as in the list. Files whose names start with a

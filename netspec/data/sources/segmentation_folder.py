@@ -26,12 +26,12 @@ PixelValues = Annotated[list[Pixel], Field(min_length=2)]
 
 @SOURCES.register
 class SegmentationFolder(ImageFileSource):
-    """Images (JPEG, PNG, WebP, BMP) with a mask for each (PNG or BMP), for semantic segmentation.
+    """Images (JPEG, PNG, WebP, BMP, GIF, TIFF) with a mask for each (PNG, BMP, GIF, TIFF).
 
-    Fields: `image` `[channels, H, W]` of uint8; `mask` `[H, W]` of uint8, the class index of each pixel. Masks have a
-    palette or gray levels; their values are class indices, unless `mask_values` is set. The mask of
-    `images/a.jpg` is `masks/a.png`. Transforms that move or resize the image move the mask in the same way, without
-    mixing its values; pixels from outside the image become `ignore_class`.
+    For semantic segmentation. Fields: `image` `[channels, H, W]` of uint8; `mask` `[H, W]` of uint8, the class index of
+    each pixel. Masks have a palette or gray levels (GIF: gray levels); their values are class indices, unless
+    `mask_values` is set. The mask of `images/a.jpg` is `masks/a.png`. Transforms that move or resize the
+    image move the mask in the same way, without mixing its values; pixels from outside the image become `ignore_class`.
     """
 
     source: Literal["segmentation_folder"] = "segmentation_folder"

@@ -185,7 +185,7 @@ def _files(
 def _unknown_data(folder: Path) -> InputError:
     """Return the error for a folder without data that is recognized."""
     expected = (
-        "a folder for each class, with images (JPEG, PNG, WebP, BMP), sounds (.wav) or texts (.txt); "
+        "a folder for each class, with images (JPEG, PNG, WebP, BMP, GIF, TIFF), sounds (.wav) or texts (.txt); "
         "the folders `images` and `masks`; images with boxes; or a table (CSV, Parquet)"
     )
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))

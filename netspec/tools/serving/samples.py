@@ -211,4 +211,4 @@ def _image_suffix(body: bytes) -> str:
     for start, suffix in SUFFIXES.items():
         if body.startswith(start):
             return suffix
-    raise RequestError(422, "the body is not an image: expected a PNG, JPEG, WebP or BMP file")
+    raise RequestError(422, "the body is not an image: expected a PNG, JPEG, WebP, BMP, GIF or TIFF file")

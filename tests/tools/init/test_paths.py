@@ -73,10 +73,10 @@ def test_images_without_class_folders(tmp_path: Path) -> None:
 def test_formats_that_are_not_read(tmp_path: Path) -> None:
     write_images(tmp_path / "photos", "cat", "dog")
     (tmp_path / "photos" / "fox").mkdir()
-    for name in ("a.heic", "b.tif"):
+    for name in ("a.heic", "b.avif"):
         (tmp_path / "photos" / "fox" / name).write_bytes(b"image")
     fox = tmp_path / "photos" / "fox"
-    unread = "2 images are in a format that netspec does not read (1 .heic, 1 .tif)"
+    unread = "2 images are in a format that netspec does not read (1 .avif, 1 .heic)"
     why = f"{unread}, such as {fox / 'a.heic'}: convert them to JPEG or PNG"
     assert f"the folder {fox} is not used as a class: {why}" in init(tmp_path / "photos").warnings
     (tmp_path / "photos" / "cat").rename(tmp_path / "cat")

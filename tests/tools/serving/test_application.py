@@ -198,7 +198,7 @@ def test_images(serve, image_run):
         assert (status, answer["answers"][0]["class"]) == (200, name)
         assert list(answer["answers"][0]) == ["class", "probability"]
     assert client.error("/predict", b"hello") == (
-        422, "the body is not an image: expected a PNG, JPEG, WebP or BMP file"
+        422, "the body is not an image: expected a PNG, JPEG, WebP, BMP, GIF or TIFF file"
     )  # fmt: skip
     status, error = client.error("/predict", png(10)[:40])
     assert (status, "image.png" in error, "/tmp" in error) == (422, True, False)
