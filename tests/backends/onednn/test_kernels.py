@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from netspec.backends.device_registry import open_device
-from netspec.backends.onednn.kernels.convolution import ConvolutionInputGradientKernel
+from netspec.backends.onednn.kernel import desc
+from netspec.backends.onednn.kernels.convolution import ConvolutionInputGradientKernel, forward_desc
+from netspec.graph.fused import EpilogueFused, FusedStep
 from netspec.graph.kernel import kernels_for
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
@@ -117,3 +119,17 @@ def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(
         None, (wide, kernel.low_precision_signature(node, expected))
     ):  # an old CPU has no fast code for the second
         assert "dw" in kernel.computation(node, signature).primitive.implementation
+
+
+@pytest.mark.parametrize("size", [224, 231])  # AlexNet, OverFeat
+def test_a_function_joins_a_convolution_unless_that_multiplies_matrices(engine: object, size: int) -> None:
+    conv = Conv(Window((11, 11), (4, 4), ((2, 2), (2, 2)) if size == 224 else ((0, 0),) * 2, (1, 1)))
+    x, w, bias = typed(8, 3, size, size), typed(64, 3, 11, 11), typed(64, 1, 1)
+    y = conv.infer(x, w)
+    assert isinstance(y, TensorType)
+    name = forward_desc(conv, desc(x, LAST), w, desc(y, LAST)).implementation
+    assert None in reasons(EpilogueFused(conv, 2, (FusedStep(Add(), (0, 1)),)), x, w, bias)
+    with_relu = EpilogueFused(conv, 2, (FusedStep(Add(), (0, 1)), FusedStep(Relu(), (2,))))
+    declined = f"`{name}` computes post-ops slowly" in reasons(with_relu, x, w, bias)
+    assert declined == ("gemm" in name)
+    assert (None in reasons(with_relu, x, w, bias)) != declined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes
@@ -10,6 +11,7 @@ from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.epilogue import PostOpEpilogue, extra_desc, read_epilogue
 from netspec.backends.onednn.kernel import CHOSEN, Computation, OneDnnKernel, Operand, desc, engine, products_per_second
 from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.native import OneDnnError
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.primitive_descs import (
     convolution_backward_data,
@@ -79,30 +81,80 @@ def unrounded(requested: LayoutSignature, *operands: int) -> LayoutSignature:
     return LayoutSignature(tuple(inputs), requested.outputs)
 
 
+def _epilogue(op: Conv | EpilogueFused, types: Sequence[TensorType]) -> PostOpEpilogue | str:
+    if isinstance(op, Conv):
+        return NOTHING
+    result = op.anchor.infer(*types[:2])
+    assert isinstance(result, TensorType)
+    return read_epilogue(op, result, types[2:], channel=1)
+
+
+def _requested_layouts(result: TensorType, extras: Sequence[TensorType]) -> LayoutSignature:
+    last = Layout.channels_last(result.rank)
+    layouts = tuple(last if extra.shape == result.shape else PLAIN for extra in extras)
+    return LayoutSignature((last, CHOSEN, *layouts), (last,))
+
+
+def _described(
+    op: Conv | EpilogueFused, types: Sequence[TensorType], y: TensorType, layouts: LayoutSignature
+) -> Computation:
+    conv = op if isinstance(op, Conv) else op.anchor
+    assert isinstance(conv, Conv)
+    epilogue = _epilogue(op, types)
+    assert isinstance(epilogue, PostOpEpilogue)
+    extras = {
+        index: extra_desc(kind, layout, y)
+        for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
+    }
+    x, w = types[:2]
+    src, dst, bias = desc(x, layouts.inputs[0]), desc(y, layouts.outputs[0]), None
+    if epilogue.bias is not None:
+        bias = desc(types[1 + epilogue.bias], layouts.inputs[1 + epilogue.bias], (y.shape[1],))
+    primitive_desc = forward_desc(conv, src, w, dst, bias, epilogue.attributes(extras))
+    arguments: dict[int, Operand] = {
+        Arg.SRC: Operand(0, src),
+        Arg.WEIGHTS: Operand(1, desc(w, layouts.inputs[1], grouped(conv, w))),
+        Arg.DST: Operand(0, dst, output=True),
+    }
+    if epilogue.bias is not None and bias is not None:
+        arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
+    arguments |= epilogue.operands(extras, 2)
+    return Computation(primitive_desc, arguments, epilogue.slopes())
+
+
+@cache
+def _slow_post_ops(op: EpilogueFused, types: tuple[TensorType, ...]) -> str | None:
+    """Return why the post-ops take longer than a pass of their own over the result; None if they do not.
+
+    Convolutions by matrix products (`gemm`) compute PReLU, which stands for ReLU here, element by element: the first
+    layer of AlexNet, for which oneDNN has nothing else with AVX2, takes seven times as long.
+    """
+    result = op.infer(*types)
+    assert isinstance(result, TensorType)
+    try:
+        computation = _described(op, types, result, _requested_layouts(result, types[2:]))
+    except OneDnnError as error:
+        return f"oneDNN says {error.reason}"
+    name = computation.primitive.implementation
+    return f"`{name}` computes post-ops slowly" if "gemm" in name or name.endswith(":any") else None
+
+
 @kernel(Conv, EpilogueFused, backend="onednn", rank=10)
 class ConvolutionKernel(OneDnnKernel):
     """y = x ∗ w, + bias, post-ops."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
-        if isinstance(op, EpilogueFused):
-            if not isinstance(op.anchor, Conv):
-                return f"the anchor is {op.anchor.name}"
-            read = self._epilogue(op, types)
-            return read if isinstance(read, str) else None
-        return None
-
-    def _epilogue(self, op: Conv | EpilogueFused, types: Sequence[TensorType]) -> PostOpEpilogue | str:
-        if isinstance(op, Conv):
-            return NOTHING
-        result = op.anchor.infer(*types[:2])
-        assert isinstance(result, TensorType)
-        return read_epilogue(op, result, types[2:], channel=1)
+        if not isinstance(op, EpilogueFused):
+            return None
+        if not isinstance(op.anchor, Conv):
+            return f"the anchor is {op.anchor.name}"
+        epilogue = _epilogue(op, types)
+        if isinstance(epilogue, str):
+            return epilogue
+        return _slow_post_ops(op, tuple(types)) if epilogue.post_ops else None
 
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        result = node.types[0]
-        last = Layout.channels_last(result.rank)
-        extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
-        return LayoutSignature((last, CHOSEN, *extras), (last,))
+        return _requested_layouts(node.types[0], [value.type for value in node.inputs[2:]])
 
     def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
         return unrounded(requested, 1)
@@ -111,30 +163,8 @@ class ConvolutionKernel(OneDnnKernel):
         return filled(node.inputs[1].shape[0]) * products_per_second(signature)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
-        op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
-        assert isinstance(op, (Conv, EpilogueFused))
-        conv = op if isinstance(op, Conv) else op.anchor
-        assert isinstance(conv, Conv)
-        epilogue = self._epilogue(op, types)
-        assert isinstance(epilogue, PostOpEpilogue)
-        extras = {
-            index: extra_desc(kind, layout, y)
-            for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
-        }
-        x, w = types[:2]
-        src, dst, bias = desc(x, layouts.inputs[0]), desc(y, layouts.outputs[0]), None
-        if epilogue.bias is not None:
-            bias = desc(types[1 + epilogue.bias], layouts.inputs[1 + epilogue.bias], (y.shape[1],))
-        primitive_desc = forward_desc(conv, src, w, dst, bias, epilogue.attributes(extras))
-        arguments: dict[int, Operand] = {
-            Arg.SRC: Operand(0, src),
-            Arg.WEIGHTS: Operand(1, desc(w, layouts.inputs[1], grouped(conv, w))),
-            Arg.DST: Operand(0, dst, output=True),
-        }
-        if epilogue.bias is not None and bias is not None:
-            arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
-        arguments |= epilogue.operands(extras, 2)
-        return Computation(primitive_desc, arguments, epilogue.slopes())
+        assert isinstance(node.op, (Conv, EpilogueFused))
+        return _described(node.op, [value.type for value in node.inputs], node.types[0], layouts)
 
 
 @kernel(ConvInputGrad, backend="onednn", rank=10)
