@@ -122,7 +122,7 @@ def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(
 
 
 @pytest.mark.parametrize("size", [224, 231])  # AlexNet, OverFeat
-def test_a_function_joins_a_convolution_unless_that_multiplies_matrices(engine: object, size: int) -> None:
+def test_relu_joins_a_convolution_unless_that_multiplies_matrices(engine: object, size: int) -> None:
     conv = Conv(Window((11, 11), (4, 4), ((2, 2), (2, 2)) if size == 224 else ((0, 0),) * 2, (1, 1)))
     x, w, bias = typed(8, 3, size, size), typed(64, 3, 11, 11), typed(64, 1, 1)
     y = conv.infer(x, w)

@@ -95,7 +95,7 @@ def _requested_layouts(result: TensorType, extras: Sequence[TensorType]) -> Layo
     return LayoutSignature((last, CHOSEN, *layouts), (last,))
 
 
-def _described(
+def _describe(
     op: Conv | EpilogueFused, types: Sequence[TensorType], y: TensorType, layouts: LayoutSignature
 ) -> Computation:
     conv = op if isinstance(op, Conv) else op.anchor
@@ -123,16 +123,17 @@ def _described(
 
 
 @cache
-def _slow_post_ops(op: EpilogueFused, types: tuple[TensorType, ...]) -> str | None:
+def _slow_post_ops_reason(op: EpilogueFused, types: tuple[TensorType, ...]) -> str | None:
     """Return why the post-ops take longer than a pass of their own over the result; None if they do not.
 
-    Convolutions by matrix products (`gemm`) compute PReLU, which stands for ReLU here, element by element: the first
-    layer of AlexNet, for which oneDNN has nothing else with AVX2, takes seven times as long.
+    Convolutions by matrix products (`gemm`) compute PReLU, which stands for ReLU here, element by element, and other
+    functions in a slow loop: with AVX2, the first layer of AlexNet, for which oneDNN has nothing else, takes seven
+    times as long with ReLU, and twice with an absolute value. Generic code (`any`) is slower still.
     """
     result = op.infer(*types)
     assert isinstance(result, TensorType)
     try:
-        computation = _described(op, types, result, _requested_layouts(result, types[2:]))
+        computation = _describe(op, types, result, _requested_layouts(result, types[2:]))
     except OneDnnError as error:
         return f"oneDNN says {error.reason}"
     name = computation.primitive.implementation
@@ -151,7 +152,7 @@ class ConvolutionKernel(OneDnnKernel):
         epilogue = _epilogue(op, types)
         if isinstance(epilogue, str):
             return epilogue
-        return _slow_post_ops(op, tuple(types)) if epilogue.post_ops else None
+        return _slow_post_ops_reason(op, tuple(types)) if epilogue.post_ops else None
 
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         return _requested_layouts(node.types[0], [value.type for value in node.inputs[2:]])
@@ -164,7 +165,7 @@ class ConvolutionKernel(OneDnnKernel):
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         assert isinstance(node.op, (Conv, EpilogueFused))
-        return _described(node.op, [value.type for value in node.inputs], node.types[0], layouts)
+        return _describe(node.op, [value.type for value in node.inputs], node.types[0], layouts)
 
 
 @kernel(ConvInputGrad, backend="onednn", rank=10)
