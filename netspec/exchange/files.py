@@ -40,10 +40,10 @@ HEAD_BYTES = 512
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.(?:tmp|new)", re.DOTALL)
 """Names of the files that `write_atomically` fills, and of the folders of `staging`."""
 FORGOTTEN = 3600.0
-"""Seconds after which such a file that nobody has written to is what a killed process left; and such a folder, if the
-file system has no locks that end with their process."""
+"""Age in seconds after which such a file counts as left by a killed process; and such a folder, where the file system
+has no locks that end with their process."""
 NEW = ".new"
-"""Suffix of a folder of `staging` before it is locked: other processes must not take it for what a killed one left."""
+"""Suffix of a folder of `staging` until it is locked; other processes leave it alone."""
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -193,10 +193,14 @@ def _remove_forgotten(target: Path) -> None:
     for path in target.parent.glob(f"{glob.escape(_beginning(target))}*"):
         if not _TEMPORARY.fullmatch(path.name):
             continue
-        with suppress(OSError), _locked(path) if path.is_dir() else nullcontext(False) as has_lock:
+        with suppress(OSError):
             newest = max(entry.lstat().st_mtime for entry in (path, *(path.iterdir() if path.is_dir() else ())))
-            if (has_lock and path.suffix != NEW) or time.time() - newest > FORGOTTEN:
-                _remove(path)
+            is_old = time.time() - newest > FORGOTTEN
+            if path.suffix == NEW and not is_old:
+                continue  # its process is about to lock it
+            with _locked(path) if path.is_dir() else nullcontext(False) as has_lock:
+                if has_lock or is_old:
+                    _remove(path)
 
 
 def _remove(path: Path) -> None:
@@ -218,7 +222,7 @@ def check_writable(path: str | Path) -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove the temporary files that a process which was killed left in a folder that nobody else writes."""
-    for path in folder.glob(".*.tmp"):
+    for path in folder.glob(".*"):
         if _TEMPORARY.fullmatch(path.name):
             _remove(path)
 

@@ -12,7 +12,7 @@ LONGEST_REASON = 200
 """Number of characters of a library's message that are shown."""
 MAX_DEFLATE_RATIO = 1100
 """Upper bound of deflate's compression ratio (1032): a file that claims more is damaged, or exhausts the memory."""
-PANICS = "pyo3_runtime"
+RUST_PANIC_MODULE = "pyo3_runtime"
 """Module of the exception for a panic in a library written in Rust; its class derives only from `BaseException`."""
 COPY_AGAIN = "copy or download it again; if it is intact, please report this: --debug shows where it fails"
 
@@ -28,7 +28,7 @@ def refuse_damage(name: str | Path, expected: str | None = None, hint: str = COP
     except (NetspecError, ImportError):
         raise
     except BaseException as error:  # parsers may raise anything on damaged files
-        if not isinstance(error, Exception) and type(error).__module__ != PANICS:
+        if not isinstance(error, Exception) and type(error).__module__ != RUST_PANIC_MODULE:
             raise
         system = isinstance(error, OSError) and bool(error.strerror)  # a lost disk, no permission
         raise InputError(
