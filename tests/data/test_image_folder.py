@@ -156,7 +156,8 @@ def test_sixteen_bit_grey_keeps_its_upper_bits(tmp_path, channels):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_is_honoured(tmp_path, orientation):
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_exif_orientation_is_honoured(tmp_path, orientation, suffix):
     """Every orientation of one upright image is stored as the tag says and read upright again."""
     upright = np.zeros((2, 3, 3), np.uint8)
     upright[0, 0], upright[0, 2], upright[1, 0] = RED, GREEN, BLUE
@@ -172,7 +173,8 @@ def test_exif_orientation_is_honoured(tmp_path, orientation):
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    write_image(tmp_path / "set" / "x" / "a.png", np.ascontiguousarray(stored), exif=exif)
+    options = {"exif": exif} if suffix == "png" else {"tiffinfo": {0x0112: orientation}}
+    write_image(tmp_path / "set" / "x" / f"a.{suffix}", np.ascontiguousarray(stored), **options)
     data = folder_of(tmp_path)  # the size is that of the upright image, without `size`
     assert np.array_equal(arrays_of(data, np.array([0]))["image"][0], upright.transpose(2, 0, 1))
 
@@ -272,14 +274,14 @@ def test_tiff_files_of_scanners_are_read(tmp_path, kind):
     assert np.array_equal(image, levels >> 8 if kind is np.uint16 else levels * 255)
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_pixels_of_32_bits_are_refused(tmp_path, kind):
+@pytest.mark.parametrize("kind", [np.float32, np.int32, np.int16])
+def test_pixels_without_a_known_range_are_refused(tmp_path, kind):
     write_image(tmp_path / "set" / "x" / "a.tif", np.ones((4, 6), kind))
     with pytest.raises(InputError) as error:
         arrays_of(folder_of(tmp_path), np.array([0]))
     assert problems_of(error, tmp_path) == (
-        "error: image ./set/x/a.tif has pixels of 32 bits\n"
-        "  expected: 8 or 16 bits per channel\n"
+        "error: image ./set/x/a.tif has signed pixels, or pixels of 32 bits\n"
+        "  expected: unsigned ones of 8 or 16 bits\n"
         "  hint: convert it, or train on arrays in .npy files"
     )
 

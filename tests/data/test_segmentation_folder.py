@@ -76,6 +76,30 @@ def test_masks_next_to_images(tmp_path, image, mask):
     assert_pairs(source(tmp_path, images=".", masks=".", mask_suffix="_mask").open(), [0, 1, 2])
 
 
+@pytest.mark.parametrize(
+    ("pixels", "suffix", "got"),
+    [
+        (np.full(SHAPE, -1, np.int32), "tif", "a pixel of -1"),
+        (np.full(SHAPE, 0.5, np.float32), "tif", "a pixel of 0.5"),
+        (np.full(SHAPE, 300, np.uint16), "png", "a pixel of 300"),
+        (np.full((*SHAPE, 3), (200, 0, 0), np.uint8), "gif", "an image in color"),
+    ],
+)
+def test_masks_of_other_values_are_refused(tmp_path, pixels, suffix, got):
+    Image.fromarray(image_of(0)).save(tmp_path / "0.png")
+    Image.fromarray(pixels).save(tmp_path / f"0_mask.{suffix}")
+    data = source(tmp_path, images=".", masks=".", mask_suffix="_mask").open()
+    with pytest.raises(InputError) as error:
+        arrays_of(data, np.array([0]))
+    assert error.value.problems[0].got == got
+
+
+def test_integers_of_32_bits_may_be_class_indices(tmp_path):
+    Image.fromarray(image_of(0)).save(tmp_path / "0.png")
+    Image.fromarray(mask_of(0).astype(np.int32)).save(tmp_path / "0_mask.tif")
+    assert_pairs(source(tmp_path, images=".", masks=".", mask_suffix="_mask").open(), [0])
+
+
 def test_a_list_selects_and_orders_the_images(folder):
     (folder / "some.txt").write_text("3\nmore/5.png\n\n0\n")
     assert_pairs(source(folder, list="some.txt").open(), [3, 5, 0])

@@ -1,4 +1,4 @@
-"""Decoding images through Pillow: upright, in the colors and the size asked for, bounded.
+"""Decode images with Pillow: orientation, color mode, resizing, and a limit of the size.
 
 Of a file with several images, such as an animated GIF, the first one is read.
 """
@@ -22,8 +22,11 @@ MAX_PIXELS = 2**26
 """A bound on width × height: a small file may claim to hold an image that fills the memory."""
 
 _ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on their side
-_TAIL, _END_MARKS = 64, (b"\xff\xd9", b"IEND", b"\x00;")  # of JPEG, PNG and GIF
+_TAIL = 64
+_END_MARKS = {b"\xff\xd8": b"\xff\xd9", b"\x89PNG": b"IEND", b"GIF8": b"\x00;"}
+"""Bytes near the end of an intact file, by its first bytes: of JPEG, PNG and GIF."""
 _MODES = {1: "L", 3: "RGB"}
+_CLASS_INDICES = ", whose pixels are class indices from 0 to 255"
 
 
 class ImageDecoder:
@@ -57,26 +60,36 @@ class ImageDecoder:
 def read_mask(source: Path, name: str) -> Array:
     """Return the class index of each pixel, (H, W) of uint8, from an image with a palette or of gray levels.
 
-    A GIF has gray levels: programs that write it number its palette as they like.
+    A GIF mask is read as gray levels, because programs may reorder the palette when they write it.
     Raises `InputError` if the file, named `name` in messages, is damaged or in color.
     """
     try:
         with _opened(source, name) as image:
-            values = np.asarray(image.convert("RGB") if image.format == "GIF" else image)
+            is_gif = image.format == "GIF"
+            values = np.asarray(image.convert("RGB") if is_gif else image)
     except InputError:
         raise
     except Exception as error:  # Pillow's decoders raise anything at all on damaged files
         raise _damaged(name, error) from None
     if values.ndim == 3 and values.shape[2] >= 3 and (values[..., :3] == values[..., :1]).all():
         values = values[..., 0]  # gray levels, saved as a color image
-    if values.ndim != 2 or (values.dtype != np.uint8 and values.max(initial=0) > np.iinfo(np.uint8).max):
+    if values.ndim != 2:
         raise InputError(
             f"mask {name} does not hold class indices",
-            expected="an image with a palette, or of gray levels, whose pixels are class indices from 0 to 255",
-            got="an image in color" if values.ndim != 2 else f"a pixel of {values.max()}",
-            hint="convert each color to the index of its class" if values.ndim != 2 else None,
+            expected=f"an image {'' if is_gif else 'with a palette, or '}of gray levels{_CLASS_INDICES}",
+            got="an image in color",
+            hint="save it as PNG" if is_gif else "convert each color to the index of its class",
         )
-    return values.astype(np.uint8, copy=False)
+    if values.dtype == np.uint8:
+        return values
+    with np.errstate(invalid="ignore"):  # NaN
+        classes = values.astype(np.uint8)
+    if (odd := values[classes != values]).size:
+        raise InputError(
+            f"mask {name} does not hold class indices",
+            expected=f"an image with a palette, or of gray levels{_CLASS_INDICES}", got=f"a pixel of {odd.flat[0]}",
+        )  # fmt: skip
+    return classes
 
 
 def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
@@ -85,7 +98,8 @@ def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
         width, height = image.size
         try:
             # A PNG's tag may follow the pixels, which are then decoded; skip this if it makes no difference.
-            on_its_side = width != height and image.getexif().get(_ORIENTATION, 1) >= 5
+            may_lie = width != height and image.format != "TIFF"  # whose size is that of the upright image already
+            on_its_side = may_lie and image.getexif().get(_ORIENTATION, 1) >= 5
         except Exception as error:
             raise _damaged(name, error) from None
     return (width, height) if on_its_side else (height, width)
@@ -99,11 +113,12 @@ def damage_of(file: Path, name: str) -> Sequence[Problem]:
     try:
         _opened(file, name).close()
         if _ends_early(file):
-            ImageDecoder(3, None, "nearest").read(file, name)
-    except OSError as error:
-        return _damaged(name, error).problems
+            with _opened(file, name) as image:
+                image.load()
     except InputError as error:
         return error.problems
+    except Exception as error:  # Pillow's decoders raise anything at all on damaged files
+        return _damaged(name, error).problems
     return ()
 
 
@@ -117,7 +132,7 @@ def _ends_early(file: Path) -> bool:
         return int.from_bytes(head[4:8], "little") + 8 > size
     if head.startswith(b"BM"):
         return int.from_bytes(head[2:6], "little") > size
-    return not any(mark in tail for mark in _END_MARKS)
+    return not any(head.startswith(start) and mark in tail for start, mark in _END_MARKS.items())
 
 
 def _opened(source: Path | BytesIO, name: str) -> Image.Image:
@@ -155,11 +170,11 @@ def _damaged(name: str, error: Exception) -> InputError:
 def _eight_bit(image: Image.Image, mode: str, name: str) -> Image.Image:
     """Return the image in the mode asked for; 16-bit gray keeps its upper eight bits, where Pillow would clip.
 
-    Raises `InputError` for pixels of 32 bits, whose range is not known.
+    Raises `InputError` for signed pixels and those of 32 bits, whose range is not known.
     """
     if image.mode in ("I", "F"):
         raise InputError(
-            f"image {name} has pixels of 32 bits", expected="8 or 16 bits per channel",
+            f"image {name} has signed pixels, or pixels of 32 bits", expected="unsigned ones of 8 or 16 bits",
             hint="convert it, or train on arrays in .npy files",
         )  # fmt: skip
     if image.mode.startswith("I;16"):

@@ -30,7 +30,10 @@ from netspec.training.raw_samples import TEXT, Row, is_text_file, sample_kind, w
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp"}
+SUFFIXES = {
+    b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"BM": ".bmp", b"GIF8": ".gif", b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+}  # fmt: skip
 """Suffixes of images by the first bytes of the file."""
 
 

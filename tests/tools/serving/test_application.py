@@ -182,9 +182,9 @@ def test_a_form_is_refused_with_a_hint(fruit):
     assert (status, "--data-binary" in error) == (415, True)
 
 
-def png(gray: int) -> bytes:
+def picture(gray: int, kind: str = "PNG") -> bytes:
     file = BytesIO()
-    Image.new("L", (9, 7), gray).save(file, "PNG")
+    Image.new("L", (9, 7), gray).save(file, kind)
     return file.getvalue()
 
 
@@ -194,13 +194,15 @@ def test_images(serve, image_run):
         "model": "brightness", "kind": "image", "columns": [], "classes": {"logits": ["dark", "light"]},
     }  # fmt: skip
     for gray, name in ((10, "dark"), (250, "light")):
-        status, answer = client.post("/predict", png(gray))
+        status, answer = client.post("/predict", picture(gray))
         assert (status, answer["answers"][0]["class"]) == (200, name)
         assert list(answer["answers"][0]) == ["class", "probability"]
+    for kind in ("JPEG", "WEBP", "BMP", "GIF", "TIFF"):
+        assert client.post("/predict", picture(250, kind))[1]["answers"][0]["class"] == "light"
     assert client.error("/predict", b"hello") == (
         422, "the body is not an image: expected a PNG, JPEG, WebP, BMP, GIF or TIFF file"
     )  # fmt: skip
-    status, error = client.error("/predict", png(10)[:40])
+    status, error = client.error("/predict", picture(10)[:40])
     assert (status, "image.png" in error, "/tmp" in error) == (422, True, False)
 
 
