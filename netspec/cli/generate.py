@@ -9,7 +9,6 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Threads, TrainingOrRun, Weights, find_weights
-from netspec.tools.sampling_defaults import SEED
 
 app = command_app()
 
@@ -26,18 +25,18 @@ app = command_app()
 def generate(
     spec: TrainingOrRun,
     *,
-    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Start from this text.")],
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue or rewrite this text.")],
     tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Generate up to N tokens [default: 200, or up to the end].")
+        int | None, typer.Option(metavar="N", help="Generate up to N tokens [default: 200; of pairs of texts, all].")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token [default: 1, or 0].")
+        float | None, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token [default: 1].")
     ] = None,
     top_k: Annotated[int | None, typer.Option(metavar="K", help="Draw from the K best tokens [default: all].")] = None,
     top_p: Annotated[
         float | None, typer.Option(metavar="P", help="Draw from the best tokens of total probability P.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Draw with this seed.")] = SEED,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Draw with this seed [default: 1].")] = None,
     beams: Annotated[
         int | None, typer.Option(metavar="N", help="Use beam search with N beams instead of drawing tokens.")
     ] = None,
@@ -48,9 +47,10 @@ def generate(
     """Generate text with a net that predicts tokens.
 
     A language model continues the prompt: the prompt and the text after it are printed, token by token. An
-    encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end; by default,
-    it takes the most probable token each time instead of drawing one. The same seed generates the same text. With
-    --beams, beam search keeps the N most probable texts after each token, and the best one is printed at the end.
+    encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end; it takes the
+    most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The same seed generates
+    the same text. With --beams, beam search keeps the N most probable texts after each token, and the best one is
+    printed at the end.
     """
     spec, weights = find_weights(spec, weights)
     from netspec.tools.generate import text_stream

@@ -30,20 +30,20 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = SEED,
+    seed: int | None = None,
     beams: int | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
 ) -> str:
-    """Return text that continues a prompt, without the prompt; or the text that an encoder-decoder net writes from it.
+    """Return the text after a prompt, or the text that an encoder-decoder net generates for it.
 
     `source` is a run directory, or a training file with `weights`, of a language model; or of an encoder-decoder net
     trained with `decoder_input`, which stops at its end token. A language model draws each of up to `tokens` tokens, by
     default 200, from the net's probabilities; an encoder-decoder net takes the most probable ones. A lower
     `temperature` prefers more probable tokens (0: always the most probable one); `top_k` draws from the k most probable
-    ones, `top_p` from the most probable ones that together have that probability. With one of these, tokens are drawn
-    from any net. The same `seed` generates the same text. With `beams`, no token is drawn: the text is the most
-    probable one that beam search finds, which keeps that many candidates.
+    ones, `top_p` from the most probable ones that together have that probability. If one of these or `seed` is set, an
+    encoder-decoder net draws its tokens too. The same `seed` generates the same text. With `beams`, no token is drawn:
+    the text is the most probable one that beam search finds, which keeps that many candidates.
 
     Raises `InputError` if the net does not predict tokens, or the prompt is empty, or has characters or words that the
     net does not know.
@@ -65,7 +65,7 @@ def generate_stream(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = SEED,
+    seed: int | None = None,
     beams: int | None = None,
     weights: str | Path | None = None,
     device: str = "auto",
@@ -99,14 +99,14 @@ def text_stream(
     temperature: float | None,
     top_k: int | None,
     top_p: float | None,
-    seed: int,
+    seed: int | None,
     beams: int | None,
     weights: str | Path | None,
     device: str,
 ) -> TextStream:
     """Return the generated text as a stream; see `generate` for the arguments."""
     if beams is not None:
-        has_sampling_options = (temperature, top_k, top_p, seed) != (None, None, None, SEED)
+        has_sampling_options = (temperature, top_k, top_p, seed) != (None,) * 4
         _check_beams(beams, has_sampling_options=has_sampling_options)
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         model = load(source, weights, device=device)
@@ -118,7 +118,8 @@ def text_stream(
     if beams is not None:
         pieces = text_model.beam_search_text(prompt_tokens, tokens, beams)
     else:
-        pieces = text_model.sample_text(prompt_tokens, tokens, text_model.sampling(temperature, top_k, top_p), seed)
+        sampling = text_model.sampling(temperature, top_k, top_p, seed)
+        pieces = text_model.sample_text(prompt_tokens, tokens, sampling, SEED if seed is None else seed)
     return TextStream(text_model.continues_prompt, pieces)
 
 
@@ -163,13 +164,13 @@ class TextModel:
             raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)[:100]) from None
         return tokens
 
-    def sampling(self, temperature: float | None, top_k: int | None, top_p: float | None) -> Sampling:
+    def sampling(self, temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None) -> Sampling:
         """Return the settings for drawing tokens. By default, an encoder-decoder net takes the most probable ones."""
-        is_greedy = not self.continues_prompt and (temperature, top_k, top_p) == (None, None, None)
+        is_greedy = not self.continues_prompt and (temperature, top_k, top_p, seed) == (None,) * 4
         return Sampling(0.0 if is_greedy else TEMPERATURE if temperature is None else temperature, top_k, top_p)
 
     def max_tokens(self, tokens: int | None) -> int:
-        """Return how many tokens a text can have of which `tokens` are requested. Raises `InputError`."""
+        """Return the largest number of tokens to generate if `tokens` are requested. Raises `InputError`."""
         if tokens is not None and tokens < 1:
             raise InputError("the number of tokens must be 1 or more", got=str(tokens))
         most = self.generator.max_tokens
@@ -178,7 +179,7 @@ class TextModel:
         return most if tokens is None else min(tokens, most)
 
     def sample_text(self, prompt: list[int], tokens: int | None, sampling: Sampling, seed: int) -> Iterator[str]:
-        """Return an iterator over a text of up to `tokens` tokens, given those of the prompt. Raises `InputError`."""
+        """Return an iterator over a text of up to `tokens` tokens. `prompt` are its tokens. Raises `InputError`."""
         most = self.max_tokens(tokens)
         if seed < 0:
             raise InputError("the seed must be 0 or more", got=str(seed))
@@ -203,3 +204,5 @@ def decoded_pieces(tokenizer: Tokenizer, tokens: Iterator[int], start: list[int]
             yield text[len(printed) :]
             window = window[count:]  # the tokens just printed: the blank before the next one may depend on them
             count, printed = len(window), tokenizer.decode(window)
+    if rest := tokenizer.decode(window)[len(printed) :]:
+        yield rest  # unknown text, or an incomplete character

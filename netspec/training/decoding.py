@@ -322,7 +322,7 @@ def _text_decoder(tokenizer: Tokenizer) -> Decoder:
     """Texts up to their end tokens, from the logits of their tokens (N, T, V), and their probabilities."""
 
     def decode(output: Array, top: int) -> dict[str, Column]:
-        logits = tokenizer.possible(output)
+        logits = tokenizer.mask_impossible(output)
         best = logits.argmax(axis=2)
         texts = [tokenizer.before_end(row) for row in best.tolist()]
         tokens = np.take_along_axis(_softmax(logits, 2), best[:, :, None], axis=2)[:, :, 0]

@@ -45,14 +45,14 @@ class EncoderDecoderGenerator(TokenGenerator):
         columns = decoder_columns(training)
         if len(columns) != 1:
             raise InputError(
-                "the training has several columns with `decoder_input`", expected="one of them",
+                "the training has several columns with `decoder_input`", expected="one such column",
                 got=listing([f"`{name}`" for name in columns]),
             )  # fmt: skip
         ((target, target_spec),) = columns.items()
         split = training.data.deployed
         assert isinstance(split, TableSource)
         self._model = model
-        self.decoder_input, self._source, column, self._source_length = _roles(model, split, target_spec)
+        self.decoder_input, self._source, column, self._source_length = _input_roles(model, split, target_spec)
         learned = learned_of(training, model.compiler, model.preprocessing.learned).source
         self.tokenizer = saved_tokenizer(learned[target][TOKENIZER])
         """The tokenizer of the texts that are generated."""
@@ -62,7 +62,7 @@ class EncoderDecoderGenerator(TokenGenerator):
         output = logits_output(model, target_spec.length, "the net is not an encoder-decoder net")
         self._window = TokenWindow(model, self.decoder_input, target_spec.length, output)
         self.net = self._window  # a service replaces it by one that can be interrupted
-        self._check_order(model)
+        self._check_causality(model)
 
     def read(self, prompt: Sequence[int]) -> Array:
         """Read the tokens of a source text; return the logits (V,) of the first token to generate."""
@@ -76,9 +76,9 @@ class EncoderDecoderGenerator(TokenGenerator):
 
     def logits_after(self, token: int) -> Array:
         """Read a token; return the logits (V,) of the one after it, -inf for those that no text has."""
-        return self.tokenizer.possible(super().logits_after(token))
+        return self.tokenizer.mask_impossible(super().logits_after(token))
 
-    def outputs(self, inputs: Mapping[str, Array], samples: int) -> dict[str, Array]:
+    def greedy_outputs(self, inputs: Mapping[str, Array], samples: int) -> dict[str, Array]:
         """Return the outputs of the net for a batch of source texts, if the decoder reads the most probable tokens."""
         assert self.tokenizer.start is not None
         steps = self._window.steps
@@ -87,7 +87,7 @@ class EncoderDecoderGenerator(TokenGenerator):
         has_ended = np.zeros(samples, bool)
         for step in range(steps):
             outputs = self._model.predict({**inputs, self.decoder_input: tokens}, samples)
-            best = self.tokenizer.possible(outputs[self._window.output][:, step]).argmax(axis=1)
+            best = self.tokenizer.mask_impossible(outputs[self._window.output][:, step]).argmax(axis=1)
             has_ended |= best == self.end
             if has_ended.all() or step + 1 == steps:
                 break
@@ -103,15 +103,16 @@ class EncoderDecoderGenerator(TokenGenerator):
                 "the prompt is too long", expected=f"at most {self._source_length} tokens", got=f"{len(prompt):,}"
             )
         if set(prompt) <= set(self.source_tokenizer.reserved):
-            raise InputError("the prompt has no token that the training learned")
+            raise InputError("the vocabulary has no token of the prompt", expected="a text like those of the training")
 
-    def _check_order(self, model: Model) -> None:
+    def _check_causality(self, model: Model) -> None:
         """Raise `InputError` if logits depend on later tokens of the decoder: in training, it could copy its target."""
         shape = 1, self.max_tokens or 1
         random = np.random.default_rng(0)
         first, second = (random.integers(0, self.tokenizer.size, shape).astype(np.int32) for _ in range(2))
         half = (shape[1] + 1) // 2
         second[:, :half] = first[:, :half]
+        second[:, half:] = (first[:, half:] + 1) % self.tokenizer.size  # none of them agrees by chance
         source = random.integers(0, self.source_tokenizer.size, (1, self._source_length)).astype(np.int32)
         logits = [
             model.predict({self.decoder_input: tokens, self._source: source})[self._window.output][0, :half]
@@ -124,7 +125,7 @@ class EncoderDecoderGenerator(TokenGenerator):
             )
 
 
-def _roles(model: Model, split: TableSource, target: TextColumnSpec) -> tuple[str, str, str, int]:
+def _input_roles(model: Model, split: TableSource, target: TextColumnSpec) -> tuple[str, str, str, int]:
     """Return the inputs of the decoder and of the encoder, and the column of the source text with its length.
 
     Raises `InputError` if the net has other inputs, or transforms change them.
@@ -140,10 +141,12 @@ def _roles(model: Model, split: TableSource, target: TextColumnSpec) -> tuple[st
     }
     if len(decoder_inputs) != 1 or len(sources) != 1 or fields[sources[0]] not in texts:
         raise InputError(
-            "the net does not turn a text into another one",
-            expected=f"two inputs: `{target.decoder_input}`, and one with the tokens of another text column",
+            f"only nets that read one source text and `{target.decoder_input}` generate texts",
+            expected="these two inputs",
             got=listing([f"`{name}`" for name in fields]),
         )
     if split.transforms:
-        raise InputError("transforms of source texts are not supported here", got=f"{len(split.transforms)} of them")
+        raise InputError(
+            "texts with `transforms` cannot be generated", expected="data without them", got=f"{len(split.transforms)}"
+        )
     return decoder_inputs[0], sources[0], *texts[fields[sources[0]]]

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 POSITION = "$position"
 """Name of the input of a step net that has the step's position."""
 TOLERANCE = 1e-3
-"""Largest difference between the logits of the window and of its steps, relative to the largest logit.
+"""Largest difference between logits that are equal but for rounding, relative to the largest logit.
 
-Both add up the same products in different orders in float32 or bfloat16; a layer that mixes steps differs far more.
+The window and its steps add up the same products in different orders in float32 or bfloat16; a layer that mixes steps
+differs far more.
 """
 
 
@@ -128,10 +129,13 @@ class TokenGenerator(ABC):
             logits = self.logits_after(token)
 
     def logits_after(self, token: int) -> Array:
-        """Read a token; return the logits (V,) of the one after it."""
+        """Read a token; return the logits (V,) of the one after it. Raises `InputError` if one of them is NaN."""
         for earlier in self.net.make_room():
             self.net.logits_after(earlier)
-        return self.net.logits_after(token)
+        logits = self.net.logits_after(token)
+        if np.isnan(logits).any():
+            raise InputError("the net computes logits that are not finite", hint="`netspec test` shows its loss")
+        return logits
 
 
 class LanguageModelGenerator(TokenGenerator):
@@ -185,6 +189,12 @@ def logits_output(model: Model, steps: int, problem: str = "the net is not a lan
             expected=f"one output (batch, {steps}, tokens), the logits of the next token",
             got=", ".join(f"`{output}`: {list(sizes)}" for output, sizes in outputs.items()),
         )  # fmt: skip
+    losses = [loss.fields for loss in resolve_names(model.spec).losses if loss.sources[:1] == (name,)]
+    if any(getattr(loss, "from_logits", None) is False for loss in losses):
+        raise InputError(
+            f"the loss of `{name}` reads probabilities, and texts are generated from logits",
+            expected="`from_logits: true` in the loss, and no softmax before it",
+        )
     return name
 
 

@@ -90,7 +90,7 @@ def predict_files(
     of a file.
     """
     generator = EncoderDecoderGenerator(model, spec) if decoder_columns(spec) else None
-    compute = model.predict if generator is None else generator.outputs
+    compute = model.predict if generator is None else generator.greedy_outputs
     preparation = FilePreparation(model, spec, () if generator is None else (generator.decoder_input,))
     for identities, batch in preparation.batches(paths, batch_size, split, skip=skip):
         outputs = compute(batch.inputs, len(batch))
@@ -102,16 +102,19 @@ def predict_files(
 
 
 class FilePreparation:
-    """Reads samples from files as inputs of a net, prepared like the data of its training, except those `left_out`."""
+    """Reads samples from files as inputs of a net, prepared like the data of its training.
 
-    def __init__(self, model: Model, spec: TrainSpec, left_out: Collection[str] = ()) -> None:
+    `excluded_inputs` are not read.
+    """
+
+    def __init__(self, model: Model, spec: TrainSpec, excluded_inputs: Collection[str] = ()) -> None:
         self.split = inference_split(spec)
         self._written_split = next((name for name, split in spec.data if split is self.split), "train")
         """Name of the split in the training file; a held-out part is written as a field of `train`."""
         self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
         """Class names, vocabularies and statistics of the training data."""
         inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
-        self._inputs = {name: described for name, described in inputs.items() if name not in left_out}
+        self._inputs = {name: described for name, described in inputs.items() if name not in excluded_inputs}
         self._declared_inputs = model.compiler.spec.inputs
         self._seed = spec.train.seed
         self.notes = InputNotes()
@@ -184,10 +187,9 @@ class FilePreparation:
             return
         shapes = [f"`{name}`: {self._inputs[name]}" for name in added]
         raise InputError(
-            f"the net does not read {listing([str(path) for path in paths], 3)}: its only input is "
+            f"predictions do not depend on {listing([str(path) for path in paths], 3)}: the net computes them from "
             f"{listing([f'`{name}`' for name in added])}, which transforms add to each sample",
             expected=f"an .npz file with, for each sample, {listing(shapes)}",
-            notes=(f"inputs of the net: {listing(list(self._declared_inputs))}",),
         )
 
     def _text_inputs_of(self, source: Source, loader: Loader) -> dict[str, list[int]]:

@@ -268,8 +268,11 @@ def test_a_decoder_reads_the_tokens_before_each_position(tmp_path, cache):
     assert (everything(empty)["said"][1], everything(empty)["previous"][1]) == ([2, 0, 0, 0], [1, 0, 0, 0])
     for wrong, message in [
         ({"said": {**column, "tokenizer": {"type": "characters", "padding": True}}}, "the tokenizer has none"),
-        ({"said": column, "age": {"type": "numeric", "field": "previous"}}, "`said` would share its field `previous`"),
-        ({"said": {**column, "decoder_input": "said"}}, "`said` would share its field `said`"),
+        (
+            {"said": column, "age": {"type": "numeric", "field": "previous"}},
+            "`decoder_input` of the column `said` names the field `previous`",
+        ),
+        ({"said": {**column, "decoder_input": "said"}}, "`decoder_input` of the column `said` names the field `said`"),
     ]:
         with pytest.raises((ValidationError, PydanticCustomError), match=message):
             table(tmp_path, wrong, text)

@@ -1,4 +1,4 @@
-"""Texts of an encoder and a decoder: what they have learned, where they end, and nets that are something else."""
+"""Texts of encoder-decoder nets: what they have learned, where they end, and nets that are something else."""
 
 from __future__ import annotations
 
@@ -99,8 +99,9 @@ def test_the_most_probable_tokens_are_taken_unless_an_option_asks_to_draw(run: P
     drawn = {netspec.generate(run, "cab", temperature=9.0, seed=seed) for seed in range(10)}
     assert len(drawn) > 1
     model = TextModel(netspec.load(run))
-    assert model.sampling(None, None, None) == Sampling(0.0)
-    assert model.sampling(None, 2, None) == Sampling(1.0, 2)
+    assert model.sampling(None, None, None, None) == Sampling(0.0)
+    assert model.sampling(None, None, None, 7) == Sampling(1.0)
+    assert model.sampling(None, 2, None, None) == Sampling(1.0, 2)
     assert (model.max_tokens(None), model.max_tokens(300), model.max_tokens(2)) == (LENGTH, LENGTH, 2)
 
 
@@ -118,6 +119,14 @@ def test_predict_writes_the_text_of_each_row(run: Path, tmp_path: Path, capsys: 
     capsys.readouterr()
     assert main(["predict", str(run), "--input", str(file), "--keep", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]).items() >= {"source": "ccc", "text": "ccc"}.items()
+
+
+def test_logits_that_are_not_finite_are_refused(run: Path) -> None:
+    model = netspec.load(run)
+    model.parameters["logits/bias"] = np.full(TOKENS, np.nan)
+    text_model = TextModel(model)
+    with pytest.raises(InputError, match="the net computes logits that are not finite"):
+        list(text_model.sample_text([1, 2], None, Sampling(0.0), 1))
 
 
 def test_the_probability_of_a_text_is_that_of_its_tokens_and_its_end(run: Path) -> None:
@@ -182,7 +191,7 @@ def test_prompts_that_the_encoder_cannot_read_are_refused(run: Path) -> None:
     ]:
         with pytest.raises(InputError, match=message):
             netspec.generate(run, prompt)
-    with pytest.raises(InputError, match="the prompt has no token that the training learned"):
+    with pytest.raises(InputError, match="the vocabulary has no token of the prompt"):
         netspec.generate("seq2seq", "☃")
 
 
@@ -203,6 +212,10 @@ def read_later_tokens(spec: dict[str, Any]) -> None:
     spec["net"]["layers"][5] = {"type": "Bidirectional", "layer": layer}
 
 
+def learn_probabilities(spec: dict[str, Any]) -> None:
+    spec["net"]["losses"][0]["from_logits"] = False
+
+
 def write_twice(spec: dict[str, Any]) -> None:
     columns = spec["data"]["train"]["columns"]
     columns["other"] = {**columns["target"], "decoder_input": "others"}
@@ -211,8 +224,9 @@ def write_twice(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (swap_source, "the net does not turn a text into another one"),
+        (swap_source, "only nets that read one source text and `previous` generate texts"),
         (read_later_tokens, "the decoder reads later tokens of `previous`"),
+        (learn_probabilities, "the loss of `logits` reads probabilities"),
         (write_twice, "the training has several columns with `decoder_input`"),
     ],
 )

@@ -261,6 +261,7 @@ def test_a_text_is_decoded_piece_by_piece() -> None:
         def decode(self, numbers: list[int]) -> str:
             return " ".join(f"w{number}" for number in numbers)
 
+    assert list(decoded_pieces(cast(Any, Bytes()), iter("aü".encode()[:2]), [])) == ["a", "�"]
     assert list(decoded_pieces(cast(Any, Words()), iter([1, 2, 3]), [0])) == [" w1", " w2", " w3"]
 
 

@@ -102,9 +102,9 @@ class TableSource(Source):
             for field in spec.added_fields:
                 if field in fields:
                     raise problem(
-                        f"the column `{name}` would share its field `{field}` with other values",
+                        f"`decoder_input` of the column `{name}` names the field `{field}`, which exists already",
                         field="columns",
-                        expected="a name in `decoder_input` that is not the field of any column",
+                        expected="a name that is not the field of any column",
                     )
                 fields[field] = {"integers"}
         for field, kinds in fields.items():

@@ -95,8 +95,8 @@ class Tokenizer(ABC):
         """Return the tokens before the first end token."""
         return list(takewhile(lambda number: number != self.end, numbers))
 
-    def possible(self, logits: Array) -> Array:
-        """Return logits (…, V) with -inf for numbers that no text has: padding, start, and those from `size` on."""
+    def mask_impossible(self, logits: Array) -> Array:
+        """Return logits (…, V), -inf for numbers that no text has: padding, start, and those from `size` on."""
         logits = logits.copy()
         logits[..., [number for number in (self.padding, self.start) if number is not None]] = -np.inf
         logits[..., self.size :] = -np.inf

@@ -49,8 +49,8 @@ class Trunk:
     """Transforms between bytes and the input of the trunk."""
     preparation_known: bool
     """Whether its weights record how its images were prepared."""
-    dense_outputs: str = ""
-    """The outputs of the net with its head, if none of them is a vector for each image; else empty."""
+    dense_outputs_description: str = ""
+    """The outputs of the net with its head, if none of them is one vector per image; else empty."""
 
     def describe_color_conversion(self, *, gray: bool) -> str:
         """Return how gray or color images are made to fit its channels; empty if they fit as they are."""
@@ -62,11 +62,11 @@ class Trunk:
 
     def describe_other_task(self) -> str:
         """Return why the features may not tell classes of images apart; empty if the net predicts for whole images."""
-        if not self.dense_outputs:
+        if not self.dense_outputs_description:
             return ""
         return (
-            f"the net of the trunk predicts {self.dense_outputs}, not a vector for each image: it was trained for "
-            "another task, and its features may be of little use for image classification"
+            f"the net of the trunk predicts {self.dense_outputs_description}, not one vector per image: it was trained "
+            "for a different task, and its features may be of little use for image classification"
         )
 
     def block(self, folder: Path) -> dict[str, str]:
@@ -117,10 +117,10 @@ def _imported(name: Path, source: Path, folder: Path) -> Trunk:
         net, weights = (folder / file for file in TRUNK_FILES)
         trunk.net.replace(net)
         trunk.weights.replace(weights)
-    return replace(trunk, net=net, weights=weights, dense_outputs=_dense_outputs(source))
+    return replace(trunk, net=net, weights=weights, dense_outputs_description=_dense_outputs_description(source))
 
 
-def _dense_outputs(source: Path) -> str:
+def _dense_outputs_description(source: Path) -> str:
     """Return the outputs of a net in which no output is a vector for each image; else nothing."""
     try:
         outputs = open_any(source).model.compiler.graph(ProgramKind.PREDICT, 1).outputs

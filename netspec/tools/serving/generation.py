@@ -47,7 +47,7 @@ class PromptRequest:
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
-    seed: int = SEED
+    seed: int | None = None
 
 
 def parse_prompt(body: bytes, content_type: str) -> PromptRequest:
@@ -106,8 +106,8 @@ class Generation:
     def settings(self) -> dict[str, Any]:
         """Default values of the fields of a request."""
         settings = {name: value for name, value in asdict(PromptRequest("")).items() if name != "prompt"}
-        temperature = self._model.sampling(None, None, None).temperature
-        return settings | {"tokens": self._model.max_tokens(None), "temperature": temperature}
+        temperature = self._model.sampling(None, None, None, None).temperature
+        return settings | {"tokens": self._model.max_tokens(None), "temperature": temperature, "seed": SEED}
 
     @property
     def waiting(self) -> int:
@@ -127,7 +127,7 @@ class Generation:
                     "the prompt is too long", expected=f"at most {most:,} characters, {CHARACTERS_PER_TOKEN} a token",
                     got=f"{len(request.prompt):,}",
                 )  # fmt: skip
-            sampling = self._model.sampling(request.temperature, request.top_k, request.top_p)
+            sampling = self._model.sampling(request.temperature, request.top_k, request.top_p, request.seed)
             prompt = self._model.encode(request.prompt)
             tokens = self._model.max_tokens(request.tokens)
             if len(prompt) + tokens > self.max_tokens:
@@ -135,7 +135,9 @@ class Generation:
                     "the request has too many tokens", expected=f"at most {self.max_tokens:,}, the prompt included",
                     got=f"{len(prompt):,} + {tokens:,}",
                 )  # fmt: skip
-            return self._model.sample_text(prompt, request.tokens, sampling, request.seed)
+            return self._model.sample_text(
+                prompt, request.tokens, sampling, SEED if request.seed is None else request.seed
+            )
         except InputError as error:
             raise as_request_error(error, 422) from None
 

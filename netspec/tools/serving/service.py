@@ -79,6 +79,7 @@ class PredictionService:
                     self.generation = Generation(self._model, self._lock, max_tokens)
                 except InputError as error:  # a net of tokens that predicts something else
                     self.remarks.append(f"the model takes arrays, not prompts: {as_request_error(error, 422)}")
+                    self._reader = None
         except BaseException:
             self.close()
             raise
@@ -151,7 +152,7 @@ class PredictionService:
         For a net that generates text, the kind is `prompt`, with the default settings and the largest number of tokens.
         """
         kind = self._kind if self.generation is None else "prompt"
-        columns = [] if self._reader is None else self._reader.columns()
+        columns = [] if self._reader is None or self.generation is not None else self._reader.columns()
         classes = {name: list(decoder.classes) for name, decoder in self._decoders.items() if decoder.classes}
         description: dict[str, Any] = {"model": self.name, "kind": kind, "columns": columns, "classes": classes}
         if self._reader is not None and self._reader.min_rows is not None:

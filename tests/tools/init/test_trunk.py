@@ -144,8 +144,8 @@ def test_a_trunk_of_a_net_that_does_not_predict_for_whole_images(
     monkeypatch.chdir(tmp_path)
     images(Path("photos"), ("a", "b", "c"), 30)
     warnings = init("photos", trunk=trunk).warnings
-    assert any(f"the net of the trunk predicts {output}, not a vector for each image" in text for text in warnings)
-    assert not any("another task" in warning for warning in init("photos", trunk="lenet_mnist", force=True).warnings)
+    assert any(f"the net of the trunk predicts {output}, not one vector per image" in text for text in warnings)
+    assert not any("different task" in warning for warning in init("photos", trunk="lenet_mnist", force=True).warnings)
 
 
 def test_an_unknown_preprocessing_is_guessed_with_a_note(model: Path) -> None:

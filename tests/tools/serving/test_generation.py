@@ -58,7 +58,7 @@ def test_a_prompt_has_the_text_of_netspec_generate(
 def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     client = serve("seq2seq", max_batch=1)
     description = client.get("/predict")[1]
-    assert description["kind"] == "prompt"
+    assert (description["kind"], description["columns"]) == ("prompt", [])
     assert description["settings"] == {**SETTINGS, "tokens": 11, "temperature": 0.0}
     answer = client.post("/predict", {"prompt": "3 May 2019"})[1]
     assert answer == {"model": "seq2seq", "answers": [{"text": "2019-05-03"}]}

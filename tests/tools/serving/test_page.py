@@ -117,7 +117,7 @@ def test_text(page: Page, serve: Serve, text_run: Path) -> None:
 def test_prompt(page: Page, serve: Serve, language_run: Path) -> None:
     open_page(page, serve(language_run, max_batch=1))
     assert page.evaluate("document.querySelector('#field-tokens').placeholder") == "200"
-    assert page.evaluate("document.querySelector('#form button').textContent") == "Continue"
+    assert page.evaluate("document.querySelector('#form button').textContent") == "Generate"
     fill_in(page, "#text", "ab")
     fill_in(page, "#field-tokens", "20")
     fill_in(page, "#field-temperature", "0.5")

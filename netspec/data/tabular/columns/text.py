@@ -42,8 +42,8 @@ class TextColumnSpec(ColumnSpec):
     decoder_input: str | None = Field(default=None, min_length=1)
     """Name of a second field, int32 `[length]`, for a decoder that learns to write the text: the start token, followed
     by the tokens. The column's own field then ends with the end token, so that the target of each position is the next
-    token (teacher forcing). `length` counts the start or end token; truncated texts have no end token. Needs
-    `start_end` in the tokenizer."""
+    token (teacher forcing). `length` counts the start or end token; texts of `length` tokens or more have no end
+    token. Needs `start_end` in the tokenizer."""
 
     samples: ClassVar = (
         {"tokenizer": {"type": "words", "lowercase": True, "padding": True, "unknown": True}, "length": 100},
