@@ -94,6 +94,15 @@ def test_masks_of_other_values_are_refused(tmp_path, pixels, suffix, got):
     assert error.value.problems[0].got == got
 
 
+def test_two_masks_of_an_image_are_refused(folder):
+    Image.fromarray(mask_of(3)).save(folder / "masks/3.tif")
+    with pytest.raises(InputError) as error:
+        source(folder).open()
+    (problem,) = error.value.problems
+    assert problem.message == "1 of 6 images have several masks"
+    assert problem.got == f"{folder}/masks/3.png and {folder}/masks/3.tif"
+
+
 def test_integers_of_32_bits_may_be_class_indices(tmp_path):
     Image.fromarray(image_of(0)).save(tmp_path / "0.png")
     Image.fromarray(mask_of(0).astype(np.int32)).save(tmp_path / "0_mask.tif")

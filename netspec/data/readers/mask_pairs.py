@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,13 +44,19 @@ def paired_files(
             absent += error.problems
     if absent:
         raise InputError(absent)
-    by_name = {_name(file, masks): file for file in files_below(masks, MASKS)}
+    by_name: defaultdict[str, list[Path]] = defaultdict(list)
+    for file in files_below(masks, MASKS):
+        by_name[_name(file, masks)].append(file)
     chosen = _images(images, suffix if images == masks else "", names)[:most]
-    candidates = [(file, by_name.get(f"{_name(file, images)}{suffix}")) for file in chosen]
+    found = [(file, by_name.get(f"{_name(file, images)}{suffix}", [])) for file in chosen]
+    several = [" and ".join(map(str, files)) for _, files in found if len(files) > 1]
+    candidates = [(file, files[0] if files else None) for file, files in found]
     unpaired = [str(file) for file, mask in candidates if mask is None]
     sizes = {file: _difference(file, mask) for file, mask in candidates if mask is not None}
     mismatched = [f"{file} ({difference})" for file, difference in sizes.items() if difference]
     problems = []
+    if several:
+        problems.append(_problem("images have several masks", several, len(chosen), "one mask for each image"))
     if unpaired:
         expected = f"{masks / (_name(chosen[0], images) + suffix)}.png for {chosen[0]}"
         problems.append(_problem("images have no mask", unpaired, len(chosen), expected))

@@ -99,7 +99,7 @@ def read_tokenizer_json(path: Path) -> Any:
     """Read a `tokenizer.json`. Raises InputError for any other file, or if the tokenizer would silently drop text."""
     raw = read_bytes(path)
     expected = "a tokenizer.json as the library `tokenizers` writes it"
-    with refuse_damage(path, expected):
+    with refuse_damage(path, expected, hint="models on the Hugging Face Hub have this file as `tokenizer.json`"):
         try:
             description = json.loads(raw)
         except ValueError as error:
