@@ -26,9 +26,7 @@ def generate(
     spec: TrainingOrRun,
     *,
     prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue or rewrite this text.")],
-    tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Generate up to N tokens [default: 200; of pairs of texts, all].")
-    ] = None,
+    tokens: Annotated[int | None, typer.Option(metavar="N", help="Generate up to N tokens [default: 200].")] = None,
     temperature: Annotated[
         float | None, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token [default: 1].")
     ] = None,
@@ -47,10 +45,10 @@ def generate(
     """Generate text with a net that predicts tokens.
 
     A language model continues the prompt: the prompt and the text after it are printed, token by token. An
-    encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end; it takes the
-    most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The same seed generates
-    the same text. With --beams, beam search keeps the N most probable texts after each token, and the best one is
-    printed at the end.
+    encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end, however
+    long; it takes the most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The
+    same seed generates the same text. With --beams, beam search keeps the N most probable texts after each token, and
+    the best one is printed at the end.
     """
     spec, weights = find_weights(spec, weights)
     from netspec.tools.generate import text_stream

@@ -68,7 +68,7 @@ def test_the_script_takes_folders_and_prints_its_usage(netspec, photos):
     assert script(photos[0], "photos/red")[0] == script(photos[0])[0]
     assert script("-h") == script("photos", "--help") == ["usage: python run.py IMAGE..."]
     Path("empty").mkdir()
-    expected = "error: empty: no images (.bmp, .jpeg, .jpg, .png, .webp)"
+    expected = "error: empty: no images (.bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp)"
     assert script_error("photos", "empty", status=2) == expected
     command = f"{sys.executable} deployed/run.py {' '.join(photos * 9)} | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)

@@ -276,7 +276,9 @@ def test_tiff_files_of_scanners_are_read(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32, np.int16])
 def test_pixels_without_a_known_range_are_refused(tmp_path, kind):
-    write_image(tmp_path / "set" / "x" / "a.tif", np.ones((4, 6), kind))
+    path = write_image(tmp_path / "set" / "x" / "a.tif", np.ones((4, 6), kind))
+    assert not decode.damage_of(path, "a", is_mask=True)
+    assert len(decode.damage_of(path, "a")) == 1
     with pytest.raises(InputError) as error:
         arrays_of(folder_of(tmp_path), np.array([0]))
     assert problems_of(error, tmp_path) == (

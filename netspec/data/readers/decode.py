@@ -105,13 +105,15 @@ def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
     return (width, height) if on_its_side else (height, width)
 
 
-def damage_of(file: Path, name: str) -> Sequence[Problem]:
+def damage_of(file: Path, name: str, *, is_mask: bool = False) -> Sequence[Problem]:
     """Return the problems that the header and the end of an image file show. Pixels are decoded if the end is missing.
 
     `name` is the name of the image in messages.
     """
     try:
-        _opened(file, name).close()
+        with _opened(file, name) as image:
+            if not is_mask:
+                check_range(image, name)
         if _ends_early(file):
             with _opened(file, name) as image:
                 image.load()
@@ -120,6 +122,15 @@ def damage_of(file: Path, name: str) -> Sequence[Problem]:
     except Exception as error:  # Pillow's decoders raise anything at all on damaged files
         return _damaged(name, error).problems
     return ()
+
+
+def check_range(image: Image.Image, name: str) -> None:
+    """Raise `InputError` if the range of the pixels of an image is not known: they are signed, or have 32 bits."""
+    if image.mode in ("I", "F"):
+        raise InputError(
+            f"image {name} has signed pixels, or pixels of 32 bits", expected="unsigned ones of 8 or 16 bits",
+            hint="convert it, or train on arrays in .npy files",
+        )  # fmt: skip
 
 
 def _ends_early(file: Path) -> bool:
@@ -170,13 +181,9 @@ def _damaged(name: str, error: Exception) -> InputError:
 def _eight_bit(image: Image.Image, mode: str, name: str) -> Image.Image:
     """Return the image in the mode asked for; 16-bit gray keeps its upper eight bits, where Pillow would clip.
 
-    Raises `InputError` for signed pixels and those of 32 bits, whose range is not known.
+    Raises `InputError` if the range of the pixels is not known.
     """
-    if image.mode in ("I", "F"):
-        raise InputError(
-            f"image {name} has signed pixels, or pixels of 32 bits", expected="unsigned ones of 8 or 16 bits",
-            hint="convert it, or train on arrays in .npy files",
-        )  # fmt: skip
+    check_range(image, name)
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode == "P":

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from netspec.data.base import Array, Raw, Samples
+from netspec.data.file_kinds import MASKS
 from netspec.data.imaging.arrays import PillowImage, pixels
 from netspec.data.readers.decode import ImageDecoder, damage_of, upright_size
 from netspec.data.readers.file_samples import ListedFiles, Listing
@@ -32,7 +33,8 @@ def check_images(*listings: Listing, skip: bool) -> list[Listing]:
     checked, problems = [], []
     for listing in listings:
         named = [(file, listing.name(index)) for index, file in enumerate(listing.files) if file.is_file()]
-        damage = [problem for file, name in named for problem in damage_of(file, name)]
+        is_mask = listing.kind is MASKS
+        damage = [problem for file, name in named for problem in damage_of(file, name, is_mask=is_mask)]
         checked.append(replace(listing, left_out=[*listing.left_out, *(problem.brief for problem in damage)]))
         problems += damage
     if problems and not skip:

@@ -197,7 +197,7 @@ def box_files(
         files.warnings.append(
             f"{counted(len(boxes.damaged), 'image')} with damaged annotations are left out: {listing(boxes.damaged, 3)}"
         )
-    files.net = _net(name_of(path), boxes, space)
+    files.net = _net(name_of(path, folder), boxes, space)
     files.train = _train(path, folder, net, boxes, space)
     return files
 

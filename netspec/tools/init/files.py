@@ -153,9 +153,12 @@ def relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
-def name_of(path: Path) -> str:
-    """Return a name for the net and the run, from that of the data."""
-    stem = path.resolve().stem if path.is_file() else path.resolve().name
+def name_of(data: Path, folder: Path) -> str:
+    """Return a name for the net and its runs: that of the data or, if its files are elsewhere, of their folder."""
+    path = data.resolve()
+    if folder.resolve() not in (path, path.parent):
+        path = folder.resolve()
+    stem = path.stem if path.is_file() else path.name
     cleaned = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in stem).strip("_")
     return cleaned if cleaned and cleaned[0].isalpha() else f"net_{cleaned}".rstrip("_")
 

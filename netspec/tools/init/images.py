@@ -11,7 +11,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from netspec.data.file_kinds import IMAGES
-from netspec.errors import listing
+from netspec.errors import InputError, listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.class_folders import (
     ClassFiles,
@@ -96,6 +96,8 @@ def open_sample(files: list[Path], class_of: Callable[[Path], str | None] = lamb
     """Open images until a limit is reached, and return findings about them. `class_of` returns the class of a file."""
     from PIL import Image, UnidentifiedImageError
 
+    from netspec.data.readers.decode import check_range
+
     result = ImageSample()
     read = 0
     for file in sorted(files, key=lambda file: sha256(str(file).encode()).digest())[:MAX_OPENED]:
@@ -105,9 +107,13 @@ def open_sample(files: list[Path], class_of: Callable[[Path], str | None] = lamb
         try:
             content = file.read_bytes() if file.stat().st_size <= MAX_BYTES else b""
             with Image.open(file) as image:
+                check_range(image, str(file))
                 result.add(image)
                 if content:
                     image.load()
+        except InputError as error:
+            result.unreadable.append(f"{file} ({error.problems[0].message.removeprefix(f'image {file} ')})")
+            continue
         except UnidentifiedImageError:
             result.unreadable.append(f"{file} (not an image)")
             continue
@@ -148,9 +154,9 @@ def image_files(path: Path, folder: Path, net: str, space: SearchSpace, trunk_pa
             files.warnings.append(
                 "the trunk does not say how its images were prepared; see `transforms` in the training file"
             )
-        files.net = _net_on_trunk(name_of(path), folder, trunk, image_survey, space)
+        files.net = _net_on_trunk(name_of(path, folder), folder, trunk, image_survey, space)
     else:
-        files.net = _net(name_of(path), size, channels, image_survey, space)
+        files.net = _net(name_of(path, folder), size, channels, image_survey, space)
     files.train = _train(path, folder, net, size, channels, image_survey, trunk, space)
     return files
 

@@ -179,7 +179,7 @@ def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders, space: 
     fits = same and max(sizes[0]) <= max(SIDES) and not any(length % 8 for length in sizes[0])
     size = sizes[0] if fits else (side, side)
     files = Files("semantic segmentation", "", "", *_findings(mask_survey))
-    files.net = _net(name_of(path), size, mask_survey, space)
+    files.net = _net(name_of(path, folder), size, mask_survey, space)
     files.train = _train(path, folder, net, folders, size, mask_survey, space)
     return files
 

@@ -109,7 +109,7 @@ def series_files(
     files.warnings = [*survey.warnings, *forecast.columns.warnings, *order.warnings]
     if label.missing:
         files.warnings.append(f"{label.missing:,} rows without `{label.name}`: no window spans them")
-    files.net = _net(name_of(path), label, forecast, space)
+    files.net = _net(name_of(path, folder), label, forecast, space)
     files.train = _train(path, folder, net, survey, label, order, forecast, space)
     return files
 

@@ -79,7 +79,7 @@ def sound_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
-    files.net = _net(name_of(path), survey, space)
+    files.net = _net(name_of(path, folder), survey, space)
     files.train = _train(path, folder, net, survey, space)
     return files
 

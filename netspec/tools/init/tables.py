@@ -291,7 +291,7 @@ def table_files(
     kind = "text" if task == "text" else "table"
     files = Files(f"{kind} {'regression' if regression else 'classification'}", "", "")
     files.findings, files.warnings = _findings(table_survey, label, columns, regression=regression)
-    files.net = _net(name_of(path), table_survey, label, columns, space, regression=regression)
+    files.net = _net(name_of(path, folder), table_survey, label, columns, space, regression=regression)
     files.train = _train(path, folder, net, table_survey, label, columns, space, regression=regression)
     return files
 

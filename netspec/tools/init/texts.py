@@ -178,7 +178,9 @@ def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
     vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
     last = {"name": "logits", "type": "Dense", "units": len(texts.by_class)}
     inputs, layers = text_layers(length, vocabulary, last, "one output for each class", space)
-    lines = net_head(f"A small net for {len(texts.by_class)} classes of texts.", name_of(path), space.net_lines())
+    lines = net_head(
+        f"A small net for {len(texts.by_class)} classes of texts.", name_of(path, folder), space.net_lines()
+    )
     lines += [line for key, value in inputs.items() for line in entry(key, value, "token numbers", 2)]
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
     lines += class_losses()

@@ -332,8 +332,14 @@ def test_reading_is_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_same_data_gives_the_same_files(table: Path, tmp_path: Path) -> None:
-    texts = [init(table, target="left", output=tmp_path / name).net.read_text() for name in "ab"]
+    texts = [init(table, target="left", output=tmp_path / name / "new").net.read_text() for name in "ab"]
     assert texts[0] == texts[1]
+    assert "name: new\n" in texts[0]  # the runs of several nets for the same data are told apart
+
+
+def test_files_next_to_the_data_have_its_name(table: Path) -> None:
+    for output in (None, table.parent):
+        assert f"name: {table.stem}\n" in init(table, target="left", output=output, force=True).net.read_text()
 
 
 @pytest.mark.parametrize(
