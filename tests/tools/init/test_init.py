@@ -334,7 +334,7 @@ def test_reading_is_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_same_data_gives_the_same_files(table: Path, tmp_path: Path) -> None:
     texts = [init(table, target="left", output=tmp_path / name / "new").net.read_text() for name in "ab"]
     assert texts[0] == texts[1]
-    assert "name: new\n" in texts[0]  # the runs of several nets for the same data are told apart
+    assert "name: new\n" in texts[0]  # so that several nets for the same data have different runs
 
 
 def test_files_next_to_the_data_have_its_name(table: Path) -> None:
