@@ -91,7 +91,20 @@ def test_row(page: Page, serve: Serve, table_run: Path) -> None:
     fill_in(page, "#field-color", "red")
     submit(page)
     assert answer(page)["class"] == "apple"
+    assert page.evaluate("document.querySelector('#notes').textContent") == ""
+    fill_in(page, "#field-color", "blue")
+    submit(page)
+    page.wait_for("document.querySelector('#notes').textContent !== ''")
+    assert "'blue'" in page.evaluate("document.querySelector('#notes').textContent")
     assert not page.errors
+
+
+def test_boxes_and_masks_are_readable(page: Page, serve: Serve, image_run: Path) -> None:
+    open_page(page, serve(image_run))
+    box = {"class": "cat", "score": 0.875, "x1": 1, "y1": 2, "x2": 30.5, "y2": 40}
+    assert page.evaluate(f"described('boxes', [{json.dumps(box)}])") == [["cat", "87.5 % at 1, 2, 30.5, 40"]]
+    assert page.evaluate("described('boxes', [])") == [["boxes", "none"]]
+    assert page.evaluate("described('mask', [[0, 1], [1, 1]])") == [["light", "75.0 %"], ["dark", "25.0 %"]]
 
 
 def test_error_of_a_row(page: Page, serve: Serve, table_run: Path) -> None:
