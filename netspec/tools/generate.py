@@ -138,10 +138,13 @@ class TextModel:
     def __init__(self, model: Model) -> None:
         self.continues_prompt = not decoder_columns(model.training)
         """Whether the text continues the prompt; that of an encoder-decoder net replaces it."""
+        self.source: tuple[str, int] | None = None
+        """Column of the source texts of an encoder-decoder net, and the largest number of their tokens."""
         self.generator: TokenGenerator
         if not self.continues_prompt:
             assert model.training is not None
             decoder = EncoderDecoderGenerator(model, model.training)
+            self.source = decoder.source_column, decoder.source_length
             self.generator, self._prompt_tokenizer, self._tokenizer = (
                 decoder,
                 decoder.source_tokenizer,

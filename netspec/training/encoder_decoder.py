@@ -52,11 +52,13 @@ class EncoderDecoderGenerator(TokenGenerator):
         split = training.data.deployed
         assert isinstance(split, TableSource)
         self._model = model
-        self.decoder_input, self._source, column, self._source_length = _input_roles(model, split, target_spec)
+        self.decoder_input, self._source, self.source_column, self.source_length = _input_roles(
+            model, split, target_spec
+        )
         learned = learned_of(training, model.compiler, model.preprocessing.learned).source
         self.tokenizer = saved_tokenizer(learned[target][TOKENIZER])
         """The tokenizer of the texts that are generated."""
-        self.source_tokenizer = saved_tokenizer(learned[column][TOKENIZER])
+        self.source_tokenizer = saved_tokenizer(learned[self.source_column][TOKENIZER])
         """The tokenizer of the texts that the encoder reads."""
         self.end, self.max_tokens = self.tokenizer.end, target_spec.length
         output = logits_output(model, target_spec.length, "the net is not an encoder-decoder net")
@@ -68,7 +70,7 @@ class EncoderDecoderGenerator(TokenGenerator):
         """Read the tokens of a source text; return the logits (V,) of the first token to generate."""
         self._check_prompt(prompt)
         assert self.tokenizer.start is not None
-        padded = np.full((1, self._source_length), self.source_tokenizer.padding, np.int32)
+        padded = np.full((1, self.source_length), self.source_tokenizer.padding, np.int32)
         padded[0, : len(prompt)] = prompt
         self._window.other_inputs = {self._source: padded}
         self.net.restart()
@@ -98,9 +100,9 @@ class EncoderDecoderGenerator(TokenGenerator):
         """Raise `InputError` if a prompt is not a text that the encoder can read."""
         if not len(prompt):
             raise InputError("the prompt is empty", expected="a source text")
-        if len(prompt) > self._source_length:
+        if len(prompt) > self.source_length:
             raise InputError(
-                "the prompt is too long", expected=f"at most {self._source_length} tokens", got=f"{len(prompt):,}"
+                "the prompt is too long", expected=f"at most {self.source_length} tokens", got=f"{len(prompt):,}"
             )
         if set(prompt) <= set(self.source_tokenizer.reserved):
             raise InputError("the vocabulary has no token of the prompt", expected="a text like those of the training")
@@ -113,7 +115,7 @@ class EncoderDecoderGenerator(TokenGenerator):
         half = (shape[1] + 1) // 2
         second[:, :half] = first[:, :half]
         second[:, half:] = (first[:, half:] + 1) % self.tokenizer.size  # none of them agrees by chance
-        source = random.integers(0, self.source_tokenizer.size, (1, self._source_length)).astype(np.int32)
+        source = random.integers(0, self.source_tokenizer.size, (1, self.source_length)).astype(np.int32)
         logits = [
             model.predict({self.decoder_input: tokens, self._source: source})[self._window.output][0, :half]
             for tokens in (first, second)

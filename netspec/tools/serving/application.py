@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -170,8 +170,8 @@ class _Endpoints:
             raise RequestError(415, "send the content itself as the body, for example by curl --data-binary @FILE")
         if generation is not None:
             texts = await self._run(len(body), generation.read, body, content_type)
-            text = await self._continue(request, generation, texts)
-            return _json({"model": self._service.name, "answers": [{"text": text}]})
+            answers = [{"text": text} for text in await self._generate(request, generation, texts)]
+            return _json({"model": self._service.name, "answers": answers})
         loop = asyncio.get_running_loop()
         samples = await loop.run_in_executor(self._threads, self._service.read, body, content_type)
         outputs = await self._compute(samples.inputs)
@@ -180,8 +180,8 @@ class _Endpoints:
         notes = {"notes": samples.notes} if samples.notes else {}
         return _json({"model": self._service.name, "answers": answers} | notes)
 
-    async def _continue(self, request: Request, generation: Generation, texts: Iterator[str]) -> str:
-        """Return the text after a prompt. If the request is canceled or the client goes away, the generation ends."""
+    async def _generate(self, request: Request, generation: Generation, texts: Iterable[Iterator[str]]) -> list[str]:
+        """Return the texts for prompts. If the request is canceled or the client goes away, the generation ends."""
         ended = threading.Event()
         answer = asyncio.wrap_future(generation.submit(texts, ended.is_set))
         disconnect = asyncio.create_task(_disconnect(request))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -32,6 +32,8 @@ LARGEST = 2**63 - 1
 """Largest integer in a request."""
 MAX_PROBLEMS = 10
 """Number of problems that an error lists."""
+MAX_PROMPTS = 1000
+"""Number of prompts in a request."""
 MAX_WAITING = 8
 """Number of requests that wait for the thread, which generates one text at a time."""
 CHARACTERS_PER_TOKEN = 64
@@ -50,20 +52,37 @@ class PromptRequest:
     seed: int | None = None
 
 
-def parse_prompt(body: bytes, content_type: str) -> PromptRequest:
-    """Read a request: a JSON object, or the prompt as plain text.
+def parse_prompts(body: bytes, content_type: str, column: str | None = None) -> list[PromptRequest]:
+    """Read prompts: a JSON object, a list of objects, or one prompt as plain text.
 
+    `column` is another name of the field `prompt`: the column of source texts that an encoder-decoder net reads.
     Raises `RequestError` 400, listing every problem up to `MAX_PROBLEMS`.
     """
     if not is_json_text(body, content_type):
-        return PromptRequest(decoded(body))
-    message = parse_json(body)
-    if not isinstance(message, dict) or "prompt" not in message:
-        raise RequestError(400, 'expected an object with a prompt, such as {"prompt": "To be", "tokens": 100}')
-    problems = list(islice(_problems(message), MAX_PROBLEMS))
+        return [PromptRequest(decoded(body))]
+    data = parse_json(body)
+    messages = data if isinstance(data, list) and data else [data]
+    if not all(isinstance(message, dict) and not message.keys().isdisjoint({"prompt", column}) for message in messages):
+        example = json_text({column: "a text"} if column else {"prompt": "To be", "tokens": 100})
+        raise RequestError(400, f"expected an object with a prompt, such as {example}, or a list of these")
+    if len(messages) > MAX_PROMPTS:
+        raise RequestError(400, f"a request may have at most {MAX_PROMPTS:,} prompts, got {len(messages):,}")
+    messages = [
+        message if "prompt" in message else {"prompt" if name == column else name: message[name] for name in message}
+        for message in messages
+    ]
+    several = len(messages) > 1
+    found = (
+        f"prompt {number}: {problem}" if several else problem
+        for number, message in enumerate(messages, 1)
+        for problem in _problems(message)
+    )
+    problems = list(islice(found, MAX_PROBLEMS))
     if problems:
         raise RequestError(400, "\n".join(problems))
-    return PromptRequest(**{name: value for name, value in message.items() if value is not None})
+    return [
+        PromptRequest(**{name: value for name, value in message.items() if value is not None}) for message in messages
+    ]
 
 
 def _problems(message: Mapping[str, Any]) -> Iterator[str]:
@@ -100,7 +119,7 @@ class Generation:
             raise
         self._net = _InterruptibleNet(self._model.generator.net, lock)
         self._model.generator.net = self._net
-        self._unfinished: set[Future[str]] = set()
+        self._unfinished: set[Future[list[str]]] = set()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -110,16 +129,28 @@ class Generation:
         return settings | {"tokens": self._model.max_tokens(None), "temperature": temperature, "seed": SEED}
 
     @property
+    def description(self) -> dict[str, Any]:
+        """Default settings and limits; of an encoder-decoder net, also the column and length of source texts."""
+        limits = {"settings": self.settings, "max_tokens": self.max_tokens}
+        if self._model.source is None:
+            return limits
+        column, length = self._model.source
+        return limits | {"source": column, "max_source_tokens": length}
+
+    @property
     def waiting(self) -> int:
         """Number of requests that wait for others to end."""
         return sum(not (future.running() or future.done()) for future in list(self._unfinished))
 
-    def read(self, body: bytes, content_type: str) -> Iterator[str]:
-        """Return the text that is generated from the prompt in a body, in pieces that are computed when they are read.
+    def read(self, body: bytes, content_type: str) -> list[Iterator[str]]:
+        """Return the texts generated from the prompts in a body, each in pieces that are computed when they are read.
 
         Raises `RequestError` 400 or 422.
         """
-        request = parse_prompt(body, content_type)
+        requests = parse_prompts(body, content_type, self._model.source and self._model.source[0])
+        return [self._pieces(request) for request in requests]
+
+    def _pieces(self, request: PromptRequest) -> Iterator[str]:
         most = CHARACTERS_PER_TOKEN * self.max_tokens
         try:
             if len(request.prompt) > most:
@@ -141,8 +172,8 @@ class Generation:
         except InputError as error:
             raise as_request_error(error, 422) from None
 
-    def submit(self, texts: Iterator[str], is_canceled: Callable[[], bool]) -> Future[str]:
-        """Queue the pieces of a text from `read`; the future returns the text, or raises `RequestError` 422.
+    def submit(self, texts: Iterable[Iterator[str]], is_canceled: Callable[[], bool]) -> Future[list[str]]:
+        """Queue the pieces of texts from `read`; the future returns the texts, or raises `RequestError` 422.
 
         Once `is_canceled` returns True, the request ends before its next token. Raises `RequestError` 503 if
         `MAX_WAITING` others wait.
@@ -158,10 +189,10 @@ class Generation:
         """Generate the texts of all requests that wait, then end the thread."""
         self._thread.shutdown()
 
-    def _generate(self, texts: Iterator[str], is_canceled: Callable[[], bool]) -> str:
+    def _generate(self, texts: Iterable[Iterator[str]], is_canceled: Callable[[], bool]) -> list[str]:
         self._net.is_canceled = is_canceled
         try:
-            return "".join(texts)
+            return ["".join(pieces) for pieces in texts]
         except InputError as error:
             raise as_request_error(error, 422) from None
 

@@ -149,7 +149,8 @@ class PredictionService:
     def description(self) -> dict[str, Any]:
         """Return what `/predict` takes: the kind of the samples, and columns and number of rows of a table.
 
-        For a net that generates text, the kind is `prompt`, with the default settings and the largest number of tokens.
+        For a net that generates text, the kind is `prompt`, with the default settings and the largest number of tokens;
+        for an encoder-decoder net, also the column of the source texts and their largest number of tokens.
         """
         kind = self._kind if self.generation is None else "prompt"
         columns = [] if self._reader is None or self.generation is not None else self._reader.columns()
@@ -158,7 +159,7 @@ class PredictionService:
         if self._reader is not None and self._reader.min_rows is not None:
             description["min_rows"] = self._reader.min_rows
         if self.generation is not None:
-            description |= {"settings": self.generation.settings, "max_tokens": self.generation.max_tokens}
+            description |= self.generation.description
         return description
 
     def metadata(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pytest
 import netspec
 from netspec.errors import InputError
 from netspec.tools.serving.application import INLINE_BYTES, ServingLimits
-from netspec.tools.serving.generation import Generation, PromptRequest, _InterruptibleNet, parse_prompt
+from netspec.tools.serving.generation import MAX_PROMPTS, Generation, PromptRequest, _InterruptibleNet, parse_prompts
 from netspec.training.generation import LanguageModelGenerator, Sampling
 from tests.tools.serving.conftest import Client, Serve
 
@@ -64,6 +64,17 @@ def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     assert answer == {"model": "seq2seq", "answers": [{"text": "2019-05-03"}]}
     status, answer = client.post("/predict", {"prompt": ""})
     assert (status, answer["error"]) == (422, "the prompt is empty; expected a source text")
+    assert (description["source"], description["max_source_tokens"]) == ("source", 30)
+    rows = [{"source": "3 May 2019"}, {"source": "3 May 2019", "tokens": 4}, {"prompt": "20.6.2033"}]
+    answer = client.post("/predict", rows)[1]
+    assert answer["answers"] == [{"text": "2019-05-03"}, {"text": "2019"}, {"text": "2033-06-20"}]
+    assert client.post("/predict", rows[0])[1]["answers"] == [{"text": "2019-05-03"}]
+    status, error = client.error("/predict", {"text": "3 May 2019"})
+    assert (status, error) == (
+        400, 'expected an object with a prompt, such as {"source": "a text"}, or a list of these'
+    )  # fmt: skip
+    status, error = client.error("/predict", {"source": "3 May 2019", "prompt": "4 May 2019"})
+    assert (status, "unknown field `source`" in error) == (400, True)
     # 10 characters and at most 11 tokens
     assert serve("seq2seq", max_batch=1, max_tokens=21).post("/predict", {"prompt": "3 May 2019"})[0] == 200
 
@@ -105,6 +116,17 @@ def test_a_wrong_prompt(client: Client, body: Any, status: int, messages: list[s
     assert [message for message in messages if message not in error] == [], error
 
 
+def test_several_prompts(client: Client, language_run: Path) -> None:
+    prompts = [{"prompt": "ab", "tokens": 9}, {"prompt": "b", "tokens": 5, "seed": 3}]
+    status, answer = client.post("/predict", prompts)
+    texts = [generated(language_run, "ab", tokens=9), generated(language_run, "b", tokens=5, seed=3)]
+    assert (status, answer["answers"]) == (200, [{"text": text} for text in texts])
+    status, error = client.error("/predict", [{"prompt": "ab"}, {"prompt": "ab", "tokens": "many"}])
+    assert (status, error) == (400, 'prompt 2: `tokens` must be a whole number, got "many"')
+    status, error = client.error("/predict", [{"prompt": "ab"}] * (MAX_PROMPTS + 1))
+    assert (status, error) == (400, "a request may have at most 1,000 prompts, got 1,001")
+
+
 def test_errors_stay_short(client: Client) -> None:
     status, error = client.error(
         "/predict", {"prompt": "ab", **dict.fromkeys(f"{key}{'k' * 999}" for key in range(99))}
@@ -123,14 +145,14 @@ def test_a_form_and_a_number_of_classes_are_refused(client: Client) -> None:
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain"])
 def test_a_plain_prompt_may_begin_with_a_brace(kind: str) -> None:
-    assert parse_prompt(b"{ int x;", kind) == PromptRequest("{ int x;")
+    assert parse_prompts(b"{ int x;", kind) == [PromptRequest("{ int x;")]
 
 
 def test_a_long_body_is_read_outside_of_the_event_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
     read = Generation.read
 
-    def recorded(*arguments: Any) -> Iterator[str]:
+    def recorded(*arguments: Any) -> list[Iterator[str]]:
         threads.append(threading.current_thread().name)
         return read(*arguments)
 
@@ -142,7 +164,7 @@ def test_a_long_body_is_read_outside_of_the_event_loop(client: Client, monkeypat
 def test_a_prompt_with_too_many_tokens_does_not_wait_for_others(client: Client) -> None:
     generation, release = client.service.generation, threading.Event()
     assert generation is not None
-    running = generation.submit((str(release.wait(20)) for _ in range(1)), lambda: False)
+    running = generation.submit([(str(release.wait(20)) for _ in range(1))], lambda: False)
     try:
         assert client.error("/predict", {"prompt": "ab", "tokens": 299})[0] == 422
         assert not running.done()
@@ -159,13 +181,13 @@ def test_more_than_eight_waiting_prompts_have_status_503(client: Client) -> None
         yield str(release.wait(20))
 
     try:
-        futures = [generation.submit(text(), lambda: False)]
+        futures = [generation.submit([text()], lambda: False)]
         assert started.wait(10)
-        futures += [generation.submit(iter("ab"), lambda: False) for _ in range(8)]
+        futures += [generation.submit([iter("ab")], lambda: False) for _ in range(8)]
         assert client.error("/predict", {"prompt": "ab"}) == (503, "8 prompts are waiting: try again later")
     finally:
         release.set()
-    assert [future.result(10) for future in futures] == ["True"] + ["ab"] * 8
+    assert [future.result(10) for future in futures] == [["True"]] + [["ab"]] * 8
 
 
 def test_a_text_ends_when_its_client_goes_away(serve: Serve, language_run: Path) -> None:
