@@ -32,7 +32,7 @@ from netspec.training.predict_files import (
     predict_files,
     rows_of,
 )
-from netspec.training.raw_samples import raw_files, temporary_folder
+from netspec.training.raw_samples import is_row, raw_files, temporary_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -219,7 +219,7 @@ def _predicted(
     model: Model, spec: NetSpec | TrainSpec, inputs: Inputs, batch_size: int | None, *, skip: bool
 ) -> tuple[Iterator[PredictedBatch], bool]:
     """Return the predictions for any inputs, and whether these pass through the transforms of the training."""
-    if isinstance(inputs, Mapping):
+    if isinstance(inputs, Mapping) and not is_row(inputs):
         return _predict_arrays(model, inputs, batch_size), False
     if hasattr(inputs, "read"):
         return _predict_content(model, spec, inputs, batch_size), isinstance(spec, TrainSpec)

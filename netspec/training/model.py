@@ -129,7 +129,7 @@ class Model:
         - a source: a mapping such as `{"source": "image_folder", "path": "photos"}`;
         - a loader;
         - of a model that comes with its training: a path or a list of paths; a Pillow image or a list of these;
-          a list of rows, `[{"age": 39, "job": "clerk"}]`, or a data frame; texts as rows,
+          a row, `{"age": 39, "job": "clerk"}`, a list of rows, or a data frame; texts as rows,
           `[{"text": "…"}]`.
 
         The last ones are prepared as in the training. Arrays and samples go to the net as they are; the transforms of

@@ -11,7 +11,8 @@ from dataclasses import replace
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from types import NoneType
+from typing import Any, TypeAlias, TypeGuard
 
 from netspec.data.base import Source
 from netspec.data.sources.csv import Csv
@@ -46,12 +47,24 @@ def is_raw(samples: object, inputs: Iterable[str]) -> bool:
     """
     if isinstance(samples, (str, Path)) or is_pillow_image(samples) or is_data_frame(samples):
         return True
+    if is_row(samples):
+        return not set(samples) <= {*inputs}
     if not isinstance(samples, list) or not samples:
         return False
     first = samples[0]
     if isinstance(first, Mapping):
         return not set(first) <= set(inputs) or any(isinstance(value, str) for value in first.values())
     return isinstance(first, (str, Path)) or is_pillow_image(first)
+
+
+def is_row(samples: object) -> TypeGuard[Mapping[str, Any]]:
+    """Return whether samples are a single row of a table, a value for each column; not a source, nor arrays."""
+    return (
+        isinstance(samples, Mapping)
+        and len(samples) > 0
+        and "source" not in samples
+        and all(isinstance(value, (str, int, float, NoneType)) for value in samples.values())
+    )
 
 
 def is_pillow_image(sample: object) -> bool:

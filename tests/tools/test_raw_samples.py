@@ -76,8 +76,12 @@ def test_texts_without_known_words_are_noted(text_run: Path, text_table_run: Pat
 
 
 def test_one_row(table_run: Path) -> None:
-    answers = netspec.predict(table_run, [{"size": 9.1, "color": "red"}], device="reference").answers
+    row = {"size": 9.1, "color": "red"}
+    answers = netspec.predict(table_run, [row], device="reference").answers
     assert answers["class"] == ["apple"]
+    assert netspec.predict(table_run, row, device="reference").answers == answers
+    model = netspec.load(table_run, device="reference")
+    np.testing.assert_array_equal(model.predict(row)["logits"], model.predict([row])["logits"])
 
 
 def test_images_equal_their_files(image_run: Path, tmp_path: Path) -> None:
