@@ -40,10 +40,12 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.paths import resolve_path
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools import raw_images, raw_sounds
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.raw_columns import RawColumns
-from netspec.tools.raw_images import RESIZE_OPSET, RawImages, has_operator_form, is_exact, sets_size
-from netspec.tools.raw_images import TOLERANCE as IMAGE_TOLERANCE
+from netspec.tools.raw_images import RESIZE_OPSET, RawImages, sets_size
+from netspec.tools.raw_images import TOLERANCE as RAW_TOLERANCE
+from netspec.tools.raw_sounds import RawSounds
 from netspec.tools.text_vocabulary import TextInput, text_inputs
 from netspec.tools.transform_ops import has_ops, transform_ops
 from netspec.training.decoding import Decoder, Postprocessing, decoders_of
@@ -72,7 +74,7 @@ class DeployedInput:
     before: tuple[Transform, ...]
     """Transforms that the model does not contain: samples must pass through them first."""
     wrapper_transforms: tuple[Transform, ...]
-    """Transforms of images of any size that are operators in front of the graph, in their order."""
+    """Transforms of images and sounds of any size that are operators in front of the graph, in their order."""
     type: FieldType
     """Type of a sample that the graph takes."""
     inside: tuple[Transform, ...]
@@ -89,7 +91,7 @@ class DeployedInput:
             start -= 1
         first = start
         if opset is None or opset >= RESIZE_OPSET:
-            while first and has_operator_form(transforms[first - 1], types[first - 1]):
+            while first and _has_operator_form(transforms[first - 1], types[first - 1]):
                 first -= 1
         before, wrapped, inside = transforms[:first], transforms[first:start], transforms[start:]
         raw = types[first]
@@ -169,13 +171,13 @@ class DeployedModel:
     def wrapper(self) -> Wrapper | None:
         """The operators around the graph; None if there are none."""
         wrapper = Wrapper()
-        images = [
-            RawImages(name, deployed.raw, deployed.wrapper_transforms)
+        raw = [
+            (RawImages if deployed.raw.dtype == "uint8" else RawSounds)(name, deployed.raw, deployed.wrapper_transforms)
             for name, deployed in self.inputs.items()
             if deployed.wrapper_transforms
         ]
         columns = [] if self.columns is None else [self.columns]
-        parts: list[RawColumns | RawImages | SelectedBoxes] = [*columns, *images, *self.boxes.values()]
+        parts: list[RawColumns | RawImages | RawSounds | SelectedBoxes] = [*columns, *raw, *self.boxes.values()]
         for part in parts:
             part.add_to(wrapper)
         wrapper.prune()
@@ -185,7 +187,7 @@ class DeployedModel:
     def raw_tolerance(self) -> float | None:
         """Tolerance of results for raw samples; None for the usual one."""
         steps = [step for deployed in self.inputs.values() for step in deployed.wrapper_transforms]
-        return None if all(map(is_exact, steps)) else IMAGE_TOLERANCE
+        return None if all(raw_images.is_exact(step) or raw_sounds.is_exact(step) for step in steps) else RAW_TOLERANCE
 
     def raw_results(self) -> Iterator[tuple[Mapping[str, Array], dict[str, Array]]]:
         """Yield the raw samples in parts, each with its results, computed as `netspec predict` does."""
@@ -350,6 +352,10 @@ def _deployed_input(loader: Loader, name: str, split: object, opset: int | None)
     return DeployedInput.of(source, transforms, opset)
 
 
+def _has_operator_form(transform: Transform, field: FieldType) -> bool:
+    return raw_images.has_operator_form(transform, field) or raw_sounds.has_operator_form(transform, field)
+
+
 def _spread(loader: Loader, batch: int | None) -> Array:
     """Return indices of samples that are spread over the data; none if there are too few for a batch."""
     count = batch or min(MAX_AT_ONCE, loader.samples)
@@ -361,9 +367,9 @@ def _spread(loader: Loader, batch: int | None) -> Array:
 def _samples_of(
     loader: Loader, inputs: Mapping[str, DeployedInput], indices: Array, split: object, batch: int | None
 ) -> tuple[dict[str, Array], list[dict[str, Array]]]:
-    """Return samples as the graph takes them, and one by one as an exported model takes images of any size.
+    """Return samples as the graph takes them, and one by one as an exported model takes images or sounds of any size.
 
-    With a fixed batch, samples with such images are copies of one.
+    With a fixed batch, samples with such inputs are copies of one.
     """
     if not len(indices):
         return {}, []

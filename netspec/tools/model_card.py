@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec import __version__
 from netspec.compile import ProgramKind
+from netspec.data.sources.audio import Audio
 from netspec.data.sources.csv import Csv
 from netspec.data.tabular.encodings import ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.tabular.source import TableSource
@@ -28,6 +29,7 @@ from netspec.tools.model_script import (
     image_preparation,
     script_text,
 )
+from netspec.tools.script_sounds import ScriptSound
 from netspec.tools.script_table import ScriptTable
 from netspec.tools.text_vocabulary import VOCABULARY, vocabulary_files
 from netspec.training.decoding import Decoder
@@ -111,7 +113,7 @@ def write_card(
     if table is None and {text.name for text in texts} != inputs.keys():
         texts = ()  # the script reads arrays, since it cannot prepare all inputs
     lines_of_files = isinstance(spec, TrainSpec) and getattr(spec.data.deployed, "documents", "") == "lines"
-    data = ScriptData(inputs, table, texts, lines_of_files)
+    data = ScriptData(inputs, table, texts, lines_of_files, _sound_of(inputs, spec))
     classes = {output.named: decoders[name].classes for name, output in zip(graph.outputs, outputs, strict=True)}
     classes = {name: class_names for name, class_names in classes.items() if class_names}
     lines = [
@@ -162,6 +164,15 @@ def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> Scri
     )
 
 
+def _sound_of(inputs: Inputs, spec: NetSpec | TrainSpec) -> ScriptSound | None:
+    """Return how the only input is read from WAV files; None if it is something else."""
+    split = spec.data.deployed if isinstance(spec, TrainSpec) else None
+    (only, *others) = inputs.values()
+    if others or only is None or only.before or not isinstance(split, Audio):
+        return None
+    return ScriptSound(split.sampling_rate, split.resample, split.channels)
+
+
 def _introduction(
     spec: NetSpec | TrainSpec, outputs: Sequence[ScriptOutput], classes: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
@@ -209,6 +220,8 @@ def _inputs_and_outputs(
         meaning = f"tokens of a text, from `{VOCABULARY}`" if name in texts else "one row per sample"
         if data.images:
             meaning = f"pixels, 0 to 255: sample, channel ({colors}), row, column"
+        if data.sound is not None:
+            meaning = data.sound.meaning
         yield row(name, dims, types[name], meaning)
     yield from ("", "## Outputs", "", *head)
     for output in outputs:
@@ -249,11 +262,13 @@ def _preprocessing(deployed: DeployedModel | None, data: ScriptData, left_out: S
             yield from ("", f"`{SCRIPT}` does this. It computes the tokens of texts with `{VOCABULARY}`.")
         elif data.table is not None:
             yield from ("", f"`{SCRIPT}` does this.")
-    elif not data.images:
+    elif not data.images and data.sound is None:
         yield "Nothing else is needed: the model takes raw samples."
     if data.images:
         images = [image_preparation(image) for image in data.inputs.values() if image is not None]
         yield from (f"{line} `{SCRIPT}` does this." for line in images)
+    if data.sound is not None:
+        yield f"{data.sound.preparation} `{SCRIPT}` does this."
     yield ""
 
 
@@ -268,7 +283,7 @@ def _how_to_run(report: ExportReport, data: ScriptData, example: str) -> Iterato
         "",
     )
     yield f"`{SCRIPT}` prints an answer for each sample. `{report.path.name}` has ONNX opset {report.opset}."
-    placeholders = "" if data.images else ", with your values in place of zeros and names"
+    placeholders = "" if data.images or data.sound is not None else ", with your values in place of zeros and names"
     yield from ("", f"In a program{placeholders}:", "", "```python", example, "```", "")
     if report.comparison is not None and report.comparison.whole.finite:
         yield f"ONNX Runtime and netspec give the same results: {report.comparison.whole}."

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from netspec.data.file_kinds import IMAGES, TEXTS
+from netspec.data.file_kinds import IMAGES, SOUNDS, TEXTS, FileKind
 from netspec.data.tabular.encodings import CategoricalEncoding
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
+from netspec.tools.script_sounds import SELECTIONS, ScriptSound
 from netspec.tools.script_table import ScriptTable
 from netspec.tools.text_vocabulary import VOCABULARY, TextInput
 from netspec.training.decoding import Decoder
@@ -34,7 +35,8 @@ USED = frozenset([
     "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "present", "datetime", "run", "absent", "edges",
     "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "categories",
     "is_missing", "read_rows", "read_number", "read_boolean", "note_unknown_categories", "note_unknown_texts",
-    "Counter", "signal", "names", "files", "suffixes", "below",
+    "Counter", "signal", "names", "files", "suffixes", "below", "struct", "sound", "samples", "rate", "read_sound",
+    "resampled", "filter_phases", "steps", "lru_cache", "gcd", "ZEROS", "BETA", "wave",
     "read_numbers", "read_date", "read_categories", "classes", "inputs",
     "score", "Image", "Path", "onnxruntime", *dir(builtins),
 ])  # fmt: skip
@@ -108,7 +110,7 @@ class ScriptOutput:
 
 @dataclass(frozen=True)
 class ScriptData:
-    """Data that a script reads and passes to the model: images, the rows of a table, texts, or arrays."""
+    """Data that a script reads and passes to the model: images, sounds, the rows of a table, texts, or arrays."""
 
     inputs: Inputs
     table: ScriptTable | None = None
@@ -116,11 +118,20 @@ class ScriptData:
     """The inputs that take the tokens of texts: of columns of the table, or of files."""
     lines: bool = False
     """Whether each line of a file is a text."""
+    sound: ScriptSound | None = None
+    """How the only input is read from a WAV file; None if it is something else."""
 
     @property
     def images(self) -> bool:
         """Whether the script reads images."""
         return self.table is None and not self.texts and reads_images(self.inputs)
+
+    @property
+    def file_kind(self) -> FileKind | None:
+        """Kind of the files of which each is a sample; None for a table or arrays."""
+        if self.texts and self.table is None:
+            return TEXTS
+        return SOUNDS if self.sound is not None else IMAGES if self.images else None
 
     @property
     def argument(self) -> str:
@@ -129,7 +140,7 @@ class ScriptData:
             return "TABLE.csv"
         if self.texts:
             return "TEXT.txt..."
-        return "IMAGE..." if self.images else "ARRAYS.npz"
+        return "SOUND.wav..." if self.sound is not None else "IMAGE..." if self.images else "ARRAYS.npz"
 
     @property
     def libraries(self) -> list[str]:
@@ -141,8 +152,8 @@ class ScriptData:
 def script_text(files: Sequence[str], data: ScriptData, outputs: Sequence[ScriptOutput]) -> str:
     """Return the script for a model, whose file is the first of `files` next to the script that it needs.
 
-    Rows are read from a table, texts from text files, and images if the only input takes their pixels; anything else
-    is read as arrays from an .npz file.
+    Rows are read from a table, texts from text files, sounds from WAV files, and images if the only input takes their
+    pixels; anything else is read as arrays from an .npz file.
     """
     lines = [
         f'"""Run {files[0]}: python {SCRIPT} {data.argument} ({WRITTEN_BY})."""',
@@ -166,7 +177,8 @@ def example_text(
     `dims` and `types` are the sizes, with the batch first, and the element types of the inputs.
     """
     named = [output for output in outputs if output.has_names]
-    lines = [*["import json", ""] * bool(named), "import numpy as np", "import onnxruntime"]
+    standard = [*["import json"] * bool(named), *["import wave"] * (data.sound is not None)]
+    lines = [*standard, *[""] * bool(standard), "import numpy as np", "import onnxruntime"]
     lines += ["from PIL import Image"] * data.images
     lines += ["", f'session = onnxruntime.InferenceSession("{model}")']
     if data.images:
@@ -176,6 +188,9 @@ def example_text(
         assert channels is not None
         opened = f'Image.open("photo.png").convert("{_MODES[channels]}")'
         lines += [f"image = {opened}{_resizing(image)}", f'inputs = {{"{name}": {_pixels(image)}}}']
+    elif data.sound is not None:
+        selected = f'samples{SELECTIONS[data.sound.channels]}[None].astype("float32")'
+        lines += [*data.sound.example(), f'inputs = {{"{next(iter(data.inputs))}": {selected}}}']
     else:
         lines += ["inputs = {"]
         lines += [f'    "{name}": {_example(data, name, sizes, types[name])},' for name, sizes in dims.items()]
@@ -207,14 +222,20 @@ def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]
         "json": has_lists or any(output.has_names for output in outputs),
         "re": has_lists or (data.table is not None and data.table.uses_patterns),
         "signal": True,
+        "struct": data.sound is not None,
         "sys": True,
         "unicodedata": any(text.tokenizer.get("normalize") for text in data.texts),
     }
+    resamples = data.sound is not None and data.sound.resample
+    if resamples:  # functions of netspec have annotations
+        yield from ("from __future__ import annotations", "")
     yield from (f"import {module}" for module, is_used in modules.items() if is_used)
     if data.table is not None and data.table.open_categories:
         yield "from collections import Counter"
     if data.table is not None and data.table.has_dates:
         yield "from datetime import datetime, timezone"
+    if resamples:
+        yield from ("from functools import lru_cache", "from math import gcd")
     yield from ("from pathlib import Path", "", "import numpy as np", "import onnxruntime")
     if data.images:
         yield "from PIL import Image, ImageOps"
@@ -247,7 +268,9 @@ def _open_model(files: Sequence[str], data: ScriptData, outputs: Sequence[Script
 
 
 def _functions(data: ScriptData) -> Iterator[str]:
-    """Yield the lines of the functions that convert texts and cells."""
+    """Yield the lines of the functions that read sounds, and convert texts and cells."""
+    if data.sound is not None:
+        yield from data.sound.functions()
     for text in data.texts:
         yield from ("", "", *text.lines())
         if text.is_windowed:
@@ -271,6 +294,8 @@ def _define_note_unknown_texts() -> Iterator[str]:
 
 def _compute(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read the samples of a file, and run the model."""
+    if data.sound is not None:
+        return [*data.sound.read(), f'{_run(outputs)}{{"{next(iter(data.inputs))}": sound[None]}})']
     if data.table is not None:
         return [*data.table.read_table(), f"{_run(outputs)}columns)"]
     if data.texts:
@@ -281,7 +306,7 @@ def _compute(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
 def _print_answers(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
     """Yield the lines that print the answers."""
     row, indent, label = "row", _INDENT, "{row + 1}"
-    if data.images:
+    if data.images or data.sound is not None:
         row, indent, label = "0", "", "{name}"
     elif data.table is not None:
         label = data.table.row_label
@@ -302,17 +327,16 @@ def _print_answers(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterato
 
 def _main(data: ScriptData) -> Iterator[str]:
     """Yield the lines that run the model on each file of the command line."""
-    several_files = data.images or (data.texts and data.table is None)
+    kind = data.file_kind
     yield 'if hasattr(signal, "SIGPIPE"):'
     yield "    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end with the reader of the output, such as `head`"
     yield 'if {"-h", "--help"} & {*sys.argv[1:]}:'
     yield f'    print("usage: python {SCRIPT} {data.argument}")'
     yield "    sys.exit()"
-    yield f"if len(sys.argv) {'< 2' if several_files else '!= 2'}:"
+    yield f"if len(sys.argv) {'!= 2' if kind is None else '< 2'}:"
     yield f'    print("error: usage: python {SCRIPT} {data.argument}", file=sys.stderr)'
     yield "    sys.exit(2)"
-    if several_files:
-        kind = IMAGES if data.images else TEXTS
+    if kind is not None:
         yield f"suffixes = {sorted(kind.suffixes)!r}"
         yield "names = []"
         yield "for name in sys.argv[1:]:"

@@ -20,7 +20,7 @@ _WEIGHTS = {"hann": 0.5, "hamming": 0.54}
 def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
     """Compute spectra: sounds (N, …, samples) → (N, …, bins, frames) of float32, separately for each sample."""
     rows = sounds.reshape(-1, sounds.shape[-1])
-    window, bands = _window(spec), _bands(spec)
+    window, bands = window_of(spec), _bands(spec)
     frames = 1 + rows.shape[-1] // spec.sequence_stride
     spectra = np.empty((len(rows), spec.num_mel_bins, frames), np.float32)
     step = max(1, AT_A_TIME // spec.fft_length)
@@ -47,7 +47,7 @@ def decibels(spec: MelSpectrogram, power: Array) -> Array:
     return loud
 
 
-def _window(spec: MelSpectrogram) -> Array:
+def window_of(spec: MelSpectrogram) -> Array:
     """Return the periodic window, padded with zeros on both sides to the length of the FFT."""
     length = spec.sequence_length or spec.fft_length
     weight = _WEIGHTS[spec.window] if spec.window else 1.0
@@ -59,6 +59,11 @@ def _window(spec: MelSpectrogram) -> Array:
 def _bands(spec: MelSpectrogram) -> MelBands:
     top = spec.max_freq or spec.sampling_rate / 2
     return mel_bands(spec.fft_length, spec.sampling_rate, spec.num_mel_bins, spec.min_freq, top)
+
+
+def band_weights(spec: MelSpectrogram) -> Array:
+    """Return the weight of each frequency of the FFT in each band, (frequencies, bins)."""
+    return _bands(spec).sums(np.eye(spec.fft_length // 2 + 1, dtype=np.float32))
 
 
 class MelBands(NamedTuple):

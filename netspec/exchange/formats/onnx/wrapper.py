@@ -1,6 +1,7 @@
 """Operators around an exported model: raw samples become inputs of the net, and outputs of the net become answers.
 
-They process texts, images of any size and a varying number of boxes, for which the graph of a net has no types.
+They process texts, images and sounds of any size, and a varying number of boxes, for which the graph of a net has no
+types.
 """
 
 from __future__ import annotations
