@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 POSITION = "$position"
 """Name of the input of a step net that has the step's position."""
+CAUSAL_HINT = "use recurrent layers in one direction, or `use_causal_mask: true` in attention"
 TOLERANCE = 1e-3
 """Largest difference between logits that are equal but for rounding, relative to the largest logit.
 
@@ -141,12 +142,17 @@ class TokenGenerator(ABC):
 class LanguageModelGenerator(TokenGenerator):
     """Generates tokens with a net that was trained on the next token of windows of text.
 
-    A token costs a single step if possible. Raises `InputError` if the net does not read one window of tokens, or does
-    not have logits for each of its tokens.
+    A token costs a single step if possible. Raises `InputError` if the net does not read one window of tokens, does not
+    have logits for each of its tokens, or reads later ones.
     """
 
     def __init__(self, model: Model) -> None:
         self.input, self.steps, self.output = _window_of(model)
+        if reads_later_tokens(model.compiler, self.input, self.output):
+            raise InputError(
+                f"the net reads later tokens of `{self.input}`, which are unknown when it writes a text",
+                hint=CAUSAL_HINT,
+            )
         window = TokenWindow(model, self.input, self.steps, self.output)
         stepped = _checked_step_net(model, window)
         self.net = window if stepped is None else stepped
@@ -196,6 +202,28 @@ def logits_output(model: Model, steps: int, problem: str = "the net is not a lan
             expected="`from_logits: true` in the loss, and no softmax before it",
         )
     return name
+
+
+def reads_later_tokens(compiler: Compiler, name: str, output: str) -> bool:
+    """Return whether an output (N, T, …) depends on later tokens of the input `name` (N, T) than its own position's.
+
+    Two windows are compared that agree in the first half, and in no token of the second half.
+    """
+    random = np.random.default_rng(0)
+    windows: dict[str, Array] = {}
+    for label, value in compiler.graph(ProgramKind.PREDICT, 1).inputs().items():
+        domain, shape = compiler.domains.get(label), value.shape
+        drawn = random.normal(size=shape) if domain is None else random.integers(domain.low, domain.high, shape)
+        windows[label] = drawn.astype(compiler.spec.inputs[label].dtype)
+    domain, (_, steps) = compiler.domains.get(name), windows[name].shape
+    if domain is None or steps == 1 or domain.high - domain.low == 1:
+        return False
+    half = (steps + 1) // 2
+    changed = windows[name].copy()
+    changed[:, half:] = domain.low + (changed[:, half:] - domain.low + 1) % (domain.high - domain.low)
+    program = compiler.program(ProgramKind.PREDICT, 1)
+    before, after = (program({**windows, name: tokens})[output][0, :half] for tokens in (windows[name], changed))
+    return bool(np.abs(before - after).max() > TOLERANCE * max(1.0, float(np.abs(before).max())))
 
 
 class TokenWindow:

@@ -25,6 +25,7 @@ from netspec.training.adaptation import adapt
 from netspec.training.callbacks.base import Callback, CallbackSpec
 from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
+from netspec.training.causality_warnings import causality_warnings
 from netspec.training.class_count_warnings import class_count_warnings
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
@@ -437,6 +438,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
         *no_steps,
         *_unreached_schedules(loop),
         *class_count_warnings(compiler, loader),
+        *causality_warnings(loop.spec, compiler, loop.session),
         *_empty_classes(loader),
     ):
         loop.emit("warning", message=message)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import yaml
 
 import netspec
 from netspec.cli import main
@@ -35,6 +36,13 @@ def language_net(*layers: dict[str, Any], steps: int = STEPS) -> dict[str, Any]:
             {"type": "Dense", "units": TOKENS, "name": "logits"},
         ],
     }
+
+
+CAUSAL_CONVOLUTION: list[dict[str, Any]] = [
+    {"type": "Permute", "dims": [2, 1]},
+    {"type": "Conv1D", "filters": 4, "kernel_size": 3, "padding": "causal"},
+    {"type": "Permute", "dims": [2, 1]},
+]
 
 
 def layers_with_steps() -> Iterator[Any]:
@@ -63,11 +71,23 @@ def test_steps_of_every_layer_agree_with_the_window(fields: dict[str, Any]) -> N
     assert generator.is_incremental
 
 
-def test_layers_that_mix_steps_fall_back_to_windows() -> None:
-    both_ways = {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2, "return_sequences": True}}
-    everywhere = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2}
-    for layer in (both_ways, everywhere):
-        assert not LanguageModelGenerator(netspec.load(language_net(layer), device="reference")).is_incremental
+def test_layers_without_steps_fall_back_to_windows() -> None:
+    model = netspec.load(language_net(*CAUSAL_CONVOLUTION), device="reference")
+    assert not LanguageModelGenerator(model).is_incremental
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2, "return_sequences": True}},
+        {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2},
+    ],
+    ids=lambda layer: layer["type"],
+)
+def test_nets_that_read_later_tokens_are_refused(layer: dict[str, Any]) -> None:
+    model = netspec.load(language_net(layer), device="reference")
+    with pytest.raises(InputError, match="the net reads later tokens of `text`"):
+        LanguageModelGenerator(model)
 
 
 def test_sequences_longer_than_the_window_continue() -> None:
@@ -102,16 +122,16 @@ def test_recurrent_nets_remember_more_than_a_window() -> None:
 
 
 @pytest.mark.parametrize(
-    "layer",
+    "layers",
     [
-        {"type": "GRU", "units": 3, "return_sequences": True},
-        {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2, "use_causal_mask": True},
-        {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2},
+        [{"type": "GRU", "units": 3, "return_sequences": True}],
+        [{"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2, "use_causal_mask": True}],
+        CAUSAL_CONVOLUTION,
     ],
     ids=["states", "keys and values", "windows"],
 )
-def test_beam_search_finds_the_most_probable_tokens(layer: dict[str, Any]) -> None:
-    model = netspec.load(language_net(layer), device="reference")
+def test_beam_search_finds_the_most_probable_tokens(layers: list[dict[str, Any]]) -> None:
+    model = netspec.load(language_net(*layers), device="reference")
     for name in model.parameters:  # initial logits are nearly equal
         model.parameters[name] = np.random.default_rng(3).normal(size=model.parameters[name].shape) * 1.5
     generator = LanguageModelGenerator(model)
@@ -151,12 +171,11 @@ def test_a_prompt_keeps_no_logits_but_the_last() -> None:
     assert len(references) == 5
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_saved_state_stays_as_it_is(bidirectional: bool) -> None:
-    layer: dict[str, Any] = {"type": "LSTM", "units": 3, "return_sequences": True}
-    layer = {"type": "Bidirectional", "layer": layer} if bidirectional else layer
-    generator = LanguageModelGenerator(netspec.load(language_net(layer), device="reference"))
-    assert generator.is_incremental != bidirectional
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_saved_state_stays_as_it_is(incremental: bool) -> None:
+    layers = [{"type": "LSTM", "units": 3, "return_sequences": True}] if incremental else CAUSAL_CONVOLUTION
+    generator = LanguageModelGenerator(netspec.load(language_net(*layers), device="reference"))
+    assert generator.is_incremental == incremental
     generator.read([1, 2])
     state = generator.net.save_state()
     logits = generator.logits_after(3)
@@ -217,6 +236,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("text.txt").write_text("abcd" * 1000)
     Path("train.yaml").write_text(TRAIN)
     return netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_training_warns_of_later_tokens(run: Path, causal: bool) -> None:
+    spec = yaml.safe_load(TRAIN)
+    if not causal:
+        spec["net"]["layers"][1] = {"type": "Bidirectional", "layer": spec["net"]["layers"][1]}
+    events: list[Any] = []
+    netspec.train(spec, run_dir=run.parent / "other", listeners=[events.append])
+    warnings = [event["message"] for event in events if event["event"] == "warning"]
+    assert len(warnings) == (0 if causal else 1)
+    assert causal or warnings[0].startswith("`logits` depends on later tokens of `text`")
 
 
 def test_a_learned_text_is_continued(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
