@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes, BinaryPostOp, EltwisePostOp, PostOp, PReluPostOp
-from netspec.backends.onednn.constants import AlgKind, post_op_src, post_op_weights
+from netspec.backends.onednn.constants import AlgKind, Arg, post_op_src, post_op_weights
 from netspec.backends.onednn.kernel import Operand, data_type, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.graph.fused import EpilogueFused
-from netspec.graph.layout import Layout
+from netspec.graph.layout import Layout, LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, special, unary
 from netspec.graph.types import TensorType
@@ -40,17 +40,19 @@ ORDERED: dict[type[Op], AlgKind] = {
 
 @dataclass(frozen=True)
 class PostOpEpilogue:
-    """An epilogue: a bias, then post-ops; extras are numbered like the body's operands, from 1."""
+    """An epilogue of an op with two operands: a bias, then post-ops; extras are numbered from 1."""
 
     bias: int | None
     post_ops: tuple[EltwisePostOp | PReluPostOp | tuple[AlgKind, int], ...]
 
-    def operands(self, extras: Mapping[int, MemoryDesc], anchor_arity: int) -> dict[int, Operand]:
-        """Indices of the extras that are arguments of the post-ops."""
+    def operands(self, extras: Mapping[int, MemoryDesc], bias: MemoryDesc | None) -> dict[int, Operand]:
+        """The arguments of the bias and of the post-ops; `bias` is the memory of the bias as a vector."""
         arguments: dict[int, Operand] = {}
+        if self.bias is not None and bias is not None:
+            arguments[Arg.BIAS] = Operand(1 + self.bias, bias)
         for number, post_op in enumerate(self.post_ops):
             if isinstance(post_op, tuple):
-                arguments[post_op_src(number)] = Operand(anchor_arity - 1 + post_op[1], extras[post_op[1]])
+                arguments[post_op_src(number)] = Operand(1 + post_op[1], extras[post_op[1]])
         return arguments
 
     def slopes(self) -> tuple[int, ...]:
@@ -65,6 +67,26 @@ class PostOpEpilogue:
             BinaryPostOp(step[0], descs[step[1]]) if isinstance(step, tuple) else step for step in self.post_ops
         ]
         return Attributes(engine(), post_ops)
+
+
+def epilogue_of(op: Op, types: Sequence[TensorType], channel: int) -> PostOpEpilogue | str:
+    """The bias and post-ops of an op with two operands, none if it is not fused; or why oneDNN cannot express them.
+
+    `channel` is the axis of the bias.
+    """
+    if not isinstance(op, EpilogueFused):
+        return PostOpEpilogue(None, ())
+    result = op.anchor.infer(*types[:2])
+    assert isinstance(result, TensorType)
+    return read_epilogue(op, result, types[2:], channel % result.rank)
+
+
+def extra_descs(
+    types: Sequence[TensorType], layouts: LayoutSignature, result: TensorType
+) -> dict[int, MemoryDesc]:  # fmt: skip
+    """The memory of the operands after the first two, by their numbers in an epilogue."""
+    extras = zip(types[2:], layouts.inputs[2:], strict=True)
+    return {number: extra_desc(kind, layout, result) for number, (kind, layout) in enumerate(extras, 1)}
 
 
 def read_epilogue(

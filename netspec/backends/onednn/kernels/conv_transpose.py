@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.epilogue import PostOpEpilogue, extra_desc, read_epilogue
+from netspec.backends.onednn.epilogue import PostOpEpilogue, epilogue_of, extra_descs
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.native import OneDnnError
@@ -15,7 +15,6 @@ from netspec.backends.onednn.primitive_descs import deconvolution_forward
 from netspec.graph.fused import EpilogueFused
 from netspec.graph.kernel import kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
-from netspec.graph.op import Op
 from netspec.graph.ops.convolution import ConvTranspose
 from netspec.graph.ops.source import Input
 from netspec.graph.types import TensorType
@@ -39,7 +38,7 @@ class ConvTransposeKernel(OneDnnKernel):
         anchor = op.anchor if isinstance(op, EpilogueFused) else op
         if not isinstance(anchor, ConvTranspose):
             return f"the anchor is {anchor.name}"
-        read = _epilogue(op, types)
+        read = epilogue_of(op, types, channel=1)
         if isinstance(read, str):
             return read
         node = op(*(Input(f"x{i}", kind)() for i, kind in enumerate(types))).node
@@ -59,12 +58,9 @@ class ConvTransposeKernel(OneDnnKernel):
         op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
         anchor = op.anchor if isinstance(op, EpilogueFused) else op
         assert isinstance(anchor, ConvTranspose)
-        epilogue = _epilogue(op, types)
+        epilogue = epilogue_of(op, types, channel=1)
         assert isinstance(epilogue, PostOpEpilogue)
-        extras = {
-            index: extra_desc(kind, layout, y)
-            for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
-        }
+        extras = extra_descs(types, layouts, y)
         x, w = types[:2]
         shape, steps = kernel_shape(anchor, w)
         bias = MemoryDesc.strided(engine(), (y.shape[1],)) if epilogue.bias is not None else None
@@ -76,16 +72,6 @@ class ConvTransposeKernel(OneDnnKernel):
             Arg.SRC: Operand(0, src),
             Arg.WEIGHTS: Operand(1, MemoryDesc.strided(engine(), shape, steps)),
             Arg.DST: Operand(0, dst, output=True),
+            **epilogue.operands(extras, bias),
         }
-        if epilogue.bias is not None and bias is not None:
-            arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
-        arguments |= epilogue.operands(extras, 2)
         return Computation(primitive_desc, arguments, epilogue.slopes())
-
-
-def _epilogue(op: Op, types: Sequence[TensorType]) -> PostOpEpilogue | str:
-    if not isinstance(op, EpilogueFused):
-        return PostOpEpilogue(None, ())
-    result = op.anchor.infer(*types[:2])
-    assert isinstance(result, TensorType)
-    return read_epilogue(op, result, types[2:], channel=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.epilogue import PostOpEpilogue, extra_desc, read_epilogue
+from netspec.backends.onednn.epilogue import PostOpEpilogue, epilogue_of, extra_descs
 from netspec.backends.onednn.kernel import CHOSEN, Computation, OneDnnKernel, Operand, desc, engine, products_per_second
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.native import OneDnnError
@@ -24,8 +24,6 @@ from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
-
-NOTHING = PostOpEpilogue(None, ())
 
 VECTOR = 16
 """float32 values in a vector."""
@@ -81,14 +79,6 @@ def unrounded(requested: LayoutSignature, *operands: int) -> LayoutSignature:
     return LayoutSignature(tuple(inputs), requested.outputs)
 
 
-def _epilogue(op: Conv | EpilogueFused, types: Sequence[TensorType]) -> PostOpEpilogue | str:
-    if isinstance(op, Conv):
-        return NOTHING
-    result = op.anchor.infer(*types[:2])
-    assert isinstance(result, TensorType)
-    return read_epilogue(op, result, types[2:], channel=1)
-
-
 def _requested_layouts(result: TensorType, extras: Sequence[TensorType]) -> LayoutSignature:
     last = Layout.channels_last(result.rank)
     layouts = tuple(last if extra.shape == result.shape else PLAIN for extra in extras)
@@ -100,12 +90,9 @@ def _describe(
 ) -> Computation:
     conv = op if isinstance(op, Conv) else op.anchor
     assert isinstance(conv, Conv)
-    epilogue = _epilogue(op, types)
+    epilogue = epilogue_of(op, types, channel=1)
     assert isinstance(epilogue, PostOpEpilogue)
-    extras = {
-        index: extra_desc(kind, layout, y)
-        for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
-    }
+    extras = extra_descs(types, layouts, y)
     x, w = types[:2]
     src, dst, bias = desc(x, layouts.inputs[0]), desc(y, layouts.outputs[0]), None
     if epilogue.bias is not None:
@@ -115,10 +102,8 @@ def _describe(
         Arg.SRC: Operand(0, src),
         Arg.WEIGHTS: Operand(1, desc(w, layouts.inputs[1], grouped(conv, w))),
         Arg.DST: Operand(0, dst, output=True),
+        **epilogue.operands(extras, bias),
     }
-    if epilogue.bias is not None and bias is not None:
-        arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
-    arguments |= epilogue.operands(extras, 2)
     return Computation(primitive_desc, arguments, epilogue.slopes())
 
 
@@ -149,7 +134,7 @@ class ConvolutionKernel(OneDnnKernel):
             return None
         if not isinstance(op.anchor, Conv):
             return f"the anchor is {op.anchor.name}"
-        epilogue = _epilogue(op, types)
+        epilogue = epilogue_of(op, types, channel=1)
         if isinstance(epilogue, str):
             return epilogue
         return _slow_post_ops_reason(op, tuple(types)) if epilogue.post_ops else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.epilogue import PostOpEpilogue, extra_desc, padded, read_epilogue
+from netspec.backends.onednn.epilogue import PostOpEpilogue, epilogue_of, extra_descs, padded
 from netspec.backends.onednn.kernel import (
     CHOSEN,
     Computation,
@@ -25,8 +25,6 @@ from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
-
-NOTHING = PostOpEpilogue(None, ())
 
 PACKING = 0.5
 """Cost of plain weights per call, relative to the time of reading them: the library packs them at each call.
@@ -67,16 +65,9 @@ class MatMulKernel(OneDnnKernel):
         if isinstance(op, EpilogueFused):
             if not isinstance(op.anchor, MatMul):
                 return f"the anchor is {op.anchor.name}"
-            read = self._epilogue(op, types)
+            read = epilogue_of(op, types, channel=-1)
             return read if isinstance(read, str) else None
         return None
-
-    def _epilogue(self, op: MatMul | EpilogueFused, types: Sequence[TensorType]) -> PostOpEpilogue | str:
-        if isinstance(op, MatMul):
-            return NOTHING
-        result = op.anchor.infer(*types[:2])
-        assert isinstance(result, TensorType)
-        return read_epilogue(op, result, types[2:], channel=result.rank - 1)
 
     def alternatives(self, node: Node, offered: Sequence[Layout]) -> Sequence[LayoutSignature]:
         """Weights in the library's own layout, if that is faster."""
@@ -101,12 +92,9 @@ class MatMulKernel(OneDnnKernel):
         assert isinstance(op, (MatMul, EpilogueFused))
         product = op if isinstance(op, MatMul) else op.anchor
         assert isinstance(product, MatMul)
-        epilogue = self._epilogue(op, types)
+        epilogue = epilogue_of(op, types, channel=-1)
         assert isinstance(epilogue, PostOpEpilogue)
-        extras = {
-            index: extra_desc(kind, layout, y)
-            for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
-        }
+        extras = extra_descs(types, layouts, y)
         a, b = (
             matrix(kind, layout, y.rank, turned)
             for kind, layout, turned in zip(
@@ -121,8 +109,6 @@ class MatMulKernel(OneDnnKernel):
             Arg.SRC: Operand(0, a),
             Arg.WEIGHTS: Operand(1, b),
             Arg.DST: Operand(0, dst, output=True),
+            **epilogue.operands(extras, bias),
         }
-        if epilogue.bias is not None and bias is not None:
-            arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
-        arguments |= epilogue.operands(extras, 2)
         return Computation(primitive_desc, arguments, epilogue.slopes())
