@@ -28,12 +28,14 @@ PERIOD = 61
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(NETS), choices=[[], *NETS], metavar="MODEL")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(NETS)} [all]")
     parser.add_argument("--output", type=Path, default=RECORDED)
     arguments = parser.parse_args()
-    for name in arguments.models:
+    if unknown := set(arguments.models) - set(NETS):
+        parser.error(f"there are no models {', '.join(sorted(unknown))}")
+    for name in arguments.models or NETS:
         print(save_answers(arguments.output, f"zoo_{name}", record(NETS[name])))
-    if arguments.models == list(NETS):
+    if not arguments.models:
         print(save_answers(arguments.output, "zoo_keras_files", record_keras_files()))
 
 
