@@ -79,7 +79,7 @@ def _ends(log: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return json.loads(lines[0]), json.loads(lines[-1])
 
 
-@pytest.mark.parametrize("parallel", OVER_THE_NETWORK)
+@pytest.mark.parametrize("parallel", ["ofi", pytest.param("ucx", marks=pytest.mark.exhaustive)])
 def test_a_cable_that_is_pulled_ends_the_job_on_both_hosts(jobs, hosts: Hosts, parallel: str) -> None:
     job = jobs.start(command(hosts, "ends.py", "steps"), {**OVER_THE_NETWORK[parallel], **QUICK}).begun()
     assert job.line() == "steps"

@@ -70,6 +70,7 @@ def test_workers_train_the_stages_of_one_worker(jobs, staged: dict[str, Path], t
     assert (done["steps"], done["run_dir"]) == (50, str(tmp_path / "two"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
 def test_runs_killed_in_a_later_stage_resume_to_the_same_weights(jobs, staged: dict[str, Path], tmp_path: Path) -> None:
     listed = [{"spec": str(path), "run_dir": str(tmp_path / name / "whole")} for name, path in staged.items()]
@@ -117,7 +118,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(jobs, staged: dict[str, Path], t
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("name", list(WAYS))
+@pytest.mark.parametrize("name", [pytest.param("deterministic", marks=pytest.mark.exhaustive), "servers"])
 def test_all_workers_refuse_changed_settings_of_a_finished_stage(
     jobs, staged: dict[str, Path], tmp_path: Path, name: str
 ) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,15 @@ def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
-def test_runs_with_killed_workers_resume_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
-    """In every way. Those that nobody kills run in one job, those that go on in another one."""
+@pytest.mark.parametrize(
+    "ways", [WAYS[::4], pytest.param(WAYS[1:4], marks=pytest.mark.exhaustive)], ids=["two ways", "other ways"]
+)
+def test_runs_with_killed_workers_resume_to_the_same_weights(
+    jobs, spec: Path, tmp_path: Path, ways: Sequence[dict[str, Any]]
+) -> None:
+    """Those that nobody kills run in one job, those that go on in another one."""
     runs = {}
-    for parallel in WAYS:
+    for parallel in ways:
         path = tmp_path / f"{parallel['strategy']}.yaml"
         path.write_text(f"{spec.read_text()}parallel: {json.dumps(parallel)}\n")
         runs[path] = tmp_path / parallel["strategy"]
@@ -275,7 +281,12 @@ BY_SERVERS = [
 
 
 @pytest.mark.parametrize(
-    ("split", "steps", "ranks", "more"), [("train", 7, 2, []), ("test", 7, 2, []), ("train", 3, 3, BY_SERVERS)]
+    ("split", "steps", "ranks", "more"),
+    [
+        ("train", 7, 2, []),
+        pytest.param("test", 7, 2, [], marks=pytest.mark.exhaustive),
+        pytest.param("train", 3, 3, BY_SERVERS, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     jobs, spec: Path, tmp_path: Path, split: str, steps: int, ranks: int, more: list[str]

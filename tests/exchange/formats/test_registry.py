@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis.strategies import binary, characters, integers, permutations, sampled_from, text
 
 from netspec.errors import InputError
@@ -92,19 +92,18 @@ SUFFIXES = sorted({suffix for format in FORMATS for suffix in format.suffixes} |
 suffixes = sampled_from(SUFFIXES)
 
 
-@given(length=integers(0, 3_000), metadata=text(max_size=20), suffix=suffixes)
-def test_safetensors_are_recognized_whatever_the_length_of_their_header(length, metadata, suffix) -> None:
+@given(blocks=integers(0, 400), metadata=text(max_size=20), suffix=suffixes)
+@example(blocks=33, metadata="", suffix="")
+def test_safetensors_are_recognized_whatever_the_length_of_their_header(blocks, metadata, suffix) -> None:
     """One file in 32 begins with the same byte as ONNX models: header lengths are multiples of 8."""
     header = json.dumps(
         {"__metadata__": {"note": metadata}, "w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
     )
-    data = header.encode()
-    data += b" " * max(0, length - len(data))
-    for more in range(0, 256, 8):  # every remainder modulo 256
-        padded = data + b" " * (-len(data) % 8 + more)
-        with TemporaryDirectory() as folder:
-            content = len(padded).to_bytes(8, "little") + padded + bytes(4)
-            assert recognized(Path(folder) / f"model{suffix}", content) == "safetensors"
+    padded = header.encode().ljust(8 * blocks)
+    padded += b" " * (-len(padded) % 8)
+    with TemporaryDirectory() as folder:
+        content = len(padded).to_bytes(8, "little") + padded + bytes(4)
+        assert recognized(Path(folder) / f"model{suffix}", content) == "safetensors"
 
 
 PRINTABLE = text(characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=70)
