@@ -23,6 +23,7 @@ AGAIN = "to continue: netspec train 'runs/a b/spec.yaml' --resume"
 WITH = {"netspec": " --workers 3", "mpiexec": ""}
 """What more the command that goes on has, by what started the workers."""
 BOTH = pytest.mark.parametrize("by", ["netspec", pytest.param("mpiexec", marks=pytest.mark.slow)])
+RARELY_BOTH = pytest.mark.parametrize("by", ["netspec", pytest.param("mpiexec", marks=pytest.mark.exhaustive)])
 
 
 def test_finished_workers_exit_with_0(jobs) -> None:
@@ -31,7 +32,7 @@ def test_finished_workers_exit_with_0(jobs) -> None:
     assert (job.end(), job.out, job.err) == (0, "", "")
 
 
-@BOTH
+@RARELY_BOTH
 @pytest.mark.slow
 def test_error_of_all_workers_is_reported_once(jobs, by: str) -> None:
     job = jobs(3, "ends.py", "agree", "--json", by=by).begun()
@@ -134,7 +135,7 @@ def test_a_bus_error_is_reported_with_its_likely_cause() -> None:
     assert "--shm-size" in hint
 
 
-@BOTH
+@RARELY_BOTH
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_ends_the_job(jobs, by: str) -> None:
     job = jobs(3, "ends.py", "SIGSTOP", by=by, variables=QUICK).begun()

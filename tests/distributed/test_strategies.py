@@ -177,7 +177,7 @@ def test_16_bits_are_not_deterministic() -> None:
     [
         pytest.param(2, WAYS[:1], id="2"),
         pytest.param(2, WAYS[1:], id="2 in other ways", marks=pytest.mark.exhaustive),
-        pytest.param(3, WAYS[-1:], id="3", marks=pytest.mark.slow),
+        pytest.param(3, WAYS[-1:], id="3", marks=pytest.mark.exhaustive),
     ],
 )
 def test_all_strategies_train_and_resume_exactly(

@@ -168,7 +168,13 @@ def test_server_training_is_saved_stopped_and_resumed(jobs, spec: Path, tmp_path
     assert f"python -m netspec train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 3\n" in resumed.err
 
 
-@pytest.mark.parametrize("parallel", ["{strategy: all_reduce}", "{strategy: parameter_server, mode: asynchronous}"])
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        "{strategy: all_reduce}",
+        pytest.param("{strategy: parameter_server, mode: asynchronous}", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_closed_output_ends_the_job_quietly_with_a_checkpoint(jobs, spec: Path, tmp_path: Path, parallel: str) -> None:
     changes = "train.max_steps=100000000", "train.log_every=1", "train.checkpoint_every=0", f"parallel={parallel}"
     job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *changes)
@@ -315,7 +321,7 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     assert [saved.progress["loader"][key] for key in position] == [expected.progress["loader"][key] for key in position]
 
 
-@pytest.mark.parametrize("more", [[], BY_SERVERS])
+@pytest.mark.parametrize("more", [[], pytest.param(BY_SERVERS, marks=pytest.mark.exhaustive)], ids=["", "servers"])
 def test_workers_evaluate_validation_data_in_training_and_test_data_once(
     jobs, spec: Path, tmp_path: Path, more: list[str]
 ) -> None:

@@ -181,7 +181,10 @@ def test_a_launcher_that_survives_its_worker_is_an_error(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [[], [{"learning_rate": 0.1}, {}]], ids=["", "stages"])
+@pytest.mark.parametrize(
+    "stages",
+    [pytest.param([], id=""), pytest.param([{"learning_rate": 0.1}, {}], id="stages", marks=pytest.mark.exhaustive)],
+)
 def test_a_training_that_is_killed_twice_is_bit_identical(
     spec: Make, tmp_path: Path, capfd: Any, stages: list[dict[str, Any]]
 ) -> None:
