@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -58,6 +59,11 @@ SAME = 0.999
 OUTLIER = 3
 """Limit of normalized numbers, in standard deviations."""
 DELIMITERS = (",", ";", "\t", "|")
+MAX_BYTES = 2**24
+"""The encoding is chosen by this part of a file."""
+NOT_ASCII = re.compile("[^\\x00-\\x7f]")
+UNDECODED = re.compile("[\udc80-\udcff]")
+"""A byte that is not UTF-8, as `surrogateescape` decodes it."""
 
 
 @dataclass
@@ -79,17 +85,24 @@ class TableSurvey:
     """The first rows."""
     ragged: int = 0
     """Number of rows with a different number of cells than the header."""
+    undecoded: int = 0
+    """Number of rows that are not text in UTF-8."""
 
 
 def survey(path: Path) -> TableSurvey:
     """Look at the first rows of a table. Raises `InputError` for another kind of file."""
     source, names, rows = _opened(path)
     result = TableSurvey(source, [ColumnSurvey(name) for name in names])
+    if "encoding" in source:
+        result.reasons["encoding"] = "the letters beyond ASCII are not UTF-8"
     most = min(MAX_ROWS, MAX_CELLS // max(1, len(names)))
     for number, row in enumerate(rows):
         if number >= most:
             result.complete = False
             break
+        if not _is_decoded(row):
+            result.undecoded += 1
+            continue
         if len(row) != len(names):
             result.ragged += 1
             continue
@@ -127,9 +140,9 @@ def _settle(result: TableSurvey) -> None:
 
 
 def rows_of(path: Path) -> Iterator[list[str]]:
-    """Yield the rows of a table that have a cell for each column."""
+    """Yield the rows of a table that are text, with a cell for each column."""
     _, names, rows = _opened(path)
-    return (row for row in rows if len(row) == len(names))
+    return (row for row in rows if len(row) == len(names) and _is_decoded(row))
 
 
 def _opened(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
@@ -156,27 +169,55 @@ def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
     with path.open("rb") as file:
         head = file.read(2**16)
     _refuse_other_files(path, head)
-    try:
-        sample = head.rsplit(b"\n", 1)[0].decode("utf-8-sig")
-        encoding = "utf-8"
-    except UnicodeDecodeError:
-        sample, encoding = head.decode("latin-1"), "latin-1"
+    encoding, undecoded = _encoding_of(path)
+    codec = "utf-8-sig" if encoding == "utf-8" else encoding
+    sample = head.rsplit(b"\n", 1)[0].decode(codec, "surrogateescape")
     delimiter = max(DELIMITERS, key=lambda mark: _regularity(sample, mark))
     first = list(_parsed(io.StringIO(sample), delimiter))
     if not first:
         raise InputError(f"{path} is empty", expected="a table")
     named = _is_header(first)
     names = first[0] if named else [str(number + 1) for number in range(len(first[0]))]
+    if not _is_decoded(names):
+        raise InputError(
+            f"{undecoded}: the header is not text in UTF-8", expected="names of columns in UTF-8",
+            hint="write the file again in UTF-8, for example by `iconv -f latin1 -t utf8`",
+        )  # fmt: skip
     _refuse_duplicates(path, names)
     source: dict[str, Any] = {"source": "csv", "header": named}
     source |= {"delimiter": delimiter} if delimiter != "," else {}
     source |= {"encoding": encoding} if encoding != "utf-8" else {}
 
     def rows() -> Iterator[list[str]]:
-        with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="") as file:
+        with path.open(encoding=codec, errors="surrogateescape", newline="") as file:
             yield from islice(_parsed(file, delimiter), int(named), None)
 
     return source, names, rows()
+
+
+def _encoding_of(path: Path) -> tuple[str, str]:
+    """Return the encoding that fits most characters beyond ASCII, and the location of the first byte that isn't UTF-8.
+
+    A few such bytes are damage; a file of an older program has nothing else.
+    """
+    first, characters, undecoded = "", 0, 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.isascii():
+                text = line.decode("utf-8", "surrogateescape")
+                wrong = [match.start() for match in UNDECODED.finditer(text)]
+                undecoded += len(wrong)
+                characters += len(NOT_ASCII.findall(text))
+                first = first or (f"{path}:{number}:{wrong[0] + 1}" if wrong else "")
+            if file.tell() > MAX_BYTES:
+                break
+    return "latin-1" if 2 * undecoded > characters else "utf-8", first
+
+
+def _is_decoded(cells: Sequence[str]) -> bool:
+    """Return whether all bytes of the cells are text."""
+    text = "".join(cells)
+    return text.isascii() or UNDECODED.search(text) is None
 
 
 def _refuse_other_files(path: Path, head: bytes) -> None:
@@ -290,7 +331,7 @@ def table_files(
         )  # fmt: skip
     kind = "text" if task == "text" else "table"
     files = Files(f"{kind} {'regression' if regression else 'classification'}", "", "")
-    files.findings, files.warnings = _findings(table_survey, label, columns, regression=regression)
+    files.findings, files.warnings = _findings(path, table_survey, label, columns, regression=regression)
     files.net = _net(name_of(path, folder), table_survey, label, columns, space, regression=regression)
     files.train = _train(path, folder, net, table_survey, label, columns, space, regression=regression)
     return files
@@ -454,7 +495,7 @@ def _classes(label: ColumnSurvey) -> list[str]:
 
 
 def _findings(
-    table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool
+    path: Path, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool
 ) -> tuple[list[str], list[str]]:
     kinds = Counter(declared["type"] for name, declared, _ in columns.used if name != label.name)
     described = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -477,6 +518,8 @@ def _findings(
             f"{table_survey.ragged:,} rows have a different number of cells than the header: "
             "they are left out, and counted in the log"
         )
+    if table_survey.undecoded:
+        warnings.append(_undecoded_warning(table_survey.undecoded, path))
     if columns.text is not None:
         from netspec.tools.init.texts import tiny_warning
 
@@ -496,6 +539,16 @@ def _findings(
     if not regression and rare:
         warnings.append(f"classes of fewer than 20 rows: {listing(rare, 5)}")
     return findings, warnings
+
+
+def _undecoded_warning(count: int, path: Path) -> str:
+    """Return a warning about rows that are not text in UTF-8."""
+    _, first = _encoding_of(path)
+    rows = f"{counted(count, 'row')} {'is' if count == 1 else 'are'} not text in UTF-8"
+    return (
+        f"{rows} ({first or path}{', …' * (count > 1)}): left out, and counted in the log; to use "
+        f"{'it' if count == 1 else 'them'}, write the file again in UTF-8"
+    )
 
 
 def _leaks(table_survey: TableSurvey, label: ColumnSurvey, used: Sequence[str], *, regression: bool) -> list[str]:
@@ -694,8 +747,12 @@ def _train(
         lines += entry(column_key(key), declared, why, 6)
     if columns.left_out:
         lines += comment("Left out: " + "; ".join(f"{name}: {reason}" for name, reason in columns.left_out), 4)
-    if table_survey.ragged:
-        lines += entry("on_error", "skip", "leaves out rows with a different number of cells", 4)
+    unusable = [
+        reason for count, reason in ((table_survey.ragged, "with a different number of cells"),
+                                     (table_survey.undecoded, "that are not text in UTF-8")) if count
+    ]  # fmt: skip
+    if unusable:
+        lines += entry("on_error", "skip", f"leaves out rows {' or '.join(unusable)}", 4)
     split, why = hold_out(table_survey.rows, stratify=label.name)
     lines += entry("split", split, why, 4)
     batch = 32 if table_survey.rows < 2_000 else 128 if table_survey.rows < 50_000 else 256

@@ -258,6 +258,38 @@ def test_rows_of_another_length_are_left_out(table: Path, tmp_path: Path) -> Non
     assert trains(result, tmp_path).skipped <= 1
 
 
+def with_a_damaged_row(table: Path, row: int) -> Path:
+    """Write a table with letters in UTF-8, one row of which is in Latin-1."""
+    head, *lines = [line.replace("Lund", "Malmö").encode() for line in table.read_text().splitlines()]
+    lines = [head, *lines * 5]
+    lines[row] = lines[row].replace(b"called", "éx".encode("latin-1"))
+    table.write_bytes(b"\n".join(lines) + b"\n")
+    return table
+
+
+@pytest.mark.parametrize("row", [1, 1999])
+def test_a_row_that_is_not_utf8_is_left_out(table: Path, tmp_path: Path, row: int) -> None:
+    result = init(with_a_damaged_row(table, row), target="left")
+    (warning,) = (text for text in result.warnings if "UTF-8" in text)
+    assert warning.startswith(f"1 row is not text in UTF-8 ({table}:{row + 1}:")
+    assert "Malmö" in result.train.read_text(encoding="utf-8")
+    assert trains(result, tmp_path).skipped <= 1
+
+
+def test_a_table_of_an_older_program_is_latin_1(table: Path, tmp_path: Path) -> None:
+    table.write_bytes(table.read_text().replace("Lund", "Malmö").encode("latin-1"))
+    result = init(table, target="left")
+    assert train_split(result).encoding == "latin-1"  # type: ignore[attr-defined]  # of csv
+    assert "Malmö" in result.train.read_text(encoding="utf-8")
+
+
+def test_a_header_that_is_not_utf8(table: Path) -> None:
+    head, rows = table.read_text().split("\n", 1)
+    table.write_bytes(head.replace("age", "âge").encode("latin-1") + b"\n" + rows.replace("Lund", "Malmö").encode())
+    with pytest.raises(InputError, match=r"customers.csv:1:4: the header is not text in UTF-8"):
+        init(table, target="left")
+
+
 def test_texts_in_class_folders(reviews: Path, tmp_path: Path) -> None:
     result = init(reviews)
     assert result.task == "text classification"
