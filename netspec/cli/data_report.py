@@ -9,7 +9,7 @@ from netspec.cli.output import count, table
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, NumberEncoding
 from netspec.data.tabular.row_errors import describe_missing
 from netspec.data.text.tokenizers.base import TOKENIZER
-from netspec.errors import and_more, counted
+from netspec.errors import and_more, counted, listing
 from netspec.tools.data_report import MAX_VALUES, short_number, short_text
 
 if TYPE_CHECKING:
@@ -191,6 +191,8 @@ def _learned_text(value: Any) -> str:
     """Return a learned value as text: a vocabulary by its size and first names, of a tokenizer as well."""
     if isinstance(value, Mapping):
         value = value.get(TOKENIZER, value)
+        if "untrained" in value and "vocabulary" not in value:
+            return f"no rows with index {listing([*map(str, value['untrained'])], MAX_VALUES)}"
         vocabulary = value.get("vocabulary")
         if isinstance(vocabulary, (list, tuple)):
             names = [short_text(name, 20) for name in vocabulary[:MAX_VALUES]]

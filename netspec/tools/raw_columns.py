@@ -51,7 +51,7 @@ class RawColumns:
             "errors for unknown categories": [
                 name
                 for name, encoding in encodings.items()
-                if isinstance(encoding, CategoricalEncoding) and encoding.default < 0
+                if isinstance(encoding, CategoricalEncoding) and not encoding.is_open
             ],
             "leaving out rows with missing values": self.dropping,
         }

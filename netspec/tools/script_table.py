@@ -80,7 +80,7 @@ class ScriptTable:
         parts += [_define_read_boolean()] * any(encoding.boolean for encoding in cells)
         parts += [_define_read_numbers()] * (bool(cells) or self.has_dates)
         if categories := self._of(CategoricalEncoding):
-            parts.append(_define_read_categories([encoding.column for encoding in categories if encoding.default < 0]))
+            parts.append(_define_read_categories([encoding.column for encoding in categories if not encoding.is_open]))
             parts += [_define_note_unknown_categories()] * bool(self.open_categories)
         return [line for part in parts for line in ("", "", *part)]
 
@@ -193,8 +193,8 @@ class ScriptTable:
 
     @property
     def open_categories(self) -> list[str]:
-        """The columns of categories in which unknown ones have an index of their own."""
-        return [encoding.column for encoding in self._of(CategoricalEncoding) if encoding.default >= 0]
+        """The columns of categories in which unknown ones are allowed."""
+        return [encoding.column for encoding in self._of(CategoricalEncoding) if encoding.is_open]
 
     def _note_unknown(self) -> Iterator[str]:
         """Yield the lines that report values and texts that the training did not learn, as `netspec predict` does."""

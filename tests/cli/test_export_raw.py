@@ -396,6 +396,50 @@ def test_the_script_refuses_unknown_categories(netspec, tmp_path, monkeypatch):
     assert netspec("predict", "run", "new.csv").status == 2
 
 
+COLUMNS = """\
+netspec: 1
+net:
+  netspec: 1
+  name: towns
+  inputs:
+    features: {shape: [4]}
+    town: {shape: [], dtype: int32}
+    label: {shape: [], dtype: int32}
+  layers:
+    - {name: embedding, type: Embedding, input_dim: 3, output_dim: 2, from: town}
+    - {type: Concatenate, from: [features, embedding]}
+    - {name: logits, type: Dense, units: 2}
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+data:
+  train:
+    source: csv
+    path: rows.csv
+    header: true
+    label: kind
+    batch_size: 8
+    columns:
+      color: {type: categorical, unknown: index, missing: unknown, vocabulary: [red, blue, white]}
+      town: {type: categorical, output_mode: int, unknown: index, missing: unknown}
+      kind: {type: categorical, vocabulary: [long, short]}
+solver: {type: Adam, learning_rate: 0.1}
+train: {max_epochs: 4}
+"""
+
+
+def test_categories_without_training_rows_have_no_random_effect(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{('red', 'blue')[i % 2]},{('Lund', 'Bergen')[i % 3 == 0]},{('long', 'short')[i < 8]}" for i in range(16)]
+    Path("rows.csv").write_text("\n".join(["color,town,kind", *lines]) + "\n")
+    trained(netspec, COLUMNS)
+    exported(netspec)
+    Path("new.csv").write_text("color,town\nteal,Lund\n,Lund\nwhite,Lund\nred,Lund\nred,Oslo\nred,?\nblue,Bergen\n")
+    (rows,) = predict("run", "new.csv").outputs.values()
+    assert (rows[:3] == rows[0]).all()
+    assert (rows[3:6] == rows[3]).all()
+    assert (rows[3] != rows[0]).all()
+    assert script("new.csv") == class_lines("row", "new.csv")
+
+
 def test_the_script_notes_what_the_training_did_not_learn(netspec, rows):
     trained(netspec, TABLE.replace("type: text,", "type: text, missing: drop,"))
     exported(netspec)

@@ -130,6 +130,45 @@ def test_missing_and_unknown_categories(tmp_path):
     assert everything(data) == {"features": [[1, 0, 0], [0, 1, 0]]}
 
 
+UNTRAINED = {"type": "categorical", "unknown": "index", "missing": "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("column", "expected", "learned"),
+    [
+        (UNTRAINED, [[0, 1, 0], [0, 0, 0], [0, 0, 0]], {"vocabulary": ["Bern", "Chur"], "untrained": [0]}),
+        (
+            {**UNTRAINED, "vocabulary": ["Chur", "Bern", "Genf"], "replace": {"Basel": "Genf"}},
+            [[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]], {"untrained": [0, 3]},
+        ),
+        ({**UNTRAINED, "max_tokens": 2}, [[0, 1], [1, 0], [1, 0]], {"vocabulary": ["Bern"]}),
+        (
+            {**UNTRAINED, "missing": "most_frequent"}, [[0, 1, 0], [0, 0, 0], [0, 1, 0]],
+            {"vocabulary": ["Bern", "Chur"], "untrained": [0], "fill": "Bern"},
+        ),
+        (
+            {**UNTRAINED, "output_mode": "int"}, [1, 1, 1],
+            {"vocabulary": ["Bern", "Chur"], "untrained": [0], "fill": "Bern"},
+        ),
+        ({**UNTRAINED, "output_mode": "int", "min_count": 2}, [1, 0, 0], {"vocabulary": ["Bern"]}),
+    ],
+)  # fmt: skip
+def test_indices_without_training_rows_have_no_random_effect(tmp_path, column, expected, learned):
+    data = table(tmp_path, {"town": column}, "town\nBern\nBern\nChur\n")
+    assert data.learned == {"town": learned}
+    assert json.loads(json.dumps(data.learned)) == data.learned
+    other = table(tmp_path, {"town": column}, "town\nBern\nBasel\n?\n", learned=data.learned)
+    assert next(iter(everything(other).values())) == expected
+
+
+def test_labels_and_closed_vocabularies_keep_indices_without_training_rows(tmp_path):
+    column = {"type": "categorical", "output_mode": "int", "vocabulary": ["Bern", "Chur", "Genf"]}
+    for fields, name in (({}, "town"), ({"label": "town"}, "label")):
+        data = table(tmp_path, {"town": column}, "town\nBern\n", **fields)
+        assert data.learned == {}
+        assert everything(table(tmp_path, {"town": column}, "town\nGenf\n", learned={}, **fields)) == {name: [2]}
+
+
 def test_date_columns(tmp_path):
     parts = ["year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "timestamp"]
     data = table(tmp_path, {"born": {"type": "date", "parts": parts}})

@@ -36,16 +36,21 @@ class CategoricalColumn(Column):
         """Number of indices for unknown names: the first, or none."""
         self._vocabulary: tuple[str, ...] = tuple(spec.vocabulary or ())
         self._fill: str | None = None
+        """The most frequent name of the training split."""
+        self._rows_without = 0
+        self._untrained: list[int] = []
+        """Indices that no row of the training split has, so that a net learns nothing about them."""
         fixed = spec.vocabulary is not None
         if setting.learned is not None:
             names = ["vocabulary"] * (not fixed) + ["fill"] * (spec.missing == "most_frequent")
             learned = self.learned_values(*names) or {}
             self._vocabulary = self._vocabulary if fixed else tuple(learned["vocabulary"])
             self._fill = learned.get("fill")
+            self._untrained = learned.get("untrained", [])
         self._finished_learning = fixed or setting.learned is not None
         self._index = {name: self._other + index for index, name in enumerate(self._vocabulary)}
         self._final = np.zeros(0, np.int32)
-        """Index in the vocabulary of each name seen."""
+        """Index of each name seen, and at the end that of a missing one; −1 for a vector of zeros."""
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         texts, text_indices = cells.distinct()
@@ -89,26 +94,40 @@ class CategoricalColumn(Column):
             counts = np.bincount(values[values >= 0], minlength=max(len(self._name_indices), len(self._counts)))
             counts[: len(self._counts)] += self._counts
             self._counts = counts
+            self._rows_without += int((values == _ABSENT).sum())
 
     def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if self.setting.learned is None:
             self._learn()
         self._finished_learning = True
         self._index = {name: self._other + index for index, name in enumerate(self._vocabulary)}
+        if self.setting.learned is None and self._replaces_untrained:
+            self._untrained = self._find_untrained()
         self._remap()
+
+    @property
+    def _replaces_untrained(self) -> bool:
+        """Whether untrained indices are replaced: not in labels, nor in integers that may be the labels of a loss."""
+        return not self.setting.is_label and (self._mode == "one_hot" or bool(self._other))
+
+    def _find_untrained(self) -> list[int]:
+        counts = np.zeros(len(self._name_indices) + 1, np.int64)
+        counts[: len(self._counts)] = self._counts
+        counts[-1] = self._rows_without
+        rows = np.bincount(self._indices_of_seen(), counts, minlength=self._other + len(self._vocabulary))
+        return np.flatnonzero(rows == 0).tolist()
 
     def _learn(self) -> None:
         counted = [
             (name, int(count)) for name, count in zip(self._name_indices, self._counts.tolist(), strict=False) if count
         ]
         counted.sort(key=lambda entry: (-entry[1], entry[0]))
-        if self._spec.missing == "most_frequent":
-            if not counted:
-                raise InputError(
-                    f"all values of {self.title} are missing, so it has no most frequent category",
-                    expected="a column with values, or `missing: unknown`",
-                )
-            self._fill = counted[0][0]
+        if self._spec.missing == "most_frequent" and not counted:
+            raise InputError(
+                f"all values of {self.title} are missing, so it has no most frequent category",
+                expected="a column with values, or `missing: unknown`",
+            )
+        self._fill = counted[0][0] if counted else None
         if self._spec.vocabulary is None:
             most = None if self._spec.max_tokens is None else self._spec.max_tokens - 1
             frequent = [name for name, count in counted[:most] if count >= (self._spec.min_count or 1)]
@@ -116,8 +135,22 @@ class CategoricalColumn(Column):
 
     def _remap(self) -> None:
         """Names seen later are unknown."""
-        final_indices = [self._index.get(name, 0) for name in self._name_indices]
-        self._final = np.array([*final_indices, 0 if self._fill is None else self._index.get(self._fill, 0)], np.int32)
+        replaced = self._replaced
+        self._final = np.array([replaced.get(index, index) for index in self._indices_of_seen()], np.int32)
+
+    def _indices_of_seen(self) -> list[int]:
+        """Return the index in the vocabulary of each name seen, and at the end that of a missing one."""
+        missing = self._fill_index if self._spec.missing == "most_frequent" else 0
+        return [*(self._index.get(name, 0) for name in self._name_indices), missing]
+
+    @property
+    def _replaced(self) -> dict[int, int]:
+        """What stands for each untrained index: −1, a vector of zeros, or the index of the most frequent name."""
+        return dict.fromkeys(self._untrained, -1 if self.vector else self._fill_index)
+
+    @property
+    def _fill_index(self) -> int:
+        return 0 if self._fill is None else self._index.get(self._fill, 0)
 
     @property
     def unknown_values(self) -> Mapping[str, int]:
@@ -127,7 +160,10 @@ class CategoricalColumn(Column):
     @property
     def learned(self) -> dict[str, Any]:
         learned: dict[str, Any] = {} if self._spec.vocabulary is not None else {"vocabulary": list(self._vocabulary)}
-        return learned if self._fill is None else {**learned, "fill": self._fill}
+        if self._untrained:
+            learned["untrained"] = self._untrained
+        uses_fill = self._spec.missing == "most_frequent" or (self._untrained and not self.vector)
+        return {**learned, "fill": self._fill} if uses_fill and self._fill is not None else learned
 
     @property
     def width(self) -> int:
@@ -152,22 +188,25 @@ class CategoricalColumn(Column):
         if self._mode == "int":
             return positions[:, None]
         one_hot = np.zeros((len(values), self.width), np.float32)
-        one_hot[np.arange(len(values)), positions] = 1.0
+        one_hot[np.arange(len(values)), positions] = positions >= 0
         return one_hot
 
     def encoding(self) -> CategoricalEncoding:
-        indices = dict(self._index)
+        replaced = self._replaced
+        indices = {name: replaced.get(index, index) for name, index in self._index.items()}
         for written, meant in (self._spec.replace or {}).items():
             if meant in self._index:
-                indices[written] = self._index[meant]
+                indices[written] = indices[meant]
         names = tuple(indices)
-        default = 0 if self._other else -1
-        missing = default if self._fill is None else self._index.get(self._fill, default)
+        default = replaced.get(0, 0) if self._other else -1
+        missing = indices.get(self._fill or "", default) if self._spec.missing == "most_frequent" else default
         for text in ("", *self.setting.absent):
             for spelled in (text, text.upper(), text.capitalize()):
                 indices.setdefault(spelled, missing)
         width = self.width if self.vector else 0
-        return CategoricalEncoding(self.name, indices, names, default, width, self._spec.missing)
+        return CategoricalEncoding(
+            self.name, indices, names, default, width, self._spec.missing, is_open=bool(self._other)
+        )
 
 
 class PlainLabelColumn(Column):

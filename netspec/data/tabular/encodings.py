@@ -38,15 +38,18 @@ class CategoricalEncoding:
 
     column: str
     indices: Mapping[str, int]
-    """Index of each name, and of each text that stands for a missing name, including the empty text."""
+    """Index of each name, and of each text that stands for a missing name, including the empty text; −1 for a vector of
+    zeros."""
     names: Sequence[str]
     """The names, without texts that stand for a missing one."""
     default: int
-    """Index of all other names; −1 if they have no index, so that their vector is zero."""
+    """Index of all other names; −1 for a vector of zeros."""
     width: int
     """Length of the vector; 0 for an integer."""
     missing: str = "error"
     """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
+    is_open: bool = False
+    """Whether other names are allowed."""
 
 
 @dataclass(frozen=True)

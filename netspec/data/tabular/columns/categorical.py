@@ -31,6 +31,9 @@ class Categorical(ColumnSpec):
     index`, index 0 stands for names outside of the vocabulary, which begins at 1, as in Keras's StringLookup; otherwise
     it begins at 0. A learned vocabulary contains the names of the training split in alphabetical order; it is saved
     with the weights. Names are compared as text, without surrounding blanks. For the label, the default is `int`.
+
+    A net learns nothing about an index that no row of the training split has, often that of unknown names. In inputs,
+    `one_hot` gives zeros for it, and `int` with `unknown: index` the index of the most frequent category.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
