@@ -19,6 +19,7 @@ from netspec.data.sources.csv import Csv
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import images_like
 from netspec.data.tabular.declaration import index_of
+from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.tabular.row_errors import MAX_PROBLEMS
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, Problem, RunError
@@ -203,13 +204,14 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
             names = [str(number + 1) for number in range(_most(names))]
         rows = [[row.get(name) for name in names] for row in mappings]
     _check_values(rows, names)
+    formats = _number_formats(split, names or [str(number + 1) for number in range(len(rows[0]))])
     if not isinstance(split, Csv):
-        return _write_parquet(names, rows, split, folder)
+        return _write_parquet(names, rows, formats, split, folder)
     path = folder / "rows.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([names] if names else [])
-        writer.writerows([_cell(value) for value in row] for row in rows)
+        writer.writerows(map(_cell, row, formats) for row in rows)
     changes = {
         "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
         "encoding": "utf-8",
@@ -247,18 +249,25 @@ def _most(names: Sequence[str]) -> int:
     return max(map(int, names))
 
 
-def _cell(value: Any) -> str:
-    """Return a value as the text of a cell; None and NaN are an empty cell."""
+def _number_formats(split: TableSource, names: Sequence[str]) -> list[NumberFormat]:
+    """Return the notation of numbers in each column: that of the table, and the unit of the column."""
+    columns = split.columns if isinstance(split.columns, dict) else {}
+    units = {index_of(name, names): getattr(spec, "unit", None) for name, spec in columns.items()}
+    return [replace(split.number_format, unit=units.get(index)) for index in range(len(names))]
+
+
+def _cell(value: Any, format: NumberFormat) -> str:
+    """Return a value as the text of a cell; None and NaN are an empty cell, numbers are in the notation of the column."""
+    value = value.item() if hasattr(value, "item") else value  # of NumPy
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    if isinstance(value, str):
-        return value
-    value = value.item() if hasattr(value, "item") else value  # of NumPy
-    return json.dumps(value) if isinstance(value, (bool, int, float)) else str(value)
+    if isinstance(value, bool):
+        return json.dumps(value)
+    return format.written(json.dumps(value)) if isinstance(value, (int, float)) else str(value)
 
 
 def _write_parquet(
-    names: Sequence[str], rows: Sequence[Row], split: TableSource, folder: Path
+    names: Sequence[str], rows: Sequence[Row], formats: Sequence[NumberFormat], split: TableSource, folder: Path
 ) -> tuple[list[Path], Source]:
     from netspec.data.tabular.parquet import write_parquet
 
@@ -266,7 +275,7 @@ def _write_parquet(
     for index, name in enumerate(names):
         values = [[*row][index] for row in rows]
         if any(isinstance(value, str) for value in values):
-            values = [None if value is None else _cell(value) for value in values]
+            values = [None if value is None else _cell(value, formats[index]) for value in values]
         columns[name] = values
     path = folder / "rows.parquet"
     write_parquet(path, [columns])

@@ -56,6 +56,33 @@ def test_rows_equal_the_rows_of_a_file(table_run: Path, tmp_path: Path, rows: An
     assert answers["row"] == [1, 2, 3]
 
 
+def test_numbers_are_numbers_whatever_the_notation_of_the_table(tmp_path: Path) -> None:
+    head = "netspec: 1\nnet:\n  netspec: 1\n  inputs: {features: {shape: [3]}, label: {shape: []}}\n"
+    layers = "  layers: [{type: Dense, units: 1, from: features}, {type: Reshape, target_shape: [], name: price}]\n"
+    losses = "  losses: [{type: MeanSquaredError, from: [price, label]}]\n"
+    grade = "{type: categorical, missing: most_frequent}"
+    columns = f'{{size: numeric, rain: {{type: numeric, unit: "%", missing: 0}}, grade: {grade}, price: numeric}}'
+    source = f'source: csv, header: true, delimiter: ";", decimal: ",", thousands: ".", columns: {columns}'
+    data = f"data: {{train: {{path: homes.csv, {source}, label: price, batch_size: 2}}}}\n"
+    (tmp_path / "train.yaml").write_text(
+        f"{head}{layers}{losses}{data}train: {{max_steps: 1}}\nsolver: {{type: SGD, learning_rate: 0.0000001}}\n"
+    )
+    (tmp_path / "homes.csv").write_text("size;rain;grade;price\n1.234,5;10,5 %;1,5;3,5\n2,5;;;4\n0,00025;7 %;1,5;3\n")
+    run = tmp_path / "run"
+    netspec.train(tmp_path / "train.yaml", run_dir=run, device="reference")
+    expected = netspec.predict(run, tmp_path / "homes.csv", device="reference").outputs["price"]
+    texts = [
+        {"size": "1.234,5", "rain": "10,5 %", "grade": "1,5"}, {"size": "2,5", "rain": None, "grade": None},
+        {"size": "0,00025", "rain": "7 %", "grade": "1,5"},
+    ]  # fmt: skip
+    numbers = [
+        {"size": 1234.5, "rain": 10.5, "grade": 1.5}, {"size": 2.5, "rain": np.float32("nan"), "grade": None},
+        {"size": np.float64(2.5e-4), "rain": np.int64(7), "grade": 1.5},
+    ]  # fmt: skip
+    for rows in (texts, numbers, pa.Table.from_pylist(numbers)):
+        np.testing.assert_array_equal(netspec.predict(run, rows, device="reference").outputs["price"], expected)
+
+
 def test_texts_for_a_table_of_texts(text_table_run: Path) -> None:
     answers = netspec.predict(text_table_run, [{"text": "awful poor"}, {"review": "nice great"}]).answers
     assert answers["class"] == ["bad", "good"]

@@ -63,6 +63,10 @@ class NumberFormat:
             return "" if "." in text else text.replace(self.decimal, ".")
         return text
 
+    def written(self, text: str) -> str:
+        """Return a number in Python's notation in this one."""
+        return text.replace(".", self.decimal) + (self.unit or "")
+
     def hint(self, text: str) -> str | None:
         """Return a hint if a text that is not a number here is one in a different notation."""
         decimal, thousands = r"[+-]?\d+{}\d+", r"[+-]?\d{{1,3}}({}\d{{3}})+({}\d+)?"
