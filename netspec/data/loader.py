@@ -119,6 +119,8 @@ class Loader:
         """Number of classes of each input that has class indices, unless transforms change them."""
         self.rows_without: Mapping[str, Sequence[int]] = dataset.rows_without
         """The rows of a table that `missing: drop` leaves out, by the first column without a value."""
+        self.rows_without_key: Mapping[str, Sequence[int]] = dataset.rows_without_key
+        """The rows in memory that have no value for the key of a column, which counts as missing."""
         self.unknown_values: Mapping[str, Mapping[str, int]] = dataset.unknown_values
         """The values of a table that the training data does not have, with numbers of rows, by column."""
 

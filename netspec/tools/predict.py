@@ -59,6 +59,8 @@ class Prediction:
     """Faults of the device, such as kernels that failed its check and are not used."""
     missing: tuple[str, ...] = ()
     """Rows without a prediction, since a value is missing: a sentence for each table."""
+    filled: tuple[str, ...] = ()
+    """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
     unknown: tuple[str, ...] = ()
     """Values that the training data does not have, and texts without a known token: a sentence for each table."""
     unread: tuple[str, ...] = ()
@@ -96,6 +98,8 @@ class PredictionStream:
     """Number of samples so far with NaN or infinite elements, and the index of the first one, by output."""
     missing: list[str] = field(default_factory=list)
     """Rows so far without a prediction, since a value is missing: a sentence for each table."""
+    filled: list[str] = field(default_factory=list)
+    """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
     unknown: list[str] = field(default_factory=list)
     """Values so far that the training data does not have: a sentence for each table. At the end, also texts without a
     known token."""
@@ -116,6 +120,7 @@ class PredictionStream:
                     self.non_finite[name] = [number + len(bad), first]
             self.samples += len(batch)
             self.missing += filter(None, [batch.notes.missing])
+            self.filled += filter(None, [batch.notes.filled])
             self.unknown += filter(None, [batch.notes.unknown])
             self.unread += filter(None, [batch.notes.unread])
             self.unreadable += len(batch.unreadable)
@@ -171,7 +176,7 @@ def predict(
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
     return Prediction(
         outputs, answers, stream.unapplied_transforms, stream.remark, stream.device_warnings, tuple(stream.missing),
-        tuple(stream.unknown), tuple(stream.unread),
+        tuple(stream.filled), tuple(stream.unknown), tuple(stream.unread),
     )  # fmt: skip
 
 

@@ -46,6 +46,8 @@ class InputNotes:
 
     missing: str = ""
     """Rows of a table without a prediction, since a value is missing."""
+    filled: str = ""
+    """Rows in memory without the key of a column, which count as rows without a value."""
     unknown: str = ""
     """Values of a table that the training data does not have."""
     unread: str = ""
@@ -149,7 +151,9 @@ class FilePreparation:
                 self._refuse_unread_files(loader, paths)
                 unknown = describe_unknown(loader.unknown_values)
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
-                self.notes = InputNotes(_missing_rows(path, loader), unknown, _unread_files(source, paths))
+                filled = describe_missing(loader.rows_without_key)
+                filled = f"keys that rows do not have count as null: {filled}" if filled else ""
+                self.notes = InputNotes(_missing_rows(path, loader), filled, unknown, _unread_files(source, paths))
                 self._text_inputs = self._text_inputs_of(source, loader)
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)

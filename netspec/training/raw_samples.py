@@ -189,6 +189,7 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
     Raises `InputError` if a row is a list of the wrong length, or a value cannot be written to a cell.
     """
     header = split.header if isinstance(split, Csv) else True
+    without_key = None
     names = [str(name) for name in header] if isinstance(header, list) else []
     if any(isinstance(row, list) for row in rows):
         _check_lists(rows, header, len(names))
@@ -202,11 +203,13 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
         names = list(dict.fromkeys(name for row in mappings for name in row))
         if header is False:  # the columns have numbers
             names = [str(number + 1) for number in range(_most(names))]
+        without_key = {name: [index for index, row in enumerate(mappings) if name not in row] for name in names}
         rows = [[row.get(name) for name in names] for row in mappings]
     _check_values(rows, names)
     formats = _number_formats(split, names or [str(number + 1) for number in range(len(rows[0]))])
     if not isinstance(split, Csv):
-        return _write_parquet(names, rows, formats, split, folder)
+        _write_parquet(folder / "rows.parquet", names, rows, formats)
+        return [folder / "rows.parquet"], split.of_rows_in_memory(without_key)
     path = folder / "rows.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -216,7 +219,7 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
         "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
         "encoding": "utf-8",
     }  # fmt: skip
-    return [path], split.model_copy(update=changes).of_rows_in_memory()
+    return [path], split.model_copy(update=changes).of_rows_in_memory(without_key)
 
 
 def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> None:
@@ -257,7 +260,7 @@ def _number_formats(split: TableSource, names: Sequence[str]) -> list[NumberForm
 
 
 def _cell(value: Any, format: NumberFormat) -> str:
-    """Return a value as the text of a cell; None and NaN are an empty cell, numbers are in the notation of the column."""
+    """Return a value as the text of a cell in the notation of its column; None and NaN are an empty cell."""
     value = value.item() if hasattr(value, "item") else value  # of NumPy
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -266,9 +269,7 @@ def _cell(value: Any, format: NumberFormat) -> str:
     return format.written(json.dumps(value)) if isinstance(value, (int, float)) else str(value)
 
 
-def _write_parquet(
-    names: Sequence[str], rows: Sequence[Row], formats: Sequence[NumberFormat], split: TableSource, folder: Path
-) -> tuple[list[Path], Source]:
+def _write_parquet(path: Path, names: Sequence[str], rows: Sequence[Row], formats: Sequence[NumberFormat]) -> None:
     from netspec.data.tabular.parquet import write_parquet
 
     columns: dict[str, list[Any]] = {}
@@ -277,6 +278,4 @@ def _write_parquet(
         if any(isinstance(value, str) for value in values):
             values = [None if value is None else _cell(value, formats[index]) for value in values]
         columns[name] = values
-    path = folder / "rows.parquet"
     write_parquet(path, [columns])
-    return [path], split.of_rows_in_memory()

@@ -159,6 +159,12 @@ def test_rows_by_the_names_of_inputs_are_arrays(table_run: Path) -> None:
     )
 
 
+def test_a_file_has_all_columns(table_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("color\nred\n")
+    with pytest.raises(InputError, match=r"no column 'size'(.|\n)*the cells of `size` may be empty"):
+        netspec.predict(table_run, tmp_path / "rows.csv", device="reference")
+
+
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
@@ -178,11 +184,11 @@ error: row 2: `color` is not a single value
             "error: row 2: column `size` has text here\n  expected: a number\n  got: 'big'",
         ),
         (
-            [{"color": "red"}],
+            [{"color": "red", "Size": 1}],
             """error: the table has no column 'size'
   expected: a table with the columns 'color', 'size'
-  got: the column 'color'
-  hint: the cells of `size` may be empty (null in JSON)""",
+  got: the columns 'Size', 'color'
+  hint: did you mean `Size` as `size`?""",
         ),
         (
             [{"Size": 1, "n": 2}],

@@ -46,6 +46,21 @@ class Declaration:
         missing = getattr(spec, "missing", None)
         return (self.missing if missing is None else missing) not in ("error", "drop")
 
+    @property
+    def names(self) -> list[str]:
+        """The columns to read, as they are declared or were learned."""
+        return list(map(str, self.columns or (self.learned or {}).get(NAMES, ())))
+
+    def columns_to_add(self, names: Sequence[str]) -> list[str]:
+        """Return the columns that rows with the keys `names` leave out; none if that is a mistake.
+
+        The cells of these columns may be empty, and none of the other keys is similar, as a misspelled one would be.
+        """
+        absent = [name for name in self.names if index_of(name, names) is None]
+        others = [name for name in names if name not in (*self.names, str(self.label))]
+        may_be_absent = (self.fills_empty_cells(name) and nearest(name, others) is None for name in absent)
+        return absent if len(absent) < len(self.names) and all(may_be_absent) else []
+
     def setting(self, file: TableFile, index: int, *, is_label: bool) -> ColumnSetting:
         """Return the settings of a column that come from the source, in addition to its own declaration."""
         name = file.names[index]
@@ -161,11 +176,12 @@ class _Search:
         """Raise `InputError` with all problems; for files that the spec does not name, one for all missing names."""
         together = declared.of_other_files
         if together and self.missing:
-            near = {name: nearest(name, self.file.names) for name in self.missing}
+            others = [name for name in self.file.names if name not in declared.names]
+            near = {name: nearest(name, others) for name in self.missing}
             renamed = [f"`{other}` as `{name}`" for name, other in near.items() if other is not None]
-            requested = list(map(str, declared.columns or ()))
-            others = [name for name in self.missing if near[name] is None and len(self.missing) < len(requested)]
-            filled = [f"`{name}`" for name in others if declared.fills_empty_cells(name)]
+            requested = declared.names
+            absent = [name for name in self.missing if near[name] is None and len(self.missing) < len(requested)]
+            filled = [f"`{name}`" for name in absent if declared.fills_empty_cells(name)]
             hints = [f"did you mean {listing(renamed)}?"] * bool(renamed)
             hints += [f"the cells of {listing(filled)} may be empty (null in JSON)"] * bool(filled)
             raise InputError(
@@ -201,7 +217,8 @@ class _Search:
                 hint="if the first line holds names, set `header: true`; otherwise list them in `header: [...]`",
             )
         else:
-            self.missing.append(column)
+            if column not in self.missing:
+                self.missing.append(column)
             problem = Problem(
                 f"{self.file.title} has no column {column!r}",
                 expected=f"one of {listing(names)}",

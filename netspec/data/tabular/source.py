@@ -79,6 +79,8 @@ class TableSource(Source):
 
     _in_memory: bool = PrivateAttr(default=False)
     """Whether the file is a temporary one, with rows that were in memory."""
+    _rows_without_key: Mapping[str, Sequence[int]] | None = PrivateAttr(default=None)
+    """Indices of the rows in memory that have no value for a key, by key; None if rows are not given by key."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -166,10 +168,14 @@ class TableSource(Source):
         source._tree = None  # problems are not those of the spec
         return source
 
-    def of_rows_in_memory(self) -> Self:
-        """Return the source for temporary files, whose names messages do not mention."""
+    def of_rows_in_memory(self, rows_without_key: Mapping[str, Sequence[int]] | None = None) -> Self:
+        """Return the source for temporary files, whose names messages do not mention.
+
+        If rows are given by key, `rows_without_key` has the indices of those that lack one of the keys. They may
+        lack the keys of columns whose cells may be empty.
+        """
         source = self.model_copy()
-        source._in_memory = True
+        source._in_memory, source._rows_without_key = True, rows_without_key
         return source
 
     def known_classes(self) -> Mapping[str, int]:
@@ -231,8 +237,9 @@ class TableSource(Source):
         declared = self._declaration(learned, of_other_files=self.written is None)
         with located_at(self, "path"):
             file: TableFile = self.file(resolve_path(self, "path"))
+            added = [] if self._rows_without_key is None else declared.columns_to_add(file.names)
             if self._in_memory:
-                file = RowsInMemory(file)
+                file = RowsInMemory(file, added)
             fields = fields_of(file, declared)
             rows = rows_of_part(self)
             history = rows is not None and self.windows is not None and self.split_name != "train"
@@ -246,6 +253,10 @@ class TableSource(Source):
                 cache=self.cache * MEGABYTE,
                 window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
             )
+        if self._rows_without_key is not None:
+            without = {**self._rows_without_key, **dict.fromkeys(added, range(int(file.pages()[-1])))}
+            read = {column.name for columns in fields.values() for column in columns}
+            table.rows_without_key = {name: rows for name, rows in without.items() if rows and name in read}
         if self.windows is None:
             return table
         groups = groups_of_windows(self)

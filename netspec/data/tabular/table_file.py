@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from netspec.data.base import Array
+from netspec.data.tabular.cells import TextCells
 from netspec.errors import Location
 
 if TYPE_CHECKING:
@@ -87,13 +88,17 @@ class TableFile(Protocol):
 
 
 class RowsInMemory:
-    """A temporary file of rows in memory, with the interface of a `TableFile`: messages have the number of a row."""
+    """A temporary file of rows in memory, with the interface of a `TableFile`: messages have the number of a row.
+
+    The cells of the columns `added` are empty.
+    """
 
     title = "the table"
 
-    def __init__(self, file: TableFile) -> None:
+    def __init__(self, file: TableFile, added: Sequence[str] = ()) -> None:
         self._file = file
-        self.path, self.names, self.named = file.path, file.names, file.named
+        self.path, self.named = file.path, file.named
+        self.names: Sequence[str] = (*file.names, *added)
 
     @property
     def digest(self) -> str:
@@ -103,14 +108,14 @@ class RowsInMemory:
     def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
         """Yield all rows."""
         start = 0
-        for block in self._file.blocks(columns):
-            yield self._numbered(block, start)
+        for block in self._file.blocks(self._of_file(columns)):
+            yield self._numbered(block, start, columns)
             start += len(block)
 
     def head(self, columns: Sequence[int]) -> tuple[RowBlock, bool]:
         """Return the first rows."""
-        block, is_whole = self._file.head(columns)
-        return self._numbered(block, 0), is_whole
+        block, is_whole = self._file.head(self._of_file(columns))
+        return self._numbered(block, 0, columns), is_whole
 
     def pages(self) -> Array:
         """Return the bounds of the pages."""
@@ -118,7 +123,7 @@ class RowsInMemory:
 
     def read(self, start: int, stop: int, columns: Sequence[int]) -> RowBlock:
         """Return the rows of a page."""
-        return self._numbered(self._file.read(start, stop, columns), start)
+        return self._numbered(self._file.read(start, stop, self._of_file(columns)), start, columns)
 
     def describe(self, row: int) -> str:
         """Return the number of a row."""
@@ -132,5 +137,10 @@ class RowsInMemory:
         """Return None: the cells were never a text."""
         return None
 
-    def _numbered(self, block: RowBlock, start: int) -> RowBlock:
-        return replace(block, locate=lambda row, _: self.describe(start + row))
+    def _of_file(self, columns: Sequence[int]) -> list[int]:
+        return [column for column in columns if column < len(self._file.names)]
+
+    def _numbered(self, block: RowBlock, start: int, columns: Sequence[int]) -> RowBlock:
+        of_file, empty = iter(block.cells), TextCells([""] * len(block))
+        cells = [next(of_file) if column < len(self._file.names) else empty for column in columns]
+        return replace(block, cells=cells, locate=lambda row, _: self.describe(start + row))

@@ -66,6 +66,7 @@ class WindowedTable(Dataset):
             )
         self.learned, self.skipped, self.damaged = table.learned, table.skipped, table.damaged
         self.non_integer_labels = table.non_integer_labels
+        self.unknown_values, self.rows_without_key = table.unknown_values, table.rows_without_key
         self.block = max(1, table.block // windows.stride)
         self.digest = fingerprint(table.digest, self._starts.tobytes(), str(windows.model_dump()).encode())
 

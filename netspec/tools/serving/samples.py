@@ -128,7 +128,8 @@ class BodyReader:
             raise RequestError(422, "there is no sample in the body")
         ids.pop("file", None)
         inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        notes = [self._preparation.notes.unknown, describe_unknown_texts(unknown_texts) if unknown_texts else ""]
+        found = self._preparation.notes
+        notes = [found.filled, found.unknown, describe_unknown_texts(unknown_texts) if unknown_texts else ""]
         return PreparedBody(ids, inputs, windows, list(filter(None, notes)))
 
     def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:

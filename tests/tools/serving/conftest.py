@@ -117,9 +117,17 @@ def features(samples: int) -> np.ndarray:
     return np.random.default_rng(samples).standard_normal((samples, 4)).astype(np.float32)
 
 
-def sales_run(folder: Path, columns: str) -> Path:
-    """Return a run that forecasts two days of sales from four, for two shops; `columns` is the declaration in YAML."""
-    (folder / "train.yaml").write_text(SALES.replace("COLUMNS", columns))
+def sales_run(folder: Path, columns: str, features: int = 0) -> Path:
+    """Return a run that forecasts two days of sales from four, for two shops; `columns` is the declaration in YAML.
+
+    The net reads the past sales, or the `features` that the columns have.
+    """
+    spec = SALES.replace("COLUMNS", columns)
+    if features:
+        spec = spec.replace("past: {shape: [4]}", f"features: {{shape: [4, {features}]}}")
+        spec = spec.replace("[{name: forecast", "[{type: Flatten, from: features}, {name: forecast")
+        spec = spec.replace(", from: past", "")
+    (folder / "train.yaml").write_text(spec)
     rows = [f"{shop},{day}.5,{day % 7}.25" for shop in ("north", "south") for day in range(20)]
     (folder / "sales.csv").write_text("\n".join(["shop,temperature,sales", *rows]) + "\n")
     netspec.train(folder / "train.yaml", run_dir=folder / "sales", device="reference")

@@ -155,7 +155,7 @@ def test_rows_have_the_answers_of_netspec_predict(fruit, table_run, tmp_path):
     [
         (b"", 400, "the body is empty"),
         (b'{"size": ', 400, "not valid JSON"),
-        ({"size": 1}, 422, "no column 'color'"),
+        ({"size": 1, "colour": "red"}, 422, "no column 'color'"),
         ({"size": "big", "color": "red"}, 422, "column `size` holds text"),
         ({"size": [1], "color": "red"}, 422, "row 1: `size` is not a single value"),
         ([{"size": 1, "color": "red"}, {"size": "x", "color": "red"}], 422, "row 2: column `size` has text here"),
@@ -170,6 +170,53 @@ def test_a_wrong_row(fruit, body, status, message):
     actual, error = fruit.error("/predict", body)
     assert (actual, message in error) == (status, True)
     assert "/tmp" not in error
+
+
+HOMES = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [2]}, label: {shape: []}}
+  layers: [{type: Dense, units: 1, from: features}, {type: Reshape, target_shape: [], name: y}]
+  losses: [{type: MeanSquaredError, from: [y, label]}]
+data:
+  train:
+    source: csv
+    path: homes.csv
+    header: true
+    columns: {size: numeric, rooms: {type: numeric, missing: 3}, price: numeric}
+    label: price
+    batch_size: 2
+train: {max_steps: 1}
+solver: {type: SGD, learning_rate: 0.001}
+"""
+
+
+def test_missing_keys_of_columns_that_may_be_empty_are_noted(serve, tmp_path):
+    (tmp_path / "train.yaml").write_text(HOMES)
+    (tmp_path / "homes.csv").write_text("size,rooms,price\n1,2,3\n2,,4\n")
+    run = tmp_path / "run"
+    netspec.train(tmp_path / "train.yaml", run_dir=run, device="reference")
+    client = serve(run)
+    answers = client.post("/predict", {"size": 9, "rooms": None})[1]
+    assert "notes" not in answers
+    for row in ({"size": 9}, {"size": 9, "price": 7, "id": 3}):
+        answer = client.post("/predict", row)[1]
+        assert answer["answers"] == answers["answers"]
+        assert answer["notes"] == ["keys that rows do not have count as null: `rooms` is missing in row 1"]
+    rows = [{"size": 9, "rooms": 2}, {"size": 9}, {"size": 1}]
+    notes = ["keys that rows do not have count as null: `rooms` is missing in rows 2, 3"]
+    assert client.post("/predict", rows)[1]["notes"] == notes
+    assert list(netspec.predict(run, rows, device="reference").filled) == notes
+    with pytest.warns(UserWarning, match="`rooms` is missing in rows 2, 3") as warned:
+        netspec.load(run, device="reference").predict(rows)
+    assert warned[0].filename == __file__
+    status, error = client.error("/predict", {"size": 9, "room": 2})
+    assert (status, "no column 'rooms'" in error, "did you mean `room` as `rooms`?" in error) == (422, True, True)
+    status, error = client.error("/predict", {"rooms": 9})
+    assert (status, error) == (
+        422, "the table has no column 'size'; expected a table with the columns 'rooms', 'size'; got the column 'rooms'"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("top", ["0", "x", "99999999999"])
@@ -455,6 +502,16 @@ def test_rows_of_a_time_series(serve, tmp_path, columns, listed):
     assert "no window fits" in client.error("/predict", [row] * 3)[1]
     for name in listed:
         assert name in client.error("/predict", [{other: row[other] for other in row if other != name}] * 4)[1]
+
+
+def test_notes_about_rows_of_a_time_series(serve, tmp_path):
+    shop = "{type: categorical, unknown: index, missing: unknown}"
+    run = sales_run(tmp_path, f"{{shop: {shop}, temperature: {{type: numeric, missing: 0}}, sales: numeric}}", 4)
+    rows = [{"sales": 1.25, "shop": "west", "temperature": 3}] * 3 + [{"sales": 1.25, "shop": "west"}]
+    assert serve(run).post("/predict", rows)[1]["notes"] == [
+        "keys that rows do not have count as null: `temperature` is missing in row 4",
+        "4 rows of `shop` have values that the training did not learn, such as 'west'",
+    ]
 
 
 def test_a_row_without_a_value_that_must_not_be_missing_is_named(serve, tmp_path):
