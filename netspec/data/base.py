@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from netspec.data.imaging.annotations import Annotation
     from netspec.data.imaging.arrays import PillowImage
     from netspec.data.tabular.encodings import ColumnEncoding
+    from netspec.data.tabular.row_times import RowTimes
     from netspec.data.tabular.sample_rows import SampleRows
 
     Array: TypeAlias = NDArray[Any]
@@ -122,6 +123,8 @@ class Dataset:
     """For a table: how the columns of each field are encoded, in their order; None if that is not plain data."""
     source_rows: SampleRows | None = None
     """For a table: its rows as they are in the file."""
+    row_times: RowTimes | None = None
+    """For windows of a table that is not the training data: the times of its rows, if they are known."""
     vocabulary_sizes: Mapping[str, int] = _NOTHING
     """Number of tokens of the tokenizer, for each field of tokens."""
     annotations: Mapping[str, Annotation] = _NOTHING

@@ -47,7 +47,7 @@ def indices_of(hold_out: HoldOut, part: str, samples: Divisible) -> Array:
 def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
     """Return the part of each sample as its index in `PARTS`, (N,)."""
     if hold_out.time is not None:
-        moments = _moments(samples.values_of(hold_out.time), hold_out.time_format)
+        moments = moments_of(samples.values_of(hold_out.time), hold_out.time_format)
         unique, units = np.unique(moments, return_inverse=True)
         return _by_units(hold_out, units, np.arange(len(unique))[::-1])
     if hold_out.group is not None:
@@ -124,7 +124,7 @@ def _numbers_or_texts(values: Array) -> Array:
         return values
 
 
-def _moments(values: Array, format: str | None) -> Array:
+def moments_of(values: Array, format: str | None) -> Array:
     """Return values that are ordered in time: numbers or dates. Raises `InputError` for others and missing ones."""
     values = _comparable(values)
     kind = values.dtype.kind

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from netspec.data.tabular.encodings import ColumnEncoding
+    from netspec.data.tabular.row_times import RowTimes
 
 
 MAX_CHECKED = 10_000_000
@@ -123,6 +124,8 @@ class Loader:
         """The rows in memory that have no value for the key of a column, which counts as missing."""
         self.unknown_values: Mapping[str, Mapping[str, int]] = dataset.unknown_values
         """The values of a table that the training data does not have, with numbers of rows, by column."""
+        self.row_times: RowTimes | None = dataset.row_times
+        """The times of the rows of a table for whose windows predictions are made, if they are known."""
 
     def _make_builders(self) -> None:
         arguments = self._pipeline, self._bindings, self._split

@@ -13,6 +13,7 @@ from netspec.compile import ProgramKind
 from netspec.data.sources.audio import Audio
 from netspec.data.sources.csv import Csv
 from netspec.data.tabular.encodings import ColumnEncoding, DateEncoding, NumberEncoding
+from netspec.data.tabular.rows import with_time_format
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, and_more, counted
 from netspec.exchange.files import write_atomically
@@ -150,8 +151,16 @@ def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> Scri
         texts=deployed.texts,
         missing=frozenset(map(str.lower, split.missing_values)),
         header=header if isinstance(header, (list, tuple)) else None,
-        group=None if split.windows is None else split.windows.group,
     )
+    if split.windows is not None:
+        division = None if split.division is None else with_time_format(split.division, split)
+        table = replace(
+            table,
+            group=split.windows.group,
+            time=None if division is None else division.time,
+            time_format=None if division is None else division.time_format,
+            time_steps=deployed.time_steps,
+        )
     if not isinstance(split, Csv):
         return table
     return replace(

@@ -38,7 +38,7 @@ USED = frozenset([
     "Counter", "signal", "names", "files", "suffixes", "below", "struct", "sound", "samples", "rate", "read_sound",
     "resampled", "filter_phases", "steps", "lru_cache", "gcd", "ZEROS", "BETA", "wave",
     "read_numbers", "read_date", "read_categories", "classes", "inputs",
-    "score", "Image", "Path", "onnxruntime", *dir(builtins),
+    "check_times", "times", "step", "unusual", "score", "Image", "Path", "onnxruntime", *dir(builtins),
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
 

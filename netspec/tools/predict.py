@@ -65,6 +65,9 @@ class Prediction:
     """Values that the training data does not have, and texts without a known token: a sentence for each table."""
     unread: tuple[str, ...] = ()
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
+    times: tuple[str, ...] = ()
+    """For a time series: steps between rows that are unlike those of the training, and the times of the last
+    forecast."""
 
     @property
     def samples(self) -> int:
@@ -105,6 +108,9 @@ class PredictionStream:
     known token."""
     unread: list[str] = field(default_factory=list)
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
+    times: list[str] = field(default_factory=list)
+    """For a time series: steps between rows that are unlike those of the training, and the times of the last
+    forecast."""
     unreadable: int = 0
     """Number of files so far that were left out, since they could not be read."""
 
@@ -123,6 +129,7 @@ class PredictionStream:
             self.filled += filter(None, [batch.notes.filled])
             self.unknown += filter(None, [batch.notes.unknown])
             self.unread += filter(None, [batch.notes.unread])
+            self.times += batch.notes.times
             self.unreadable += len(batch.unreadable)
             unknown_texts += batch.unknown_texts
             yield batch
@@ -176,7 +183,7 @@ def predict(
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
     return Prediction(
         outputs, answers, stream.unapplied_transforms, stream.remark, stream.device_warnings, tuple(stream.missing),
-        tuple(stream.filled), tuple(stream.unknown), tuple(stream.unread),
+        tuple(stream.filled), tuple(stream.unknown), tuple(stream.unread), tuple(stream.times),
     )  # fmt: skip
 
 
@@ -339,8 +346,8 @@ def _numbered(batches: Iterable[PredictedBatch]) -> Iterator[PredictedBatch]:
     first = 1
     for batch in batches:
         samples = len(next(iter(batch.outputs.values())))
-        rows = batch.ids.get("row", [*range(first, first + samples)])  # those of a table have numbers
-        yield replace(batch, ids={"row": rows})
+        rows: list[str | int] = [*range(first, first + samples)]
+        yield replace(batch, ids={"row": rows} | {name: ids for name, ids in batch.ids.items() if name != "file"})
         first += samples
 
 
@@ -351,7 +358,9 @@ def _answered(
     for batch in batches:
         columns = answers_of(batch, decoders, top)
         if rows is not None:
-            columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
+            times = batch.ids.keys() - {"file", "row"}  # columns of the table
+            answers = {name: values for name, values in columns.items() if name not in times}
+            columns = {**rows.matching(batch.ids), **_renamed(answers, rows.names)}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
         classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
         yield AnsweredBatch(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from netspec.data.tabular.csv import LONGEST
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.tabular.numeric_reader import FLOAT32_MAX
+from netspec.data.tabular.row_times import MAX_STEP_RATIO
 from netspec.tools.text_vocabulary import TextInput
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ class ScriptTable:
     """Number of lines at the beginning of the file to skip."""
     group: str | None = None
     """Column that names the series of a row, for samples of several rows."""
+    time: str | None = None
+    """Column of the time of a row, which a file may lack, for samples of several rows."""
+    time_format: str | None = None
+    """Format of the times, in the notation of `strptime`; None for numbers and ISO 8601."""
+    time_steps: Sequence[float] = ()
+    """The shortest and the longest usual step between rows in the training, if they are known."""
 
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
@@ -56,8 +63,8 @@ class ScriptTable:
 
     @property
     def has_dates(self) -> bool:
-        """Whether a column contains dates."""
-        return bool(self._of(DateEncoding))
+        """Whether a column contains dates, or may contain them."""
+        return self.time is not None or bool(self._of(DateEncoding))
 
     @property
     def uses_patterns(self) -> bool:
@@ -78,7 +85,8 @@ class ScriptTable:
         numbers = [encoding for encoding in cells if not encoding.boolean]
         parts += [_define_read_number(numbers)] * bool(numbers) + [_define_read_date()] * self.has_dates
         parts += [_define_read_boolean()] * any(encoding.boolean for encoding in cells)
-        parts += [_define_read_numbers()] * (bool(cells) or self.has_dates)
+        parts += [_define_read_numbers()] * (bool(cells) or bool(self._of(DateEncoding)))
+        parts += [self._define_check_times()] * (self.time is not None)
         if categories := self._of(CategoricalEncoding):
             parts.append(_define_read_categories([encoding.column for encoding in categories if not encoding.is_open]))
             parts += [_define_note_unknown_categories()] * bool(self.open_categories)
@@ -94,6 +102,7 @@ class ScriptTable:
             "if absent:",
             """    raise ValueError(f"no column {', '.join(absent)}")""",
             *self._refuse_missing(),
+            *[f"if {self.time!r} in rows[0]:", "    check_times(rows)"] * (self.time is not None),
             "columns = {}",
             *self._convert_columns(),
         ]
@@ -207,6 +216,40 @@ class ScriptTable:
             if text.reserved_tokens:
                 yield f"labels = [f'row {{number + 1}}' for number in {numbers}]"
                 yield f'note_unknown_texts(columns["{text.name}"], {text.reserved_tokens}, labels)'
+
+    def _define_check_times(self) -> Iterator[str]:
+        """Yield the lines of a function that refuses rows in the wrong order, and reports unusual steps."""
+        read = f"read_date(cell, {self.time_format!r})"
+        yield "def check_times(rows):"
+        yield "    times = []"
+        yield f"    for number, cell in enumerate([row[{self.time!r}] for row in rows], 1):"
+        yield "        try:"
+        if self.time_format is None:
+            yield "            try:"
+            yield "                times.append(float(cell))"
+            yield "            except ValueError:"
+            yield f"                times.append({read})"
+        else:
+            yield f"            times.append({read})"
+        yield "        except ValueError:"
+        yield f'            reason = f"row {{number}}: cannot read {self.time}"'
+        yield '            raise ValueError(f"{reason} {cell!r}") from None'
+        yield "    unusual = []"
+        yield "    for number in range(1, len(rows)):"
+        if self.group is not None:
+            yield f"        if rows[number][{self.group!r}] != rows[number - 1][{self.group!r}]:"
+            yield "            continue"
+        yield "        step = times[number] - times[number - 1]"
+        yield "        if step < 0:"
+        yield f'            raise ValueError(f"row {{number + 1}} is earlier than the row before: sort by {self.time}")'
+        if not self.time_steps:
+            return
+        shortest, longest = self.time_steps[0] / MAX_STEP_RATIO, self.time_steps[1] * MAX_STEP_RATIO
+        yield f"        if not {shortest!r} <= step <= {longest!r}:"
+        yield "            unusual.append(number + 1)"
+        yield "    if unusual:"
+        reason = f"steps in `{self.time}` are unlike those of the training, the first before row {{unusual[0]}}"
+        yield f'        print(f"note: {reason}", file=sys.stderr)'
 
     def _make_windows(self, length: int) -> Iterator[str]:
         """Yield the lines that turn columns into windows of consecutive rows, each within one group, without gaps."""

@@ -20,6 +20,7 @@ from netspec.data.loader import Loader, open_loader
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
+from netspec.data.tabular.row_times import TIME_STEPS
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.transforms.resizing import Resizing
@@ -52,6 +53,9 @@ class InputNotes:
     """Values of a table that the training data does not have."""
     unread: str = ""
     """Files in folders that are left out, since their format is not read."""
+    times: tuple[str, ...] = ()
+    """Steps between the rows of a time series that are unlike those of the training, and the times of the last
+    forecast."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,9 @@ class FilePreparation:
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 filled = describe_missing(loader.rows_without_key)
                 filled = f"keys that rows do not have count as null: {filled}" if filled else ""
-                self.notes = InputNotes(_missing_rows(path, loader), filled, unknown, _unread_files(source, paths))
+                times = self._describe_times(path, source, loader)
+                unread = _unread_files(source, paths)
+                self.notes = InputNotes(_missing_rows(path, loader), filled, unknown, unread, times)
                 self._text_inputs = self._text_inputs_of(source, loader)
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
@@ -166,7 +172,21 @@ class FilePreparation:
                     origins = [loader.identify(index) for index in batch.indices.tolist()]
                     ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
                     ids[origins[0][0]] = [origin for _, origin in origins]
+                    if loader.row_times is not None:
+                        times_read: list[str | int] = [str(loader.row_times.cells[int(row) - 1]) for _, row in origins]
+                        ids.setdefault(loader.row_times.column, times_read)
                     yield ids, batch
+
+    def _describe_times(self, path: Path | None, source: Source, loader: Loader) -> tuple[str, ...]:
+        """Return sentences about the times of a time series: unusual steps, and the rows of the last forecast."""
+        times = loader.row_times
+        if times is None or not isinstance(source, TableSource) or source.windows is None:
+            return ()
+        usual = self.learned.source.get(TIME_STEPS) or times.usual_steps()  # older runs do not have them
+        last = int(loader.identify(loader.samples - 1)[1]) - 1
+        sentences = times.describe_unusual(usual), times.describe_forecast(last, source.windows.horizon, usual)
+        title = "" if path is None else f"{path}: "
+        return tuple(f"{title}{sentence}" for sentence in sentences if sentence)
 
     def _open(self, source: Source) -> Loader:
         try:

@@ -733,13 +733,23 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     assert "In the unit of the data: mae. The loss is computed on normalized values." in card
     mae = json.loads(Path("run/log.jsonl").read_text().splitlines()[-1])["test"]["in_units"]["mae"]
     assert f" {mae:.4f} |" in card
+    rows = lines[:6]
+    note = "note: steps in `day` are unlike those of the training, the first before row 7"
+    Path("new.csv").write_text("\n".join(["shop,day,price,sold", *rows, lines[30]]) + "\n")
+    assert script_notes("new.csv") == [note]
+    Path("new.csv").write_text("\n".join(["shop,day,price,sold", *rows[::-1]]) + "\n")
+    assert script_error("new.csv") == "error: new.csv: row 2 is earlier than the row before: sort by day"
 
 
 @pytest.mark.parametrize("group", ["", ", group: shop"], ids=["one", "series"])
 def test_windows_of_the_script_have_no_gaps(netspec, tmp_path, monkeypatch, group):
     monkeypatch.chdir(tmp_path)
-    lines = [f"{index // 31},2024-01-{1 + index % 31:02},{9 + index % 5},{100 + index % 7}" for index in range(62)]
-    lines[11], lines[40] = "0,2024-01-12,?,101", "1,2024-01-10,,101"
+    lines = [
+        f"{index // 31},2024-{1 if group else 1 + 2 * (index // 31):02}-{1 + index % 31:02},{9 + index % 5},"
+        f"{100 + index % 7}"
+        for index in range(62)
+    ]
+    lines[11], lines[40] = "0,2024-01-12,?,101", lines[40].replace(",9,", ",,")
     Path("sales.csv").write_text("\n".join(["shop,day,price,sold", *lines]) + "\n")
     text = FORECAST.replace("HORIZON", "1").replace("shape: [1]", "shape: []").replace("UNITS", "1")
     text = text.replace("missing: mean, missing_indicator: true", "missing: drop").replace("[6, 4]", "[6, 3]")

@@ -1,16 +1,18 @@
-"""Rows of a table that belong to each part of a divided source."""
+"""Rows of a table that belong to each part of a divided source, and their times and series."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from netspec.data.base import Array, located_at
-from netspec.data.hold_out import indices_of, unknown_field
+from netspec.data.hold_out import indices_of, moments_of, unknown_field
 from netspec.data.tabular.columns.base import LABEL
 from netspec.data.tabular.columns.date import Date
+from netspec.data.tabular.row_times import RowTimes
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.specs.paths import resolve_path
 
@@ -20,26 +22,84 @@ if TYPE_CHECKING:
     from netspec.schema.specs.hold_out import HoldOut
 
 
-def rows_of_part(source: TableSource) -> Array | None:
+def rows_of_part(source: TableSource, times: RowTimes | None = None) -> Array | None:
     """Return which rows belong to the split, (N,) of bool; None if all do. Reads one column of the table.
+
+    `times` are those of `times_of_windows`, which are not read again.
 
     Rows are divided as they are in the file, before damaged rows and rows with missing values are left out.
     """
     if source.hold_out is None:
         return None
     with located_at(source, "split"):
-        table = _Rows(source)
+        table = _Rows(source, source.hold_out, None if times is None else times.values)
         rows = np.zeros(len(table), bool)
-        rows[indices_of(_with_format(source.hold_out, source), source.split_name, table)] = True
+        rows[indices_of(with_time_format(source.hold_out, source), source.split_name, table)] = True
     return rows
 
 
-def _with_format(hold_out: HoldOut, source: TableSource) -> HoldOut:
+def with_time_format(hold_out: HoldOut, source: TableSource) -> HoldOut:
     """Return `hold_out` with the declared format of the time column, unless it has a format of its own."""
     declared = source.columns.get(hold_out.time or "") if isinstance(source.columns, Mapping) else None
     if hold_out.time_format is not None or not isinstance(declared, Date):
         return hold_out
     return hold_out.model_copy(update={"time_format": declared.format})
+
+
+def times_of_windows(source: TableSource, groups: Array | None, title: str) -> RowTimes | None:
+    """Return the times of the rows of a time series; None if no column is known to have them. Reads one column.
+
+    `groups` is the series of each row, `title` the name of the table in messages. Raises `InputError` if times cannot
+    be read, or rows are not in chronological order.
+    """
+    division = source.division
+    if source.windows is None or division is None or division.time is None:
+        return None
+    column = division.time
+    division, of_other_files = with_time_format(division, source), source.hold_out is None
+    if of_other_files and column not in source.file(resolve_path(source, "path")).names:
+        return None  # predictions need no times
+    with located_at(source, "split"):
+        table = _Rows(source, division)
+        values = table.values_of(column)
+        try:
+            moments, format_ = _moments_and_format(values, division.time_format, other_formats=of_other_files)
+        except InputError as error:
+            if not of_other_files:
+                raise
+            advice = "if the rows are in chronological order, the column may be left out"
+            raise InputError([
+                replace(problem, message=f"`{column}` in {title}: {problem.message}", hint=advice, path="")
+                for problem in error.problems
+            ]) from None  # fmt: skip
+        times = RowTimes(column, moments, _texts(values), format_, groups)
+        is_series = groups is not None or of_other_files
+        several = "" if is_series else "; if there are several series, name their column in `windows.group`"
+        times.check_order(title, several)
+    return times
+
+
+def _moments_and_format(values: Array, format_: str | None, *, other_formats: bool) -> tuple[Array, str | None]:
+    """Return times as numbers or dates, and the format of texts. `other_formats` also accepts ISO 8601."""
+    is_text = values.dtype.kind in "US"
+    try:
+        return moments_of(values, format_), format_ if is_text else None
+    except InputError:
+        if format_ is None or not other_formats:
+            raise
+        try:
+            return moments_of(values, None), None
+        except InputError:
+            pass
+        raise
+
+
+def _texts(values: Array) -> Array:
+    """Return times as texts; dates of a file that stores dates have no time of day if none is needed."""
+    if values.dtype.kind != "M":
+        return values
+    is_whole = (values == values.astype("datetime64[D]")).all()
+    return np.datetime_as_string(values, unit="D" if is_whole else "s")
 
 
 def groups_of_windows(source: TableSource) -> Array | None:
@@ -65,11 +125,12 @@ def check_group(source: TableSource, names: Sequence[str]) -> None:
 class _Rows:
     """The rows of a table, with the column by which they are divided."""
 
-    def __init__(self, source: TableSource) -> None:
+    def __init__(self, source: TableSource, hold_out: HoldOut, values: Array | None = None) -> None:
         file = source.file(resolve_path(source, "path"))
         self._names = list(file.names)
-        hold_out = source.hold_out
-        assert hold_out is not None
+        if values is not None:
+            self._values = values
+            return
         name = hold_out.stratify or hold_out.group or hold_out.time
         values = _column(file, 0 if name is None else self._column_index(source, name))
         format_ = source.number_format

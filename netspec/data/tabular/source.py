@@ -13,6 +13,7 @@ from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, Miss
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
 from netspec.data.tabular.row_windows import PAST, RowWindows, windowed_fields
 from netspec.schema.specs.data import ShuffleWindow
+from netspec.schema.specs.hold_out import HoldOut
 from netspec.schema.specs.paths import FilePath, resolve_path
 from netspec.schema.specs.spec import describe, problem
 
@@ -77,6 +78,9 @@ class TableSource(Source):
     _without_targets: bool = PrivateAttr(default=False)
     """Whether windows need no rows after them."""
 
+    _division: HoldOut | None = PrivateAttr(default=None)
+    """The division of the training data, in a source for other files."""
+
     _in_memory: bool = PrivateAttr(default=False)
     """Whether the file is a temporary one, with rows that were in memory."""
     _rows_without_key: Mapping[str, Sequence[int]] | None = PrivateAttr(default=None)
@@ -131,6 +135,11 @@ class TableSource(Source):
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
 
     @property
+    def division(self) -> HoldOut | None:
+        """The division of the training data, which names the column of the time; also in a source for other files."""
+        return self.hold_out or self._division
+
+    @property
     def number_format(self) -> NumberFormat:
         """The notation of numbers in cells that are texts."""
         return PLAIN
@@ -152,6 +161,8 @@ class TableSource(Source):
         return {*fields, LABEL} if PAST in fields and self.windows is not None else set(fields)
 
     def _of_file(self, path: Path, fields: Collection[str]) -> Self:
+        from netspec.data.tabular.rows import with_time_format
+
         without_targets = LABEL not in fields
         fields = self.fields_read(fields)
         columns = self.columns
@@ -165,6 +176,7 @@ class TableSource(Source):
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
         source._unlabelled = LABEL not in fields and not (isinstance(columns, dict) and str(self.label) in columns)
         source._without_targets = without_targets
+        source._division = None if self.division is None else with_time_format(self.division, self)
         source._tree = None  # problems are not those of the spec
         return source
 
@@ -230,7 +242,8 @@ class TableSource(Source):
         """Open the table, reading all rows once."""
         from netspec.data.tabular.dataset import open_table
         from netspec.data.tabular.declaration import fields_of, learned_names
-        from netspec.data.tabular.rows import groups_of_windows, rows_of_part
+        from netspec.data.tabular.row_times import TIME_STEPS
+        from netspec.data.tabular.rows import groups_of_windows, rows_of_part, times_of_windows
         from netspec.data.tabular.table_file import RowsInMemory
         from netspec.data.tabular.windowed_table import WindowedTable
 
@@ -241,12 +254,15 @@ class TableSource(Source):
             if self._in_memory:
                 file = RowsInMemory(file, added)
             fields = fields_of(file, declared)
-            rows = rows_of_part(self)
+            groups = groups_of_windows(self)
+            times = times_of_windows(self, groups, file.title)
+            rows = rows_of_part(self, times)
+            steps = {} if times is None else {TIME_STEPS: times.usual_steps()}
             history = rows is not None and self.windows is not None and self.split_name != "train"
             table, rows_of = open_table(
                 file,
                 fields,
-                learned=learned_names(file, declared, fields),
+                learned=learned_names(file, declared, fields) | steps,
                 skip=self.on_error == "skip",
                 limit=self.limit if self.windows is None else None,
                 rows=None if history else rows,
@@ -259,9 +275,10 @@ class TableSource(Source):
             table.rows_without_key = {name: rows for name, rows in without.items() if rows and name in read}
         if self.windows is None:
             return table
-        groups = groups_of_windows(self)
         with located_at(self, "windows"):
-            return WindowedTable(
+            windows = WindowedTable(
                 table, self.windows, rows_of, groups=groups, targets=not self._without_targets,
                 part=rows if history else None, limit=self.limit,
             )  # fmt: skip
+        windows.row_times = times if self.hold_out is None else None  # only predictions need them
+        return windows

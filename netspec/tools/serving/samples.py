@@ -129,7 +129,8 @@ class BodyReader:
         ids.pop("file", None)
         inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         found = self._preparation.notes
-        notes = [found.filled, found.unknown, describe_unknown_texts(unknown_texts) if unknown_texts else ""]
+        unknown = describe_unknown_texts(unknown_texts) if unknown_texts else ""
+        notes = [found.filled, found.unknown, *found.times, unknown]
         return PreparedBody(ids, inputs, windows, list(filter(None, notes)))
 
     def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:

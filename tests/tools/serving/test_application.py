@@ -18,7 +18,7 @@ from PIL import Image
 
 import netspec
 from netspec.tools.serving.application import ServingLimits
-from tests.tools.serving.conftest import features, sales_run
+from tests.tools.serving.conftest import SALES, features, sales_run
 
 INFER = "/v2/models/fruit/infer"
 HEADER = "Inference-Header-Content-Length"
@@ -512,6 +512,23 @@ def test_notes_about_rows_of_a_time_series(serve, tmp_path):
         "keys that rows do not have count as null: `temperature` is missing in row 4",
         "4 rows of `shop` have values that the training did not learn, such as 'west'",
     ]
+
+
+def test_times_of_a_time_series(serve, tmp_path):
+    spec = SALES.replace("COLUMNS", "{sales: numeric}").replace("group: shop}", "}\n    split: {test: 0.2, time: day}")
+    (tmp_path / "train.yaml").write_text(spec)
+    rows = [{"day": f"2026-01-{day:02}", "sales": day % 7} for day in range(1, 31)]
+    lines = [f"{row['day']},{row['sales']}" for row in rows]
+    (tmp_path / "sales.csv").write_text("\n".join(["day,sales", *lines]) + "\n")
+    client = serve(netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference").run_dir)
+    answer = client.post("/predict", rows[:4])[1]
+    assert answer["answers"][0]["day"] == "2026-01-04"
+    assert answer["notes"] == ["the 2 predictions after row 4 (2026-01-04) are for 2026-01-05 to 2026-01-06"]
+    assert "before row 4 (2026-01-03 to 2026-01-09)" in client.post("/predict", [*rows[:3], rows[8]])[1]["notes"][0]
+    status, error = client.error("/predict", rows[3::-1])
+    assert (status, "row 2: 2026-01-03 after 2026-01-04" in error) == (422, True)
+    table = ("day,sales\n" + "\n".join(lines[3::-1])).encode()
+    assert client.error("/predict", table, **{"Content-Type": "text/csv"})[0] == 422
 
 
 def test_a_row_without_a_value_that_must_not_be_missing_is_named(serve, tmp_path):

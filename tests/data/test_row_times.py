@@ -1,0 +1,136 @@
+"""Times of a time series: rows out of order are refused, unusual steps and the times of forecasts are reported."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import netspec
+from netspec.data.tabular.row_times import RowTimes
+from netspec.data.timestamps import moment_of
+from netspec.errors import InputError
+
+SPEC = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {past: {shape: [4]}, label: {shape: [2]}}
+  layers: [{name: forecast, type: Dense, units: 2, from: past}]
+  losses: [{type: MeanSquaredError, from: [forecast, label]}]
+data:
+  train:
+    source: csv
+    path: sales.csv
+    header: true
+    columns: {sales: numeric}
+    label: sales
+    windows: {length: 4, horizon: 2}
+    split: {test: 0.2, time: day, time_format: "%d.%m.%Y"}
+    batch_size: 8
+solver: {type: SGD, learning_rate: 0.00001}
+train: {max_steps: 2}
+"""
+
+
+def lines(days: list[int], format_: str = "%d.%m.%Y") -> str:
+    """Return a table with sales of days, counted from the first one of 2026."""
+    rows = [f"{(date(2026, 1, 1) + timedelta(day)).strftime(format_)},{100 + day % 7}" for day in days]
+    return "\n".join(["day,sales", *rows]) + "\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("sales.csv").write_text(lines([*range(60)]))
+    Path("train.yaml").write_text(SPEC)
+    netspec.train("train.yaml", run_dir="run", device="reference")
+    return "run"
+
+
+def predicted(run: str, days: list[int], **arguments: Any) -> Any:
+    Path("new.csv").write_text(lines(days))
+    return netspec.predict(run, "new.csv", device="reference", **arguments)
+
+
+def test_answers_name_the_last_time_that_they_read_and_the_times_of_the_last_forecast(run: str) -> None:
+    prediction = predicted(run, [10, 11, 12, 13, 14])
+    assert prediction.answers["day"] == ["14.01.2026", "15.01.2026"]
+    assert prediction.times == (
+        "the 2 predictions after row 5 (15.01.2026) are for 16.01.2026 to 17.01.2026",
+    )  # fmt: skip
+    kept = predicted(run, [10, 11, 12, 13], keep=True)
+    assert list(kept.answers) == ["day", "sales", "row", "prediction_0", "prediction_1"]
+
+
+def test_rows_in_the_wrong_order_are_refused(run: str) -> None:
+    with pytest.raises(InputError) as caught:
+        predicted(run, [14, 13, 12, 11, 10])
+    assert str(caught.value).splitlines() == [
+        f"error: the rows of {Path('new.csv').absolute()} are not in chronological order",
+        "  expected: a later `day` in each row",
+        "  got: row 2: 14.01.2026 after 15.01.2026",
+        "  hint: sort the rows by `day`",
+    ]
+    Path("sales.csv").write_text(lines([*range(60)][::-1]))
+    with pytest.raises(InputError, match="not in chronological order"):
+        netspec.train("train.yaml", run_dir="other", device="reference")
+
+
+def test_steps_unlike_those_of_the_training_are_reported(run: str) -> None:
+    gap, _ = predicted(run, [10, 11, 12, 13, 20, 21]).times
+    assert gap == (
+        "1 step in `day` is unlike those of the training (1 day), the first before row 5 (14.01.2026 to 21.01.2026): "
+        "predictions treat these rows as neighbors"
+    )
+    assert predicted(run, [10, 12, 14, 16]).times[0].startswith("3 steps in `day` are unlike those")
+    assert predicted(run, [10, 10, 11, 12, 13]).times[0].startswith("1 step in `day` is unlike those")
+
+
+def test_files_need_no_times_and_data_frames_have_their_own_dates(run: str) -> None:
+    Path("bare.csv").write_text("sales\n1\n2\n3\n4\n")
+    bare = netspec.predict(run, "bare.csv", device="reference")
+    assert (list(bare.answers), bare.times) == (["row", "prediction_0", "prediction_1"], ())
+    frame = pa.table({"day": [datetime(2026, 2, day) for day in range(1, 5)], "sales": [1.0, 2, 3, 4]})
+    (forecast,) = netspec.predict(run, frame, device="reference").times
+    assert forecast.endswith("are for 2026-02-05 00:00:00 to 2026-02-06 00:00:00")
+    with pytest.raises(InputError, match="the rows of the table are not in chronological order"):
+        netspec.predict(run, frame.take([3, 2, 1, 0]), device="reference")
+    Path("new.csv").write_text("day,sales\nMonday,1\nTuesday,2\nWednesday,3\nThursday,4\n")
+    with pytest.raises(InputError, match="the column may be left out"):
+        netspec.predict(run, "new.csv", device="reference")
+
+
+@pytest.mark.parametrize(
+    ("cells", "next_times"),
+    [
+        (["2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01"], "2026-05-01 to 2026-06-01"),
+        (["2026-01", "2026-02", "2026-03"], "2026-04 to 2026-05"),
+        (["2025-01-01", "2025-04-01", "2025-07-01", "2025-10-01"], "2026-01-01 to 2026-04-01"),
+        (["2026-01-01T22:00", "2026-01-01T23:00", "2026-01-02T00:00"], "2026-01-02T01:00 to 2026-01-02T02:00"),
+        (["2026-01-01 22:30:00", "2026-01-01 23:00:00"], "2026-01-01 23:30:00 to 2026-01-02 00:00:00"),
+        (["1990", "1991", "1992"], "1993 to 1994"),
+        (["2026-01-01", "2026-01-02", "2026-01-05"], ""),  # no regular step
+        (["2026-01-01T22:00+01:00", "2026-01-01T23:00+01:00"], ""),  # of unknown offsets in the future
+    ],
+)
+def test_times_of_a_forecast(cells: list[str], next_times: str) -> None:
+    is_year = len(cells[0]) == 4
+    values = np.array([float(cell) if is_year else moment_of(cell) for cell in cells])
+    times = RowTimes("time", values, np.array(cells))
+    sentence = times.describe_forecast(len(cells) - 1, 2, times.usual_steps())
+    assert sentence.partition(" are for ")[2] == next_times
+
+
+def test_the_rarest_steps_of_the_training_are_not_usual() -> None:
+    days = np.delete(np.arange(200), [50, 51, 52])
+    times = RowTimes("day", days.astype(float), days.astype(str))
+    assert times.usual_steps() == [1.0, 1.0]
+    assert "before row 51 (49 to 53)" in times.describe_unusual([1.0, 1.0])
+    series = RowTimes("day", np.array([1.0, 2, 1, 2]), np.array(["1", "2", "1", "2"]), groups=np.array([0, 0, 1, 1]))
+    series.check_order("a.csv")
+    assert series.usual_steps() == [1.0, 1.0]
