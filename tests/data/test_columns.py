@@ -331,8 +331,14 @@ def test_other_splits_use_statistics_of_the_training_split(tmp_path):
     )
     with pytest.raises(InputError, match="'Basel' is not a category of the training split"):
         table(tmp_path, columns, PEOPLE.replace("Chur", "Basel"), learned=train.learned)
-    with pytest.raises(InputError, match="the training split has no vocabulary of column `town`"):
+    with pytest.raises(InputError, match=r"`town` is not declared as .* which did not learn its vocabulary"):
         table(tmp_path, columns, learned={})
+    columns = {"born": {"type": "date", "normalization": "standard"}}
+    train = table(tmp_path, columns)
+    columns["born"]["missing"] = "mean"
+    with pytest.raises(InputError, match="which did not learn its replacement of missing values\n") as error:
+        table(tmp_path, columns, learned=train.learned)
+    assert error.value.problems[0].hint == "train again after a change of the declaration"
 
 
 @pytest.mark.parametrize(
@@ -563,7 +569,7 @@ BAD_TOLD = """\
     |         ^
   expected: a date
   got: an empty cell
-  hint: `missing: drop` leaves such rows out, `missing: mean` uses the mean of each part
+  hint: fill the cell, or train with `missing: mean` to use the mean date, or `missing: drop` to leave such rows out
   requested at ./train.yaml:3:7
 ./people.csv:4:1: error: column `age` has no value here
   4 | ,?,1990-01-01
@@ -577,7 +583,7 @@ BAD_TOLD = """\
     |  ^
   expected: a category
   got: '?'
-  hint: `missing` sets what happens to such a row: `unknown`, `most_frequent`, `drop`
+  hint: fill the cell, or train with `missing: most_frequent`, `missing: drop`, or `missing: unknown`
   requested at ./train.yaml:3:7
 ./people.csv:5:1: error: column `age` has a number that float32 cannot hold
   5 | 1e99,Bern,1990-01-01

@@ -144,5 +144,5 @@ WRONG = """\
   at: path
   expected: a category
   got: an empty cell
-  hint: `missing` sets what happens to such a row: `unknown`, `most_frequent`, `drop`
+  hint: fill the cell, or train with `missing: most_frequent`, `missing: drop`, or `missing: unknown`
 4 errors"""

@@ -61,7 +61,7 @@ class CategoricalColumn(Column):
             hint = (
                 None
                 if self.setting.is_label
-                else "`missing` sets what happens to such a row: `unknown`, `most_frequent`, `drop`"
+                else "fill the cell, or train with `missing: most_frequent`, `missing: drop`, or `missing: unknown`"
             )
             expected = "a label in every row" if self.setting.is_label else "a category"
             self.add_absent(faults, np.flatnonzero(np.isin(text_indices, lost)), cells, expected=expected, hint=hint)

@@ -9,12 +9,16 @@ import numpy as np
 
 from netspec.data.base import Array
 from netspec.data.tabular.columns.base import ColumnSetting
-from netspec.errors import InputError, Problem, listing
+from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from netspec.data.tabular.cells import Cells
     from netspec.data.tabular.encodings import ColumnEncoding
     from netspec.data.tabular.row_errors import BlockFaults
+
+
+_LEARNED = {"fill": "replacement of missing values", "offset": "normalization", "scale": "normalization"}
+"""Names of learned values in messages."""
 
 
 class Column:
@@ -130,11 +134,13 @@ class Column:
     def learned_values(self, *names: str) -> Mapping[str, Any] | None:
         """Return the values learned by the training split; None in that split itself. Raises `InputError` for gaps."""
         learned = self.setting.learned
-        if learned is not None and not all(name in learned for name in names):
+        missing = [_LEARNED.get(name, name) for name in names if learned is not None and name not in learned]
+        if missing:
             raise InputError(
-                f"the training split has no {listing(list(names))} of {self.title}",
+                f"{self.title} is not declared as in the training split, which did not learn its "
+                f"{' and '.join(dict.fromkeys(missing))}",
                 expected="the same declaration of the column in both splits",
-                got=f"{listing(list(learned))} in the training split" if learned else "nothing in the training split",
+                hint="train again after a change of the declaration",
             )
         return learned
 

@@ -46,8 +46,8 @@ class DateColumn(Column):
         if len(lost):
             absent, bad = self.absent(cells, lost)
             if self._spec.missing == "error":
-                hint = "`missing: drop` leaves such rows out"
-                hint += "" if self.setting.is_label else ", `missing: mean` uses the mean of each part"
+                mean = "" if self.setting.is_label else "`missing: mean` to use the mean date, or "
+                hint = f"fill the cell, or train with {mean}`missing: drop` to leave such rows out"
                 self.add_absent(faults, absent, cells, expected="a date", hint=hint)
             if len(bad):
                 written = f"`{self._spec.format}`" if self._spec.format else "ISO 8601, such as 2026-11-20"

@@ -432,8 +432,10 @@ class TableColumns:
             self.warnings.append(
                 f"the dates in `{column.name}` fit both {first} and {second}: the month is read first, as in pandas"
             )
+        if column.missing or self._date_parts is None:  # without the time of a row, a forecast would be wrong
+            declared |= {"missing": "mean"}
         if column.missing:
-            declared |= {"missing": "mean", "missing_indicator": True}
+            declared |= {"missing_indicator": True}
             facts.append(
                 f"{column.missing / column.rows:.1%} missing: replaced by the mean of each part, plus an indicator"
             )

@@ -83,10 +83,10 @@ def test_missing_dates_have_a_value_that_marks_them(tmp_path: Path) -> None:
     assert "# 10.0% missing: replaced by the mean of each part, plus an indicator" in text
 
 
-def test_rows_to_predict_may_lack_numbers(tmp_path: Path) -> None:
-    path = table(tmp_path, {"x": [str(row % 9) for row in range(ROWS)]})
+def test_rows_to_predict_may_lack_numbers_and_dates(tmp_path: Path) -> None:
+    path = table(tmp_path, {"x": [str(row % 9) for row in range(ROWS)], "day": days("%d.%m.%Y")})
     run = netspec.train(init(path).train, run_dir=tmp_path / "run", **{"train.max_epochs": 1})
-    (tmp_path / "new.csv").write_text("x,n\n,1\n3,2\n")
+    (tmp_path / "new.csv").write_text("x,day\n,01.02.2024\n3,\n")
     assert len(netspec.predict(run.run_dir, tmp_path / "new.csv").answers["class"]) == 2
 
 
