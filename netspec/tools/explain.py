@@ -320,7 +320,7 @@ def _cell(rows: Any, table: TableSource, column: str, number: int) -> str:
     """Return the text in a column of a row, which is counted from 1."""
     with raw_files(rows, table) as (paths, split):
         assert isinstance(split, TableSource)
-        file = split.file(paths[0])
+        file = split.other_file(paths[0])
         index = index_of(column, file.names)
         assert index is not None  # the row has been predicted
         texts = (block.cells[0].text(row) for block in file.blocks([index]) for row in range(len(block)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from netspec.data.tabular.csv import LONGEST
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
-from netspec.data.tabular.numeric_reader import FLOAT32_MAX
+from netspec.data.tabular.numeric_reader import BOOLEANS, FLOAT32_MAX
 from netspec.data.tabular.row_times import MAX_STEP_RATIO
 from netspec.tools.text_vocabulary import TextInput
 
@@ -80,7 +80,7 @@ class ScriptTable:
 
     def functions(self) -> list[str]:
         """Return the lines of the functions that `read_table` calls."""
-        parts = [self._define_read_rows(), self._define_is_missing()]
+        parts = [self._define_read_rows(), self._define_read_parquet(), self._define_is_missing()]
         cells = self._of(NumberEncoding)
         numbers = [encoding for encoding in cells if not encoding.boolean]
         parts += [_define_read_number(numbers)] * bool(numbers) + [_define_read_date()] * self.has_dates
@@ -128,6 +128,9 @@ class ScriptTable:
         options += ["skipinitialspace=True"] * (self.delimiter not in " \t")
         options += ["quoting=csv.QUOTE_NONE"] * (not self.quotes)
         yield "def read_rows(name):"
+        yield '    with open(name, "rb") as file:'
+        yield '        if file.read(4) == b"PAR1":'
+        yield "            return read_parquet(name)"
         yield f"    csv.field_size_limit({LONGEST})"
         yield "    rows, number, between = [], 0, True"
         yield ""
@@ -145,8 +148,14 @@ class ScriptTable:
         yield f"            for row in csv.reader(lines(file), {', '.join([*options, 'strict=True'])}):"
         yield "                rows.append([cell.strip() for cell in row])"
         yield "                between = True"
-        yield "        except (csv.Error, UnicodeDecodeError) as error:"
+        yield "        except csv.Error as error:"
         yield '            raise ValueError(f"line {number}: {error}") from None'
+        yield "        except UnicodeDecodeError as error:"
+        yield "            byte = error.object[error.start]"
+        others = " or ".join(f"`{name}`" for name in ("utf-8", "latin-1", "cp1252") if name != self.encoding)
+        hint = f"save it as {self.encoding.upper()}, or train with `encoding` {others}"
+        yield f'            reason = f"not {self.encoding.upper()} text, but the byte {{byte:#04x}}; {hint}"'
+        yield '            raise ValueError(f"line {number}: {reason}") from None'
         if self.header is not None:
             yield f"    names = {list(self.header)!r}"
             yield "    rows = rows[rows[:1] == [names] :]  # without a line with the names"
@@ -158,6 +167,31 @@ class ScriptTable:
         yield "        if len(row) != len(names):"
         yield '            raise ValueError(f"row {number}: {len(row)} cells, expected {len(names)}")'
         yield "    return [dict(zip(names, row)) for row in rows]"
+
+    def _define_read_parquet(self) -> Iterator[str]:
+        """Yield the lines of a function that reads the rows of a Parquet file as texts, as `netspec predict` does."""
+        numbers = self._of(NumberEncoding)
+        decimal = numbers[0].format.decimal if numbers else "."
+        yield "def read_parquet(name):"
+        yield "    try:"
+        yield "        import pyarrow.parquet"
+        yield "    except ImportError:"
+        yield '        raise ValueError("a Parquet file, which pyarrow reads: pip install pyarrow") from None'
+        yield ""
+        yield "    def text(value):"
+        yield "        if value is None or value != value:"
+        yield '            return ""'
+        yield "        if isinstance(value, bool):"
+        yield "            return str(value).lower()"
+        yield "        if isinstance(value, (int, float)):"
+        notation = f'.replace(".", {decimal!r})' if decimal != "." else ""
+        yield f'            return str(value).removesuffix(".0"){notation}'
+        yield "        return str(value).strip()"
+        yield ""
+        yield "    rows = pyarrow.parquet.read_table(name).to_pylist()"
+        yield "    if not rows:"
+        yield '        raise ValueError("no rows")'
+        yield "    return [{column: text(value) for column, value in row.items()} for row in rows]"
 
     def _define_is_missing(self) -> Iterator[str]:
         """Yield the lines of a function that says whether a value is missing; names of categories never are."""
@@ -298,7 +332,7 @@ def _define_read_number(encodings: Sequence[NumberEncoding]) -> Iterator[str]:
 def _define_read_boolean() -> Iterator[str]:
     """Yield the lines of a function that reads a boolean as a number."""
     yield "def read_boolean(cell):"
-    yield '    values = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}'
+    yield f"    values = {BOOLEANS!r}"
     yield "    if cell.lower() not in values:"
     yield "        raise ValueError(cell)"
     yield "    return values[cell.lower()]"

@@ -373,7 +373,7 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
     split = inference_split(spec)
     if not isinstance(split, TableSource):
         return None
-    files = {str(path): split.file(path) for path in paths}
+    files = {str(path): split.other_file(path) for path in paths}
     first, *others = files.values()
     for file in others:
         if file.names != first.names:

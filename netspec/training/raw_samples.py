@@ -178,7 +178,7 @@ def is_text_file(path: Path, split: Source) -> bool:
     if not isinstance(split, TableSource) or column is None:
         return sample_kind(split) == "text"
     try:
-        return index_of(column, split.file(path).names) is None
+        return index_of(column, split.other_file(path).names) is None
     except InputError:  # the quotation marks of a text, for example, are not those of a table
         return True
 

@@ -378,7 +378,7 @@ def test_the_script_reads_missing_texts(netspec, rows, missing):
     Path("lost.csv").write_text("\n".join(lines) + "\n")
     if missing == "error":
         assert script_error("lost.csv") == "error: lost.csv: row 2: review is missing"
-        assert netspec("predict", "run", "lost.csv").status == 2
+        assert netspec("predict", "run", "--input", "lost.csv").status == 2
         return
     expected = class_lines("row", "lost.csv")
     assert len(expected) == (37 if missing == "drop" else 40)
@@ -393,7 +393,7 @@ def test_the_script_refuses_unknown_categories(netspec, tmp_path, monkeypatch):
     exported(netspec)
     Path("new.csv").write_text("since,length,color\n2024-01-01,1,red\n2024-01-01,1,teal\n")
     assert script_error("new.csv") == "error: new.csv: row 2: 'teal' is not a category of color"
-    assert netspec("predict", "run", "new.csv").status == 2
+    assert netspec("predict", "run", "--input", "new.csv").status == 2
 
 
 COLUMNS = """\
@@ -478,7 +478,7 @@ def test_the_script_reads_numbers_in_their_notation(netspec, tmp_path, monkeypat
     for cell in ("1.5 kg", "kg 1 kg", "17", "1_7 kg", "inf kg", "1e39 kg", "1.2345 kg"):
         Path("bad.csv").write_text("\n".join(["length;color;kind", f"{cell};red;long", *rows]) + "\n")
         assert script_error("bad.csv") == f"error: bad.csv: row 1: cannot read length {cell!r}"
-        assert netspec("predict", "run", "bad.csv").status == 2, cell
+        assert netspec("predict", "run", "--input", "bad.csv").status == 2, cell
 
 
 def test_the_script_reads_booleans_of_parquet_as_numbers(netspec, tmp_path, monkeypatch):
@@ -492,9 +492,36 @@ def test_the_script_reads_booleans_of_parquet_as_numbers(netspec, tmp_path, monk
     for true, false in (("true", "false"), ("True", "False"), ("1", "0")):
         cells = zip(lengths, [true if color else false for color in colors], strict=True)
         Path("rows.csv").write_text("\n".join(["length,color", *(f"{length},{color}" for length, color in cells)]))
-        assert script("rows.csv") == class_lines("row", "rows.parquet")
+        assert script("rows.csv") == class_lines("row", "rows.parquet") == class_lines("row", "rows.csv")
+    assert script("rows.parquet") == class_lines("row", "rows.parquet")
     Path("bad.csv").write_text("length,color\n1,2\n")
     assert script_error("bad.csv") == "error: bad.csv: row 1: cannot read color '2'"
+
+
+def test_tables_of_another_format_than_the_training_data(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    numbers = [index + 0.5 for index in range(15)] + [15.0]
+    columns = {"length": numbers, "color": ["red", "blue"] * 8, "kind": ["long"] * 8 + ["short"] * 8}
+    rows = [";".join(map(str, row)).replace(".", ",") for row in zip(*columns.values(), strict=True)]
+    Path("rows.csv").write_text("\n".join([";".join(columns), *rows]) + "\n")
+    pq.write_table(pa.table(columns), "new.parquet")
+    trained(netspec, NOTED.replace("FIELDS", NOTATION))
+    exported(netspec)
+    expected = class_lines("row", "rows.csv")
+    assert class_lines("row", "new.parquet") == expected == script("new.parquet")
+    with Path("new.parquet").open("rb") as file:
+        assert predict("run", file).answers["row"] == list(range(1, 17))
+    Path("new.csv").write_bytes(b"length;color\n1;red\n2;\xfcber\n")
+    assert script_error("new.csv") == (
+        "error: new.csv: line 3: not UTF-8 text, but the byte 0xfc; save it as UTF-8, or train with `encoding` "
+        "`latin-1` or `cp1252`"
+    )
+    text = NOTED.replace("csv", "parquet").replace("FIELDS, ", "")
+    trained(netspec, text.replace("rows.parquet", "new.parquet"))
+    Path("new.csv").write_text(Path("rows.csv").read_text().replace(",", "."))
+    assert class_lines("row", "new.csv") == class_lines("row", "new.parquet")
+    pq.write_table(pa.table({"color": ["red"]}), "short.parquet")
+    assert "short.parquet has no column 'length'" in netspec("predict", "run", "--input", "short.parquet").err
 
 
 DROPPED = """

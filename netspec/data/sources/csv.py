@@ -129,3 +129,8 @@ class Csv(TableSource):
                 step=step,
             ),
         )
+
+    def other_file(self, path: Path) -> TableFile:
+        from netspec.data.tabular.parquet import ParquetTable, is_parquet
+
+        return ParquetTable(path) if is_parquet(path) else self.file(path)

@@ -38,6 +38,13 @@ class Parquet(TableSource):
 
         return ParquetTable(path)
 
+    def other_file(self, path: Path) -> TableFile:
+        from netspec.data.tabular.csv import TextFile, TextOptions, is_text, likely_delimiter
+
+        if not is_text(path):
+            return self.file(path)
+        return TextFile(path, TextOptions(header=True, delimiter=likely_delimiter(path)))
+
     def survey(self) -> Survey:
         """Read the first rows, if pyarrow is installed."""
         from importlib.util import find_spec

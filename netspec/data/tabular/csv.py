@@ -130,6 +130,22 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
+def is_text(path: Path) -> bool:
+    """Return whether a file begins like a text."""
+    try:
+        with path.open("rb") as file:
+            return kind_of_file(file.read(64)) == "a text file"
+    except OSError:
+        return False
+
+
+def likely_delimiter(path: Path) -> str:
+    """Return the delimiter that the first line of a text table has most often."""
+    with path.open("rb") as file:
+        line = file.readline(LONGEST)
+    return max((",", ";", "\t"), key=lambda delimiter: line.count(delimiter.encode()))
+
+
 def _refuse_packed(path: Path, head: bytes) -> None:
     """Raise `InputError` if the file begins like another known format."""
     hints = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.tabular.cells import TextCells
+from netspec.data.tabular.cells import TextCells, each_distinct
 from netspec.data.tabular.column import Column, quoted
 from netspec.data.tabular.encodings import NumberEncoding
 from netspec.data.tabular.row_errors import MAX_ALIKE
@@ -23,8 +23,16 @@ if TYPE_CHECKING:
     from netspec.data.tabular.row_errors import BlockFaults
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+BOOLEANS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+"""The texts of booleans, in lower case."""
 _INT32 = np.iinfo(np.int32)
 _EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
+
+
+def _booleans(cells: Cells) -> Array:
+    """Return booleans that a file stores as texts as numbers, (N,) of float64; nan for other texts."""
+    numbers, rows = each_distinct(cells, lambda text: BOOLEANS.get(text.lower(), np.nan))
+    return np.array(numbers, np.float64)[rows]
 
 
 class NumericColumn(Column):
@@ -47,14 +55,18 @@ class NumericColumn(Column):
         self._exact = True
         """Whether float32 represents all labels exactly."""
         self._non_integers: list[Problem] = []
-        self._holds_text = self._is_boolean = False
+        self._holds_text = False
+        self._is_boolean = bool((setting.learned or {}).get("boolean"))
+        """Whether the file or that of the training split stores booleans."""
         self._has_rows = self._finished_learning = False
         self._fill: float | None = float(self._missing) if isinstance(self._missing, (int, float)) else None
         self._normalization: dict[str, list[float]] = {}
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         values = cells.numbers(self._format)
-        self._is_boolean = cells.boolean
+        self._is_boolean = self._is_boolean or cells.boolean
+        if self._is_boolean and not cells.boolean:
+            values = np.where(np.isnan(values), _booleans(cells), values)
         if self._has_numbers_for_missing:
             values[self.declared_missing(cells)] = np.nan
         lost = np.flatnonzero(np.isnan(values))
@@ -206,7 +218,7 @@ class NumericColumn(Column):
     @property
     def learned(self) -> dict[str, Any]:
         fill = {"fill": self._fill} if self._missing in ("mean", "median") else {}
-        return {**fill, **self._normalization}
+        return {**fill, **self._normalization, **({"boolean": True} if self._is_boolean else {})}
 
     @property
     def width(self) -> int:

@@ -40,6 +40,15 @@ def _library() -> ModuleType:
     return module
 
 
+def is_parquet(path: Path) -> bool:
+    """Return whether a file begins like a Parquet file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return False
+
+
 class ParquetTable:
     """A Parquet file. Raises `InputError` if it cannot be opened, or is another kind of file."""
 

@@ -14,7 +14,6 @@ from netspec.data.tabular.columns.base import LABEL
 from netspec.data.tabular.columns.date import Date
 from netspec.data.tabular.row_times import RowTimes
 from netspec.errors import InputError, did_you_mean, listing
-from netspec.schema.specs.paths import resolve_path
 
 if TYPE_CHECKING:
     from netspec.data.tabular.source import TableSource
@@ -57,7 +56,7 @@ def times_of_windows(source: TableSource, groups: Array | None, title: str) -> R
         return None
     column = division.time
     division, of_other_files = with_time_format(division, source), source.hold_out is None
-    if of_other_files and column not in source.file(resolve_path(source, "path")).names:
+    if of_other_files and column not in source.opened_file().names:
         return None  # predictions need no times
     with located_at(source, "split"):
         table = _Rows(source, division)
@@ -106,7 +105,7 @@ def groups_of_windows(source: TableSource) -> Array | None:
     """Return the series of each row of the file, (N,); None if the table has only one. Reads one column."""
     if source.windows is None or source.windows.group is None:
         return None
-    file = source.file(resolve_path(source, "path"))
+    file = source.opened_file()
     check_group(source, file.names)
     return _column(file, list(file.names).index(source.windows.group))
 
@@ -126,7 +125,7 @@ class _Rows:
     """The rows of a table, with the column by which they are divided."""
 
     def __init__(self, source: TableSource, hold_out: HoldOut, values: Array | None = None) -> None:
-        file = source.file(resolve_path(source, "path"))
+        file = source.opened_file()
         self._names = list(file.names)
         if values is not None:
             self._values = values

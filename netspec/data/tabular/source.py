@@ -75,6 +75,8 @@ class TableSource(Source):
 
     _unlabelled: bool = PrivateAttr(default=False)
     """Whether the label is not read and may be absent."""
+    _of_prediction: bool = PrivateAttr(default=False)
+    """Whether the rows are those of a file to predict."""
     _without_targets: bool = PrivateAttr(default=False)
     """Whether windows need no rows after them."""
 
@@ -134,6 +136,15 @@ class TableSource(Source):
         """Return the file at `path` with the settings of this source."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
 
+    def other_file(self, path: Path) -> TableFile:
+        """Return a file of rows to predict, which may be in another format than the training data."""
+        return self.file(path)
+
+    def opened_file(self) -> TableFile:
+        """Return the file at `path` of this source."""
+        path = resolve_path(self, "path")
+        return self.other_file(path) if self._of_prediction else self.file(path)
+
     @property
     def division(self) -> HoldOut | None:
         """The division of the training data, which names the column of the time; also in a source for other files."""
@@ -175,6 +186,7 @@ class TableSource(Source):
         changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
         source._unlabelled = LABEL not in fields and not (isinstance(columns, dict) and str(self.label) in columns)
+        source._of_prediction = True
         source._without_targets = without_targets
         source._division = None if self.division is None else with_time_format(self.division, self)
         source._tree = None  # problems are not those of the spec
@@ -221,7 +233,7 @@ class TableSource(Source):
 
         declared = self._declaration(None)
         with located_at(self, "path"):
-            head = TableHead(self.file(resolve_path(self, "path")))
+            head = TableHead(self.opened_file())
             columns = fields_of(head, declared)
             check_group(self, head.names)
             table, _ = open_table(head, columns, skip=self.on_error == "skip", limit=self.limit, cache=2**62)
@@ -249,7 +261,7 @@ class TableSource(Source):
 
         declared = self._declaration(learned, of_other_files=self.written is None)
         with located_at(self, "path"):
-            file: TableFile = self.file(resolve_path(self, "path"))
+            file = self.opened_file()
             added = [] if self._rows_without_key is None else declared.columns_to_add(file.names)
             if self._in_memory:
                 file = RowsInMemory(file, added)
