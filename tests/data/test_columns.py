@@ -333,9 +333,9 @@ def test_other_splits_use_statistics_of_the_training_split(tmp_path):
         table(tmp_path, columns, PEOPLE.replace("Chur", "Basel"), learned=train.learned)
     with pytest.raises(InputError, match=r"`town` is not declared as .* which did not learn its vocabulary"):
         table(tmp_path, columns, learned={})
-    columns = {"born": {"type": "date", "normalization": "standard"}}
-    train = table(tmp_path, columns)
-    columns["born"]["missing"] = "mean"
+    born = {"type": "date", "normalization": "standard"}
+    train = table(tmp_path, {"born": born})
+    columns = {"born": {**born, "missing": "mean"}}
     with pytest.raises(InputError, match="which did not learn its replacement of missing values\n") as error:
         table(tmp_path, columns, learned=train.learned)
     assert error.value.problems[0].hint == "train again after a change of the declaration"
