@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from netspec.data.base import Source, Survey
 from netspec.data.missing_paths import missing_paths
+from netspec.data.text.tokenizers.base import TokenizerSpec, require_same_tokenizer
 from netspec.errors import InputError, Problem
-from netspec.schema.specs.data import DataSpec
+from netspec.schema.specs.data import DataSpec, SplitFields
 from netspec.schema.specs.init_from import InitFromSpec
 from netspec.schema.specs.train import TrainSpec
 
@@ -48,6 +49,7 @@ def survey_data(data: DataSpec | None, init_from: InitFromSpec | None) -> DataSu
             splits[name] = replace(splits["train"], read="", damaged=())
             continue
         splits[name] = Source.survey(split)
+        problems += _different_tokenizer(split, data.splits()["train"], path)
         missing = list(missing_paths(split, path))
         problems += missing
         try:
@@ -56,6 +58,16 @@ def survey_data(data: DataSpec | None, init_from: InitFromSpec | None) -> DataSu
         except InputError as error:
             problems += _in_split(split, path, error)
     return DataSurvey(splits, tuple(problems))
+
+
+def _different_tokenizer(split: Source, train: SplitFields, path: str) -> Iterator[Problem]:
+    """Yield a problem if the training split converts text by another tokenizer."""
+    spec, training = getattr(split, "tokenizer", None), getattr(train, "tokenizer", None)
+    if isinstance(spec, TokenizerSpec) and isinstance(training, TokenizerSpec):
+        try:
+            require_same_tokenizer(spec, training)
+        except InputError as error:
+            yield from _in_split(split, path, error)
 
 
 def _unknown_division(split: Source, path: str, survey: Survey) -> Iterator[Problem]:

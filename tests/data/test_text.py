@@ -117,7 +117,7 @@ def test_other_splits_use_the_training_vocabulary(folder):
         "  1 | cabbages\n"
         "    |      ^\n"
         "  expected: text made of tokens of the training split\n"
-        "  hint: `unknown: true` in the tokenizer gives one index to all such text\n"
+        "  hint: `tokenizer: {type: characters, unknown: true}` in all splits gives one index to all such text\n"
         "  requested at ./train.yaml:3:7"
     )
     with pytest.raises(InputError, match="the training split has a different tokenizer"):

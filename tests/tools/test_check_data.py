@@ -279,6 +279,15 @@ def test_paths_of_transforms_tokenizers_and_weights_must_exist(tmp_path: Path) -
     }  # fmt: skip
 
 
+def test_splits_must_have_the_same_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("to be or not to be")
+    texts = {"source": "text", "path": str(tmp_path / "a.txt"), "length": 4, "batch_size": 1}
+    other = {**texts, "tokenizer": {"type": "characters", "unknown": True}}
+    spec = load_train(training(tmp_path, {**texts, "tokenizer": "characters"}, [4]), {"data.test": other})
+    (problem,) = survey_data(spec).problems
+    assert (problem.path, problem.got) == ("data.test.tokenizer", "a different `unknown`")
+
+
 def test_columns_are_compared_with_the_net(tmp_path: Path) -> None:
     table(tmp_path)
     problem = problem_of(training(tmp_path, {**CSV, "path": "data/table.csv"}, [3], name="features"))

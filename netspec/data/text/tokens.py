@@ -40,6 +40,7 @@ class UnknownText(ValueError):
 
     def __init__(self, kind: str, token: str, text: str, offset: int) -> None:
         super().__init__(f"the {kind} {token[:100]!r} is not in the vocabulary")
+        self.kind = kind
         self.token, self.offset = token, offset
         self.line = text.count("\n", 0, offset)
         """The line of the text, from 0."""
@@ -52,7 +53,7 @@ class UnknownText(ValueError):
             str(self),
             location,
             expected="text made of tokens of the training split",
-            hint="`unknown: true` in the tokenizer gives one index to all such text",
+            hint=f"`tokenizer: {{type: {self.kind}s, unknown: true}}` in all splits gives one index to all such text",
         )
 
 

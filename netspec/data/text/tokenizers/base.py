@@ -73,16 +73,25 @@ def _saved_spec(saved: Mapping[str, Any]) -> TokenizerSpec:
 
 def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> Tokenizer:
     """Return the tokenizer of another split, with the training split's vocabulary. Raises `InputError` on mismatch."""
-    fields = spec.model_dump(exclude_none=True)
     # Parsed again, so that fields which did not exist when the weights were written have their default values.
-    values = _saved_spec(learned).model_dump(exclude_none=True) if learned else {}
-    if learned is None or values != fields:
-        differing = sorted(name for name in values.keys() | fields.keys() if values.get(name) != fields.get(name))
-        raise InputError(
-            "the training split has a different tokenizer" if learned else "the training split has no tokenizer here",
-            location=spec.where(),
-            path="tokenizer",
-            expected="the same tokenizer as in training: an index must mean the same text in every split",
-            got=f"a different {listing([f'`{name}`' for name in differing])}" if learned else None,
-        )
+    require_same_tokenizer(spec, _saved_spec(learned) if learned else None)
+    assert learned is not None
     return spec.open(learned["vocabulary"])
+
+
+def require_same_tokenizer(spec: TokenizerSpec, training: TokenizerSpec | None) -> None:
+    """Raise `InputError` unless the tokenizer of another split is that of the training split, if it has one."""
+    fields = spec.model_dump(exclude_none=True)
+    values = training.model_dump(exclude_none=True) if training is not None else {}
+    if values == fields:
+        return
+    differing = sorted(name for name in values.keys() | fields.keys() if values.get(name) != fields.get(name))
+    raise InputError(
+        "the training split has no tokenizer here"
+        if training is None
+        else "the training split has a different tokenizer",
+        location=spec.where(),
+        path="tokenizer",
+        expected="the same tokenizer as in training: an index must mean the same text in every split",
+        got=None if training is None else f"a different {listing([f'`{name}`' for name in differing])}",
+    )
