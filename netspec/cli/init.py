@@ -20,16 +20,18 @@ app = command_app()
         "netspec init photos/",
         "netspec init table.csv --target price --output houses",
         "netspec init reviews/ --task text",
+        "netspec init novel.txt",
         "netspec init demand.csv --target demand --task forecast",
         "netspec init photos/ --trunk lenet_mnist",
     ),
 )
 def init(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder or table (CSV, Parquet).")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder, text or table (CSV, Parquet).")],
     *,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.")] = None,
     task: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Choose classification, regression, text or forecast.")
+        str | None,
+        typer.Option(metavar="NAME", help="Set the task, instead of one that fits the data."),
     ] = None,
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].")
@@ -45,7 +47,11 @@ def init(
 
     Looks at a sample of the data: classes, image sizes, column types, missing values, duplicates and unreadable files.
     Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
-    files state the reason for each choice.
+    files state the reason for each choice. A .txt file, or a folder of them without class folders, becomes a language
+    model.
+
+    --task is classification or regression of a table's column, text (texts in a table or a folder), forecast (the next
+    rows of a table) or language_model (running text).
 
     With --trunk, the net consists of a trained model without its last layer, followed by a new last layer for the
     classes of your images. The weights of the trained model are not trained. `netspec import MODEL --output trunk

@@ -14,12 +14,13 @@ from netspec.exchange.files import write_atomically
 from netspec.tools.init.class_folders import (
     files_below,
     has_class_files,
+    has_files,
     training_folder,
 )
 from netspec.tools.init.files import TRUNK_FILES, Files
 
-TASKS = ("classification", "regression", "text", "forecast")
-KINDS = "a folder of images, sounds or texts, or a table (CSV, Parquet)"
+TASKS = ("classification", "regression", "text", "forecast", "language_model")
+KINDS = "a folder of images, sounds or texts, a text (.txt), or a table (CSV, Parquet)"
 SAMPLE_KINDS = (IMAGES, SOUNDS, TEXTS)
 TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
 
@@ -30,7 +31,7 @@ class InitResult:
 
     task: str
     """The task: `image classification`, `object detection`, `semantic segmentation`, `sound classification`, `table
-    classification`, `table regression`, `text classification`, `text regression` or `forecast`."""
+    classification`, `table regression`, `text classification`, `text regression`, `language model` or `forecast`."""
     net: Path
     """The net file."""
     train: Path
@@ -58,12 +59,13 @@ def init(
     trunk: str | Path | None = None,
     search: bool = False,
 ) -> InitResult:
-    """Write net.yaml and train.yaml for data: a folder of images, sounds or texts, or a table (CSV, Parquet).
+    """Write net.yaml and train.yaml for data: a folder of images, sounds or texts, a text, or a table (CSV, Parquet).
 
     `target` is the column to predict, by default one named `label`, `target`, `class` or `y`. `task` is chosen by the
-    data unless given; `text` reads texts from a folder or from a table's column, and `forecast` predicts the next rows
-    of a table. The files are written next to the data or to the folder `output`; `force` overwrites them. Of large
-    data, a sample is read, the same each time.
+    data unless given; `text` reads texts from a folder or from a table's column, `forecast` predicts the next rows of a
+    table, and `language_model` the next token of running text: a file, or a folder of files without classes. The files
+    are written next to the data or to the folder `output`; `force` overwrites them. Of large data, a sample is read,
+    the same each time.
 
     `trunk` is a trained model on which the net for images is built, with a new head: the folder of an import, as it is;
     or a run or model file, which is imported without its last layer with parameters to `trunk.yaml` and `trunk.h5` next
@@ -156,29 +158,36 @@ def _files(
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
     from netspec.tools.init import images, sounds, texts
     from netspec.tools.init.boxes import box_files, box_parts
+    from netspec.tools.init.language_model import is_running_text, language_files
     from netspec.tools.init.masks import mask_files, mask_folders
     from netspec.tools.init.search_space import SearchSpace
     from netspec.tools.init.tables import table_files
 
     space = SearchSpace(searched=search)
     root = training_folder(path) if path.is_dir() else path
-    has_images = task != "text" and path.is_dir() and has_class_files(root, IMAGES)
+    has_media = task not in ("text", "language_model")
+    has_images = has_media and path.is_dir() and has_class_files(root, IMAGES)
     if trunk is not None and not has_images:
         raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
-    if path.is_file():
+    if path.is_file() and not is_running_text(path, target, task):
         return table_files(path, folder, net, target, task, space)
     if target is not None:
-        raise InputError("--target names a column of a table", expected="a table", got=f"the folder {path}")
-    if task != "text" and trunk is None and (folders := mask_folders(path)) is not None:
+        kind = "the folder" if path.is_dir() else "the text"
+        raise InputError("--target names a column of a table", expected="a table", got=f"{kind} {path}")
+    if task == "language_model" or path.is_file():
+        return language_files(path, folder, net, space)
+    if has_media and trunk is None and (folders := mask_folders(path)) is not None:
         return mask_files(path, folder, net, folders, space)
-    if task != "text" and trunk is None and (parts := box_parts(path)) is not None:
+    if has_media and trunk is None and (parts := box_parts(path)) is not None:
         return box_files(path, folder, net, parts, space)
     if has_images:
         return images.image_files(path, folder, net, space, trunk)
-    if task != "text" and has_class_files(root, SOUNDS):
+    if has_media and has_class_files(root, SOUNDS):
         return sounds.sound_files(path, folder, net, space)
     if has_class_files(root, TEXTS):
         return texts.text_files(path, folder, net, space)
+    if task is None and has_files(path, TEXTS) and not any(has_files(path, kind) for kind in (IMAGES, SOUNDS)):
+        return language_files(path, folder, net, space)
     raise _unknown_data(path)
 
 
@@ -186,7 +195,7 @@ def _unknown_data(folder: Path) -> InputError:
     """Return the error for a folder without data that is recognized."""
     expected = (
         "a folder for each class, with images (JPEG, PNG, WebP, BMP, GIF, TIFF), sounds (.wav) or texts (.txt); "
-        "the folders `images` and `masks`; images with boxes; or a table (CSV, Parquet)"
+        "the folders `images` and `masks`; images with boxes; running text (.txt); or a table (CSV, Parquet)"
     )
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     if not names:

@@ -204,12 +204,14 @@ def class_monitor(samples: int, batch: int) -> str:
     return "loss" if ceil(samples / batch) < FEW_STEPS else "accuracy"
 
 
-def training(*, monitor: str, epochs: int, patience: int, space: SearchSpace) -> list[str]:
+def training(
+    *, monitor: str, epochs: int, patience: int, space: SearchSpace, learning_rate: float = 0.001
+) -> list[str]:  # fmt: skip
     """Return `solver`, `train` and `search`: a learning rate that falls on a plateau of `monitor`, early stopping."""
     space.field("solver.learning_rate.schedule", {"low": 0.0003, "high": 0.01, "log": True})
     space.field("solver.weight_decay", {"low": 0.001, "high": 0.3, "log": True})
     plateau = {
-        "type": "ReduceLROnPlateau", "schedule": 0.001, "factor": 0.3, "patience": max(2, patience // 3),
+        "type": "ReduceLROnPlateau", "schedule": learning_rate, "factor": 0.3, "patience": max(2, patience // 3),
         "monitor": monitor, "threshold": 0.0,
     }  # fmt: skip
     return [

@@ -59,6 +59,8 @@ SAME = 0.999
 OUTLIER = 3
 """Limit of normalized numbers, in standard deviations."""
 DELIMITERS = (",", ";", "\t", "|")
+REGULAR = 0.9
+"""In a table as text, at least this share of the lines has the same number of cells."""
 MAX_BYTES = 2**24
 """The encoding is chosen by this part of a file."""
 NOT_ASCII = re.compile("[^\\x00-\\x7f]")
@@ -220,6 +222,15 @@ def _is_decoded(cells: Sequence[str]) -> bool:
     return text.isascii() or UNDECODED.search(text) is None
 
 
+def delimited_names(path: Path) -> list[str]:
+    """Return the cells of the first line of a file of text if nearly all lines have as many; else nothing."""
+    with path.open("rb") as file:
+        sample = file.read(2**16).decode("utf-8-sig", "replace")
+    delimiter = max(DELIMITERS, key=lambda mark: _regularity(sample, mark))
+    share, _ = _regularity(sample, delimiter)
+    return next(_parsed(io.StringIO(sample), delimiter)) if share >= REGULAR else []
+
+
 def _refuse_other_files(path: Path, head: bytes) -> None:
     """Raise `InputError` for a file that is not a table as text."""
     kind, hint = kind_of_file(head), None
@@ -296,9 +307,7 @@ def _target(table_survey: TableSurvey, path: Path, target: str | None) -> Column
             raise InputError(
                 f"which column of {path} is to be predicted?", expected="--target with the name of a column",
                 got=f"columns {listing(names, 20)}",
-                hint="`netspec zoo copy char_lstm my_net` starts a language model of a text"
-                if path.suffix == ".txt"
-                else f"for example --target {shlex.quote(names[-1])}, the last one",
+                hint=f"for example --target {shlex.quote(names[-1])}, the last one",
             )  # fmt: skip
     if target not in names:
         raise InputError(

@@ -397,12 +397,6 @@ def test_wrong_arguments_are_reported(
     assert not (table.parent / "train.yaml").exists()
 
 
-def test_a_text_is_pointed_to_language_models(tmp_path: Path) -> None:
-    (tmp_path / "play.txt").write_text("To be, or not to be\nThat is, a question\n" * 9, encoding="utf-8")
-    with pytest.raises(InputError, match="starts a language model of a text"):
-        init(tmp_path / "play.txt")
-
-
 def test_a_suggested_target_can_be_pasted(tmp_path: Path) -> None:
     (tmp_path / "cars.csv").write_text("km,price (EUR)\n" + "1,2\n3,4\n" * 9)
     with pytest.raises(InputError) as caught:

@@ -72,6 +72,17 @@ def test_texts(reviews: Path) -> None:
     assert layers(result, depth=2).count("Conv1D") == 2
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_running_text(tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netspec.tools.init.language_model.LARGE", 0 if large else 10**9)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("To be, or not to be.\n" * 400)
+    result = searched(tmp_path / "text")
+    assert names(result) == COMMON | {"net.vars.width", "net.vars.depth", "net.vars.dropout"}
+    layer = "MultiHeadAttention" if large else "LSTM"
+    assert layers(result, depth=2).count(layer) == 2
+
+
 def test_texts_with_other_columns(table: Path) -> None:
     assert names(searched(table, target="left", task="text")) == COMMON | SIZES
 
