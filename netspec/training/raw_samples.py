@@ -213,7 +213,7 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
     path = folder / "rows.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([names] if names else [])
+        writer.writerows([names] if names and header is not False else [])
         writer.writerows(map(_cell, row, formats) for row in rows)
     changes = {
         "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,

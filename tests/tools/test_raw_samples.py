@@ -56,20 +56,33 @@ def test_rows_equal_the_rows_of_a_file(table_run: Path, tmp_path: Path, rows: An
     assert answers["row"] == [1, 2, 3]
 
 
-def test_numbers_are_numbers_whatever_the_notation_of_the_table(tmp_path: Path) -> None:
-    head = "netspec: 1\nnet:\n  netspec: 1\n  inputs: {features: {shape: [3]}, label: {shape: []}}\n"
-    layers = "  layers: [{type: Dense, units: 1, from: features}, {type: Reshape, target_shape: [], name: price}]\n"
-    losses = "  losses: [{type: MeanSquaredError, from: [price, label]}]\n"
+REGRESSION = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [FEATURES]}, label: {shape: []}}
+  layers: [{type: Dense, units: 1, from: features}, {type: Reshape, target_shape: [], name: price}]
+  losses: [{type: MeanSquaredError, from: [price, label]}]
+data: {train: {source: csv, path: homes.csv, batch_size: 2, SOURCE}}
+train: {max_steps: 1}
+solver: {type: SGD, learning_rate: 0.0000001}
+"""
+
+
+def trained_on(folder: Path, table: str, source: str, features: int) -> Path:
+    """Return a run that was trained on the table `homes.csv` with the fields `source`."""
+    (folder / "homes.csv").write_text(table)
+    (folder / "train.yaml").write_text(REGRESSION.replace("SOURCE", source).replace("FEATURES", str(features)))
+    netspec.train(folder / "train.yaml", run_dir=folder / "run", device="reference")
+    return folder / "run"
+
+
+def test_numbers_are_numbers_in_any_notation_of_the_table(tmp_path: Path) -> None:
     grade = "{type: categorical, missing: most_frequent}"
     columns = f'{{size: numeric, rain: {{type: numeric, unit: "%", missing: 0}}, grade: {grade}, price: numeric}}'
-    source = f'source: csv, header: true, delimiter: ";", decimal: ",", thousands: ".", columns: {columns}'
-    data = f"data: {{train: {{path: homes.csv, {source}, label: price, batch_size: 2}}}}\n"
-    (tmp_path / "train.yaml").write_text(
-        f"{head}{layers}{losses}{data}train: {{max_steps: 1}}\nsolver: {{type: SGD, learning_rate: 0.0000001}}\n"
-    )
-    (tmp_path / "homes.csv").write_text("size;rain;grade;price\n1.234,5;10,5 %;1,5;3,5\n2,5;;;4\n0,00025;7 %;1,5;3\n")
-    run = tmp_path / "run"
-    netspec.train(tmp_path / "train.yaml", run_dir=run, device="reference")
+    source = f'header: true, delimiter: ";", decimal: ",", thousands: ".", label: price, columns: {columns}'
+    table = "size;rain;grade;price\n1.234,5;10,5 %;1,5;3,5\n2,5;;;4\n0,00025;7 %;1,5;3\n"
+    run = trained_on(tmp_path, table, source, 3)
     expected = netspec.predict(run, tmp_path / "homes.csv", device="reference").outputs["price"]
     texts = [
         {"size": "1.234,5", "rain": "10,5 %", "grade": "1,5"}, {"size": "2,5", "rain": None, "grade": None},
@@ -81,6 +94,16 @@ def test_numbers_are_numbers_whatever_the_notation_of_the_table(tmp_path: Path) 
     ]  # fmt: skip
     for rows in (texts, numbers, pa.Table.from_pylist(numbers)):
         np.testing.assert_array_equal(netspec.predict(run, rows, device="reference").outputs["price"], expected)
+
+
+def test_rows_of_a_table_without_header_are_by_number(tmp_path: Path) -> None:
+    source = "header: false, columns: [1, 2], label: 3, missing: mean"
+    run = trained_on(tmp_path, "1,2,3\n4,5,6\n,5,6\n", source, 2)
+    expected = netspec.predict(run, tmp_path / "homes.csv", device="reference").outputs["price"]
+    rows = [{"1": 1, "2": 2}, {"2": 5, "1": 4}, {"2": 5}]
+    actual = netspec.predict(run, rows, device="reference")
+    np.testing.assert_array_equal(actual.outputs["price"], expected)
+    assert actual.filled == ("keys that rows do not have count as null: `1` is missing in row 3",)
 
 
 def test_texts_for_a_table_of_texts(text_table_run: Path) -> None:
