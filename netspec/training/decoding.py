@@ -7,7 +7,7 @@ normalization of targets are those that the training learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -68,6 +68,8 @@ class Decoder:
     """Fields that select boxes from the output of a detector."""
     category_ids: tuple[int, ...] = ()
     """Ids of the classes in the annotations of the data (COCO), if they have any."""
+    target: Mapping[str, str] = field(default_factory=dict)
+    """The column of the table that the output predicts: its `target` name and its `unit`, as far as they are known."""
     probabilities: Callable[[Array], Array] | None = None
     """Returns the probabilities of the classes (N, C, …) of an output (N, …); None if it does not have them."""
 
@@ -92,7 +94,8 @@ def _decoder(output: str, links: Links, labels: _Labels) -> Decoder:
     for name in _upstream(output, layers):
         loss = next((loss for loss in links.losses if loss.sources[:1] == (name,)), None)
         if loss is not None and _kind(loss) is not None:
-            return _for_loss(loss, labels, activated=activation is not None)
+            decoder = _for_loss(loss, labels, activated=activation is not None)
+            return replace(decoder, target=labels.column(loss.sources[1]) if len(loss.sources) > 1 else {})
         if name == output and name in layers:
             activation = _activation(layers[name].fields)
     classes, function = labels.meaning(output)
@@ -208,6 +211,22 @@ class _Labels:
     def classes(self, target: str) -> tuple[str, ...]:
         """Return the class names of a target, if it has them."""
         return tuple(self._learned.classes.get(self._field(target), ())) if self._learned is not None else ()
+
+    def column(self, target: str) -> dict[str, str]:
+        """Return the name and the unit of the column of a table that feeds an input, as far as they are known."""
+        label, columns = getattr(self._split, "label", None), getattr(self._split, "columns", None)
+        declared = columns if isinstance(columns, Mapping) else {}
+        names = [
+            name
+            for name, column in declared.items()
+            if column.field_of(name, is_label=name == str(label)) == self._field(target)
+        ]
+        if not names and label is not None and self._field(target) == "label":
+            names = [str(label)]
+        if len(names) != 1:
+            return {}
+        unit = getattr(declared.get(names[0]), "unit", None)
+        return {"target": names[0]} | ({} if unit is None else {"unit": unit})
 
     def meaning(self, output: str) -> tuple[tuple[str, ...], str]:
         """Return the class names of an output that no loss reads, and the function that gives probabilities."""

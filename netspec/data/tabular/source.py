@@ -167,6 +167,10 @@ class TableSource(Source):
         """Return a source for the rows of each file. Only the columns of `fields` must exist."""
         return [self._of_file(path, fields) for path in paths if not path.is_dir()]
 
+    def fills_empty_cells(self, name: str) -> bool:
+        """Return whether a column has a value for cells that are empty."""
+        return self._declaration(None).fills_empty_cells(name)
+
     def fields_read(self, fields: Collection[str]) -> set[str]:
         """Return the fields of rows that fields of samples are computed from: for `past`, that of the label."""
         return {*fields, LABEL} if PAST in fields and self.windows is not None else set(fields)

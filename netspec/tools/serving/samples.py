@@ -59,17 +59,20 @@ class BodyReader:
         self.kind = sample_kind(self._split)
         """`image`, `table`, `text`, `sound`; or `arrays` if the training reads no files of samples."""
 
-    @property
-    def min_rows(self) -> int | None:
-        """Number of rows that a prediction for a time series needs; None for other samples."""
-        windows = self._split.windows if isinstance(self._split, TableSource) else None
-        return None if windows is None else windows.length
+    def series(self) -> dict[str, Any]:
+        """Return how many rows of a time series a forecast needs, how many it is for, and what orders them."""
+        split = self._split
+        windows = split.windows if isinstance(split, TableSource) else None
+        if windows is None:
+            return {}
+        time = None if split.hold_out is None else split.hold_out.time
+        return {"min_rows": windows.length, "horizon": windows.horizon} | ({} if time is None else {"time": time})
 
     def columns(self) -> list[dict[str, Any]]:
-        """Return the columns that rows of a request need, in order: name, type, known categories or format of dates."""
+        """Return the columns of rows in a request, in order: name, type, and how their values are written."""
         split, learned = self._split, self._preparation.learned.source
         if not isinstance(split, TableSource):
-            return []
+            return [{"name": TEXT, "type": "text"}] if self.kind == "text" else []
         fields = split.fields_read(self._preparation.fields)
         label = None if split.label is None else str(split.label)
         columns: dict[str, ColumnSpec]
@@ -88,8 +91,12 @@ class BodyReader:
             values = None
             if isinstance(spec, Categorical):
                 values = spec.vocabulary or learned.get(name, {}).get("vocabulary")
-            written = spec.format or "ISO 8601" if isinstance(spec, Date) else None
-            facts = {"values": values, "format": written}
+            facts = {"values": values, "optional": split.fills_empty_cells(name)}
+            if isinstance(spec, Date):
+                facts["format"] = spec.format or "ISO 8601"
+            if isinstance(spec, Numeric):
+                notation = split.number_format
+                facts |= {"decimal": notation.decimal.strip("."), "thousands": notation.thousands, "unit": spec.unit}
             known = {key: value for key, value in facts.items() if value}
             described.append({"name": name, "type": getattr(spec, "type", "")} | known)
         return described

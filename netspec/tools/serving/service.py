@@ -147,7 +147,10 @@ class PredictionService:
         return "arrays" if self._reader is None else self._reader.kind
 
     def description(self) -> dict[str, Any]:
-        """Return what `/predict` takes: the kind of the samples, and columns and number of rows of a table.
+        """Return what `/predict` takes: the kind of the samples, the columns of a table, and the rows of a time series.
+
+        `classes` and `outputs` say what it answers: the classes by the name of the output, and the columns that
+        outputs predict, with their units.
 
         For a net that generates text, the kind is `prompt`, with the default settings and the largest number of tokens;
         for an encoder-decoder net, also the column of the source texts and their largest number of tokens.
@@ -156,8 +159,9 @@ class PredictionService:
         columns = [] if self._reader is None or self.generation is not None else self._reader.columns()
         classes = {name: list(decoder.classes) for name, decoder in self._decoders.items() if decoder.classes}
         description: dict[str, Any] = {"model": self.name, "kind": kind, "columns": columns, "classes": classes}
-        if self._reader is not None and self._reader.min_rows is not None:
-            description["min_rows"] = self._reader.min_rows
+        targets = {name: dict(decoder.target) for name, decoder in self._decoders.items() if decoder.target}
+        description |= {"outputs": targets} if targets else {}
+        description |= {} if self._reader is None else self._reader.series()
         if self.generation is not None:
             description |= self.generation.description
         return description

@@ -39,6 +39,25 @@ train: {max_steps: 1}
 solver: {type: SGD, learning_rate: 0.01}
 """
 
+HOMES = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [2]}, label: {shape: []}}
+  layers: [{type: Dense, units: 1, from: features}, {type: Reshape, target_shape: [], name: y}]
+  losses: [{type: MeanSquaredError, from: [y, label]}]
+data:
+  train:
+    source: csv
+    path: homes.csv
+    header: true
+    columns: {size: numeric, rooms: {type: numeric, missing: 3}, price: numeric}
+    label: price
+    batch_size: 2
+train: {max_steps: 1}
+solver: {type: SGD, learning_rate: 0.001}
+"""
+
 
 @dataclass
 class Client:

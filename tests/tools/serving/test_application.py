@@ -18,7 +18,7 @@ from PIL import Image
 
 import netspec
 from netspec.tools.serving.application import ServingLimits
-from tests.tools.serving.conftest import SALES, features, sales_run
+from tests.tools.serving.conftest import HOMES, SALES, features, sales_run
 
 INFER = "/v2/models/fruit/infer"
 HEADER = "Inference-Header-Content-Length"
@@ -172,26 +172,6 @@ def test_a_wrong_row(fruit, body, status, message):
     assert "/tmp" not in error
 
 
-HOMES = """
-netspec: 1
-net:
-  netspec: 1
-  inputs: {features: {shape: [2]}, label: {shape: []}}
-  layers: [{type: Dense, units: 1, from: features}, {type: Reshape, target_shape: [], name: y}]
-  losses: [{type: MeanSquaredError, from: [y, label]}]
-data:
-  train:
-    source: csv
-    path: homes.csv
-    header: true
-    columns: {size: numeric, rooms: {type: numeric, missing: 3}, price: numeric}
-    label: price
-    batch_size: 2
-train: {max_steps: 1}
-solver: {type: SGD, learning_rate: 0.001}
-"""
-
-
 def test_missing_keys_of_columns_that_may_be_empty_are_noted(serve, tmp_path):
     (tmp_path / "train.yaml").write_text(HOMES)
     (tmp_path / "homes.csv").write_text("size,rooms,price\n1,2,3\n2,,4\n")
@@ -217,6 +197,21 @@ def test_missing_keys_of_columns_that_may_be_empty_are_noted(serve, tmp_path):
     assert (status, error) == (
         422, "the table has no column 'size'; expected a table with the columns 'rooms', 'size'; got the column 'rooms'"
     )  # fmt: skip
+
+
+def test_the_notation_of_numbers_and_the_target_are_described(serve, tmp_path):
+    columns = "{size: {type: numeric, unit: m²}, rooms: {type: numeric, missing: 3}, price: {type: numeric, unit: EUR}}"
+    spec = re.sub("columns: .*", f'columns: {columns}\n    delimiter: ";"\n    decimal: ","\n    thousands: "."', HOMES)
+    (tmp_path / "train.yaml").write_text(spec)
+    (tmp_path / "homes.csv").write_text("size;rooms;price\n1,5 m²;2;3 EUR\n2 m²;;4,5 EUR\n")
+    netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
+    about = serve(tmp_path / "run").get("/predict")[1]
+    notation = {"decimal": ",", "thousands": "."}
+    assert about["columns"] == [
+        {"name": "size", "type": "numeric", **notation, "unit": "m²"},
+        {"name": "rooms", "type": "numeric", "optional": True, **notation},
+    ]
+    assert about["outputs"] == {"y": {"target": "price", "unit": "EUR"}}
 
 
 @pytest.mark.parametrize("top", ["0", "x", "99999999999"])
@@ -270,6 +265,10 @@ def test_texts(serve, text_run, body, kind, classes):
     assert (status, [each["class"] for each in answer["answers"]]) == (200, classes)
 
 
+def test_texts_are_described_by_their_key(serve, text_run):
+    assert serve(text_run, max_batch=2).get("/predict")[1]["columns"] == [{"name": "text", "type": "text"}]
+
+
 def test_texts_without_known_words_are_noted(serve, text_run, text_table_run):
     for run in (text_run, text_table_run):
         client = serve(run, max_batch=2)
@@ -320,7 +319,8 @@ def test_texts_for_a_table_of_texts(serve, text_table_run, body, kind, classes):
 def test_a_table_of_texts_is_described_as_texts(serve, text_table_run):
     client = serve(text_table_run, max_batch=2)
     description = client.get("/predict")[1]
-    assert (description["kind"], description["columns"]) == ("text", [{"name": "review", "type": "text"}])
+    columns = [{"name": "review", "type": "text", "optional": True}]
+    assert (description["kind"], description["columns"]) == ("text", columns)
     status, error = client.error("/predict", {"reviw": "nice"})
     assert status == 422
     assert error == (
@@ -337,10 +337,11 @@ def test_the_page_asks_for_the_columns_of_the_table(fruit):
         "model": "fruit",
         "kind": "table",
         "columns": [
-            {"name": "size", "type": "numeric"},
-            {"name": "color", "type": "categorical", "values": ["green", "red"]},
+            {"name": "size", "type": "numeric", "optional": True},
+            {"name": "color", "type": "categorical", "values": ["green", "red"], "optional": True},
         ],
         "classes": {"logits": ["apple", "grape"]},
+        "outputs": {"logits": {"target": "fruit"}},
     }
 
 
@@ -495,7 +496,8 @@ def test_rows_of_a_time_series(serve, tmp_path, columns, listed):
     client = serve(sales_run(tmp_path, columns))
     about = client.get("/predict")[1]
     types = {"temperature": "numeric", "sales": "numeric", "shop": "categorical"}
-    assert about["min_rows"] == 4
+    assert (about["min_rows"], about["horizon"], about["outputs"]) == (4, 2, {"forecast": {"target": "sales"}})
+    assert "time" not in about
     assert about["columns"] == [{"name": name, "type": types[name]} for name in listed]
     row = {name: value for name, value in {"temperature": 9, "sales": 1.25, "shop": "north"}.items() if name in listed}
     assert len(client.post("/predict", [row] * 5)[1]["answers"]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from PIL import Image
 
 import netspec
 from tests.chromium import PROGRAM, Page, chromium
-from tests.tools.serving.conftest import Client, Serve, sales_run
+from tests.tools.serving.conftest import HOMES, Client, Serve, sales_run
 
 pytestmark = [
     pytest.mark.slow,
@@ -99,6 +100,27 @@ def test_row(page: Page, serve: Serve, table_run: Path) -> None:
     assert not page.errors
 
 
+def test_numbers_in_both_notations(page: Page, serve: Serve, tmp_path: Path) -> None:
+    columns = "columns: {size: {type: numeric, unit: m²}, rooms: {type: numeric, missing: 3}, price: numeric}"
+    spec = re.sub("columns: .*", f'{columns}\n    delimiter: ";"\n    decimal: ","', HOMES)
+    (tmp_path / "train.yaml").write_text(spec)
+    (tmp_path / "homes.csv").write_text("size;rooms;price\n1,5 m²;2;3\n2 m²;;4,5\n")
+    netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
+    open_page(page, serve(tmp_path / "run"))
+    assert page.evaluate("[...document.querySelectorAll('#fields input')].map(input => input.placeholder)") == [
+        "a number such as 47,5 in m²",
+        "a number such as 47,5, may be empty",
+    ]
+    answers = []
+    for size in ("47.5", "47,5 m²"):
+        fill_in(page, "#field-size", size)
+        submit(page)
+        answers.append(answer(page))
+    assert list(answers[0]) == ["row", "prediction: price"]
+    assert answers[0] == answers[1]
+    assert not page.errors
+
+
 def test_boxes_and_masks_are_readable(page: Page, serve: Serve, image_run: Path) -> None:
     open_page(page, serve(image_run))
     box = {"class": "cat", "score": 0.875, "x1": 1, "y1": 2, "x2": 30.5, "y2": 40}
@@ -148,7 +170,10 @@ def test_rows_of_a_time_series(page: Page, serve: Serve, tmp_path: Path) -> None
     rows = ["shop,sales", *(f"north,{day}.5" for day in range(5))]
     fill_in(page, "#text", "\n".join(rows))
     submit(page)
-    assert answer(page)["row"] == "5"
+    printed = answer(page)
+    assert (list(printed), printed["row"]) == (
+        ["row", "prediction_0: sales, 1 row ahead", "prediction_1: sales, 2 rows ahead"], "5"
+    )  # fmt: skip
     (tmp_path / "new.csv").write_text("\n".join(rows[:-1]))
     page.evaluate("document.querySelector('#answer').replaceChildren()")
     page.choose_file("#file", tmp_path / "new.csv")
