@@ -27,6 +27,8 @@ from netspec.errors import InputError, Problem, RunError
 Row: TypeAlias = Mapping[str, Any] | Sequence[Any]
 TEXT = "text"
 """Key of a text that is given as a row, for any name of the column of texts."""
+TEXT_FILE = "text"
+"""Begin of the name of a file with a text, before the index of the text."""
 
 
 def sample_kind(split: Source) -> str:
@@ -166,10 +168,21 @@ def write_texts(texts: Sequence[str], split: Source, folder: Path) -> tuple[list
     """Write each text to a file of its own, or all of them to a table if that is what the training reads."""
     if isinstance(split, TableSource):
         return write_rows([{TEXT: text} for text in texts], split, folder)
-    paths = [folder / f"text{number:06d}.txt" for number in range(len(texts))]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text, encoding="utf-8")
+    paths = [folder / f"{TEXT_FILE}{number:06d}.txt" for number in range(len(texts))]
+    with _encoded():
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text, encoding="utf-8")
     return paths, split
+
+
+@contextmanager
+def _encoded() -> Iterator[None]:
+    """Raise `InputError` if a text that the block writes cannot be encoded as UTF-8."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        got = ascii(error.object[error.start : error.end])
+        raise InputError("a text has half of a surrogate pair", expected="Unicode characters", got=got) from None
 
 
 def is_text_file(path: Path, split: Source) -> bool:
@@ -208,10 +221,11 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
     _check_values(rows, names)
     formats = _number_formats(split, names or [str(number + 1) for number in range(len(rows[0]))])
     if not isinstance(split, Csv):
-        _write_parquet(folder / "rows.parquet", names, rows, formats)
+        with _encoded():
+            _write_parquet(folder / "rows.parquet", names, rows, formats)
         return [folder / "rows.parquet"], split.of_rows_in_memory(without_key)
     path = folder / "rows.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with _encoded(), path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([names] if names and header is not False else [])
         writer.writerows(map(_cell, row, formats) for row in rows)

@@ -20,7 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from netspec.schema.plain_json import json_text
+from netspec.errors import did_you_mean
+from netspec.schema.plain_json import json_bytes
 from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError
 from netspec.tools.serving.generation import Generation
@@ -159,6 +160,9 @@ class _Endpoints:
 
     async def _predict(self, request: Request) -> Response:
         generation = self._service.generation
+        for name in request.query_params.keys() - {"top"}:
+            hint = did_you_mean(name, ["top"]) or "it has `top`"
+            raise RequestError(400, f"/predict has no parameter `{name[:50]}`: {hint}")
         if generation is not None and "top" in request.query_params:
             raise RequestError(400, "`top` is a number of classes, and the answer to a prompt has none")
         top = _positive(request.query_params.get("top", "1"), "top")
@@ -247,12 +251,12 @@ def _positive(text: str, name: str) -> int:
 
 
 def _json(data: Any) -> Response:
-    return Response(json_text(data), media_type="application/json")
+    return Response(json_bytes(data), media_type="application/json")
 
 
 def _error(status: int, message: str) -> Response:
     headers = {"Retry-After": "1"} if status == 503 else {}
-    return Response(json_text({"error": message}), status, headers, "application/json")
+    return Response(json_bytes({"error": message}), status, headers, "application/json")
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from netspec.errors import InputError
+from netspec.training.raw_samples import TEXT_FILE
 
 
 class RequestError(Exception):
@@ -16,11 +18,17 @@ class RequestError(Exception):
 
 
 def as_request_error(error: InputError, status: int, folder: Path | None = None) -> RequestError:
-    """Return an error about the content of a request in one line; paths of files in `folder` become names."""
+    """Return an error about the content of a request in one line.
+
+    It names the body, or one of its texts, instead of the temporary file in `folder` that contains it.
+    """
     parts = []
     for problem in error.problems[:10]:
         facts = [("expected", problem.expected), ("got", problem.got)]
         hint = [] if problem.hint is None else [problem.hint]
         parts.append("; ".join([problem.message, *(f"{name} {text}" for name, text in facts if text), *hint]))
     message = "\n".join(parts)
-    return RequestError(status, message.replace(f"{folder}/", "") if folder is not None else message)
+    if folder is not None:
+        file = rf"(?:image |sound )?{re.escape(str(folder))}/(?:{TEXT_FILE}(\d+)|\w+)(?:\.\w+)?"
+        message = re.sub(file, lambda match: f"text {int(match[1]) + 1}" if match[1] else "the body", message)
+    return RequestError(status, message)

@@ -146,6 +146,8 @@ class BodyReader:
         if isinstance(split, TableSource):
             return self._write_table(body, content_type, split, folder)
         if self.kind == "text":
+            if content_type == "text/csv":
+                raise RequestError(415, 'the model takes texts, not a table: send a text, or {"text": ["…", "…"]}')
             texts = _texts(parse_json(body)) if is_json_text(body, content_type) else [decoded(body)]
             return write_texts(texts, split, folder)
         suffix = _image_suffix(body) if self.kind == "image" else split.file_suffix()
