@@ -62,11 +62,11 @@ class BodyReader:
     def series(self) -> dict[str, Any]:
         """Return how many rows of a time series a forecast needs, how many it is for, and what orders them."""
         split = self._split
-        windows = split.windows if isinstance(split, TableSource) else None
-        if windows is None:
+        if not isinstance(split, TableSource) or split.windows is None:
             return {}
-        time = None if split.hold_out is None else split.hold_out.time
-        return {"min_rows": windows.length, "horizon": windows.horizon} | ({} if time is None else {"time": time})
+        time = None if split.division is None else split.division.time
+        rows = {"min_rows": split.windows.length, "horizon": split.windows.horizon}
+        return rows if time is None else {**rows, "time": time}
 
     def columns(self) -> list[dict[str, Any]]:
         """Return the columns of rows in a request, in order: name, type, and how their values are written."""

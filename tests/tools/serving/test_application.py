@@ -545,6 +545,7 @@ def test_times_of_a_time_series(serve, tmp_path):
     lines = [f"{row['day']},{row['sales']}" for row in rows]
     (tmp_path / "sales.csv").write_text("\n".join(["day,sales", *lines]) + "\n")
     client = serve(netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference").run_dir)
+    assert client.get("/predict")[1]["time"] == "day"
     answer = client.post("/predict", rows[:4])[1]
     assert answer["answers"][0]["day"] == "2026-01-04"
     assert answer["notes"] == ["the 2 predictions after row 4 (2026-01-04) are for 2026-01-05 to 2026-01-06"]
