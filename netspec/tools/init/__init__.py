@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -97,8 +98,9 @@ def init(
         raise InputError(
             f"cannot read {error.filename or path}", expected="data that this user can read", got=error.strerror
         ) from error
-    except InputError as error:
-        raise InputError([*error.problems, *problems]) from None
+    except InputError as error:  # the command may be wrong, so the hint does not repeat it
+        option = shlex.join(["--output", str(_new_folder(path))])
+        raise InputError([*error.problems, *(_existing(written, option) if problems else [])]) from None
     if problems:
         raise InputError(problems)
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +140,7 @@ def _is_imported(trunk: Path) -> bool:
 
 
 def _existing(files: Sequence[Path], other_folder: str) -> list[Problem]:
-    """Return a problem if some of the files to write exist. `other_folder` is a command that writes others."""
+    """Return a problem if some of the files to write exist. `other_folder` is a command or option that avoids them."""
     existing = [str(file) for file in files if file.exists()]
     hint = f"write to a new folder: `{other_folder}`, or overwrite with --force"
     exist = "exist" if len(existing) > 1 else "exists"

@@ -413,6 +413,7 @@ def test_a_wrong_target_is_reported_before_files_that_exist(tmp_path: Path) -> N
     messages = [problem.message for problem in caught.value.problems]
     assert "has no column 'labels'" in messages[0]
     assert messages[1].endswith("exist already")
+    assert str(caught.value.problems[1].hint).startswith(f"write to a new folder: `--output {tmp_path}/t_training`")
 
 
 @pytest.mark.parametrize("normalization", ["column", "transforms"])
