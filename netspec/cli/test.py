@@ -77,7 +77,7 @@ def evaluate(
     metrics = [[name, f"{value:.6f}"] for name, value in evaluation.metrics.items()]
     metrics += [[f"{name} in the target's unit", f"{value:.6g}"] for name, value in evaluation.in_units.items()]
     left_out = [["left out", count(evaluation.skipped)]] if evaluation.skipped else []
-    rows = [["samples", count(evaluation.samples)], *left_out, *loss, *metrics]
+    rows = [[f"{split} samples", count(evaluation.samples)], *left_out, *loss, *metrics]
     table(["", ""], rows, right=(1,))
     for sample in evaluation.damaged:
         print(f"left out: {sample}")
@@ -90,14 +90,17 @@ def evaluate(
 
 def _print_values(name: str, values: TableRow | Mapping[str, TableRow]) -> None:
     """Numbers by their names, or a table."""
+    from netspec.tools.evaluation_files import AXES
+
     rows: dict[str, dict[str, float]] = {}
     for row, value in values.items():
         rows[row] = dict(value) if isinstance(value, Mapping) else {"": value}
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    title = f"{name} ({AXES})" if [*rows] == columns else name
     lines = [
         [row, *(_number(cells[column]) if column in cells else "" for column in columns)] for row, cells in rows.items()
     ]
-    table([name, *columns], lines, right=range(1, len(columns) + 1))
+    table([title, *columns], lines, right=range(1, len(columns) + 1))
 
 
 def _number(value: float) -> str:

@@ -20,6 +20,8 @@ CELL, SMALLEST_CELL, LARGEST_MATRIX = 44, 6, 1200
 """Size in pixels of a cell of a matrix, of the smallest cell, and of the largest matrix."""
 NUMBERS_FROM = 28
 """Size in pixels from which a cell shows its number."""
+AXES = "actual \\ predicted"
+"""Meaning of the rows and columns of a confusion matrix."""
 PAPER, INK, FULL = (255, 255, 255), (20, 20, 20), (8, 81, 156)
 
 
@@ -37,11 +39,14 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
 
 
 def table_cells(table: TableRow | Mapping[str, TableRow]) -> tuple[list[str], list[list[str]]]:
-    """Return the columns of a table, and its rows with a heading: the name of the row, then its cells."""
+    """Return the columns of a table, and its rows with a heading: the name of the row, then its cells.
+
+    The first cell of the heading of a confusion matrix names its axes.
+    """
     rows = {name: dict(value) if isinstance(value, Mapping) else {"value": value} for name, value in table.items()}
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     cells = [[name, *(str(row.get(column, "")) for column in columns)] for name, row in rows.items()]
-    return columns, [["", *columns], *cells]
+    return columns, [[AXES if [*rows] == columns else "", *columns], *cells]
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -300,7 +300,7 @@ def test_a_report_has_class_names_and_files(netspec, tmp_path, monkeypatch):
     assert list(tables["classification_report"])[:2] == ["ant", "bee"]
     assert loads(Path("results/metrics.json").read_text()) == result.json
     header, *rows = Path("results/confusion_matrix.csv").read_text().splitlines()
-    assert header == ",ant,bee"
+    assert header == "actual \\ predicted,ant,bee"
     assert [row.split(",")[0] for row in rows] == ["ant", "bee"]
     with Image.open("results/confusion_matrix.png") as image:
         assert image.width > 88  # two cells of 44 pixels and the names

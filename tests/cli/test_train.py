@@ -167,7 +167,7 @@ def test_test_counts_each_sample_once(netspec, trained):
 
 def test_test_as_text(netspec, trained):
     lines = netspec("test", "train.yaml", "--weights", "run/weights.h5").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["samples", "loss", "accuracy"]
+    assert [line.split()[0] for line in lines] == ["test", "loss", "accuracy"]
     assert lines[0].endswith("      42")
 
 
@@ -283,7 +283,10 @@ def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work)
     assert report["metrics"] == {"accuracy": 1.0}
     assert report["tables"] == {"confusion_matrix": {"0": {"0": 21, "1": 0}, "1": {"0": 0, "1": 21}}}
     lines = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5").out.splitlines()
-    assert [line.split() for line in lines[-3:]] == [["confusion_matrix", "0", "1"], ["0", "21", "0"], ["1", "0", "21"]]
+    assert lines[0].split() == ["test", "samples", "42"]
+    assert [line.rsplit(maxsplit=2) for line in lines[-3:]] == [
+        ["confusion_matrix (actual \\ predicted)", "0", "1"], ["0", "21", "0"], ["1", "0", "21"],
+    ]  # fmt: skip
 
 
 def test_learning_rates_are_tested_without_a_run(netspec, work):
