@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +11,11 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights, writable
-from netspec.cli.output import print_json, table
+from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
-    from netspec.tools.explain import ColumnImportance, Explanation, ImageExplanation
+    from netspec.tools.explain import ColumnImportances, Explanation, ImageExplanation
 
 app = command_app()
 MAX_PARTS = 50
@@ -115,7 +114,9 @@ def _explanation(
             hint = f"leave --{option} out"
             raise InputError(f"--{option} chooses rows of a table, which {input_file} is not", hint=hint)
     if target is not None and kind in ("text", "sound", "table"):
-        raise InputError("--output draws images; parts of other samples are printed", hint="leave --output out")
+        raise InputError(
+            f"--output draws images, and {input_file} is a {kind}, whose parts are printed", hint="leave --output out"
+        )
     match kind:
         case "table":
             return tool.explain_row(spec, input_file, row=row, label=label, split=split, weights=weights, device=device)
@@ -141,7 +142,7 @@ def _summary(explanation: Explanation | ImageExplanation) -> str:
     return f"{name}: {'score ' if explanation.quantity == 'score' else ''}{value}"
 
 
-def _print_importances(importances: Sequence[ColumnImportance], as_json: bool) -> None:
+def _print_importances(importances: ColumnImportances, as_json: bool) -> None:
     """Print the importance of each column of a table."""
     if as_json:
         print_json([asdict(importance) for importance in importances])
@@ -153,6 +154,8 @@ def _print_importances(importances: Sequence[ColumnImportance], as_json: bool) -
         for each in importances
     ]
     table(columns, rows, right=range(1, len(columns)))
+    used = f"on {count(importances.rows)} samples of the {importances.split} data"
+    print(f"\n{used}; near 0 or below: the predictions hardly depend on the column")
 
 
 def _print_parts(explanation: Explanation, as_json: bool) -> None:

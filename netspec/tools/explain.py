@@ -107,6 +107,10 @@ class ColumnImportance:
 class ColumnImportances(list[ColumnImportance]):
     """The importance of columns, the most important first."""
 
+    split: str = ""
+    """The split whose rows were used."""
+    rows: int = 0
+    """Number of rows, or of windows of rows, that were used."""
     data_change: str | None = None
     """Sentence that says how the rows differ from those at the time of the training; None if they do not."""
 
@@ -115,6 +119,7 @@ class ColumnImportances(list[ColumnImportance]):
 class _BackgroundRows:
     """Rows of a split of a table."""
 
+    split: str
     arrays: dict[str, Array]
     """The inputs of the net, by name."""
     ranges: dict[str, tuple[str, int, int]]
@@ -432,7 +437,7 @@ def explain_columns(
                 metric_rises[name] += (metrics[name] - metrics_before[name]) / REPETITIONS
         importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises)), metric_rises))
     ranked = ColumnImportances(sorted(importances, key=lambda importance: -importance.increase))
-    ranked.data_change = table_rows.data_change
+    ranked.split, ranked.rows, ranked.data_change = table_rows.split, samples, table_rows.data_change
     return ranked
 
 
@@ -456,7 +461,7 @@ def _table_rows(spec: TrainSpec, model: Model, split: str | None) -> _Background
                 break
         change = data_change(name, model.preprocessing, loader)
     arrays = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-    return _BackgroundRows(arrays, ranges, scales, change)
+    return _BackgroundRows(name, arrays, ranges, scales, change)
 
 
 def _with_elements_of(values: Array, others: Array, start: int, stop: int) -> Array:

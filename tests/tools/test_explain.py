@@ -127,7 +127,7 @@ def test_the_word_that_decides_contributes_most(
     assert lines[0].startswith("class good: ")
     assert lines[2].split()[0] == "lovely"
     assert main(["explain", "run", "--input", "new.txt", "--output", "why.png"]) == 2
-    assert "--output draws images" in capsys.readouterr().err
+    assert "--output draws images, and new.txt is a text, whose parts are printed" in capsys.readouterr().err
     with pytest.raises(netspec.InputError, match="too short"):
         netspec.explain_text(run, "lovely")
     with pytest.raises(netspec.InputError, match="there is no class 'goood'"):
@@ -207,7 +207,9 @@ def test_rows_that_changed_since_the_training_are_a_warning(
     commands = (["explain", "run"], ["explain", "run", "--input", "rows.csv"])
     for words in commands:
         assert main(words) == 0
-    assert "changed" not in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "changed" not in printed.err
+    assert "on 10 samples of the test data; near 0 or below: the predictions hardly depend on the column" in printed.out
     Path("rows.csv").write_text("\n".join(["size,color,noise,answer", *lines, *lines]) + "\n")
     for words in commands:
         assert main(words) == 0
