@@ -40,7 +40,7 @@ def main() -> None:
             netspec(folder, "train", "lenet/train.yaml", *SETTINGS, *settings, "--run-dir", f"runs/{run}")
         netspec(folder, "report", "runs/fast")
         page.set_window(WIDTH, 800)
-        page.open((folder / "report.html").as_uri())
+        page.open((folder / "runs/fast/report.html").as_uri())
         page.wait_for(READY)
         for file, (section, height) in SECTIONS.items():
             page.set_window(WIDTH, height)

@@ -26,7 +26,9 @@ app = command_app()
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Read this run directory or search.")],
     *,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Write this file.")] = Path("report.html"),
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write this file [default: report.html in RUN].")
+    ] = None,
     split: Annotated[
         str | None, typer.Option(metavar="NAME", help="Evaluate on this split [default: test, else validation].")
     ] = None,
@@ -44,9 +46,11 @@ def report(
 
     The page of a search shows the best trial, and the values and results of all.
     """
+    from netspec.tools.report.page import PAGE
     from netspec.tools.report.page import report as write_report
 
-    writable(output, "--output", ".html")
+    if output is not None or Path(run).is_dir():
+        writable(output or Path(run) / PAGE, "--output", ".html")
     path = write_report(run, output=output, split=split, log_only=log_only, device=device, on_progress=_note)
     print(path)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 
-def test_the_page_is_written_next_to_the_run(netspec, trained):
+def test_the_page_is_written_to_the_folder_of_the_run(netspec, trained):
     before = {path.relative_to(trained) for path in (trained / "run").rglob("*")}
     result = netspec("report", "run", "--log-only")
-    assert (result.status, result.out, result.err) == (0, "report.html\n", "")
-    text = (trained / "report.html").read_text()
+    assert (result.status, result.out, result.err) == (0, "run/report.html\n", "")
+    page = trained / "run" / "report.html"
+    text = page.read_text()
     assert "Not shown: `" in text
     assert "report run` computes it" in text
-    assert {path.relative_to(trained) for path in (trained / "run").rglob("*")} == before
+    assert {path.relative_to(trained) for path in (trained / "run").rglob("*")} == {*before, page.relative_to(trained)}
+    assert netspec("report", "run", "--log-only", "--output", "other.html").out == "other.html\n"
+    missing = netspec("report", "runs/none")
+    assert (missing.status, "runs/none" in missing.err, "folder of" in missing.err) == (2, True, False)
 
 
 def test_mistakes_are_reported_before_anything_is_computed(netspec, trained):

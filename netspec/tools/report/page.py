@@ -33,10 +33,14 @@ SHADES = 10
 """Number of shades of a confusion matrix."""
 
 
+PAGE = "report.html"
+"""Name of the page in the folder of the run."""
+
+
 def report(
     run: str | Path,
     *,
-    output: str | Path = "report.html",
+    output: str | Path | None = None,
     split: str | None = None,
     log_only: bool = False,
     device: str = "auto",
@@ -46,13 +50,13 @@ def report(
 
     The weights of the run are evaluated on `split`, by default the test data, or else the validation data, and a step
     is timed on `device`. With `log_only` nothing is computed, so neither data nor weights are needed. `on_progress` is
-    called with a line of text before each part. Returns the path of the page, `output`.
+    called with a line of text before each part. Returns the path of the page: `output`, or else `report.html` in `run`.
 
     The page of a folder of `netspec search` has the best trial, the values and results of all, and their importance.
 
     Raises `InputError` if `run` is not a run directory, or its log has no values yet.
 
-        >>> netspec.report("runs/lenet_mnist", output="report.html")
+        >>> netspec.report("runs/lenet_mnist")
     """
     if is_search(Path(run)):
         if split is not None or log_only:
@@ -60,7 +64,7 @@ def report(
         text, _ = search_page(read_search(run))
     else:
         text, _ = page(run_facts(Path(run), split=split, log_only=log_only, device=device, on_progress=on_progress))
-    path = Path(output)
+    path = Path(run) / PAGE if output is None else Path(output)
     if path.is_dir():
         raise InputError(f"{path} is a folder", expected="the path of a file, such as report.html")
     write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
