@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Threads, TrainingOrRun, Weights, find_weights
+from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights
+from netspec.cli.output import print_json
+from netspec.errors import InputError
 
 app = command_app()
 
@@ -20,12 +22,15 @@ app = command_app()
         "netspec generate char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
         "netspec generate char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",
         "netspec generate seq2seq --prompt '3 May 2019' --beams 2",
+        "cat prompt.txt | netspec generate char_lstm --prompt - --json",
     ),
 )
 def generate(
     spec: TrainingOrRun,
     *,
-    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue or rewrite this text.")],
+    prompt: Annotated[
+        str, typer.Option("--prompt", metavar="TEXT", help="Continue or rewrite this text, or - (stdin).")
+    ],
     tokens: Annotated[int | None, typer.Option(metavar="N", help="Generate up to N tokens [default: 200].")] = None,
     temperature: Annotated[
         float | None, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token [default: 1].")
@@ -41,6 +46,7 @@ def generate(
     weights: Weights = None,
     device: Device = "auto",
     threads: Threads = None,
+    as_json: Json = False,
 ) -> None:
     """Generate text with a net that predicts tokens.
 
@@ -48,8 +54,9 @@ def generate(
     encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end, however
     long; it takes the most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The
     same seed generates the same text. With --beams, beam search keeps the N most probable texts after each token, and
-    the best one is printed at the end.
+    the best one is printed at the end. With --json, prints an object with `prompt` and the `text` generated for it.
     """
+    prompt = _standard_input() if prompt == "-" else prompt
     spec, weights = find_weights(spec, weights)
     from netspec.tools.generate import text_stream
 
@@ -57,6 +64,9 @@ def generate(
         spec, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,
         weights=weights, device=device,
     )  # fmt: skip
+    if as_json:
+        print_json({"prompt": prompt, "text": "".join(stream.pieces)})
+        return
     if stream.continues_prompt:
         sys.stdout.write(prompt)
         sys.stdout.flush()
@@ -64,3 +74,12 @@ def generate(
         sys.stdout.write(text)
         sys.stdout.flush()
     print()
+
+
+def _standard_input() -> str:
+    """Return the text of the standard input, without the line break at its end. Raises `InputError`."""
+    try:
+        text = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise InputError("the standard input is not UTF-8", expected="a text as the prompt") from None
+    return text.removesuffix("\n").removesuffix("\r")

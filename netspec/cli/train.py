@@ -202,6 +202,8 @@ def _stop_message(stopped: Interrupted) -> str:
 
 def _print_end(run: Run) -> None:
     """Print the paths of the results, and the commands that come next."""
+    from netspec.schema.load import RESOLVED_SPEC, load_train
+    from netspec.training.evaluation import classifies_samples
     from netspec.training.events import format_event
 
     results = {"validation": run.validation, "test": run.test}
@@ -212,10 +214,10 @@ def _print_end(run: Run) -> None:
     }  # fmt: skip
     print(format_event(done))
     print(f"weights: {run.weights}\nlog: {run.log}\n\nnext:")
-    if run.test:
-        print("  " + command("test", run.run_dir))
-    elif run.validation:
-        print("  " + command("test", run.run_dir, "--split", "validation"))
+    if run.test or run.validation:
+        options = [] if run.test else ["--split", "validation"]
+        options += ["--report"] * classifies_samples(load_train(run.run_dir / RESOLVED_SPEC).net)
+        print("  " + command("test", run.run_dir, *options))
     print("  " + command("export", run.run_dir, "--output", _model_path(run.run_dir)))
 
 

@@ -317,6 +317,17 @@ def with_reports(net: NetSpec) -> NetSpec:
     return net.model_copy(update={"metrics": [*net.metrics, *metrics]})
 
 
+def classifies_samples(net: NetSpec) -> bool:
+    """Return whether a target is one class index per sample, so that `with_reports` adds a table of the classes."""
+    for loss in resolve_names(net).losses:
+        target = net.inputs.get(loss.sources[1]) if len(loss.sources) > 1 else None
+        assert isinstance(loss.fields, LossSpec)
+        is_index = target is not None and not target.shape and not target.dtype.startswith("float")
+        if loss.fields.prediction_kind == "classes" and is_index:
+            return True
+    return False
+
+
 def _detection_reports(links: Links) -> list[MetricFields]:
     """Return a report for each detector: for its layer of boxes, and the targets of the loss of that layer's input."""
     return [

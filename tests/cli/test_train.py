@@ -48,7 +48,8 @@ def test_the_end_prints_paths_and_next_commands(netspec, work):
     assert f"weights: {folder / 'best.h5'}\n" in result.out
     assert f"log: {folder / 'log.jsonl'}\n" in result.out
     test, export = (line.strip() for line in result.out.partition("next:\n")[2].splitlines())
-    for line, needed in ((test, "accuracy"), (export, "onnxruntime gives the same results")):
+    assert test.endswith("' --report")
+    for line, needed in ((test, "confusion_matrix"), (export, "onnxruntime gives the same results")):
         program, *words = shlex.split(line)
         assert program == "netspec"
         after = netspec(*words)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from functools import cache
+from io import BytesIO, TextIOWrapper
 from itertools import islice, product
+from json import loads
 from pathlib import Path
 from typing import Any, cast
 
@@ -255,6 +257,22 @@ def test_a_learned_text_is_continued(run: Path, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     assert main(["generate", "run", "--prompt", "ab", "--tokens", "6", "--temperature", "0"]) == 0
     assert capsys.readouterr().out == "abcdabcd\n"
+
+
+def test_a_prompt_is_read_from_standard_input(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["generate", "run", "--prompt", "-", "--tokens", "6", "--temperature", "0"]
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"ab\n")))
+    capsys.readouterr()
+    assert main(words) == 0
+    assert capsys.readouterr().out == "abcdabcd\n"
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"ab")))
+    assert main([*words, "--json"]) == 0
+    assert loads(capsys.readouterr().out) == {"prompt": "ab", "text": "cdabcd"}
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff")))
+    assert main(words) == 2
+    assert "the standard input is not UTF-8" in capsys.readouterr().err
 
 
 def test_beam_search_draws_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
