@@ -178,7 +178,7 @@ def _print(stream: PredictionStream, *, as_json: bool) -> None:
         columns = batch.table()
         names = list(columns)
         right = [index for index, name in enumerate(names) if isinstance(next(iter(columns[name]), 0), (int, float))]
-        rows = [[*map(_text, names, values)] for values in zip(*columns.values(), strict=True)]
+        rows = [[*map(_text, names, values)] for values in zip(*batch.text_table().values(), strict=True)]
         if rows or not number:
             table(names if not number else [""] * len(names), rows, right=right)
 

@@ -429,7 +429,7 @@ def _raw_rows(
     last = [int(loader.identify(index)[1]) for index in indices.tolist()]
     length = columns.length or 1
     needed = sorted({row - back for row in last for back in range(length)})
-    arrays = columns.arrays(rows.matching({"row": list(needed)}))
+    arrays = columns.arrays(rows.matching({"row": list(needed)}).texts)
     at = np.searchsorted(needed, last)[:, None] - np.arange(length)[::-1]
     shape = (len(last), *columns.shape)
     raw = {name: array[at].reshape(shape) for name, array in arrays.items()}

@@ -25,6 +25,7 @@ from netspec.training.evaluation import test as evaluate_weights
 from netspec.training.model import Model
 from netspec.training.predict_files import (
     PredictedBatch,
+    TableFormat,
     TableRows,
     describe_unknown_texts,
     inference_split,
@@ -356,11 +357,12 @@ def _answered(
 ) -> Iterator[AnsweredBatch]:
     """Decode the outputs of batches, and add the columns of their rows."""
     for batch in batches:
-        columns = answers_of(batch, decoders, top)
+        columns, texts = answers_of(batch, decoders, top), dict[str, Column]()
         if rows is not None:
             times = batch.ids.keys() - {"file", "row"}  # columns of the table
             answers = {name: values for name, values in columns.items() if name not in times}
-            columns = {**rows.matching(batch.ids), **_renamed(answers, rows.names)}
+            matching = rows.matching(batch.ids)
+            columns, texts = {**matching.values, **_renamed(answers, rows.names)}, {**matching.texts}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)
         classes, ids = ((), ()) if named is None else (named.classes, named.category_ids)
         yield AnsweredBatch(
@@ -371,6 +373,8 @@ def _answered(
             batch.notes,
             tuple(_sample_name(batch.ids, index) for index in batch.unknown_texts),
             batch.unreadable,
+            texts,
+            TableFormat() if rows is None else rows.format,
         )
 
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +23,7 @@ from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.plain_json import json_text
 from netspec.training.decoding import BOX_EDGES, Column
 from netspec.training.model import concatenated
-from netspec.training.predict_files import InputNotes
+from netspec.training.predict_files import InputNotes, TableFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +48,10 @@ class AnsweredBatch:
     """The samples whose texts have no token that the training learned: `reviews/1.txt` or `row 3`."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of files around these samples that were left out, one for each."""
+    texts: Mapping[str, Column] = field(default_factory=dict)
+    """The row's own columns as texts, as in their file."""
+    format: TableFormat = field(default_factory=TableFormat)
+    """The format of the table that has these columns."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -60,6 +68,10 @@ class AnsweredBatch:
         others = [name for name in self.columns if name != "boxes"]
         rows = [{**{name: row[name] for name in others}, **box} for row in self.rows() for box in row["boxes"]]
         return {name: [row[name] for row in rows] for name in (*others, "class", "score", *BOX_EDGES)}
+
+    def text_table(self) -> dict[str, Column]:
+        """Return the columns of a table of texts, in which the row's own columns are as in their file."""
+        return {**self.table(), **self.texts}
 
 
 def write_answers(path: Path, batches: Iterable[AnsweredBatch]) -> None:
@@ -93,21 +105,30 @@ def check_output(path: Path) -> None:
 
 def _write_csv(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
         for number, batch in enumerate(batches):
-            columns = batch.table()
+            columns, cell = batch.text_table(), partial(_cell, batch.format.decimal)
+            writer = csv.writer(file, delimiter=batch.format.delimiter, lineterminator="\n")
             if not number:
                 writer.writerow(columns)
-            writer.writerows(zip(*(map(_cell, values) for values in columns.values()), strict=True))
+            writer.writerows(zip(*(map(cell, values) for values in columns.values()), strict=True))
 
 
-def _cell(value: Any) -> Any:
+def _cell(decimal: str, value: Any) -> Any:
     """Return a value as a cell of a text table: lists and arrays as JSON."""
+    if isinstance(value, float):
+        return str(value).replace(".", decimal)
     return json_text(_plain(value)) if isinstance(value, (list, dict, np.ndarray)) else value
 
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value as JSON has it: dates as texts."""
+    if isinstance(value, Decimal):
+        return float(value)
+    return str(value) if isinstance(value, date) else _plain(value)
 
 
 def _write_json_lines(path: Path, batches: Iterable[AnsweredBatch]) -> None:
@@ -118,13 +139,15 @@ def _write_json_lines(path: Path, batches: Iterable[AnsweredBatch]) -> None:
 
 def answer_json(row: Mapping[str, Any]) -> str:
     """Return the answers of a sample as one line of JSON."""
-    return json_text({name: _plain(value) for name, value in row.items()})
+    return json_text({name: _json_value(value) for name, value in row.items()})
 
 
 def _write_parquet(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     from netspec.data.tabular.parquet import write_parquet
 
-    write_parquet(path, _tables(batches))
+    batches = iter(batches)
+    for first in batches:
+        write_parquet(path, _tables(chain([first], batches)), first.format.types)
 
 
 def _tables(batches: Iterable[AnsweredBatch]) -> Iterator[dict[str, Column]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ from netspec.data.input_binding import ImageSizeProblem
 from netspec.data.loader import Loader, open_loader
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
+from netspec.data.tabular.cells import TextCells
+from netspec.data.tabular.columns.numeric import Numeric
+from netspec.data.tabular.csv import TextFile
+from netspec.data.tabular.declaration import index_of
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
 from netspec.data.tabular.row_times import TIME_STEPS
 from netspec.data.tabular.source import TableSource
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from netspec.data.imaging.base import ImageTransform
+    from netspec.data.tabular.columns.base import ColumnSpec
+    from netspec.data.tabular.number_format import NumberFormat
     from netspec.data.tabular.table_file import TableFile
 
 
@@ -343,18 +350,40 @@ def _wrong_kind_problems(split: Source, paths: Sequence[Path]) -> Iterator[Probl
         yield Problem(f"{path} cannot be read: the training reads {kind.name}s", expected=expected)
 
 
+@dataclass(frozen=True)
+class TableFormat:
+    """The notation and the types of a table whose columns are written."""
+
+    delimiter: str = ","
+    decimal: str = "."
+    types: Mapping[str, Any] = field(default_factory=dict)
+    """Types of columns in Parquet files: Arrow's, or names of these."""
+
+
+@dataclass(frozen=True)
+class MatchingRows:
+    """The columns of some rows of tables."""
+
+    texts: dict[str, list[str]]
+    """The cells as texts, as in their file."""
+    values: dict[str, list[Any]]
+    """The cells as values of their types."""
+
+
 @dataclass
 class TableRows:
-    """The rows of tables as texts, read in step with their predictions."""
+    """The rows of tables, read in step with their predictions."""
 
     names: list[str]
     """The names of the columns, the same in all tables."""
-    _cells: dict[str, Iterator[list[str]]]
-    """The rows of each table that have not been read, by path."""
+    format: TableFormat
+    """The format of the first table."""
+    _cells: dict[str, Iterator[tuple[Sequence[str], Sequence[Any]]]]
+    """The texts and values of the rows of each table that have not been read, by path."""
     _read: dict[str, int] = field(default_factory=dict)
     """Number of rows read, by path."""
 
-    def matching(self, ids: Mapping[str, Sequence[str | int]]) -> dict[str, list[str]]:
+    def matching(self, ids: Mapping[str, Sequence[str | int]]) -> MatchingRows:
         """Return the columns of the rows with these ids, after the previous ones. Skips rows in between."""
         rows = ids["row"]
         paths = ids.get("file") or [next(iter(self._cells))] * len(rows)
@@ -362,7 +391,8 @@ class TableRows:
         for path, row in zip(map(str, paths), map(int, rows), strict=True):
             cells.append(next(islice(self._cells[path], row - 1 - self._read.get(path, 0), None)))
             self._read[path] = row
-        return dict(zip(self.names, map(list, zip(*cells, strict=True)), strict=True))
+        texts, values = (map(list, zip(*part, strict=True)) for part in zip(*cells, strict=True))
+        return MatchingRows(dict(zip(self.names, texts, strict=True)), dict(zip(self.names, values, strict=True)))
 
 
 def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
@@ -378,11 +408,41 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
     for file in others:
         if file.names != first.names:
             raise InputError(f"{file.path} has other columns than {first.path}", expected=listing(first.names, 10))
-    return TableRows([str(name) for name in first.names], {path: _cells(file) for path, file in files.items()})
+    numbers = _number_formats(split, first.names)
+    format_ = TableFormat(types=getattr(first, "types", {}))
+    if isinstance(first, TextFile):
+        types = {name: "float64" if index in numbers else "string" for index, name in enumerate(first.names)}
+        format_ = TableFormat(first.delimiter, split.number_format.decimal, types)
+    return TableRows(list(first.names), format_, {path: _cells(file, numbers) for path, file in files.items()})
 
 
-def _cells(file: TableFile) -> Iterator[list[str]]:
-    """Yield the cells of each row."""
+def _number_formats(split: TableSource, names: Sequence[str]) -> dict[int, NumberFormat]:
+    """Return the notation of each column of numbers, by its index in the table."""
+    columns: Iterable[tuple[str | int, ColumnSpec]]
+    if isinstance(split.columns, Mapping):
+        columns = split.columns.items()
+    else:
+        columns = ((name, Numeric()) for name in split.columns or names if name != split.label)
+    indices = ((index_of(name, names), spec) for name, spec in columns)
+    return {
+        index: replace(split.number_format, unit=spec.unit)
+        for index, spec in indices
+        if index is not None and isinstance(spec, Numeric)
+    }
+
+
+def _cells(file: TableFile, numbers: Mapping[int, NumberFormat]) -> Iterator[tuple[Sequence[str], Sequence[Any]]]:
+    """Yield the texts and the values of the cells of each row."""
     for block in file.blocks(range(len(file.names))):
-        for row in range(len(block)):
-            yield [cells.text(row) for cells in block.cells]
+        values = [
+            _numbers(cells, numbers[index]) if isinstance(cells, TextCells) and index in numbers else cells.values()
+            for index, cells in enumerate(block.cells)
+        ]
+        for row, row_values in enumerate(zip(*values, strict=True)):
+            yield [cells.text(row) for cells in block.cells], row_values
+
+
+def _numbers(cells: TextCells, format_: NumberFormat) -> list[float | int | None]:
+    """Return cells as numbers; None for other texts."""
+    numbers = cells.numbers(format_).tolist()
+    return [None if isnan(x) else int(x) if abs(x) < 2**53 and x.is_integer() else x for x in numbers]

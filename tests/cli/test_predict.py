@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date, datetime
+from decimal import Decimal
 from io import BytesIO, TextIOWrapper
 from json import loads
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -481,6 +486,44 @@ def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, tmp_path, m
     assert len(row) < 120
     (answer,) = netspec("predict", "run", "--input", "new.csv", "--keep", "--json").lines
     assert answer["remark"] == remark.strip()
+
+
+def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(CARS.replace("header: true", 'header: true\n    delimiter: ";"\n    decimal: ","'))
+    Path("cars.csv").write_text("km;built;price\n1,5;2;3\n2;3;4\n")
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    Path("new.csv").write_text("km;built;code\n1,50;2;a\n2;3;\n")
+
+    def predicted(source: str, target: str) -> Path:
+        assert netspec("predict", "run", "--input", source, "--keep", "--output", target).status == 0
+        return Path(target)
+
+    header, first, last = predicted("new.csv", "out.csv").read_text().splitlines()
+    assert header == "km;built;code;row;prediction"
+    assert re.fullmatch(r"1,50;2;a;1;-?\d+,\d+", first)
+    assert re.fullmatch(r"2;3;;2;-?\d+,\d+", last)
+    table = pq.read_table(predicted("new.csv", "out.parquet"))
+    assert table.schema.types == [pa.float64(), pa.float64(), pa.string(), pa.int64(), pa.float64()]
+    assert table.column("km").to_pylist() == [1.5, 2]
+    (answer, _) = netspec("predict", "run", "--input", "new.csv", "--keep", "--json").lines
+    assert answer.items() >= {"km": 1.5, "built": 2, "code": "a"}.items()
+    kept = {
+        "km": pa.array([1.5, 2], pa.float32()), "built": pa.array([2, 3], pa.int16()),
+        "sold": pa.array([None, datetime(2024, 1, 2, 3)], pa.timestamp("ns")), "used": pa.array([True, None]),
+        "code": pa.array(["a", "b"]).dictionary_encode(), "tax": pa.array([Decimal("1.50"), None]),
+        "day": pa.array([date(2024, 1, 2), None]), "none": pa.nulls(2),
+    }  # fmt: skip
+    pq.write_table(pa.table(kept), "new.parquet")
+    table = pq.read_table(predicted("new.parquet", "out.parquet"))
+    assert table.select(list(kept)) == pq.read_table("new.parquet")
+    assert (
+        predicted("new.parquet", "out.csv").read_text().splitlines()[1].startswith("1.5,2,,true,a,1.50,2024-01-02,,1,")
+    )
+    lines = netspec("predict", "run", "--input", "new.parquet", "--keep", "--json").lines
+    assert (
+        lines[0].items() >= {"km": 1.5, "built": 2, "sold": None, "used": True, "tax": 1.5, "day": "2024-01-02"}.items()
+    )
 
 
 def test_values_that_the_training_did_not_learn_are_noted(netspec, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,10 @@ class Cells(Protocol):
         """Return the distinct cells, and the index of each row's cell among them, (N,)."""
         ...
 
+    def values(self) -> list[Any]:
+        """Return the cells as values of the types that the file stores; None for a missing one."""
+        ...
+
 
 class TextCells:
     """Cells of a text file."""
@@ -64,6 +68,9 @@ class TextCells:
 
     def moments(self) -> Array | None:
         return None
+
+    def values(self) -> list[Any]:
+        return [cell.strip() for cell in self._cells]
 
     def distinct(self) -> tuple[list[str], Array]:
         written = dict.fromkeys(self._cells)

@@ -165,6 +165,7 @@ class TextFile:
         self.path = existing(path)
         self.title = str(path)
         self._options = options
+        self.delimiter = options.delimiter
         self._watched = Watched([path])
         self.digest = ""
         self.named = options.header is not False

@@ -7,6 +7,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -65,6 +66,8 @@ class ParquetTable:
             sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         self.names: Sequence[str] = schema.names
         self._schema, self._types = schema, schema.types
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+        """Arrow's types of the columns."""
         self._starts = np.cumsum([0, *sizes])
 
     def _opened(self) -> Any:
@@ -196,6 +199,13 @@ class ArrowCells:
     def distinct(self) -> tuple[list[str], Array]:
         return self._distinct
 
+    def values(self) -> list[Any]:
+        kind, column = self._column.type, self._column
+        if self._pa.types.is_timestamp(kind):  # Python's dates have microseconds
+            column = column.cast(self._pa.timestamp("us", kind.tz), safe=False)
+        values: list[Any] = column.to_pylist()
+        return values
+
     @cached_property
     def _distinct(self) -> tuple[list[str], Array]:
         coded = self._column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -204,13 +214,15 @@ class ArrowCells:
         return texts, positions[coded.indices.to_numpy()]
 
 
-def write_parquet(path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> None:
-    """Write columns by name. Their types are those of the first batch."""
+def write_parquet(
+    path: Path, batches: Iterable[Mapping[str, Sequence[Any]]], types: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Write columns by name. Their types are those in `types` (Arrow's, or names of these), or of the first batch."""
     pa = _library()
     writer = None
     try:
         for columns in batches:
-            table = pa.table({name: list(values) for name, values in columns.items()})
+            table = pa.table({name: pa.array(list(values), types.get(name)) for name, values in columns.items()})
             if writer is None:
                 writer = pa.parquet.ParquetWriter(path, table.schema)
             writer.write_table(table.cast(writer.schema))
