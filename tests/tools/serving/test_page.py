@@ -57,8 +57,8 @@ def test_image(page: Page, serve: Serve, image_run: Path, tmp_path: Path) -> Non
     assert page.evaluate("document.title") == "brightness"
     page.choose_file("#file", tmp_path / "light.png")
     printed = answer(page)
-    assert printed["class"] == "light"
-    assert printed["probability"].endswith(" %")
+    assert [*printed] == ["light", "dark"]  # the most probable class first
+    assert all(text.endswith(" %") for text in printed.values())
     page.wait_for("document.querySelector('#image').naturalWidth === 6")  # the page shows the image
     assert not page.errors
 
@@ -74,7 +74,7 @@ def test_dropped_image(page: Page, serve: Serve, image_run: Path) -> None:
             get("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: dropped, cancelable: true}));
         })()"""
     )
-    assert answer(page)["class"] == "dark"
+    assert next(iter(answer(page))) == "dark"
     assert not page.errors
 
 
@@ -91,7 +91,7 @@ def test_row(page: Page, serve: Serve, table_run: Path) -> None:
     fill_in(page, "#field-size", "9.1")
     fill_in(page, "#field-color", "red")
     submit(page)
-    assert answer(page)["class"] == "apple"
+    assert [*answer(page)][:2] == ["row", "apple"]
     assert page.evaluate("document.querySelector('#notes').textContent") == ""
     fill_in(page, "#field-color", "blue")
     submit(page)
@@ -126,6 +126,9 @@ def test_boxes_and_masks_are_readable(page: Page, serve: Serve, image_run: Path)
     box = {"class": "cat", "score": 0.875, "x1": 1, "y1": 2, "x2": 30.5, "y2": 40}
     assert page.evaluate(f"described('boxes', [{json.dumps(box)}])") == [["cat", "87.5 % at 1, 2, 30.5, 40"]]
     assert page.evaluate("described('boxes', [])") == [["boxes", "none"]]
+    answers = {"a.class": "cat", "a.probability": 0.5, "b.class": "yes"}
+    described = [page.evaluate(f"described({json.dumps(name)}, 'x', {json.dumps(answers)})") for name in answers]
+    assert described == [[["a.cat", "50.0 %"]], [], [["b.class", "x"]]]
     assert page.evaluate("described('mask', [[0, 1], [1, 1]])") == [["light", "75.0 %"], ["dark", "25.0 %"]]
 
 
@@ -145,7 +148,7 @@ def test_text(page: Page, serve: Serve, text_run: Path) -> None:
     open_page(page, serve(text_run))
     fill_in(page, "#text", "nice great")
     submit(page)
-    assert answer(page)["class"] == "good"
+    assert "good" in [*answer(page)][:2]
     assert not page.errors
 
 
