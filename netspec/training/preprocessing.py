@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned
+from netspec.data.sources.image_folder import ImageFileSource
+from netspec.data.transforms.resizing import Resizing
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.spec import Spec
 from netspec.schema.specs.train import TrainSpec
 
+IMAGE = "image"
+"""Field of the images of a source."""
 MAX_VALUES = 4
 """Number of values of a list that are shown."""
 
@@ -56,14 +60,18 @@ class PreprocessingRecord:
         return meta if self.learned is None else {**meta, "learned": self.learned.as_json()}
 
     def or_declared_in(self, spec: NetSpec | TrainSpec) -> PreprocessingRecord:
-        """Return this record, or that of the training file if the weights have none."""
-        if self.transforms is not None or not isinstance(spec, TrainSpec):
+        """Return this record, or that of the training file if there is none; with the resizing that its source does."""
+        if not isinstance(spec, TrainSpec):
             return self
         split = spec.data.deployed
+        if self.transforms is not None:
+            resizing = [step for step in _resizing_by(split) if step not in self.transforms]
+            return replace(self, transforms=(*resizing, *self.transforms))
         fed = {field: name for name, field in split.inputs.items()}
         fields = [str(getattr(step, "apply_to", None) or "") for step in split.transforms]  # "": the source's first
         steps = zip(fields, split.transforms, strict=True)
-        return PreprocessingRecord(tuple(record_of(fed.get(name, name), step) for name, step in steps), self.learned)
+        declared = (record_of(fed.get(name, name), step) for name, step in steps)
+        return PreprocessingRecord((*_resizing_by(split), *declared), self.learned)
 
     def of_inputs(self, inputs: Collection[str]) -> list[dict[str, Any]]:
         """Return the transforms of these inputs, and those whose input is unknown."""
@@ -72,6 +80,16 @@ class PreprocessingRecord:
     def describe(self, inputs: Collection[str]) -> list[str]:
         """Return a line for each transform of these inputs: "`image`: Rescaling, scale 0.00390625, offset 0.0"."""
         return [_line(step) for step in self.of_inputs(inputs)]
+
+
+def _resizing_by(split: object) -> list[dict[str, Any]]:
+    """Return the resizing that a source of image files does itself, for each input that takes its images."""
+    if not isinstance(split, ImageFileSource) or split.size is None:
+        return []
+    names = [name for name, field in split.inputs.items() if field == IMAGE] or [IMAGE]
+    height, width = split.size
+    step = Resizing(height=height, width=width, interpolation=split.interpolation)
+    return [record_of(name, step) for name in names]
 
 
 def record_of(name: str, transform: Spec) -> dict[str, Any]:

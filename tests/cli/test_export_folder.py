@@ -77,6 +77,16 @@ def deployed(netspec: Netspec, settings: dict[str, str]) -> None:
     assert result.status == 0, result.err
 
 
+def test_the_resizing_of_the_source_is_listed(netspec: Netspec, photos: list[str]) -> None:
+    deployed(netspec, CLASSES | SIZE)
+    for _ in range(2):  # the second time from the weights file that the first one wrote
+        result = netspec("export", "train.yaml", "--weights", "run/best.h5", "--output", "copy.h5")
+        note = result.err.partition("inputs were transformed by:")[2].splitlines()[1:]
+        assert [line.partition(",")[0].strip() for line in note] == ["`image`: Resizing", "`image`: Rescaling"]
+        assert "height 6, width 8" in note[0]
+        Path("copy.h5").replace("run/best.h5")
+
+
 def lines_of_script(*arguments: str) -> list[str]:
     result = subprocess.run(
         [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
