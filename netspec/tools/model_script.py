@@ -91,7 +91,7 @@ class ScriptOutput:
         """Describe an output (N, *shape); `postprocessed`: the model applies the function that `predict` applies."""
         columns = decoder(np.zeros((1, *shape), np.float32))
         has_names = bool(decoder.classes)
-        probability = decoder.postprocessing is None or postprocessed
+        probability = not decoder.not_in_graph and (decoder.postprocessing is None or postprocessed)
         values = "probability" if probability and {"probability", "probabilities"} & columns.keys() else "score"
         if "classes" in columns:
             return cls(name, "classes" if values == "probability" else "array", values, has_names)
@@ -102,7 +102,7 @@ class ScriptOutput:
         if "mask" in columns and len(shape) == 3 and columns["mask"][0].shape == shape[1:] and shape[0] > 1:
             return cls(name, "mask", "probability" if postprocessed else "score", has_names)
         if "text" in columns and (decoder.postprocessing is None or decoder.postprocessing.axis in (-1, len(shape))):
-            return cls(name, "text", values)
+            return cls(name, "text", "probability" if probability else "score")
         if any(column.startswith("prediction") for column in columns) and len(shape) <= 1:
             return cls(name, "value", "prediction")
         return cls(name, "array", "value", has_names)

@@ -258,3 +258,4 @@ def test_an_exported_script_does_not_claim_to_prepare_the_decoder_input(
     netspec.export(run, f"{tmp_path}/")
     script = (tmp_path / "run.py").read_text()
     assert "ARRAYS.npz" in script.splitlines()[0]
+    assert "| float32 | score of each token at each position |" in (tmp_path / "README.md").read_text()
