@@ -50,4 +50,13 @@ IMAGES = FileKind("image", _LOSSLESS | {".jpg", ".jpeg", ".webp"}, "image/", "JP
 MASKS = FileKind("mask", _LOSSLESS, "image/", "PNG")
 """JPEG and WebP are missing because their compression would change class indices."""
 SOUNDS = FileKind("sound", frozenset({".wav", ".wave"}), "audio/", "WAV")
+TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
+"""Suffixes of tables."""
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file is a table by its name."""
+    return path.suffix.lower() in TABLES
+
+
 TEXTS = FileKind("text", frozenset({".txt"}), "text/", "plain text (.txt)")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
+from netspec.data.text.table_column import has_text_column
 from netspec.errors import InputError, Problem, listing, near_path
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
@@ -212,10 +213,14 @@ def predict_stream(
     """
     spec, model = spec_and_model(source, weights, overrides, device, autotune)
     decoders = decoders_of(spec, model.preprocessing)
-    predicted, transformed = _predicted(model, spec, inputs, batch_size, skip=on_error == "skip")
-    rows = _rows_to_keep(spec, inputs) if keep else None
+    if hasattr(inputs, "read"):
+        answered = _answer_content(model, spec, inputs, batch_size, decoders, top, keep=keep)
+        transformed = isinstance(spec, TrainSpec)
+    else:
+        predicted, transformed = _predicted(model, spec, inputs, batch_size, skip=on_error == "skip")
+        answered = _answered(predicted, decoders, top, _rows_to_keep(spec, inputs) if keep else None)
     unapplied = () if transformed else unapplied_transforms(model, model.preprocessing.or_declared_in(spec))
-    opened, answered = model.compiler.device, _answered(predicted, decoders, top, rows)
+    opened = model.compiler.device
     return PredictionStream(answered, tuple(unapplied), opened.remark, tuple(opened.warnings))
 
 
@@ -234,8 +239,6 @@ def _predicted(
     """Return the predictions for any inputs, and whether these pass through the transforms of the training."""
     if isinstance(inputs, Mapping) and not is_row(inputs):
         return _predict_arrays(model, inputs, batch_size), False
-    if hasattr(inputs, "read"):
-        return _predict_content(model, spec, inputs, batch_size), isinstance(spec, TrainSpec)
     if isinstance(spec, TrainSpec) and not _are_paths(inputs):
         return _predict_raw(model, spec, inputs, batch_size), True
     paths = _input_paths(inputs)
@@ -311,9 +314,10 @@ def _read_arrays(paths: Sequence[Path]) -> dict[str, NDArray[Any]]:
     return read_npz(paths[0])
 
 
-def _predict_content(
-    model: Model, spec: NetSpec | TrainSpec, content: BinaryIO, batch_size: int | None
-) -> Iterator[PredictedBatch]:
+def _answer_content(
+    model: Model, spec: NetSpec | TrainSpec, content: BinaryIO, batch_size: int | None,
+    decoders: Mapping[str, Decoder], top: int, *, keep: bool,
+) -> Iterator[AnsweredBatch]:  # fmt: skip
     """Predict for the content of a file, which is copied to a temporary file first."""
     suffix = input_suffix(spec) if isinstance(spec, TrainSpec) else ".npz"
     with temporary_folder() as folder:
@@ -323,13 +327,17 @@ def _predict_content(
         if not path.stat().st_size:
             raise InputError("the standard input is empty", expected="the content of a file")
         if isinstance(spec, TrainSpec):
+            if suffix == ".txt" and has_text_column(path):
+                path = path.rename(path.with_suffix(".csv"))
             batches = predict_files(model, spec, [path], batch_size)
         else:
             batches = _predict_arrays(model, read_npz(path), batch_size)
-        for batch in batches:
-            if "file" in batch.ids:
-                batch.ids["file"] = ["-"] * len(batch.ids["file"])
-            yield batch
+        yield from _answered(map(_without_file, batches), decoders, top, _rows_to_keep(spec, path) if keep else None)
+
+
+def _without_file(batch: PredictedBatch) -> PredictedBatch:
+    """Name the standard input instead of a temporary file."""
+    return replace(batch, ids={name: ["-"] * len(ids) if name == "file" else ids for name, ids in batch.ids.items()})
 
 
 def _predict_raw(model: Model, spec: TrainSpec, samples: object, batch_size: int | None) -> Iterator[PredictedBatch]:

@@ -15,15 +15,18 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
-from netspec.data.file_kinds import IMAGES
+from netspec.data.file_kinds import IMAGES, TEXTS, is_table
 from netspec.data.input_binding import ImageSizeProblem
 from netspec.data.loader import Loader, open_loader
+from netspec.data.sources.documents import Documents
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.csv import TextFile
 from netspec.data.tabular.declaration import index_of
+from netspec.data.tabular.number_format import PLAIN
+from netspec.data.tabular.other_files import open_table
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
 from netspec.data.tabular.row_times import TIME_STEPS
 from netspec.data.tabular.source import TableSource
@@ -347,7 +350,13 @@ def _wrong_kind_problems(split: Source, paths: Sequence[Path]) -> Iterator[Probl
     others = [path for path in paths if not path.is_dir() and path.suffix.lower() not in kind.suffixes]
     for path in others[:MAX_EXAMPLES]:
         expected = f"a file whose name ends in {listing(sorted(kind.suffixes))}"
-        yield Problem(f"{path} cannot be read: the training reads {kind.name}s", expected=expected)
+        if kind is TEXTS:
+            expected += "; or a table (CSV, Parquet) with a column `text`"
+        if path.exists():
+            yield Problem(f"{path} cannot be read: the training reads {kind.name}s", expected=expected)
+        else:
+            hint = 'texts are rows: [{"text": "…"}]' if kind is TEXTS else None
+            yield Problem(f'no such file or folder: "{path}"', expected=expected, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -396,23 +405,25 @@ class TableRows:
 
 
 def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
-    """Return the rows of tables; None if the training reads no tables.
+    """Return the rows of tables; None if they are not tables.
 
     Raises `InputError` if the tables have different columns.
     """
     split = inference_split(spec)
-    if not isinstance(split, TableSource):
+    if not (isinstance(split, TableSource) or (isinstance(split, Documents) and all(map(is_table, paths)))):
         return None
-    files = {str(path): split.other_file(path) for path in paths}
+    opened = split.other_file if isinstance(split, TableSource) else open_table
+    files = {str(path): opened(path) for path in paths}
     first, *others = files.values()
     for file in others:
         if file.names != first.names:
             raise InputError(f"{file.path} has other columns than {first.path}", expected=listing(first.names, 10))
-    numbers = _number_formats(split, first.names)
+    numbers = _number_formats(split, first.names) if isinstance(split, TableSource) else {}
     format_ = TableFormat(types=getattr(first, "types", {}))
     if isinstance(first, TextFile):
         types = {name: "float64" if index in numbers else "string" for index, name in enumerate(first.names)}
-        format_ = TableFormat(first.delimiter, split.number_format.decimal, types)
+        notation = split.number_format if isinstance(split, TableSource) else PLAIN
+        format_ = TableFormat(first.delimiter, notation.decimal, types)
     return TableRows(list(first.names), format_, {path: _cells(file, numbers) for path, file in files.items()})
 
 

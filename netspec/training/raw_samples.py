@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from errno import EDQUOT, ENOSPC
@@ -22,7 +22,8 @@ from netspec.data.tabular.declaration import index_of
 from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.tabular.row_errors import MAX_PROBLEMS
 from netspec.data.tabular.source import TableSource
-from netspec.errors import InputError, Problem, RunError
+from netspec.errors import InputError, Problem, RunError, listing
+from netspec.schema.specs.net import InputSpec
 
 Row: TypeAlias = Mapping[str, Any] | Sequence[Any]
 TEXT = "text"
@@ -43,7 +44,7 @@ def sample_kind(split: Source) -> str:
         return "arrays"
 
 
-def is_raw(samples: object, inputs: Iterable[str]) -> bool:
+def is_raw(samples: object, inputs: Mapping[str, InputSpec]) -> bool:
     """Return whether samples need the preprocessing of the training: paths, images, rows or a data frame.
 
     A list of mappings by the names of the net's `inputs` does not: its arrays are passed to the net unchanged.
@@ -56,8 +57,13 @@ def is_raw(samples: object, inputs: Iterable[str]) -> bool:
         return False
     first = samples[0]
     if isinstance(first, Mapping):
-        return not set(first) <= set(inputs) or any(isinstance(value, str) for value in first.values())
+        return not set(first) <= set(inputs) or any(_is_cell(value, inputs[name]) for name, value in first.items())
     return isinstance(first, (str, Path)) or is_pillow_image(first)
+
+
+def _is_cell(value: object, declared: InputSpec) -> bool:
+    """Return whether a value is a text or a missing one, or a number for an input of several."""
+    return value is None or isinstance(value, str) or (isinstance(value, (int, float)) and bool(declared.shape))
 
 
 def is_row(samples: object) -> TypeGuard[Mapping[str, Any]]:
@@ -104,6 +110,10 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
             yield write_rows(items, split, folder)
         elif all(isinstance(item, Mapping) and isinstance(item.get(TEXT), str) for item in items) and kind == "text":
             yield write_texts([item[TEXT] for item in items], split, folder)
+        elif kind == "text" and (wrong := _no_text(items)) is not None:
+            raise InputError(
+                f"sample {wrong + 1} has no text", expected=_expected(kind), got=_shown(items[wrong]),
+            )  # fmt: skip
         else:
             raise InputError(
                 "the samples are not what the training reads", expected=_expected(kind),
@@ -141,6 +151,17 @@ def _frame_rows(frame: Any) -> list[Mapping[str, Any]]:
         if hasattr(frame, method):
             return list(getattr(frame, method)())
     return list(frame.astype(object).where(frame.notna(), None).to_dict("records"))
+
+
+def _no_text(items: Sequence[Any]) -> int | None:
+    """Return the index of the first of several mappings that has no text; None if some are not mappings."""
+    if not all(isinstance(item, Mapping) for item in items):
+        return None
+    return next((index for index, item in enumerate(items) if not isinstance(item.get(TEXT), str)), None)
+
+
+def _shown(item: Mapping[str, Any]) -> str:
+    return f"`{TEXT}`: {item[TEXT]!r}" if TEXT in item else f"the key {listing([repr(key) for key in item], 5)}"
 
 
 def _expected(kind: str) -> str:

@@ -167,6 +167,50 @@ def test_an_image_in_a_mode_that_png_does_not_have(image_run: Path) -> None:
         netspec.predict(image_run, Image.new("CMYK", (6, 6)), device="reference")
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_of_texts_equals_texts_in_files(text_run: Path, tmp_path: Path, suffix: str) -> None:
+    import pyarrow.parquet
+
+    table, texts = tmp_path / f"new{suffix}", ["good good", "bad, bad"]
+    if suffix == ".csv":
+        table.write_text('id,text\n7,good good\n8,"bad, bad"\n')
+    else:
+        pyarrow.parquet.write_table(pa.table({"id": [7, 8], "text": texts}), table)
+    expected = netspec.predict(text_run, [{"text": text} for text in texts], device="reference")
+    predicted = netspec.predict(text_run, table, keep=True, device="reference")
+    np.testing.assert_array_equal(predicted.outputs["logits"], expected.outputs["logits"])
+    ids = ["7", "8"] if suffix == ".csv" else [7, 8]
+    assert predicted.answers == {"id": ids, "text": texts, **expected.answers}
+    with table.open("rb") as content:
+        streamed = netspec.predict(text_run, content, keep=True, device="reference")
+    assert streamed.answers == predicted.answers
+
+
+def test_a_table_without_texts_is_refused(text_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("id,body\n1,good\n")
+    with pytest.raises(InputError, match=r"has no column `text`"):
+        netspec.predict(text_run, tmp_path / "new.csv", device="reference")
+    (tmp_path / "new.csv").write_bytes(b"id,text\n1,good\n2,b\xe4d\n")
+    with pytest.raises(InputError, match=r"new.csv:3:4: error: this row is not UTF-8 text"):
+        netspec.predict(text_run, tmp_path / "new.csv", device="reference")
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (["Come on, Kate"], 'no such file or folder: "Come on, Kate"'),
+        ([{"text": "good"}, {"text": None}], "sample 2 has no text"),
+        ([{"text": None}], "sample 1 has no text"),
+        ([{"text": 3}], "sample 1 has no text"),
+        ([{"txt": "good"}], "sample 1 has no text"),
+    ],
+)
+def test_samples_without_texts_are_refused(text_run: Path, samples: list[Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        netspec.load(text_run, device="reference").predict(samples)
+    assert '[{"text": "…"}]' in str(caught.value.render())
+
+
 def test_texts_equal_their_files(text_run: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("nice poor great")
     model = netspec.load(text_run, device="reference")

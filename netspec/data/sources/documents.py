@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from netspec.data.base import Array, ClassNames, Dataset, FieldType, Survey, located_at
-from netspec.data.file_kinds import TEXTS, FileKind
+from netspec.data.base import Array, ClassNames, Dataset, FieldType, Source, Survey, located_at
+from netspec.data.file_kinds import TEXTS, FileKind, is_table
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.data.sources.text import check_texts, text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
@@ -51,6 +51,18 @@ class Documents(FileSource):
          "transforms": [{"type": "Padding", "length": 200}]},
     )  # fmt: skip
 
+    _table: Path | None = PrivateAttr(default=None)
+    """A table whose column `text` is read instead of files."""
+
+    def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
+        """Return one source for files and folders of texts, or one for each table with a column of texts."""
+        if not paths or not all(map(is_table, paths)):
+            return super().with_files(paths, fields)
+        sources = [self._of_files([path]) for path in paths]
+        for source, path in zip(sources, paths, strict=True):
+            source._table = path
+        return [*sources]
+
     def file_kind(self) -> FileKind:
         """Return the kind of text files."""
         return TEXTS
@@ -87,6 +99,10 @@ class Documents(FileSource):
         """List the documents. The training split reads them once to learn the vocabulary."""
         from netspec.data.text.documents import TextFiles, TextLines
 
+        if self._table is not None:
+            from netspec.data.text.table_column import TableTexts
+
+            return TableTexts(self._table, self.tokenizer, learned)
         skip = self.on_error == "skip"
         with located_at(self, "path"):
             if self.documents == "files":

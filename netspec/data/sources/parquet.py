@@ -39,11 +39,10 @@ class Parquet(TableSource):
         return ParquetTable(path)
 
     def other_file(self, path: Path) -> TableFile:
-        from netspec.data.tabular.csv import TextFile, TextOptions, is_text, likely_delimiter
+        from netspec.data.tabular.csv import is_text
+        from netspec.data.tabular.other_files import open_table
 
-        if not is_text(path):
-            return self.file(path)
-        return TextFile(path, TextOptions(header=True, delimiter=likely_delimiter(path)))
+        return open_table(path) if is_text(path) else self.file(path)
 
     def survey(self) -> Survey:
         """Read the first rows, if pyarrow is installed."""

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from netspec.data.file_kinds import IMAGES, SOUNDS, TEXTS
+from netspec.data.file_kinds import IMAGES, SOUNDS, TABLES, TEXTS
 from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
 from netspec.exchange.files import write_atomically
 from netspec.tools.init.class_folders import (
@@ -23,7 +23,6 @@ from netspec.tools.init.files import TRUNK_FILES, Files
 TASKS = ("classification", "regression", "text", "forecast", "language_model")
 KINDS = "a folder of images, sounds or texts, a text (.txt), or a table (CSV, Parquet)"
 SAMPLE_KINDS = (IMAGES, SOUNDS, TEXTS)
-TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,22 @@
+"""Tables that are not those of the training: their format is found by their content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netspec.data.tabular.csv import TextFile, TextOptions, likely_delimiter
+from netspec.data.tabular.parquet import ParquetTable, is_parquet
+
+if TYPE_CHECKING:
+    from netspec.data.tabular.table_file import TableFile
+
+
+def open_table(path: Path) -> TableFile:
+    """Open a Parquet file, or a text table with a header, whose delimiter is the most frequent one in its first line.
+
+    Raises `InputError` for other files.
+    """
+    if is_parquet(path):
+        return ParquetTable(path)
+    return TextFile(path, TextOptions(header=True, delimiter=likely_delimiter(path)))
