@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,10 @@ from netspec.tools.init.search_space import SearchSpace
 
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
+FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"]+)"')
+YOLO_LINE = re.compile(rb"\s*\d+(\s+\d*\.?\d+){4}\s*$")
+MAX_TEXTS = 100
+"""Number of images next to which YOLO's text files are looked for."""
 MAX_BOXES = 10_000
 """Maximum number of boxes that are read from an image; `max_boxes` accepts no more."""
 SIDES = (96, 128, 192, 256, 320)
@@ -104,9 +110,8 @@ def box_parts(path: Path) -> dict[str, dict[str, Any]] | None:
     data_file = next((path / name for name in ("data.yaml", "data.yml") if (path / name).is_file()), None)
     if data_file is not None:
         return _yolo_parts(data_file)
-    folders = (path, path / "annotations")
-    documents = [file for folder in folders for file in sorted(folder.glob("*.json")) if _is_coco(file)]
-    return _coco_parts(path, documents) if documents else None
+    documents = [file for pattern in ("*.json", "*/*.json") for file in sorted(path.glob(pattern)) if _is_coco(file)]
+    return _coco_parts(path, documents) if documents else _text_parts(path)
 
 
 def _voc_parts(path: Path) -> dict[str, dict[str, Any]]:
@@ -130,20 +135,43 @@ def _yolo_parts(data_file: Path) -> dict[str, dict[str, Any]]:
     return parts
 
 
+def _text_parts(path: Path) -> dict[str, dict[str, Any]] | None:
+    """Return the parts of YOLO's text files without a `data.yaml`: in `labels`, or next to the images."""
+    images, labels = path / "images", path / "labels"
+    if images.is_dir() and labels.is_dir() and any(map(_is_yolo, files_below(labels, {".txt"}))):
+        train = images / "train"
+        folders = {part: next((images / name for name in names if train.is_dir() and (images / name).is_dir()), None)
+                   for part, names in PARTS.items()}  # fmt: skip
+        folders = {"train": train if train.is_dir() else images, **folders}
+        return {part: {"path": file.relative_to(path).as_posix()} for part, file in folders.items() if file is not None}
+    texts = (file.with_suffix(".txt") for file in sorted(path.iterdir()) if file.suffix.lower() in IMAGES.suffixes)
+    return {"train": {}} if any(map(_is_yolo, islice(texts, MAX_TEXTS))) else None
+
+
+def _is_yolo(file: Path) -> bool:
+    """Return whether a text file begins with a class number and the four numbers of a box."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as text:
+        return YOLO_LINE.match(text.readline(HEAD)) is not None
+
+
 def _coco_parts(path: Path, documents: list[Path]) -> dict[str, dict[str, Any]]:
     """Return the parts by the names of the files. Raises `InputError` if several may be the training data."""
-    by_part = {part: next((file for file in documents if any(name in file.stem.lower() for name in names)), None)
+    names_of = {file: file.relative_to(path).as_posix().lower() for file in documents}
+    by_part = {part: next((file for file in documents if any(name in names_of[file] for name in names)), None)
                for part, names in PARTS.items()}  # fmt: skip
     train = [file for file in documents if file not in by_part.values()]
     if len(train) != 1:
-        train = [file for file in train if "train" in file.stem.lower()]
+        train = [file for file in train if "train" in names_of[file]]
     if len(train) != 1:
         raise InputError(
             f"{path} has several files of annotations", expected="one for training, and others with `val` or `test` "
             "in their names", got=listing([file.name for file in documents], 5),
         )  # fmt: skip
     files = {"train": train[0], **{part: file for part, file in by_part.items() if file is not None}}
-    return {part: {"annotations": file.relative_to(path).as_posix()} for part, file in files.items()}
+    return {part: {**_coco_images(path, file), "annotations": file.relative_to(path).as_posix()}
+            for part, file in files.items()}  # fmt: skip
 
 
 def _is_coco(file: Path) -> bool:
@@ -151,11 +179,24 @@ def _is_coco(file: Path) -> bool:
         return b'"images"' in document.read(HEAD)
 
 
+def _coco_images(path: Path, file: Path) -> dict[str, str]:
+    """Return the field `path` of the folder with the first image of a file of annotations; empty for `path` itself."""
+    with file.open("rb") as document:
+        first = FILE_NAME.search(document.read(HEAD))
+    if first is None:
+        return {}
+    name = first.group(1).decode("utf-8", "replace")
+    folders = [path, file.parent, *(child for child in sorted(path.glob("*")) if child.is_dir())]
+    folders += [child for child in sorted(path.glob("images/*")) if child.is_dir()]
+    folder = next((folder for folder in folders if (folder / name).is_file()), path)
+    return {} if folder == path else {"path": folder.relative_to(path).as_posix()}
+
+
 def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     """Read the annotations, and open some images. Raises `InputError` if there are no boxes."""
     opened = {}
     for part, fields in parts.items():
-        located = {**fields, **({"annotations": str(path / fields["annotations"])} if "annotations" in fields else {})}
+        located = {**fields, **{name: str(path / fields[name]) for name in ("path", "annotations") if name in fields}}
         source = DetectionFolder.model_validate(
             {"path": str(path), **located, "max_boxes": MAX_BOXES, "on_error": "skip", "batch_size": 1}
         )
@@ -267,8 +308,7 @@ def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey, space: SearchSp
 
     def source(fields: dict[str, Any]) -> dict[str, Any]:
         described = {"source": "detection_folder", "path": root, **fields}
-        if "annotations" in fields:
-            described["annotations"] = relative(path / fields["annotations"], folder)
+        described |= {name: relative(path / fields[name], folder) for name in ("path", "annotations") if name in fields}
         described |= {"classes": list(boxes.counts), "max_boxes": boxes.most}
         described |= {"channels": 1} if boxes.sample.gray else {}
         return described | ({"on_error": "skip"} if boxes.damaged else {})

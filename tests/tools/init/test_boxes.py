@@ -156,3 +156,42 @@ def test_the_detector_learns_shapes(tmp_path: Path) -> None:
     run = netspec.train(str(result.train), run_dir=tmp_path / "run", train={"max_epochs": 60})
     assert run.test is not None
     assert run.test.metrics["mAP50"] > 0.9
+
+
+@pytest.mark.parametrize("folder", ["images", "train2017"])
+def test_images_of_coco_may_be_in_a_folder_of_their_own(tmp_path: Path, folder: str) -> None:
+    boxes = boxed_images(tmp_path / folder, 20, 64, 16)
+    coco(tmp_path, boxes, 64)
+    result = init(tmp_path)
+    assert result.findings[0] == "20 images, boxes of 2 classes: cat 10, dog 10"
+    assert f"path: {folder}" in result.train.read_text()
+    assert netspec.check(result.train).warnings == ()
+
+
+def test_each_part_of_coco_may_be_a_folder(tmp_path: Path) -> None:
+    for part in ("train", "valid"):
+        boxes = boxed_images(tmp_path / part, 12, 64, 16)
+        coco(tmp_path / part, boxes, 64, "_annotations.coco.json")
+    data = load_train(init(tmp_path).train).data
+    assert data.validation is not None
+    assert str(data.validation.path).endswith("valid")  # type: ignore[attr-defined]  # of detection_folder
+    assert data.train.hold_out is not None
+    assert data.train.hold_out.parts == ("test",)
+
+
+@pytest.mark.parametrize("layout", ["labels", "next to the images", "parts"])
+def test_yolo_needs_no_data_file(tmp_path: Path, layout: str) -> None:
+    images = {"labels": "images", "next to the images": ".", "parts": "images/train"}[layout]
+    boxes = boxed_images(tmp_path / images, 20, 64, 16)
+    yolo(tmp_path, boxes, 64)
+    (tmp_path / "data.yaml").unlink()
+    (tmp_path / "labels").rename(tmp_path / "texts")
+    target = tmp_path / images.replace("images", "labels")
+    target.mkdir(parents=True, exist_ok=True)
+    for file in (tmp_path / "texts").iterdir():
+        file.rename(target / file.name)
+    (tmp_path / "texts").rmdir()
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    result = init(tmp_path)
+    assert result.findings[0] == "20 images, boxes of 2 classes: cat 10, dog 10"
+    assert netspec.check(result.train).warnings == ()
