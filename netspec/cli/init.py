@@ -26,7 +26,7 @@ app = command_app()
     ),
 )
 def init(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder, text or table (CSV, Parquet).")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder, list of files, text or table.")],
     *,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.")] = None,
     task: Annotated[

@@ -34,7 +34,7 @@ def listed_files(
     there are, sorted. At most `most` lines are read. With `skip`, lines whose file is not there or whose label cannot
     be one are left out and counted. Raises InputError with every line that is wrong.
     """
-    lines = list(islice(_lines(existing(path), kind), most))
+    lines = list(islice(list_lines(existing(path), kind), most))
     labels = list_labels(path, lines, classes, learned)
     listing = Listing(kind, [], None if labels.numbers is None else [], labels.classes)
     problems: list[Problem] = []
@@ -70,7 +70,8 @@ def listed_files(
     return listing
 
 
-def _lines(path: Path, kind: FileKind) -> Iterator[Line]:
+def list_lines(path: Path, kind: FileKind) -> Iterator[Line]:
+    """Yield the lines of a list; `kind` is that of its files. Raises `InputError` if it is damaged."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield from _of_csv(path, file, kind) if path.suffix.lower() == ".csv" else _of_text(file)

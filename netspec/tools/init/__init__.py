@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from netspec.data.file_kinds import IMAGES, SOUNDS, TABLES, TEXTS
+from netspec.data.file_kinds import IMAGES, SOUNDS, TABLES, TEXTS, FileKind
 from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
 from netspec.exchange.files import write_atomically
 from netspec.tools.init.class_folders import (
@@ -21,7 +21,7 @@ from netspec.tools.init.class_folders import (
 from netspec.tools.init.files import TRUNK_FILES, Files
 
 TASKS = ("classification", "regression", "text", "forecast", "language_model")
-KINDS = "a folder of images, sounds or texts, a text (.txt), or a table (CSV, Parquet)"
+KINDS = "a folder or list of images or sounds, texts (.txt), or a table (CSV, Parquet)"
 SAMPLE_KINDS = (IMAGES, SOUNDS, TEXTS)
 
 
@@ -59,7 +59,7 @@ def init(
     trunk: str | Path | None = None,
     search: bool = False,
 ) -> InitResult:
-    """Write net.yaml and train.yaml for data: a folder of images, sounds or texts, a text, or a table (CSV, Parquet).
+    """Write net.yaml and train.yaml for data: images, sounds or texts in folders, a list of files, a text, or a table.
 
     `target` is the column to predict, by default one named `label`, `target`, `class` or `y`. `task` is chosen by the
     data unless given; `text` reads texts from a folder or from a table's column, `forecast` predicts the next rows of a
@@ -167,9 +167,14 @@ def _files(
     space = SearchSpace(searched=search)
     root = training_folder(path) if path.is_dir() else path
     has_media = task not in ("text", "language_model")
-    has_images = has_media and path.is_dir() and has_class_files(root, IMAGES)
+    image_lists, sound_lists = (_lists(path, root, kind, target, task) for kind in (IMAGES, SOUNDS))
+    has_images = has_media and (bool(image_lists) or (path.is_dir() and has_class_files(root, IMAGES)))
     if trunk is not None and not has_images:
         raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
+    if path.is_file() and image_lists:
+        return images.image_files(path, folder, net, space, trunk, image_lists)
+    if path.is_file() and sound_lists:
+        return sounds.sound_files(path, folder, net, space, sound_lists)
     if path.is_file() and not is_running_text(path, target, task):
         return table_files(path, folder, net, target, task, space)
     if target is not None:
@@ -182,9 +187,9 @@ def _files(
     if has_media and trunk is None and (parts := box_parts(path)) is not None:
         return box_files(path, folder, net, parts, space)
     if has_images:
-        return images.image_files(path, folder, net, space, trunk)
-    if has_media and has_class_files(root, SOUNDS):
-        return sounds.sound_files(path, folder, net, space)
+        return images.image_files(path, folder, net, space, trunk, image_lists)
+    if has_media and (sound_lists or has_class_files(root, SOUNDS)):
+        return sounds.sound_files(path, folder, net, space, sound_lists)
     if has_class_files(root, TEXTS):
         return texts.text_files(path, folder, net, space)
     if task is None and has_files(path, TEXTS) and not any(has_files(path, kind) for kind in (IMAGES, SOUNDS)):
@@ -192,11 +197,22 @@ def _files(
     raise _unknown_data(path)
 
 
+def _lists(path: Path, root: Path, kind: FileKind, target: str | None, task: str | None) -> dict[str, Path]:
+    """Return the lists of files of a kind by part; empty if the data is a table, or has a folder for each class."""
+    from netspec.tools.init.lists import list_parts
+
+    if task not in (None, "classification") or target not in (None, "label", "class"):
+        return {}
+    has_classes = path.is_dir() and sum(has_files(child, kind) for child in root.iterdir() if child.is_dir()) > 1
+    return {} if has_classes else list_parts(path, kind)
+
+
 def _unknown_data(folder: Path) -> InputError:
     """Return the error for a folder without data that is recognized."""
     expected = (
-        "a folder for each class, with images (JPEG, PNG, WebP, BMP, GIF, TIFF), sounds (.wav) or texts (.txt); "
-        "the folders `images` and `masks`; images with boxes; running text (.txt); or a table (CSV, Parquet)"
+        "a folder for each class, with images (JPEG, PNG, WebP, BMP, GIF, TIFF), sounds (.wav) or texts (.txt); a list "
+        "of images or sounds with the columns `path` and `label`; the folders `images` and `masks`; images with boxes; "
+        "running text (.txt); or a table (CSV, Parquet)"
     )
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     if not names:

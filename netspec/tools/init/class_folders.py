@@ -1,12 +1,14 @@
-"""Folders with a folder for each class: their files, a sample of them, and findings about the classes."""
+"""Files of classes, mostly in a folder for each: their paths, a sample of them, and findings about the classes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from netspec.data.file_kinds import FileKind
@@ -16,14 +18,15 @@ from netspec.training.run_directory import LOG
 
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
 """Names of folders and files that hold a split of their own, next to `train`."""
+NO_LISTS: Mapping[str, Path] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class ClassFiles:
-    """The files of each class folder."""
+    """The files of each class: those in its folder, or those that a list names."""
 
     root: Path
-    """The folder of the class folders."""
+    """The folder of the class folders, or of the list."""
     kind: FileKind
     by_class: dict[str, list[Path]]
     others: list[Path] = field(default_factory=list)
@@ -32,6 +35,12 @@ class ClassFiles:
     """Files of formats that are not read, in folders that are not used as classes for this reason."""
     empty: list[str] = field(default_factory=list)
     """Names of folders without files, which are not used as classes either."""
+    lists: Mapping[str, Path] = field(default_factory=dict)
+    """The list of each part of the data, if lists name the files and their classes."""
+    left_out: list[str] = field(default_factory=list)
+    """Lines of the list that are left out, since their file is missing or has no label."""
+    has_names: bool = True
+    """Whether classes have names; otherwise, those of `by_class` are the numbers in the list."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -56,7 +65,20 @@ class ClassFiles:
 
     def class_of(self, file: Path) -> str:
         """Return the class of one of the files."""
-        return file.relative_to(self.root).parts[0]
+        return self._listed_classes[file] if self.lists else file.relative_to(self.root).parts[0]
+
+    @cached_property
+    def _listed_classes(self) -> dict[Path, str]:
+        return {file: name for name, files in self.by_class.items() for file in files}
+
+    def location(self, folder: Path) -> list[tuple[str, Any, str]]:
+        """Return the fields of the source that locate the files, for a training file in `folder`, with reasons."""
+        path, file = relative(self.root, folder), self.lists.get("train")
+        fields = [("path", path, "a folder for each class" if file is None else "paths in the list begin here")]
+        if file is not None:
+            fields.append(("list", relative(file, folder), "the path and the label of each file"))
+        names = [("classes", list(self.by_class), "labels 0, 1, … in this order")] if self.has_names else []
+        return [*fields, *names]
 
     def other_warnings(self) -> list[str]:
         """Return warnings about files of other kinds in the class folders, and about folders without other files."""
@@ -69,10 +91,14 @@ class ClassFiles:
         if self.empty:
             folders = listing([str(self.root / name) for name in self.empty], 3)
             warnings.append(f"folders without files are not used as classes: {folders}")
+        if self.left_out:
+            warnings.append(f"{counted(len(self.left_out), 'line')} of the list left out: {listing(self.left_out, 3)}")
         return warnings
 
     def nested_warnings(self) -> list[str]:
         """Return a warning if all class folders hold the same folders, which may be the classes instead."""
+        if self.lists:
+            return []
         root, files = self.root, self.by_class
         inner = [{file.relative_to(root / name).parts[0] for file in class_files if file.parent != root / name}
                  for name, class_files in files.items()]  # fmt: skip
@@ -138,13 +164,19 @@ def training_folder(path: Path) -> Path:
     return train if train.is_dir() and any(child.is_dir() for child in train.iterdir()) else path
 
 
-def stored_parts(path: Path) -> dict[str, Path | None]:
-    """Return the folders of the validation and test data next to `train`; None for those that do not exist."""
-    is_divided = training_folder(path) != path
-    return {
-        part: next((path / name for name in names if is_divided and (path / name).is_dir()), None)
-        for part, names in PARTS.items()
+def stored_parts(path: Path, lists: Mapping[str, Path] = NO_LISTS) -> dict[str, dict[str, Path]]:
+    """Return the paths of the validation and test data that are stored, as fields of their sources.
+
+    They are folders next to `train`, or the `lists` of these parts.
+    """
+    if lists:
+        return {part: {"path": lists[part].parent, "list": lists[part]} for part in PARTS if part in lists}
+    if training_folder(path) == path:
+        return {}
+    folders = {
+        part: next((path / name for name in names if (path / name).is_dir()), None) for part, names in PARTS.items()
     }
+    return {part: {"path": folder} for part, folder in folders.items() if folder is not None}
 
 
 def stored_splits(
@@ -154,23 +186,27 @@ def stored_splits(
     fields: Sequence[tuple[str, Any, str]],
     batch: int,
     transforms: Sequence[Mapping[str, Any]],
+    lists: Mapping[str, Path] = NO_LISTS,
 ) -> list[str]:
-    """Return the entries of `data` for the stored parts next to `train`, with the fields of the training split.
+    """Return the entries of `data` for the stored parts, with the fields of the training split.
 
     `folder` is that of the training file, and `transforms` are those without the random ones.
     """
     lines: list[str] = []
-    for part, part_folder in stored_parts(path).items():
-        if part_folder is not None:
-            lines += [f"  {part}:", f"    source: {source}", *entry("path", relative(part_folder, folder), "", 4)]
-            lines += [line for key, value, _ in fields for line in entry(key, value, "", 4)]
-            lines += [*entry("batch_size", batch, "", 4), *entry("transforms", list(transforms), "", 4)]
+    for part, paths in stored_parts(path, lists).items():
+        located = {key: relative(value, folder) for key, value in paths.items()}
+        located |= {key: value for key, value, _ in fields if key not in located}
+        lines += [f"  {part}:", f"    source: {source}"]
+        lines += [line for key, value in located.items() for line in entry(key, value, "", 4)]
+        lines += [*entry("batch_size", batch, "", 4), *entry("transforms", list(transforms), "", 4)]
     return lines
 
 
-def split_entry(path: Path, samples: int, *, stratify: str | None = None) -> list[str]:
-    """Return the field `split` of N training samples: it holds out the parts that are not stored next to `train`."""
-    missing = [part for part, part_folder in stored_parts(path).items() if part_folder is None]
+def split_entry(
+    path: Path, samples: int, *, stratify: str | None = None, lists: Mapping[str, Path] = NO_LISTS
+) -> list[str]:
+    """Return the field `split` of N training samples: it holds out the parts that are not stored."""
+    missing = [part for part in PARTS if part not in stored_parts(path, lists)]
     return entry("split", *hold_out(samples, stratify=stratify, parts=missing), 4) if missing else []
 
 

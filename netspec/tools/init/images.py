@@ -1,8 +1,8 @@
-"""Folders of images, one for each class: a survey of their files, and a small convolutional net."""
+"""Images of classes, in folders or a list: a survey of their files, and a small convolutional net."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +14,7 @@ from netspec.data.file_kinds import IMAGES
 from netspec.errors import InputError, listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.class_folders import (
+    NO_LISTS,
     ClassFiles,
     class_files,
     rare_class_warnings,
@@ -35,10 +36,10 @@ from netspec.tools.init.files import (
     name_of,
     net_head,
     patient_epochs,
-    relative,
     train_head,
     training,
 )
+from netspec.tools.init.lists import listed_class_files
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
 from netspec.tools.init.trunk import IMAGENET, SCALING, Trunk, head, trunk_in
 
@@ -73,7 +74,8 @@ class ImageSample:
     def summary(self) -> str:
         """The range of sizes, as a finding."""
         heights, widths = ([size[axis] for size in self.sizes] for axis in (0, 1))
-        spans = f"{min(heights)} × {min(widths)} to {max(heights)} × {max(widths)}" if self.sizes else "unknown"
+        least, most = (f"{of(heights)} × {of(widths)}" for of in (min, max)) if self.sizes else ("unknown",) * 2
+        spans = least if least == most else f"{least} to {most}"
         kind = "gray" if self.gray else "color"
         return f"{kind} images, {spans} pixels (height × width), in a sample of {self.opened:,}"
 
@@ -86,9 +88,9 @@ class ImageSurvey:
     sample: ImageSample
 
 
-def survey(root: Path) -> ImageSurvey:
-    """List the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
-    files = class_files(root, IMAGES)
+def survey(path: Path, lists: Mapping[str, Path] = NO_LISTS) -> ImageSurvey:
+    """Find the images of each class, and open some, spread over all classes. Raises `InputError` for one class."""
+    files = listed_class_files(lists, IMAGES) if lists else class_files(training_folder(path), IMAGES)
     return ImageSurvey(files, open_sample(files.sample(MAX_OPENED), files.class_of))
 
 
@@ -134,9 +136,12 @@ def side_of(image_survey: ImageSurvey) -> int:
     return min((candidate for candidate in SIDES if candidate <= most), key=lambda candidate: abs(candidate - side))
 
 
-def image_files(path: Path, folder: Path, net: str, space: SearchSpace, trunk_path: Path | None = None) -> Files:
-    """Return the files for a folder of images: for a net on a trunk, or for a small net of its own."""
-    image_survey = survey(training_folder(path))
+def image_files(
+    path: Path, folder: Path, net: str, space: SearchSpace, trunk_path: Path | None = None,
+    lists: Mapping[str, Path] = NO_LISTS,
+) -> Files:  # fmt: skip
+    """Return the files for images in class folders or `lists`: for a net on a trunk, or for a small net of its own."""
+    image_survey = survey(path, lists)
     trunk = None if trunk_path is None else trunk_in(trunk_path, folder)
     sizes = image_survey.sample.sizes
     side = side_of(image_survey)
@@ -164,7 +169,7 @@ def image_files(path: Path, folder: Path, net: str, space: SearchSpace, trunk_pa
 def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
     files, sample, counts = image_survey.files, image_survey.sample, image_survey.files.counts
     warnings = [*files.nested_warnings(), *files.other_warnings(), *rare_class_warnings(counts, RARE, "images")]
-    if max(counts.values()) > 10 * min(counts.values()):
+    if max(counts.values()) > 10 * min(filter(None, counts.values())):
         warnings.append("the largest class has over ten times as many images as the smallest one")
     if sample.unreadable:
         warnings.append(
@@ -269,7 +274,7 @@ def _train(
     trunk: Trunk | None, space: SearchSpace,
 ) -> str:  # fmt: skip
     files, sample = image_survey.files, image_survey.sample
-    fields: list[tuple[str, Any, str]] = [("classes", list(files.by_class), "labels 0, 1, … in this order")]
+    fields = files.location(folder)
     same = set(sample.sizes) == {size}
     why = "that of all images; others are resized to it" if same else "larger is slower, and may be better"
     why = why if trunk is None else "those of the trunk"
@@ -280,22 +285,22 @@ def _train(
         fields.append(("channels", 1, conversion or why))
     elif conversion:
         fields.append(("channels", 3, conversion))
-    if sample.unreadable:
+    if sample.unreadable or files.left_out:
         fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
     batch = 64 if files.total > 2_000 else 32
     augmentation = _transforms(channels, size, space)
     lines = [
         *train_head(net, f"on the images in {data_location(path, folder)}", space.train_lines()),
         *entry("source", "image_folder", "", 4),
-        *entry("path", relative(files.root, folder), "a folder for each class", 4),
     ]
     for key, value, why in fields:
         lines += entry(key, value, why, 4)
-    lines += split_entry(path, files.total, stratify="label")
+    lines += split_entry(path, files.total, stratify="label", lists=files.lists)
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     preparation = _preparation(trunk)
     lines += items([*augmentation, *preparation], 6)
-    lines += stored_splits(path, folder, "image_folder", fields, 100, [step for step, _ in preparation])
+    steps = [step for step, _ in preparation]
+    lines += stored_splits(path, folder, "image_folder", fields, 100, steps, files.lists)
     if trunk is not None:
         lines += ["", *comment("The weights of the trunk, which stay as they are: `freeze`. Only the head is trained.")]
         lines += [

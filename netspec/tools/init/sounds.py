@@ -1,8 +1,9 @@
-"""Folders of sounds, one for each class: their rates and lengths, and a convolutional net over mel spectrograms."""
+"""Sounds of classes, in folders or a list: their rates and lengths, and a convolutional net over mel spectrograms."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from netspec.data.file_kinds import SOUNDS
 from netspec.errors import InputError, listing
 from netspec.tools.init.class_folders import (
+    NO_LISTS,
     ClassFiles,
     class_files,
     rare_class_warnings,
@@ -31,10 +33,10 @@ from netspec.tools.init.files import (
     net_head,
     nine_of_ten,
     patient_epochs,
-    relative,
     train_head,
     training,
 )
+from netspec.tools.init.lists import listed_class_files
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
 
 BATCH = 32
@@ -73,9 +75,16 @@ class SoundSurvey:
         return max(self.rate // 10, round(min(nine_of_ten(self.seconds), LONGEST) * self.rate))
 
 
-def sound_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
-    """Return the files for a folder of sounds. Raises `InputError` for a single class, or if no sound can be read."""
-    survey = _open_sample(class_files(training_folder(path), SOUNDS))
+def sound_files(
+    path: Path, folder: Path, net: str, space: SearchSpace, lists: Mapping[str, Path] = NO_LISTS
+) -> Files:  # fmt: skip
+    """Return the files for sounds in class folders or `lists`.
+
+    Raises `InputError` for a single class, or if no sound can be read.
+    """
+    survey = _open_sample(
+        listed_class_files(lists, SOUNDS) if lists else class_files(training_folder(path), SOUNDS)
+    )  # fmt: skip
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
@@ -152,20 +161,19 @@ def _net(name: str, survey: SoundSurvey, space: SearchSpace) -> str:
 
 def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: SearchSpace) -> str:
     fields: list[tuple[str, Any, str]] = [
-        ("classes", list(survey.files.by_class), "labels 0, 1, … in this order"),
+        *survey.files.location(folder),
         ("sampling_rate", survey.rate, "samples per second"),
         ("resample", True, "sounds at other rates are converted"),
     ]
-    if survey.unreadable:
+    if survey.unreadable or survey.files.left_out:
         fields.append(("on_error", "skip", "some sounds cannot be read: they are left out, and counted in the log"))
     padding = {"type": "Padding", "length": survey.length}
     spectrogram, normalization = _spectrogram(survey)[0], {"type": "Normalization", "adapt": True}
     lines = [
         *train_head(net, f"on the sounds in {data_location(path, folder)}", space.train_lines()),
         "    source: audio",
-        *entry("path", relative(survey.files.root, folder), "a folder for each class", 4),
         *(line for field_entry in fields for line in entry(*field_entry, 4)),
-        *split_entry(path, survey.files.total, stratify="label"),
+        *split_entry(path, survey.files.total, stratify="label", lists=survey.files.lists),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([
@@ -176,7 +184,7 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: Searc
             (spectrogram, "frames of 25 ms, one every 10 ms"),
             (normalization, "mean and variance of the training part"),
         ], 6),
-        *stored_splits(path, folder, "audio", fields, BATCH, [padding, spectrogram, normalization]),
+        *stored_splits(path, folder, "audio", fields, BATCH, [padding, spectrogram, normalization], survey.files.lists),
     ]  # fmt: skip
     patience = patient_epochs(survey.files.total, BATCH, 8)
     epochs = most_epochs(survey.files.total, patience)

@@ -26,7 +26,6 @@ from netspec.tools.init.files import (
     net_head,
     nine_of_ten,
     patient_epochs,
-    relative,
     train_head,
     training,
 )
@@ -228,7 +227,7 @@ def _train(
     skip: bool,
 ) -> str:  # fmt: skip
     fields: list[tuple[str, Any, str]] = [
-        ("classes", list(texts.by_class), "labels 0, 1, … in this order"),
+        *texts.location(folder),
         ("tokenizer", vocabulary.tokenizer, vocabulary.why),
     ]
     if skip:
@@ -237,7 +236,6 @@ def _train(
     lines = [
         *train_head(net, f"on the texts in {data_location(path, folder)}"),
         "    source: documents",
-        *entry("path", relative(texts.root, folder), "a folder for each class", 4),
         *(line for field_entry in fields for line in entry(*field_entry, 4)),
         *split_entry(path, texts.total, stratify="label"),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),

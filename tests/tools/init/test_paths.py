@@ -37,7 +37,7 @@ def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
     write_images(tmp_path / "photos", "cat", "dog")
     missing = problem_of(tmp_path / "nowhere")
     assert missing.message == f"no such file or folder: {tmp_path / 'nowhere'}"
-    assert missing.expected == "a folder of images, sounds or texts, a text (.txt), or a table (CSV, Parquet)"
+    assert missing.expected == "a folder or list of images or sounds, texts (.txt), or a table (CSV, Parquet)"
     assert missing.hint == f"{tmp_path} contains photos/"
     assert problem_of(tmp_path / "photo").hint == f"did you mean `{tmp_path / 'photos'}`?"
     assert problem_of(tmp_path / "none" / "t.csv").hint == f"the folder {tmp_path / 'none'} does not exist"
