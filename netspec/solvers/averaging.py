@@ -1,6 +1,7 @@
-"""`ema` of a solver: a moving average of the weights, which replaces them outside of training.
+"""`ema` and `swa` of a solver: an average of the weights, which replaces them outside of training.
 
-Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging"; Keras's `use_ema`.
+Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging"; Keras's `use_ema`. Izmailov et al.
+2018, "Averaging weights leads to wider optima and better generalization"; PyTorch's `swa_utils`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
-from netspec.graph.ops.elementwise import Equal, Greater, Minimum, Where, cast, scalar
+from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Where, cast, scalar
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.schema.specs.spec import Spec
@@ -46,6 +47,26 @@ class EMASpec(Spec):
     `ema_overwrite_frequency`. By default never."""
 
 
+class SWASpec(Spec):
+    """Stochastic weight averaging: the mean of the weights after the update `start_step` and every `every` updates.
+
+    Up to the update `start_step`, the average equals the weights. Moving statistics of BatchNormalization are those of
+    the weights in training.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "swa_start": "use `start_step`, in updates",
+        "swa_freq": "use `every`",
+        "anneal_epochs": "use a schedule as `learning_rate`",
+        "swa_lr": "use a schedule as `learning_rate`",
+    }
+
+    start_step: int = Field(ge=0)
+    """Number of the update whose weights are the first in the mean; with 0, the first one."""
+    every: PositiveInt = 1
+    """Number of updates from one set of weights in the mean to the next, such as those of an epoch."""
+
+
 def _decay(value: Any) -> Any:
     """Convert a number to a mapping with that decay."""
     return {"decay": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
@@ -55,16 +76,28 @@ EMA = Annotated[EMASpec, BeforeValidator(_decay, json_schema_input_type=EMASpec 
 """An average of weights, or a number for its decay."""
 
 
-def follow(ema: EMASpec, average: Value, weight: Value, count: Value) -> tuple[Value, Value]:
+def follow(spec: EMASpec | SWASpec, average: Value, weight: Value, count: Value) -> tuple[Value, Value]:
     """Return the next average, and the next weight, of a parameter that update number `count` set to `weight`."""
-    dtype = weight.dtype
-    decay = cast(_decay_at(ema, count), dtype)
+    decay = cast(_mean_decay_at(spec, count) if isinstance(spec, SWASpec) else _decay_at(spec, count), weight.dtype)
     average = decay * average + (1.0 - decay) * weight
-    if ema.overwrite_every is None:
+    if isinstance(spec, SWASpec) or spec.overwrite_every is None:
         return average, weight
-    periods = cast(cast(count / float(ema.overwrite_every), DType.INT64), count.dtype)
-    due = Equal()(periods * float(ema.overwrite_every), count)
+    _, due = _periods(count, spec.overwrite_every)
     return average, Where()(due, average, weight)
+
+
+def _periods(count: Value, length: int) -> tuple[Value, Value]:
+    """Return the number of complete periods of `length` in a count, and whether one ends with it."""
+    periods = cast(cast(count / float(length), DType.INT64), count.dtype)
+    return periods, Equal()(periods * float(length), count)
+
+
+def _mean_decay_at(swa: SWASpec, count: Value) -> Value:
+    """Return the decay that makes the average a mean: n / (n + 1) with n weights in it, 1 between two of these."""
+    zero, one = scalar(0.0, count.dtype), scalar(1.0, count.dtype)
+    after = Maximum()(count - float(max(swa.start_step, 1)), zero)
+    weights, due = _periods(after, swa.every)
+    return Where()(due, weights / (weights + 1.0), one) * cast(Greater()(after, zero), count.dtype)
 
 
 def _decay_at(ema: EMASpec, count: Value) -> Value:

@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from netspec.errors import SpecError
+from netspec.errors import Location, SpecError
 from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
 from netspec.schema.specs.field_types import Names
 from netspec.schema.specs.spec import Spec, problem
-from netspec.solvers.averaging import AVERAGE, EMA, follow
+from netspec.solvers.averaging import AVERAGE, EMA, EMASpec, SWASpec, follow
 from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
 from netspec.solvers.groups import GroupSpec, group_of, group_problems, unmatched_patterns
 from netspec.solvers.schedules.base import ScheduleSpec
@@ -94,6 +94,8 @@ class SolverSpec(Spec):
         "use_ema": "use `ema: {decay: …}`",
         "ema_momentum": "use `ema: {decay: …}`",
         "ema_overwrite_frequency": "use `ema: {overwrite_every: …}`",
+        "swa_start": "use `swa: {start_step: …}`",
+        "swa_freq": "use `swa: {every: …}`",
         "param_groups": "use `groups`: `[{match: '*/bias', weight_decay: 0}, …]`",
         "betas": "`betas` is PyTorch's name: use `beta_1` and `beta_2`",
         "eps": "use `epsilon`",
@@ -116,6 +118,8 @@ class SolverSpec(Spec):
     is decoupled, as in AdamW."""
     ema: EMA | None = None
     """Exponential moving average of the weights, which evaluation and saved weights use: its decay, or a mapping."""
+    swa: SWASpec | None = None
+    """Mean of the weights at intervals (stochastic weight averaging), which evaluation and saved weights use."""
     groups: tuple[GroupSpec, ...] = Field(default=(), strict=False)
     """Groups of parameters with other losses, another learning rate, weight decay or solver: `[{match: "*/bias",
     weight_decay: 0}]`. The first group that matches a parameter applies."""
@@ -137,11 +141,15 @@ class SolverSpec(Spec):
 
     @model_validator(mode="after")
     def _one_average(self) -> Self:
-        if self.ema is not None and (self.averages or any(self._solver_of(group).averages for group in self.groups)):
+        if self.ema is not None and self.swa is not None:
+            raise problem("the weights would be averaged twice", field="swa", expected="`ema` or `swa`", got="both")
+        field_ = "ema" if self.ema is not None else "swa"
+        averages = self.averages or any(self._solver_of(group).averages for group in self.groups)
+        if averages and getattr(self, field_) is not None:
             raise problem(
                 "the weights would be averaged twice",
-                field="ema",
-                expected="no `ema` with a solver that averages the weights",
+                field=field_,
+                expected=f"no `{field_}` with a solver that averages the weights",
                 got="both",
             )
         return self
@@ -230,8 +238,9 @@ class SolverSpec(Spec):
             inputs = Step(tuple(members), scheduled[solver.learning_rate.key], step, momenta)
             inputs = inputs if sums is None else replace(inputs, total=sums.total, pieces=sums.pieces)
             solver._add_updates(members, inputs, solution)
-        if self.ema is not None:
-            self._add_average(self.ema, params, step, solution)
+        for name in ("ema", "swa"):
+            if (average := getattr(self, name)) is not None:
+                self._add_average(average, self.where(name), params, step, solution)
         return solution
 
     def _solver_of(self, group: GroupSpec) -> SolverSpec:
@@ -278,13 +287,15 @@ class SolverSpec(Spec):
             if evaluated is not None:
                 solution.evaluated[param.name] = param_slots[evaluated].label
 
-    def _add_average(self, ema: EMA, params: Sequence[Param], step: Value, solution: Solution) -> None:
-        """Add the moving average of each parameter, which replaces it in evaluation."""
-        with in_scope(Scope("", self.type, self.where("ema"), "update")):
+    def _add_average(
+        self, spec: EMASpec | SWASpec, where: Location | None, params: Sequence[Param], step: Value, solution: Solution
+    ) -> None:
+        """Add the average of each parameter, which replaces it in evaluation."""
+        with in_scope(Scope("", self.type, where, "update")):
             for param in params:
                 slot = _slot(param, AVERAGE, SlotSpec(None))
                 with in_scope(param.scope):
-                    average, weight = follow(ema, slot.value, solution.updates[param.name], step)
+                    average, weight = follow(spec, slot.value, solution.updates[param.name], step)
                 solution.slots.append(slot)
                 solution.updates[param.name], solution.slot_updates[slot.label] = weight, average
                 solution.evaluated[param.name] = slot.label

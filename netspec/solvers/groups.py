@@ -15,7 +15,7 @@ from netspec.schema.specs.patterns import Pattern, matches
 from netspec.schema.specs.spec import Spec, problem
 from netspec.solvers.schedules.constant import Constant, Schedule
 
-TOP_LEVEL_FIELDS = ("groups", "ema")
+TOP_LEVEL_FIELDS = ("groups", "ema", "swa")
 """Fields of a solver that a group's solver cannot have."""
 
 

@@ -64,7 +64,7 @@ class LBFGS(SolverSpec):
     samples: ClassVar = ({}, {"history_size": 3, "line_search": None, "learning_rate": 0.1})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        for name in (*CLIPPING, "weight_decay", "ema", "groups"):
+        for name in (*CLIPPING, "weight_decay", "ema", "swa", "groups"):
             if getattr(self, name):
                 hint = "`kernel_regularizer` of the layers is part of the loss" if name == "weight_decay" else None
                 message = f"LBFGS does not support `{name}`, because its steps must depend on the loss alone"

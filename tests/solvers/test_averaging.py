@@ -58,5 +58,18 @@ def test_overwrite_every_copies_the_average_to_the_weights() -> None:
             np.testing.assert_allclose(states[f"solver/{name}/average"], average[name], rtol=1e-13)
 
 
+@pytest.mark.parametrize("swa", [{"start_step": 0}, {"start_step": 2, "every": 2}, {"start_step": 3}], ids=str)
+def test_swa_is_the_mean_of_the_weights(swa) -> None:
+    built = training(solver(swa=swa))
+    averaged, plain = list(built.steps(RATES)), list(training(solver()).steps(RATES))
+    assert built.solution.evaluated == {name: f"solver/{name}/average" for name in SHAPES}
+    first, every = max(swa["start_step"], 1), swa.get("every", 1)
+    for name in SHAPES:
+        for t, states in enumerate(averaged, start=1):
+            chosen = [plain[n - 1][name] for n in range(first, t + 1, every)] or [plain[t - 1][name]]
+            np.testing.assert_array_equal(states[name], plain[t - 1][name])
+            np.testing.assert_allclose(states[f"solver/{name}/average"], np.mean(chosen, 0), rtol=1e-12, atol=1e-14)
+
+
 def test_number_is_the_decay() -> None:
     assert solver(ema=0.99).ema == EMASpec(decay=0.99)

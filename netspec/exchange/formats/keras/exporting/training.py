@@ -180,7 +180,7 @@ def _optimizer(train: TrainSpec, rate: Any, step: int, writer: KerasWriter) -> d
         writer.note("`weight_decay` of the solver is left out: Keras's is decoupled")
     for key, field in type(solver).model_fields.items():
         if key not in handled and getattr(solver, key) != field.default:
-            remark = ": the weights are the averages that evaluation uses" if key == "ema" else ""
+            remark = ": the weights are the averages that evaluation uses" if key in ("ema", "swa") else ""
             writer.note(f"`{key}` of the solver is left out{remark}")
     if train.train.accumulate > 1:
         writer.note("`accumulate` of the training is left out")
