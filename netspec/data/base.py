@@ -87,6 +87,8 @@ class Survey:
     """Problems of samples that `on_error: skip` leaves out, with their locations."""
     ragged_examples: Mapping[str, str] = field(default_factory=dict)
     """Description of two samples that differ in size, by field."""
+    samples: int | None = None
+    """The number of samples before `split` divides them and `limit` cuts them, if it is known."""
 
 
 class Dataset:

@@ -25,7 +25,7 @@ def survey_of(source: Source, dataset: Dataset) -> Survey:
         is_label = not kind.shape and np.dtype(kind.dtype).kind in "iu" and name not in exact
         if is_label and dataset.reads_alone(name) and 0 < len(dataset) <= MAX_LABELS:
             least[name] = int(dataset.values_of(name)[: source.limit].max()) + 1
-    return Survey(dict(dataset.fields), classes=exact, least_classes=least)
+    return Survey(dict(dataset.fields), classes=exact, least_classes=least, samples=len(dataset))
 
 
 def undivided(source: Source) -> Source:

@@ -33,6 +33,10 @@ MAX_DAMAGED = 3
 """Number of damaged samples that are named."""
 PIXEL_SCALES = frozenset({"Rescaling", "Normalization"})
 """Transforms that bring pixels into a range that nets learn from."""
+RESHAPING = frozenset({"Reshape", "Flatten", "Permute"})
+"""Layers that keep the values of their input."""
+_SMALLER_STEP = "a smaller `batch_size` with `train.accumulate`, or `train.memory_budget`, needs less"
+_FEWER_PARAMETERS = "narrower layers have fewer parameters"
 FUNCTIONS = {"softmax": "a softmax", "sigmoid": "a sigmoid"}
 
 
@@ -93,7 +97,7 @@ def _activation(layer: LayerFields) -> str | None:
 def _mismatched_logits(subject: _Subject) -> Iterator[Problem]:
     """Probabilities for a loss that applies a softmax or sigmoid itself, and the reverse."""
     for link, loss in subject.losses("classes", "binary"):
-        from_logits, layer = getattr(loss, "from_logits", None), subject.layers.get(link.sources[0])
+        from_logits, layer = getattr(loss, "from_logits", None), _source_of_values(subject, link.sources[0])
         if from_logits is None or layer is None:
             continue
         function = _activation(layer.fields)
@@ -231,7 +235,7 @@ def _unscaled_pixels(subject: _Subject) -> Iterator[Problem]:
 
 def _slow_moving_averages(subject: _Subject) -> Iterator[Problem]:
     """Moving averages that still consist of their initial values at the end of a run."""
-    if not isinstance(subject.spec, TrainSpec) or (steps := _steps(subject.spec)) is None:
+    if not isinstance(subject.spec, TrainSpec) or (steps := _steps(subject.spec, subject.survey)) is None:
         return
     for layer in subject.links.layers:
         momentum = getattr(layer.fields, "momentum", None)
@@ -248,13 +252,27 @@ def _slow_moving_averages(subject: _Subject) -> Iterator[Problem]:
             )  # fmt: skip
 
 
-def _steps(spec: TrainSpec) -> int | None:
-    """Return the number of steps of a training, if the spec alone determines it."""
+def _steps(spec: TrainSpec, survey: Survey) -> int | None:
+    """Return the number of steps of a training, as far as the spec and a survey of the data determine it."""
     if spec.train.max_steps is not None:
         return spec.train.max_steps
-    samples = spec.data.train.known_samples()
-    batch = spec.data.train.batch_size * spec.train.accumulate
-    return None if samples is None or spec.train.max_epochs is None else -(-samples // batch) * spec.train.max_epochs
+    split = spec.data.train
+    samples = split.known_samples() or survey.samples
+    if samples is None or spec.train.max_epochs is None:
+        return None
+    if split.hold_out is not None:
+        samples = round(samples * split.hold_out.training_share)
+    if split.limit is not None:
+        samples = min(samples, split.limit)
+    return -(-samples // (split.batch_size * spec.train.accumulate)) * spec.train.max_epochs
+
+
+def _source_of_values(subject: _Subject, name: str) -> LayerLink | None:
+    """Return the layer that computes the values of `name`, from which other layers only change the shape."""
+    layer = subject.layers.get(name)
+    while layer is not None and type(layer.fields).__name__ in RESHAPING and len(layer.sources) == 1:
+        layer = subject.layers.get(layer.sources[0])
+    return layer
 
 
 def _unused_layers(subject: _Subject) -> Iterator[Problem]:
@@ -310,11 +328,11 @@ def _too_much_memory(subject: _Subject) -> Iterator[Problem]:
     available = machine_memory()
     needed, content = _needed_memory(subject, available or 0)
     if available is not None and needed > available:
+        less = _SMALLER_STEP if content.endswith("step") else _FEWER_PARAMETERS
         yield Problem(
             f"{content} do not fit into the memory of this machine", subject.net.where("layers"), "layers",
             expected=f"at most {available / 2**30:.1f} GiB", got=f"{needed / 2**30:.1f} GiB",
-            hint=None if content == "the parameters" else "a smaller `batch_size` with `train.accumulate`, or "
-            "`train.memory_budget`, needs less; `netspec plan` lists what is needed",
+            hint=f"{less}; `netspec plan` lists what is needed",
         )  # fmt: skip
 
 

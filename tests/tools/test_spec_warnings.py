@@ -134,6 +134,33 @@ def test_common_mistakes_are_reported(changes: dict[str, Any], path: str, messag
     assert warning.location is not None
 
 
+def test_scores_are_found_behind_layers_that_reshape() -> None:
+    scores = [*NET["layers"][:2], {**NET["layers"][2], "name": "scores"}]  # type: ignore[index]  # NET is a plain mapping
+    flat = {"name": "logits", "type": "Flatten"}
+    (warning,) = netspec.check(changed(net__layers=[*scores, flat], net__losses=PROBABILITIES)).warnings
+    assert warning.message == "the loss expects probabilities, and `scores` has no softmax"
+
+
+@pytest.mark.parametrize(
+    ("split", "steps", "share"),
+    [({}, 9, "91%"), ({"validation": 0.2, "test": 0.3}, 5, "95%"), ({"folds": 3, "fold": 0}, 6, "94%")],
+)
+def test_the_data_determines_the_number_of_steps(
+    tmp_path: Path, split: dict[str, Any], steps: int, share: str
+) -> None:  # fmt: skip
+    for index in range(18):
+        file = tmp_path / "photos" / f"class{index % 2}" / f"{index}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (28, 28)).save(file)
+    source = {
+        "source": "image_folder", "path": str(tmp_path / "photos"), "size": 28, "channels": 1, "batch_size": 2,
+        "transforms": [{"type": "Rescaling", "scale": 0.004}], **({"split": split} if split else {}),
+    }  # fmt: skip
+    spec = changed(data__train=source, net__layers__2__units=2, net__layers__1__momentum=0.99)
+    (warning,) = netspec.check(spec).warnings
+    assert warning.message == f"the moving averages of `norm` are still {share} initial values after {steps} steps"
+
+
 def memory(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
     """Let the machine have so many bytes of memory."""
     monkeypatch.setattr("netspec.tools.spec_warnings.machine_memory", lambda: nbytes)
@@ -143,6 +170,7 @@ def test_more_parameters_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     memory(monkeypatch, 2048)
     (warning,) = netspec.check(TRAIN).warnings
     assert warning.message == "the parameters and their gradients do not fit into the memory of this machine"
+    assert "batch_size" not in str(warning.hint)
     (warning,) = netspec.check(NET).warnings
     assert warning.message == "the parameters do not fit into the memory of this machine"
 
@@ -198,7 +226,7 @@ def test_class_folders_are_counted(tmp_path: Path) -> None:
         "source": "image_folder", "path": str(tmp_path / "photos"), "size": [28, 28], "channels": 1, "batch_size": 8,
         "transforms": [{"type": "Rescaling", "scale": 0.004}],
     }  # fmt: skip
-    (warning,) = netspec.check(changed(data__train=split)).warnings
+    (warning,) = netspec.check(changed(data__train=split, train={"max_steps": 100})).warnings
     assert warning.message == "`logits` has 10 scores, but `label` has only 3 classes"
 
 

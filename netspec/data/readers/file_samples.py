@@ -227,6 +227,11 @@ def files_below(folder: Path, kind: FileKind) -> list[Path]:
     return _sorted(folder, _unsorted(folder, kind))
 
 
+def count_files(folder: Path, kind: FileKind, most: int) -> int:
+    """Return the number of files of a kind below a folder, up to `most`."""
+    return sum(1 for _ in islice(_unsorted(folder, kind), most))
+
+
 def unread_files_below(folder: Path, kind: FileKind) -> list[Path]:
     """Return the files of a kind below a folder that are in formats that are not read, sorted by path."""
     return _sorted(folder, filter(kind.is_unread, _all_below(folder)))

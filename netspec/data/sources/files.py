@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FIRST = 20
 """Number of files of each class, or of lines of a list, that a survey looks at."""
+MAX_COUNTED = 20_000
+"""Number of files up to which a survey counts them, which takes much less than a second."""
 
 
 class FileSource(Source):
@@ -71,7 +73,16 @@ class FileSource(Source):
         least = {} if exact else names
         if is_list and listing.labels and not listing.classes:
             least = {"label": max(listing.labels) + 1}
-        return replace(self.survey_of(listing), classes=exact, least_classes=least)
+        samples = None if is_list else self._counted_files()
+        return replace(self.survey_of(listing), classes=exact, least_classes=least, samples=samples)
+
+    def _counted_files(self) -> int | None:
+        """Return the number of files in the class folders; None if there are more than are counted."""
+        from netspec.data.readers.file_samples import count_files
+
+        folder = self.class_folder()
+        count = 0 if folder is None else count_files(folder, self.file_kind(), MAX_COUNTED)
+        return count if 0 < count < MAX_COUNTED else None
 
     def file_suffix(self) -> str:
         """Return a suffix of the files."""

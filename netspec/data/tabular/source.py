@@ -252,7 +252,9 @@ class TableSource(Source):
         read = "" if head.is_whole else f"the first {head.rows:,} rows of {head.path.name}"
         fields = table.fields if self.windows is None else windowed_fields(table.fields, self.windows)
         names = (*head.names, *([] if self.label is None else [LABEL]))
-        return Survey(fields, grows, exact, least, names, head.is_whole and self.hold_out is None, read)
+        samples = len(table) if head.is_whole and self.windows is None else None
+        complete = head.is_whole and self.hold_out is None
+        return Survey(fields, grows, exact, least, names, complete, read, samples=samples)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the table, reading all rows once."""

@@ -64,6 +64,12 @@ class HoldOut(Spec):
         validation = self.validation is not None or self.folds is not None
         return ("validation",) * validation + ("test",) * (self.test is not None)
 
+    @property
+    def training_share(self) -> float:
+        """Share of the samples that is left to train on."""
+        rest = 1 - (self.test or 0.0)
+        return rest * (1 - 1 / self.folds) if self.folds is not None else rest - (self.validation or 0.0)
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not self.parts:
