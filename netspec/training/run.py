@@ -16,7 +16,7 @@ from netspec.compile import Compiler
 from netspec.data.base import Source as DataSource
 from netspec.data.loader import Loader, open_loader
 from netspec.data.missing_paths import missing_paths
-from netspec.errors import InputError, Location, NetspecError, RunError, as_netspec_error, listing
+from netspec.errors import InputError, Location, NetspecError, Problem, RunError, as_netspec_error, listing
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
 from netspec.schema.load import Overrides, Source, load_train, spec_file
 from netspec.schema.specs.monitor import set_modes
@@ -292,12 +292,12 @@ def _checked(
     if weights is not None and spec.init_from is not None:
         hint = "remove it with `~init_from`, or set the file with `init_from.file=FILE`"
         raise InputError("--weights and `init_from` cannot be combined", location=spec.where("init_from"), hint=hint)
-    missing = dict.fromkeys(
-        problem for name, split in spec.data.splits().items() if isinstance(split, DataSource)
-        for problem in missing_paths(split, spec.data.path_of(name))
-    )  # fmt: skip
+    missing: dict[Problem, Problem] = {}  # parts of one source share the locations of their fields
+    for name, split in spec.data.splits().items():
+        for problem in missing_paths(split, spec.data.path_of(name)) if isinstance(split, DataSource) else ():
+            missing.setdefault(replace(problem, path="" if problem.location else problem.path), problem)
     if missing:
-        raise InputError(list(missing))
+        raise InputError(list(missing.values()))
     return spec
 
 

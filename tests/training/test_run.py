@@ -24,7 +24,7 @@ from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.load import load_train
 from netspec.training import lock
 from netspec.training.events import Event
-from netspec.training.run import Interrupted
+from netspec.training.run import Interrupted, training_steps
 
 Make = Callable[..., dict[str, Any]]
 
@@ -286,6 +286,17 @@ def test_an_override_of_one_length_replaces_the_other(spec: Make) -> None:
         load_train(in_epochs, ["train.max_steps=7", "train.max_epochs=3"])
     with pytest.raises(InputError, match="`max_steps` or `max_epochs` is missing"):
         load_train(in_epochs, ["train.max_epochs=null"])
+
+
+def test_a_missing_path_of_a_divided_source_is_one_error(spec: Make, tmp_path: Path) -> None:
+    training = spec()
+    del training["data"]["test"]
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(training))
+    divided = ["data.train.path=none.npz", "data.train.split={validation: 0.2, test: 0.2}"]
+    with pytest.raises(InputError) as caught:
+        next(training_steps(tmp_path / "train.yaml", divided, run_dir=tmp_path / "run"))
+    assert [problem.message for problem in caught.value.problems] == ["`none.npz` does not exist"]
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> None:
