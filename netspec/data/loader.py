@@ -219,8 +219,10 @@ class Loader:
         """Find the class of each sample. Raises `InputError` if samples have no `label`, or are a stream."""
         samples = self._pipeline.samples
         kind = dataset.fields.get(LABEL)
-        if dataset.window is not None or kind is None or kind.shape:
-            got = "a stream" if dataset.window is not None else f"fields {listing(list(dataset.fields))}"
+        is_class = kind is not None and not kind.shape and np.dtype(kind.dtype).kind in "biu"
+        if dataset.window is not None or not is_class:
+            got = f"fields {listing(list(dataset.fields))}" if kind is None else f"`{LABEL}` {kind}"
+            got = "a stream" if dataset.window is not None else got
             problem = Problem(
                 "classes cannot be balanced", split.where("sampler"), "sampler",
                 expected=f"samples that are read by index, with a class in the field `{LABEL}`", got=got,

@@ -73,8 +73,9 @@ def test_the_log_has_the_counts(tmp_path: Path) -> None:
         assert balanced.sampling == "sampler: balanced: 33 draws of each class per epoch; samples: 0 80, 2 15, 5 5"
 
 
-def test_data_that_cannot_be_balanced_is_reported(tmp_path: Path) -> None:
-    np.savez(tmp_path / "b.npz", x=np.arange(9.0))
+@pytest.mark.parametrize("field", ["x", "label"])  # no label, and numbers that are no classes
+def test_data_that_cannot_be_balanced_is_reported(tmp_path: Path, field: str) -> None:
+    np.savez(tmp_path / "b.npz", **{field: np.arange(9.0)})  # type: ignore[arg-type]  # another keyword is a bool
     split = split_of(str(tmp_path / "train.yaml"), source="npz", path="b.npz", batch_size=7, sampler="balanced")
     with pytest.raises(InputError, match="classes cannot be balanced"):
         open_loader(split, seed=1)
