@@ -196,7 +196,7 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     """Read the annotations, and open some images. Raises `InputError` if there are no boxes."""
     opened = {}
     for part, fields in parts.items():
-        located = {**fields, **{name: str(path / fields[name]) for name in ("path", "annotations") if name in fields}}
+        located = fields | {name: str(path / fields[name]) for name in ("path", "annotations") if name in fields}
         source = DetectionFolder.model_validate(
             {"path": str(path), **located, "max_boxes": MAX_BOXES, "on_error": "skip", "batch_size": 1}
         )
