@@ -81,6 +81,9 @@ class RunSummary:
         return {**fields, **self.metrics, **self.settings}
 
 
+MAIN_SPLITS = ("validation", "test", "train")
+"""Splits whose metrics are meant by a name without a split, in this order."""
+
 RunAndSpec = tuple[RunSummary, "dict[str, Any] | None"]
 """A run and its resolved spec as plain data; None if that can't be read."""
 
@@ -88,8 +91,9 @@ RunAndSpec = tuple[RunSummary, "dict[str, Any] | None"]
 def runs(folder: str | Path = "runs", *, sort: str | None = None, reverse: bool = False) -> list[RunSummary]:
     """List the runs in and below a folder.
 
-    `sort` is a column (`started` by default, `name`, `seconds`, `best`, …), a metric (`test/accuracy`) or a setting
-    (`solver.learning_rate.initial`); runs without this value come last. A run that can't be read is listed as damaged.
+    `sort` is a column (`started` by default, `name`, `seconds`, `best`, …), a metric (`test/accuracy`; `accuracy` is
+    that of the validation data, or else of the test data) or a setting (`solver.learning_rate.initial`); runs without
+    this value come last. A run that can't be read is listed as damaged.
     Raises `InputError` if there is no such folder, or no run has a value to sort by.
 
         >>> best = netspec.runs(sort="best")[0].run_dir
@@ -326,7 +330,8 @@ def _monitored(events: Sequence[Event], evaluations: Sequence[Event], tree: Mapp
     if not isinstance(key, str):  # a run of version 0.2 or earlier
         key, mode = recorded["best"].get("monitor", LOSS), recorded["best"].get("mode")
     name, _, value = key.partition("/")
-    if name in splits and not any(key in values_of(event) for event in evaluations):
+    sets = splits | (tree["data"].get("evaluate") or {}).keys() if isinstance(tree.get("data"), dict) else splits
+    if name in sets and not any(key in values_of(event) for event in evaluations):
         split, key = name, value  # of a further set
     evaluations = [event for event in evaluations if event.get("split", "test") == split]
     monitor = Monitor(monitor=key, mode=mode if mode in ("min", "max") else "min")
@@ -352,8 +357,9 @@ def _holds_out_validation(tree: Mapping[str, Any]) -> bool:
 
 def _sorted(found: Sequence[RunAndSpec], sort: str | None, *, reverse: bool) -> list[RunAndSpec]:
     rows = [run.row() for run, _ in found]
-    key = sort or "started"
-    if sort is not None and not any(sort in row for row in rows) and found:
+    names = [sort or "started", *(f"{split}/{sort}" for split in MAIN_SPLITS)]
+    key = next((name for name in names if any(name in row for row in rows)), names[0])
+    if sort is not None and not any(key in row for row in rows) and found:
         columns = list(dict.fromkeys(name for row in rows for name in row))
         raise InputError(
             f"no run has a value `{sort}` to sort by",

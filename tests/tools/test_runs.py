@@ -84,6 +84,15 @@ def test_a_run_without_an_evaluation_has_the_split_that_it_would_evaluate(tmp_pa
     assert run.monitor == f"{split}/accuracy"
 
 
+def test_a_run_without_an_evaluation_may_monitor_a_further_set(tmp_path):
+    folder = write_run(tmp_path / "run", START)
+    text = (folder / "spec.yaml").read_text().replace("monitor: accuracy", "monitor: night/accuracy")
+    evaluated = "batch_size: 8}, evaluate: {night: {source: npz, batch_size: 8}}"
+    (folder / "spec.yaml").write_text(text.replace("batch_size: 8}", evaluated))
+    (run,) = netspec.runs(tmp_path)
+    assert run.monitor == "night/accuracy"
+
+
 def test_the_middle_of_a_long_log_is_not_read(tmp_path):
     lines = [{"event": "log", "step": step, "loss": 0.5, "padding": "x" * 1000} for step in range(1, 1000)]
     best = {"monitor": "accuracy", "mode": "max", "value": 0.97}
@@ -176,6 +185,7 @@ def test_runs_are_sorted_by_any_value_and_those_without_it_come_last(tmp_path):
     write_run(tmp_path / "c", START, evaluation(10, 0.75), rate=0.3)
     by_accuracy = netspec.runs(tmp_path, sort="validation/accuracy", reverse=True)
     assert [run.name for run in by_accuracy] == ["c", "a", "b"]
+    assert netspec.runs(tmp_path, sort="accuracy", reverse=True) == by_accuracy
     by_rate = netspec.runs(tmp_path, sort="solver.learning_rate.initial", reverse=True)
     assert [run.name for run in by_rate] == ["c", "a", "b"]
     with pytest.raises(netspec.InputError, match=r"no run has a value `bst` to sort by[\s\S]*did you mean `best`"):
