@@ -312,9 +312,18 @@ def and_more(count: int) -> str:
     return f" and {count:,} more" if count > 0 else ""
 
 
+MAX_DIGITS = 12
+"""Number of digits before the point from which a number is written with an exponent."""
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things: `1 sample`, `1,234 samples`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def digits(value: float, count: int) -> str:
+    """A number with `count` significant digits, and all digits before the point: `1001780`, not `1.00178e+06`."""
+    return f"{value:.0f}" if 10**count <= abs(value) < 10**MAX_DIGITS else f"{value:.{count}g}"
 
 
 def command(*words: object) -> str:

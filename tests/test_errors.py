@@ -14,6 +14,7 @@ from netspec.errors import (
     Problem,
     RunError,
     command,
+    digits,
     kind_of_file,
     listing,
     near_path,
@@ -22,6 +23,14 @@ from netspec.errors import (
 )
 
 WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1001780.4, "1001780"), (-266350.0, "-266350"), (85.123456, "85.1235"), (2e-9, "2e-09"), (3e20, "3e+20")],
+)
+def test_numbers_are_written_with_all_digits_before_the_point(value: float, text: str) -> None:
+    assert digits(value, 6) == text
 
 
 def test_an_error_as_text_contains_all_that_the_command_line_prints():

@@ -12,7 +12,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights, writable
 from netspec.cli.output import count, print_json, table
-from netspec.errors import InputError
+from netspec.errors import InputError, digits
 
 if TYPE_CHECKING:
     from netspec.tools.explain import ColumnImportances, Explanation, ImageExplanation
@@ -172,4 +172,4 @@ def _print_parts(explanation: Explanation, as_json: bool) -> None:
 
 
 def _six_digits(value: float) -> str:
-    return f"{value:.6g}"
+    return digits(value, 6)

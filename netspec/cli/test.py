@@ -12,7 +12,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
 from netspec.cli.output import count, note_device, print_json, table
-from netspec.errors import InputError
+from netspec.errors import InputError, digits
 
 if TYPE_CHECKING:
     from netspec.layers.losses_and_metrics import TableRow
@@ -75,7 +75,7 @@ def evaluate(
         return
     loss = [] if evaluation.loss is None else [["loss", f"{evaluation.loss:.6f}"]]
     metrics = [[name, f"{value:.6f}"] for name, value in evaluation.metrics.items()]
-    metrics += [[f"{name} in the target's unit", f"{value:.6g}"] for name, value in evaluation.in_units.items()]
+    metrics += [[f"{name} in the target's unit", digits(value, 6)] for name, value in evaluation.in_units.items()]
     left_out = [["left out", count(evaluation.skipped)]] if evaluation.skipped else []
     rows = [[f"{split} samples", count(evaluation.samples)], *left_out, *loss, *metrics]
     table(["", ""], rows, right=(1,))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
-from netspec.errors import InputError, counted, did_you_mean, kind_of_file, listing
+from netspec.errors import InputError, counted, did_you_mean, digits, kind_of_file, listing
 from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, SAMPLE, ColumnSurvey, notation_of, other_notations
 from netspec.tools.init.files import (
     Duplicates,
@@ -514,7 +514,7 @@ def _findings(
     findings = [f"{of}{table_survey.rows:,} rows, {len(table_survey.columns)} columns; inputs: {described or 'texts'}"]
     if regression:
         values = sorted(map(label.number, label.counts))
-        findings.append(f"target `{label.name}`: numbers from {values[0]:g} to {values[-1]:g}")
+        findings.append(f"target `{label.name}`: numbers from {digits(values[0], 6)} to {digits(values[-1], 6)}")
     else:
         shares = [f"{name} {count / label.filled:.1%}" for name, count in label.counts.most_common()]
         findings.append(f"target `{label.name}`: {len(label.counts)} classes: {listing(shares, 10)}")
