@@ -57,7 +57,7 @@ def mpiexec(ranks: int, *words: str) -> list[str]:
     sibling = Path(sys.executable).with_name("mpiexec")
     mpiexec_path = str(sibling) if sibling.exists() else which("mpiexec")
     if mpiexec_path is None:
-        raise BenchmarkError("there is no mpiexec: `pip install 'netspec[mpi]'`")
+        raise BenchmarkError("there is no mpiexec: `pip install -e '.[mpi]'`")
     return [mpiexec_path, "-n", str(ranks), sys.executable, "-m", *words]
 
 

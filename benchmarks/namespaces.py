@@ -63,7 +63,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
     """Create two hosts while the block runs; a script is written to the folder. Raises `NoHostsError`."""
     mpiexec = find_mpiexec()
     if mpiexec is None or mpiexec.kind != "hydra":
-        raise NoHostsError("hydra, MPICH's mpiexec, is not installed: pip install 'netspec[mpi]'")
+        raise NoHostsError("hydra, MPICH's mpiexec, is not installed: pip install -e '.[mpi]'")
     if os.geteuid() or not shutil.which("ip") or not shutil.which("unshare"):
         raise NoHostsError("network namespaces need root, iproute2 and util-linux")
     names = [f"ns{os.getpid()}{end}" for end in "ab"]

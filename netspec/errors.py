@@ -341,6 +341,28 @@ def program() -> list[str]:
     return [executable]
 
 
+def install_command(*extras: str) -> str:
+    """Return the command that installs extras of netspec from where it was installed itself: a clone or a wheel."""
+    root, suffix = Path(__file__).resolve().parents[1], f"[{','.join(extras)}]"
+    if (root / "pyproject.toml").is_file():
+        return f"pip install -e '{'.' if Path.cwd() == root else root}{suffix}'"
+    return f"pip install '{_installed_wheel() or 'netspec'}{suffix}'"
+
+
+def _installed_wheel() -> str | None:
+    """Return the path of the wheel from which netspec was installed, if it still exists."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        origin = json.loads(distribution("netspec").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    wheel = unquote(urlsplit(origin.get("url", "")).path)
+    return wheel if Path(wheel).is_file() else None
+
+
 _KINDS = {
     b"\x1f\x8b": "gzipped data",
     b"\xff\xfe": "text in UTF-16",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from netspec import errors
 from netspec.distributed.monitoring.failure_reports import resume_hint
 from netspec.errors import (
     MAX_QUOTED_LINE,
@@ -15,6 +17,7 @@ from netspec.errors import (
     RunError,
     command,
     digits,
+    install_command,
     kind_of_file,
     listing,
     near_path,
@@ -124,3 +127,19 @@ def test_commands_to_copy_are_called_as_this_one_was(monkeypatch: pytest.MonkeyP
     assert resume_hint("runs/a", ["--workers", "2"]) == (
         "to continue: python -m netspec train runs/a/spec.yaml --resume --workers 2"
     )
+
+
+def test_extras_are_installed_from_where_netspec_is_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    root = Path(errors.__file__).parents[1]
+    monkeypatch.chdir(root)
+    assert install_command("serve", "parquet") == "pip install -e '.[serve,parquet]'"
+    monkeypatch.chdir(tmp_path)
+    assert install_command("serve") == f"pip install -e '{root}[serve]'"
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "lib" / "netspec" / "errors.py"))
+    wheel = tmp_path / "my dist" / "netspec-1.whl"
+    origin = {"archive_info": {}, "url": wheel.as_uri()}
+    monkeypatch.setattr("importlib.metadata.PathDistribution.read_text", lambda *_: json.dumps(origin))
+    assert install_command("serve") == "pip install 'netspec[serve]'"
+    wheel.parent.mkdir()
+    wheel.touch()
+    assert install_command("serve") == f"pip install '{wheel}[serve]'"

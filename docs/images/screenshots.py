@@ -1,6 +1,6 @@
 """Make the pictures of `netspec draw`, `report` and `board` for the guide, with the real commands.
 
-    python -m docs.images.screenshots     # from the repository, with netspec[serve] and Chromium (`make browser`)
+    python -m docs.images.screenshots     # from the repository, with the extra `serve` and Chromium (`make browser`)
 
 Trains two small runs in a temporary folder, which takes about a minute, and writes PNG and SVG files next to this file.
 """

@@ -131,7 +131,7 @@ def _print_devices(report: DeviceReport) -> None:
 
 
 def _print_mpi(mpi: MpiInfo, nccl: str | None) -> None:
-    from netspec.distributed.launcher.mpi_discovery import INSTALL
+    from netspec.distributed.launcher.mpi_discovery import how_to_install
 
     mpiexec = mpi.mpiexec and f"{mpi.mpiexec.path} ({MPI_KINDS[mpi.mpiexec.kind]}) {mpi.mpiexec.version}".rstrip()
     rows = [
@@ -146,4 +146,4 @@ def _print_mpi(mpi: MpiInfo, nccl: str | None) -> None:
         rows.append(["this job", f"{mpi.job['workers']} workers: ranks {placed}"])
     table(["MPI", "for several workers"], [[name, text] for name, text in rows if name and text])
     if mpi.unavailable:
-        print(f"to train on several workers: {INSTALL}")
+        print(f"to train on several workers: {how_to_install()}")

@@ -14,7 +14,7 @@ from netspec.backends.launcher_env import is_launched_job, launcher_size
 from netspec.distributed.communicators.base import Communicator
 from netspec.distributed.communicators.shared_memory import unlink_mpich_segments
 from netspec.distributed.monitoring.failure_reports import FAILED, INTERRUPTED
-from netspec.errors import InputError
+from netspec.errors import InputError, install_command
 
 if TYPE_CHECKING:
     from netspec.distributed.monitoring.watchdog import Watchdog
@@ -41,7 +41,7 @@ def join() -> Communicator:
         except ImportError as error:
             raise InputError(
                 "an MPI launcher started this process, but mpi4py can't be imported", got=str(error),
-                hint="`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install mpi4py`",
+                hint=f"`{install_command('mpi')}`, or on a cluster with an MPI of its own `pip install mpi4py`",
             ) from None  # fmt: skip
         group, expected = MpiCommunicator(), launcher_size()
         if expected is not None and group.size != expected:

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from netspec.errors import install_command
 from tests.cli.listening import listening
 
 
@@ -85,4 +86,4 @@ def test_missing_libraries_are_named(netspec, trained, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = netspec("serve", "run")
     assert result.status == 2
-    assert "hint: pip install 'netspec[serve]'" in result.err
+    assert f"hint: {install_command('serve')}" in result.err

@@ -8,6 +8,7 @@ from importlib import metadata
 import pytest
 
 from netspec.backends.device_registry import DEVICES
+from netspec.errors import install_command
 from tests.backends.cuda.fake import Machine
 from tests.backends.cuda.nccl import install
 
@@ -46,7 +47,7 @@ def test_devices_print_the_mpi_that_starts_workers(netspec, monkeypatch, tmp_pat
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     result = netspec("devices", "--json").json["mpi"]
     assert result["unavailable"]["mpi4py"] == "ImportError: no library of that name"
-    assert "pip install 'netspec[mpi]'" in netspec("devices").out
+    assert install_command("mpi") in netspec("devices").out
 
 
 def test_devices_print_the_nccl_without_a_gpu(netspec, monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.tabular.dataset import PagedDataset
-from netspec.errors import InputError
+from netspec.errors import InputError, install_command
 from tests.data.conftest import problems_of, split_of
 
 ROWS = {
@@ -124,7 +124,7 @@ def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError) as error:
         split.open()
-    assert error.value.problems[0].hint == "pip install 'netspec[parquet]'"
+    assert error.value.problems[0].hint == install_command("parquet")
 
 
 WRONG = """\

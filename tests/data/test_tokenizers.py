@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 import netspec.data  # noqa: F401  # the tokenizers are found through it
 from netspec.data.text.tokenizers.base import TokenizerSpec, learned_tokenizer, opened_tokenizer, saved_tokenizer
 from netspec.data.text.tokens import Tokenizer, UnknownText
-from netspec.errors import InputError
+from netspec.errors import InputError, install_command
 from netspec.schema.specs.data import TOKENIZERS
 from tests.data.conftest import located, problems_of
 
@@ -236,4 +236,4 @@ def test_a_missing_tokenizers_library_gets_an_install_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(InputError) as error:
         trained("byte_pairs", "a", size=300)
-    assert error.value.problems[0].hint == "pip install 'netspec[text]'"
+    assert error.value.problems[0].hint == install_command("text")

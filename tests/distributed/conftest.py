@@ -119,7 +119,7 @@ class Jobs:
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
     if MPIEXEC is None:
-        pytest.skip("mpi4py or an mpiexec is not installed: pip install 'netspec[mpi]'")
+        pytest.skip("mpi4py or an mpiexec is not installed: pip install -e '.[mpi]'")
     started = Jobs()
     yield started
     started.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import netspec
-from netspec.errors import InputError, RunError
+from netspec.errors import InputError, RunError, install_command
 from netspec.training.callbacks.loggers import MLflow
 from netspec.training.loop import TrainingLoop
 
@@ -186,5 +186,5 @@ def test_a_missing_package_is_named_with_its_extra(spec: Make, tmp_path: Path, m
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(InputError, match=f"`{package}` is not installed") as caught:
             train(spec, tmp_path / "run", {"type": name})
-        assert caught.value.problems[0].hint == f"pip install 'netspec[{extra}]'"
+        assert caught.value.problems[0].hint == install_command(extra)
     assert not (tmp_path / "run").exists()

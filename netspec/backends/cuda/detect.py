@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from netspec.backends.process_group import world
-from netspec.errors import InputError
+from netspec.errors import InputError, install_command
 
 LEAST_CAPABILITY = 70
 """Minimum compute capability times ten: independent thread scheduling (Volta)."""
 SIGNS = (Path("/dev/nvidiactl"), Path("/usr/lib/wsl/lib/libcuda.so.1"), Path("C:/Windows/System32/nvcuda.dll"))
 """Files of NVIDIA's driver: on Linux, on Linux within Windows, on Windows."""
 WITHOUT = "`--device cpu` computes without a GPU"
-INSTALL = "pip install 'netspec[cuda13]', or 'netspec[cuda12]' where the driver is older"
 NO_DEVICE = 100
 """`cudaErrorNoDevice` in CUDA's `driver_types.h`."""
+
+
+def _how_to_install() -> str:
+    return f"{install_command('cuda13')}, or `cuda12` where the driver is older"
 
 
 class UnusableGpu(InputError):
@@ -40,12 +43,12 @@ def usable_gpu(number: int | None = None) -> tuple[Any, int]:
     try:
         import cupy
     except ModuleNotFoundError:
-        raise UnusableGpu("the device `cuda` needs CuPy", got="it is not installed", hint=INSTALL) from None
+        raise UnusableGpu("the device `cuda` needs CuPy", got="it is not installed", hint=_how_to_install()) from None
     except ImportError as error:
         raise InputError(
             "the device `cuda` needs CuPy",
             got=f"it is installed, but cannot be loaded: {_first_line(error)}",
-            hint=INSTALL,
+            hint=_how_to_install(),
         ) from None
     count, workers = _count(cupy), world()
     if number is None:
@@ -72,13 +75,13 @@ def usable_gpu(number: int | None = None) -> tuple[Any, int]:
     except RuntimeError as error:
         raise InputError(
             "the device `cuda` needs NVRTC, which compiles its kernels", got=_first_line(error),
-            hint=f"{INSTALL}; {WITHOUT}",
+            hint=f"{_how_to_install()}; {WITHOUT}",
         ) from None  # fmt: skip
     if capability < oldest:
         raise UnusableGpu(
             f"GPU {number} is too old for CUDA {cupy.cuda.nvrtc.getVersion()[0]}",
             expected=f"compute capability {oldest / 10} or higher", got=f"{capability / 10}",
-            hint=f"pip install 'netspec[cuda12]'; {WITHOUT}",
+            hint=f"{install_command('cuda12')}; {WITHOUT}",
         )  # fmt: skip
     return cupy, number
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, Source, Survey, located_at
 from netspec.data.sources.image_folder import Size
-from netspec.errors import InputError
+from netspec.errors import InputError, install_command
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
@@ -21,8 +21,7 @@ class Lmdb(Source):
 
     Fields: `image` with the shape of the first Datum, of uint8, or of float32 if it holds floats; `label` `[]` of
     int32. Encoded images (JPEG, PNG) are decoded to red, green, blue, or as `order` says; raw ones keep the order in
-    which they were written, for Caffe's own tools blue, green, red. Needs the package `lmdb`: `pip install
-    netspec[lmdb]`.
+    which they were written, for Caffe's own tools blue, green, red. Needs the extra `lmdb`.
     """
 
     source: Literal["lmdb"] = "lmdb"
@@ -49,7 +48,7 @@ class Lmdb(Source):
             if error.name != "lmdb":
                 raise
             raise InputError(
-                "the package `lmdb` is not installed", hint="pip install 'netspec[lmdb]'", location=self.where("source")
+                "the package `lmdb` is not installed", hint=install_command("lmdb"), location=self.where("source")
             ) from None
         with located_at(self, "path"):
             return DatumDataset(

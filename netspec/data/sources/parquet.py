@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @SOURCES.register
 class Parquet(TableSource):
-    """The rows of a Parquet file, one sample per row. Needs `pip install 'netspec[parquet]'`.
+    """The rows of a Parquet file, one sample per row. Needs the extra `parquet`.
 
     Fields are those of the source `csv`. Nulls and NaN are missing values. Numbers and booleans become categories by
     their text (`3`, `true`). For a file larger than `cache`, row groups are read in full when needed: shuffle such a

@@ -17,7 +17,7 @@ from netspec.data.files import Watched, existing
 from netspec.data.tabular.cells import TextCells, merged
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
 from netspec.data.tabular.table_file import RowBlock
-from netspec.errors import InputError, Location, Problem, kind_of_file
+from netspec.errors import InputError, Location, Problem, install_command, kind_of_file
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -35,7 +35,7 @@ def _library() -> ModuleType:
     except ImportError:
         raise InputError(
             "the library pyarrow, which reads and writes Parquet files, is not installed",
-            hint="pip install 'netspec[parquet]'",
+            hint=install_command("parquet"),
         ) from None
     module: ModuleType = pa
     return module

@@ -12,7 +12,7 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.data.files import read_bytes
 from netspec.data.text.tokens import Tokenizer, prepared
-from netspec.errors import InputError, kind_of_file
+from netspec.errors import InputError, install_command, kind_of_file
 from netspec.files.damage import refuse_damage
 
 if TYPE_CHECKING:
@@ -129,6 +129,6 @@ def _library(spec: TokenizerSpec | None) -> ModuleType:
             location=spec.where() if spec else None,
             path="tokenizer",
             got=str(error),
-            hint="pip install 'netspec[text]'",
+            hint=install_command("text"),
         ) from None
     return tokenizers

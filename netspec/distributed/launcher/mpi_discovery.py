@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.backends.launcher_env import clean_environment
-from netspec.errors import InputError
+from netspec.errors import InputError, install_command
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
 ANSWER_TIMEOUT = 120
@@ -76,7 +76,6 @@ def _identify(path: str) -> Mpiexec:
     return Mpiexec(path, "other", version)
 
 
-INSTALL = "`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install netspec mpi4py`"
 _VERSION_PROGRAM = """
 import json, mpi4py
 mpi4py.rc.initialize = False
@@ -117,13 +116,20 @@ def describe_mpi() -> dict[str, Any]:
     return {**versions, "unavailable": unavailable}
 
 
+def how_to_install() -> str:
+    """Return the commands that install mpi4py, with an MPI or for that of a cluster."""
+    return f"`{install_command('mpi')}`, or on a cluster with an MPI of its own `pip install mpi4py`"
+
+
 def require_mpiexec() -> Mpiexec:
     """Return the `mpiexec` of this machine. Raises `InputError` if it or mpi4py is missing or can't be used."""
     facts = describe_mpi()
     unavailable: dict[str, str] = facts["unavailable"]
     if unavailable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
-        raise InputError(f"--workers needs {' and '.join(unavailable)}, not usable here", got=reasons, hint=INSTALL)
+        raise InputError(
+            f"--workers needs {' and '.join(unavailable)}, not usable here", got=reasons, hint=how_to_install()
+        )
     return Mpiexec(**facts["mpiexec"])
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from netspec.errors import InputError, command, counted
+from netspec.errors import InputError, command, counted, install_command
 from netspec.tools.init.files import (
     Duplicates,
     Files,
@@ -112,7 +112,7 @@ def language_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Fi
             f"{corpus.size:,} bytes are few: the net will learn frequent words, but hardly any sentences"
         )
     if corpus.is_large and find_spec("tokenizers") is None:
-        files.warnings.append("`byte_pairs` needs a library: pip install 'netspec[text]'")
+        files.warnings.append(f"`byte_pairs` needs a library: {install_command('text')}")
     if path.is_file() and len(names := delimited_names(path)) > 1:
         files.warnings.append(
             f"the lines look like a table of {len(names)} columns: to predict one, name it with --target"

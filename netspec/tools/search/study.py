@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from netspec.errors import InputError, Location, Problem
+from netspec.errors import InputError, Location, Problem, install_command
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_train
 from netspec.schema.specs.comparison import changed_fields
@@ -249,7 +249,7 @@ def require_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise InputError("Optuna is not installed", hint="pip install 'netspec[search]'") from None
+        raise InputError("Optuna is not installed", hint=install_command("search")) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from netspec.errors import InputError, RunError
+from netspec.errors import InputError, RunError, install_command
 from netspec.schema.load import Overrides, Source
 
 HOST, PORT = "127.0.0.1", 8000
@@ -99,7 +99,7 @@ def require_libraries() -> None:
     except ImportError:
         raise InputError(
             "the libraries starlette and uvicorn, which answer requests, are not installed",
-            hint="pip install 'netspec[serve]'",
+            hint=install_command("serve"),
         ) from None
 
 

@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from netspec.errors import InputError
+from netspec.errors import InputError, install_command
 from netspec.exchange.files import write_atomically
 from netspec.schema.specs.comparison import plain
 from netspec.schema.specs.field_types import Name
@@ -157,7 +157,7 @@ def _csv_path(training: TrainingLoop) -> Path:
 class TensorBoard(CallbackSpec):
     """Writes losses and metrics as event files for TensorBoard, in `tensorboard` in the run directory.
 
-    `tensorboard --logdir runs` shows all runs. Needs `pip install 'netspec[tensorboard]'`.
+    `tensorboard --logdir runs` shows all runs. Needs the extra `tensorboard`.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -228,7 +228,7 @@ class _Service(_Logger):
 
 @CALLBACKS.register
 class MLflow(CallbackSpec):
-    """Sends settings, losses and metrics to MLflow. Needs `pip install 'netspec[mlflow]'`.
+    """Sends settings, losses and metrics to MLflow. Needs the extra `mlflow`.
 
     A resumed run continues the same run of MLflow.
     """
@@ -282,7 +282,7 @@ class _MLflow(_Service):
 
 @CALLBACKS.register
 class WandB(CallbackSpec):
-    """Sends settings, losses and metrics to Weights & Biases. Needs `pip install 'netspec[wandb]'`.
+    """Sends settings, losses and metrics to Weights & Biases. Needs the extra `wandb`.
 
     A resumed run continues the same run there. The environment variable WANDB_MODE=offline writes files that `wandb
     sync` sends later.
@@ -336,7 +336,7 @@ def _package(spec: CallbackSpec, name: str, extra: str) -> Any:
         return import_module(name)
     except ImportError:
         message = f"the package `{name}` is not installed"
-        raise InputError(message, location=spec.where("type"), hint=f"pip install 'netspec[{extra}]'") from None
+        raise InputError(message, location=spec.where("type"), hint=install_command(extra)) from None
 
 
 def _settings(training: TrainingLoop) -> dict[str, Any]:

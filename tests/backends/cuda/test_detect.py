@@ -14,7 +14,7 @@ from netspec.backends.cuda import detect, launch
 from netspec.backends.device_registry import open_device
 from netspec.cli import main
 from netspec.distributed.world import acting_as
-from netspec.errors import InputError, NetspecError
+from netspec.errors import InputError, NetspecError, install_command
 from tests.backends.cuda import nccl
 from tests.backends.cuda.compile import Collector
 from tests.backends.cuda.conftest import Install
@@ -60,7 +60,7 @@ def test_auto_opens_a_gpu_if_present(install: Install) -> None:
     ("capability", "cupy", "count", "words"),
     [
         ("61", "as made", 1, "the GPU 0 is too old for the device `cuda`: 6.1 ("),
-        ("90", None, 1, "needs CuPy: it is not installed (pip install 'netspec[cuda13]'"),
+        ("90", None, 1, f"needs CuPy: it is not installed ({install_command('cuda13')}"),
         ("90", "as made", 0, "needs an NVIDIA GPU: no GPU was found"),
     ],
     ids=["too old", "no package", "none to be seen"],

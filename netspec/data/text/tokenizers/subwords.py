@@ -25,7 +25,7 @@ class BytePairs(TokenizerSpec):
 
     Byte-pair encoding on UTF-8 as in GPT-2 (Sennrich, Haddow and Birch, "Neural machine translation of rare words with
     subword units", 2016), trained on the training split. No text is unknown, and decoding restores it exactly. Needs
-    `pip install 'netspec[text]'`.
+    the extra `text`.
     """
 
     type: Literal["byte_pairs"] = "byte_pairs"
@@ -76,7 +76,7 @@ class BytePairs(TokenizerSpec):
 class TokenizerJson(TokenizerSpec):
     """A tokenizer file of Hugging Face's library `tokenizers`, `tokenizer.json`, with all its steps.
 
-    Needs `pip install 'netspec[text]'`. The file is saved with the weights.
+    Needs the extra `text`. The file is saved with the weights.
     """
 
     type: Literal["tokenizer_json"] = "tokenizer_json"
