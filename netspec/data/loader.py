@@ -278,6 +278,15 @@ class Loader:
         return [(binding.name, step) for field, step in steps for binding in self._bindings if binding.field == field]
 
     @property
+    def forecast_inputs(self) -> tuple[str, str] | None:
+        """Inputs with the past and the next values of a time series, in the same unit; None for other samples."""
+        windows = getattr(self._split, "windows", None)
+        if windows is None or not windows.horizon or self._pipeline.transforms:
+            return None
+        inputs = {binding.field: binding.name for binding in self._bindings}
+        return (inputs["past"], inputs["label"]) if {"past", "label"} <= inputs.keys() else None
+
+    @property
     def source_fields(self) -> dict[str, FieldType]:
         """The types of the inputs before all transforms, by name; of those that a transform adds, after it."""
         fields = {**self._pipeline.fields, **self._pipeline.source_fields}

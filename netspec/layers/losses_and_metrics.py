@@ -176,6 +176,13 @@ class MetricSpec(MetricFields):
         """
         return None
 
+    def error_totals(self, prediction: Any, target: Any) -> Any:
+        """Return the sum of the errors (N, …) of a prediction and their number, from which `result` is computed.
+
+        None if the metric is not a mean of errors. It is called outside the graph, with NumPy arrays.
+        """
+        return None
+
     def with_class_names(self, names: Sequence[str]) -> Self:
         """Return the metric with the names that the data has for the classes of its target."""
         return self

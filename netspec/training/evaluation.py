@@ -14,6 +14,7 @@ import numpy as np
 from netspec.backends.device_registry import open_device
 from netspec.compile import LOSS, Compiler, ProgramKind
 from netspec.data.base import FieldType
+from netspec.data.batches import Batch
 from netspec.data.loader import Loader, OpenLoader, open_loader
 from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
@@ -35,8 +36,9 @@ from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL, Session
 
-SIZE, TARGET_COUNTS = "$size", "$targets"
-"""Keys of the number of samples, and of the counts of targets, among the results of a batch."""
+SIZE, TARGET_COUNTS, REPETITION = "$size", "$targets", "$repetition"
+"""Keys among the results of a batch: number of samples, counts of targets, and totals of a metric for a forecast that
+repeats the last value."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     loss, samples, left_out = 0.0, 0, list[str]()
     totals: dict[str, np.ndarray[Any, Any]] = {}
     collected: dict[str, list[np.ndarray[Any, Any]]] = {}
-    target_counts: dict[str, np.ndarray[Any, Any]] = {}
+    baselines: dict[str, np.ndarray[Any, Any]] = {}
     for by_worker in session.gather_batches(_results(compiler, loader, left_out)):
         for results in by_worker:
             size = int(results[SIZE])
@@ -130,8 +132,8 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
             for name, value in results.items():
                 if name in (LOSS, SIZE) or name.startswith(f"{LOSS}/"):
                     continue
-                if name.startswith(f"{TARGET_COUNTS}/"):
-                    target_counts[name] = _padded_sum(target_counts.get(name, value[:0]), value)
+                if name.startswith((f"{TARGET_COUNTS}/", f"{REPETITION}/")):
+                    baselines[name] = _padded_sum(baselines.get(name, value[:0]), value)
                 elif compiler.metrics[name.rpartition("/")[0]].collects:
                     collected.setdefault(name, []).append(value)
                 else:
@@ -153,17 +155,21 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
         else:
             evaluation.metrics[name] = result
     evaluation.in_units.update(in_target_units(compiler.spec, loader.unit_scales, evaluation.metrics))
-    return replace(evaluation, notes=tuple(_baseline_notes(compiler, evaluation, totals, target_counts, names)))
+    return replace(evaluation, notes=tuple(_baseline_notes(compiler, evaluation, totals, baselines, names)))
 
 
 def _baseline_notes(
-    compiler: Compiler, evaluation: Evaluation, totals: Mapping[str, Any], target_counts: Mapping[str, Any],
+    compiler: Compiler, evaluation: Evaluation, totals: Mapping[str, Any], baselines: Mapping[str, Any],
     names: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:  # fmt: skip
-    """Yield a sentence for each metric that a constant prediction would reach."""
+    """Yield a sentence for each metric that a constant prediction, or a repetition of the last value, would reach."""
     compared = {} if evaluation.non_finite else evaluation.metrics  # others have a warning already
     for name, value in compared.items():
-        mean, counts = compiler.metrics[name].mean_baseline, target_counts.get(f"{TARGET_COUNTS}/{name}")
+        mean, counts = compiler.metrics[name].mean_baseline, baselines.get(f"{TARGET_COUNTS}/{name}")
+        if (repetition := baselines.get(f"{REPETITION}/{name}")) is not None:
+            repeated = compiler.metrics[name].result(*repetition)
+            if isinstance(repeated, float) and value >= repeated:
+                yield f"{name} {value:.4f} is not better than repeating the last value: {repeated:.4f}"
         if mean is not None and value <= mean:
             yield f"{name} {value:.4f} is not better than always predicting the mean of the targets"
         # The counts differ from the metric's own if elements have weights or are masked.
@@ -178,7 +184,7 @@ def _baseline_notes(
 
 def _padded_sum(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the sum of two vectors, of which the shorter one is continued by zeros."""
-    total = np.zeros(max(len(a), len(b)), np.int64)
+    total = np.zeros(max(len(a), len(b)))
     total[: len(a)] += a
     total[: len(b)] += b
     return total
@@ -234,8 +240,26 @@ def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterato
             )
             for name, target in targets.items() if name in compiler.metrics and target in batch.inputs
         }  # fmt: skip
+        counts |= _repetition_totals(compiler.metrics, targets, batch, loader.forecast_inputs)
         counted = {key: value for key, value in counts.items() if value is not None}
         yield {SIZE: np.array(len(batch)), **_collected(compiler.metrics, results), **counted}
+
+
+def _repetition_totals(
+    metrics: Mapping[str, MetricSpec], targets: Mapping[str, str], batch: Batch, inputs: tuple[str, str] | None
+) -> dict[str, Any]:
+    """Return the totals of metrics for a forecast that repeats the last value. `inputs` are past and next values."""
+    if inputs is None or not batch.inputs.keys() >= {*inputs}:
+        return {}
+    past, label = inputs
+    last = np.asarray(batch.inputs[past])[: len(batch), -1]
+    values = np.asarray(batch.inputs[label])[: len(batch)]
+    repetition = {}
+    for name, target in targets.items():
+        if target == label and name in metrics:
+            totals = metrics[name].error_totals(last.reshape(-1, *[1] * (values.ndim - 1)), values)
+            repetition[f"{REPETITION}/{name}"] = None if totals is None else np.array(totals)
+    return repetition
 
 
 def _collected(metrics: Mapping[str, MetricSpec], results: Mapping[str, Any]) -> dict[str, Any]:

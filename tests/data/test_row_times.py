@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 import netspec
 from netspec.data.tabular.row_times import RowTimes
@@ -103,6 +104,17 @@ def test_files_need_no_times_and_data_frames_have_their_own_dates(run: str) -> N
     Path("new.csv").write_text("day,sales\nMonday,1\nTuesday,2\nWednesday,3\nThursday,4\n")
     with pytest.raises(InputError, match="the column may be left out"):
         netspec.predict(run, "new.csv", device="reference")
+
+
+@pytest.mark.parametrize(("metric", "repeated"), [("MeanAbsoluteError", 1.5), ("RootMeanSquaredError", 2.5**0.5)])
+def test_forecasts_are_compared_with_the_last_value(run: str, metric: str, repeated: float) -> None:
+    Path("sales.csv").write_text("day,sales\n" + "".join(f"{day},{day}\n" for day in range(60)))
+    spec = yaml.safe_load(SPEC.replace(', time_format: "%d.%m.%Y"', ""))
+    spec["net"]["metrics"] = [{"type": metric, "name": "error", "from": ["forecast", "label"]}]
+    finished = netspec.train(spec, run_dir="bad", device="reference")
+    assert finished.test is not None
+    value = finished.test.metrics["error"]
+    assert finished.test.notes == (f"error {value:.4f} is not better than repeating the last value: {repeated:.4f}",)
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,7 @@ def test_forecasts_are_in_the_units_of_the_data(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(SPEC)
     run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
     assert run.test is not None
+    assert run.test.notes == ()  # better than repeating the last value
     deviation = np.std(values[:60])
     np.testing.assert_allclose(run.test.in_units["mae"], run.test.metrics["mae"] * deviation, rtol=1e-4)
     (importance,) = netspec.explain_columns(run.run_dir, device="reference")

@@ -34,6 +34,10 @@ class LossMetric(PairMetric):
         return self.loss(**{name: getattr(self, name) for name in loss_fields}).per_element(builder, prediction, target)
 
 
+def _totals(errors: Any) -> list[float]:
+    return [float(errors.sum(dtype="float64")), errors.size]
+
+
 @METRICS.register
 class MeanSquaredErrorMetric(LossMetric):
     """Mean of (prediction - target)² over all elements of the evaluated data.
@@ -45,6 +49,10 @@ class MeanSquaredErrorMetric(LossMetric):
     loss: ClassVar = regression.MeanSquaredError
     unit_power: ClassVar[int] = 2
     samples: ClassVar = (*regression.SAMPLES, WEIGHTED)
+
+    def error_totals(self, prediction: Any, target: Any) -> Any:
+        """Sum and number of the squared errors."""
+        return _totals((prediction - target) ** 2)
 
 
 @METRICS.register
@@ -58,6 +66,10 @@ class RootMeanSquaredErrorMetric(LossMetric):
     loss: ClassVar = regression.MeanSquaredError
     unit_power: ClassVar[int] = 1
     samples: ClassVar = (WEIGHTED,)
+
+    def error_totals(self, prediction: Any, target: Any) -> Any:
+        """Sum and number of the squared errors."""
+        return _totals((prediction - target) ** 2)
 
     def result(self, *totals: Any) -> MetricResult:
         """Square root of the mean."""
@@ -75,6 +87,10 @@ class MeanAbsoluteErrorMetric(LossMetric):
     loss: ClassVar = regression.MeanAbsoluteError
     unit_power: ClassVar[int] = 1
     samples: ClassVar = regression.SAMPLES
+
+    def error_totals(self, prediction: Any, target: Any) -> Any:
+        """Sum and number of the absolute errors."""
+        return _totals(abs(prediction - target))
 
 
 @METRICS.register
