@@ -183,7 +183,7 @@ class FilePreparation:
                     ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
                     ids[origins[0][0]] = [origin for _, origin in origins]
                     if loader.row_times is not None:
-                        times_read: list[str | int] = [str(loader.row_times.cells[int(row) - 1]) for _, row in origins]
+                        times_read: list[str | int] = [loader.row_times.text(int(row) - 1) for _, row in origins]
                         ids.setdefault(loader.row_times.column, times_read)
                     yield ids, batch
 

@@ -146,3 +146,9 @@ def test_the_rarest_steps_of_the_training_are_not_usual() -> None:
     series = RowTimes("day", np.array([1.0, 2, 1, 2]), np.array(["1", "2", "1", "2"]), groups=np.array([0, 0, 1, 1]))
     series.check_order("a.csv")
     assert series.usual_steps() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("hour", "text"), [(0, "2026-02-01"), (6, "2026-02-01T06:00:00")])
+def test_dates_of_files_that_store_dates_are_written_in_iso_8601(hour: int, text: str) -> None:
+    values = np.datetime64(datetime(2026, 2, 1, hour)) + np.arange(3) * np.timedelta64(1, "D")
+    assert RowTimes("day", values, values).text(0) == text

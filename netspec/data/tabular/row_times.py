@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,11 +32,21 @@ class RowTimes:
     values: Array
     """Numbers or dates, (N,)."""
     cells: Array
-    """The times as they are written, (N,) of texts."""
+    """The times as they are in the file, (N,): texts, or dates of a file that stores dates."""
     format: str | None = None
     """Format of the dates, in the notation of `strptime`; None for numbers and ISO 8601."""
     groups: Array | None = None
     """The series of each row, (N,); None if there is only one."""
+
+    @cached_property
+    def _unit(self) -> Literal["D", "s"]:
+        """Unit of dates that are not texts: days if none has a time of day."""
+        return "D" if (self.cells == self.cells.astype("datetime64[D]")).all() else "s"
+
+    def text(self, row: int) -> str:
+        """Return the time of a row as a text."""
+        cell = self.cells[row]
+        return str(np.datetime_as_string(cell, unit=self._unit)) if self.cells.dtype.kind == "M" else str(cell)
 
     def check_order(self, title: str, hint: str = "") -> None:
         """Raise `InputError` with the first row of the table `title` that is earlier than the one before it."""
@@ -45,7 +56,7 @@ class RowTimes:
         row = int(earlier[0]) + 1
         raise InputError(
             f"the rows of {title} are not in chronological order", expected=f"a later `{self.column}` in each row",
-            got=f"row {row + 1}: {self.cells[row]} after {self.cells[row - 1]}",
+            got=f"row {row + 1}: {self.text(row)} after {self.text(row - 1)}",
             hint=f"sort the rows by `{self.column}`{hint}",
         )  # fmt: skip
 
@@ -76,7 +87,7 @@ class RowTimes:
         trained = " to ".join(dict.fromkeys(self._step_text(step) for step in usual))
         return (
             f"{number} in `{self.column}` {'is' if len(unusual) == 1 else 'are'} unlike those of the training "
-            f"({trained}), the first before row {row + 1} ({self.cells[row - 1]} to {self.cells[row]}): predictions "
+            f"({trained}), the first before row {row + 1} ({self.text(row - 1)} to {self.text(row)}): predictions "
             "treat these rows as neighbors"
         )
 
@@ -92,7 +103,7 @@ class RowTimes:
         if not all(times):
             return ""
         predictions = "the prediction" if horizon == 1 else f"the {horizon} predictions"
-        return f"{predictions} after row {row + 1} ({self.cells[row]}) {_is(horizon)} for {' to '.join(times)}"
+        return f"{predictions} after row {row + 1} ({self.text(row)}) {_is(horizon)} for {' to '.join(times)}"
 
     def _time_after(self, row: int, number: int, usual: Sequence[float]) -> str:
         """Return the time that is a number of rows after a row, as it would be written; empty if it is not known."""
@@ -116,7 +127,7 @@ class RowTimes:
         if self.format is not None:
             date: datetime = moment.astype(datetime)
             return date.strftime(self.format)
-        cell = self.cells[row]
+        cell = self.text(row)
         unit = ISO_LENGTHS.get(len(cell))
         return "" if unit is None else str(moment.astype(f"datetime64[{unit}]")).replace("T", cell[10:11])
 

@@ -71,7 +71,7 @@ def times_of_windows(source: TableSource, groups: Array | None, title: str) -> R
                 replace(problem, message=f"`{column}` in {title}: {problem.message}", hint=advice, path="")
                 for problem in error.problems
             ]) from None  # fmt: skip
-        times = RowTimes(column, moments, _texts(values), format_, groups)
+        times = RowTimes(column, moments, values, format_, groups)
         is_series = groups is not None or of_other_files
         several = "" if is_series else "; if there are several series, name their column in `windows.group`"
         times.check_order(title, several)
@@ -91,14 +91,6 @@ def _moments_and_format(values: Array, format_: str | None, *, other_formats: bo
         except InputError:
             pass
         raise
-
-
-def _texts(values: Array) -> Array:
-    """Return times as texts; dates of a file that stores dates have no time of day if none is needed."""
-    if values.dtype.kind != "M":
-        return values
-    is_whole = (values == values.astype("datetime64[D]")).all()
-    return np.datetime_as_string(values, unit="D" if is_whole else "s")
 
 
 def groups_of_windows(source: TableSource) -> Array | None:
