@@ -17,6 +17,7 @@ from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned, TransformPipeline
 from netspec.data.statistics import ScanResult, read_both, sample_indices, scan
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
+from netspec.data.text.tokens import UNKNOWN
 from netspec.data.thread_pool import processors
 from netspec.errors import InputError, counted
 from netspec.exchange.files import write_atomically
@@ -146,7 +147,8 @@ class DataReport:
         if array.ndim == 0:
             return self._label(name, array)
         if array.ndim == 1 and array.dtype.kind == "i" and self._tokenizer is not None:
-            return self._tokenizer.decode(array[:MAX_TOKENS].tolist())
+            text = self._tokenizer.decode(array[:MAX_TOKENS].tolist())
+            return text if self._tokenizer.unknown is None else text.replace(UNKNOWN, "<unknown>")
         flat = [short_number(number) for number in array.ravel()[: MAX_VALUES + 1].tolist()]
         listed = ", ".join(flat[:MAX_VALUES]) + ", …" * (len(flat) > MAX_VALUES)
         return f"[{listed}]" if array.ndim == 1 else f"{list(array.shape)}: {listed}"

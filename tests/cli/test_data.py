@@ -297,6 +297,10 @@ def test_rows_of_texts_are_readable(netspec, work):
     assert [row["text"] for row in result["rows"]] == ["meet me at noon", "win a prize"]
     output = netspec("data", "show", "mails.yaml", *QUICK).out
     assert "vocabulary of 7: a, at, me, meet, noon, prize and 1 more" in output
+    rare = {"unknown": "true", "size": 5}
+    changes = [f"data.train.tokenizer.{name}={value}" for name, value in rare.items()]
+    result = netspec("data", "show", "mails.yaml", *changes, "--json", *QUICK).json
+    assert "<unknown>" in result["rows"][1]["text"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ _CODES = 0x110000
 _WORD = r"\w+(?:['’]\w+)*"
 _PATTERNS = {"apart": re.compile(rf"{_WORD}|[^\w\s]"), "drop": re.compile(_WORD), "keep": re.compile(r"\S+")}
 _MAX_NAMED = 5
+UNKNOWN = "�"
+"""Text of a token outside of the vocabulary. Reports show `<unknown>`, since this looks like a wrong encoding."""
 
 
 def word_pattern(punctuation: str) -> str:
@@ -127,7 +129,7 @@ class _Listed(Tokenizer):
     def _text_of(self, numbers: Iterable[int]) -> list[str]:
         silent = {self.padding, self.start, self.end}
         indices = (number - self._first for number in map(int, numbers) if number not in silent)
-        return [self._tokens[index] if 0 <= index < len(self._tokens) else "�" for index in indices]
+        return [self._tokens[index] if 0 <= index < len(self._tokens) else UNKNOWN for index in indices]
 
 
 class CharacterTokenizer(_Listed):

@@ -73,6 +73,11 @@ class Duplicates:
                 f"{count:,} of {self._samples:,} {self._kind} {are} ({self._copies}); copies in both training and test "
                 "data make results look too good"
             )
+        return warnings + self.class_warnings()
+
+    def class_warnings(self) -> list[str]:
+        """Return a warning with examples about copies in another class, if there are any."""
+        warnings: list[str] = []
         if count := self._copies_in_other_classes.count:
             are = "duplicate is" if count == 1 else "duplicates are"
             warnings.append(

@@ -524,6 +524,8 @@ def _findings(
     if label.missing:
         warnings.append(f"{label.missing:,} of {label.rows:,} rows have no `{label.name}`, and are left out")
     warnings += table_survey.duplicates.warnings()
+    if columns.text is not None and not regression:
+        warnings += _labels_of_copies(path, table_survey, columns.text, label)
     if table_survey.ragged:
         warnings.append(
             f"{table_survey.ragged:,} rows have a different number of cells than the header: "
@@ -532,9 +534,10 @@ def _findings(
     if table_survey.undecoded:
         warnings.append(_undecoded_warning(table_survey.undecoded, path))
     if columns.text is not None:
-        from netspec.tools.init.texts import tiny_warning
+        from netspec.tools.init.texts import empty_warning, tiny_warning
 
         text = columns.text
+        warnings += empty_warning(text.missing)
         longest = nine_of_ten(_lengths(text))
         repeated = f"; {text.filled - len(text.counts):,} repeat another one" * (len(text.counts) < text.filled)
         findings.append(f"texts: `{text.name}`: nine of ten have at most {longest:,} words{repeated}")
@@ -550,6 +553,17 @@ def _findings(
     if not regression and rare:
         warnings.append(f"classes of fewer than 20 rows: {listing(rare, 5)}")
     return findings, warnings
+
+
+def _labels_of_copies(path: Path, table_survey: TableSurvey, text: ColumnSurvey, label: ColumnSurvey) -> list[str]:
+    """Return a warning about texts that occur in several classes."""
+    indices = [table_survey.columns.index(column) for column in (text, label)]
+    texts = Duplicates("texts")
+    rows = islice(_opened(path)[2], table_survey.rows + table_survey.ragged + table_survey.undecoded)
+    for number, row in enumerate(rows, 1):
+        if len(row) == len(table_survey.columns) and row[indices[0]] in text.counts:
+            texts.add(row[indices[0]], f"row {number:,}", row[indices[1]])
+    return texts.class_warnings()
 
 
 def _undecoded_warning(count: int, path: Path) -> str:
@@ -767,8 +781,14 @@ def _train(
     split, why = hold_out(table_survey.rows, stratify=label.name)
     lines += entry("split", split, why, 4)
     batch = 32 if table_survey.rows < 2_000 else 128 if table_survey.rows < 50_000 else 256
+    if columns.text is not None:
+        from netspec.tools.init.texts import BATCH, text_training
+
+        batch = BATCH
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4)]
     monitor = "loss" if regression else class_monitor(table_survey.rows, batch)
+    if columns.text is not None:
+        return document([*lines, *text_training(table_survey.rows, monitor, space)])
     epochs = 300 if table_survey.rows < 2_000 else 100 if table_survey.rows < 50_000 else 40
     return document([*lines, *training(monitor=monitor, epochs=epochs, patience=12, space=space)])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.data.file_kinds import TEXTS
-from netspec.errors import listing
+from netspec.errors import counted, listing
 from netspec.tools.init.class_folders import ClassFiles, class_files, split_entry, stored_splits, training_folder
 from netspec.tools.init.files import (
     Duplicates,
@@ -94,6 +94,17 @@ def text_length(lengths: Iterable[int]) -> int:
     return max(8, min(400, round(nine_of_ten(lengths) * 1.2)))
 
 
+def empty_warning(count: int) -> list[str]:
+    """Return a warning if there are texts without words."""
+    return [f"{counted(count, 'text')} {'has' if count == 1 else 'have'} no words"] if count else []
+
+
+def text_training(samples: int, monitor: str, space: SearchSpace) -> list[str]:
+    """Return `solver`, `train` and `search` for N texts."""
+    patience = patient_epochs(samples, BATCH, 5)
+    return training(monitor=monitor, epochs=most_epochs(samples, patience), patience=patience, space=space)
+
+
 def tiny_warning(texts: int) -> list[str]:
     """Return a warning if there are too few texts for a meaningful test."""
     test = round(0.2 * texts)
@@ -172,6 +183,7 @@ def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
         wrong_encoding = any(NOT_UTF8 in reason for reason in unreadable)
         hint = "; `iconv -f latin1 -t utf8` converts texts of older programs to UTF-8" * wrong_encoding
         files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}{hint}")
+    files.warnings += empty_warning(sample.lengths.count(0))
     files.warnings += sample.duplicates.warnings()
     files.warnings += tiny_warning(texts.total)
     vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
@@ -243,7 +255,4 @@ def _train(
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
         *stored_splits(path, folder, "documents", fields, BATCH, [padding]),
     ]  # fmt: skip
-    patience = patient_epochs(texts.total, BATCH, 5)
-    monitor = class_monitor(texts.total, BATCH)
-    epochs = most_epochs(texts.total, patience)
-    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience, space=space)])
+    return document([*lines, *text_training(texts.total, class_monitor(texts.total, BATCH), space)])

@@ -315,6 +315,27 @@ def test_problems_of_texts_and_rows_are_reported(reviews: Path, table: Path) -> 
     assert any(text.startswith("1 of 401 rows is a duplicate (row 2 and row 401)") for text in warnings)
 
 
+def test_texts_without_words_are_reported(reviews: Path, tmp_path: Path) -> None:
+    (reviews / "bad" / "x.txt").write_text(" \n")
+    assert "1 text has no words" in init(reviews).warnings
+    rows = [f"a good film with number {number},good\na bad film with number {number},bad\n,bad" for number in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]))
+    assert "20 texts have no words" in init(tmp_path / "t.csv", task="text").warnings
+
+
+def test_texts_in_a_table_are_trained_like_texts_in_files(reviews: Path, tmp_path: Path) -> None:
+    rows = [f'{file.parent.name},"{file.read_text()}"' for file in sorted(reviews.glob("*/*.txt"))]
+    rows.append(rows[0].replace("bad", "good", 1))
+    (tmp_path / "t.csv").write_text("\n".join(["label,text", *rows]) + "\n")
+    result = init(tmp_path / "t.csv", task="text")
+    assert any(
+        text.startswith("1 duplicate is in another class than the first copy (row 1 and row 61)")
+        for text in result.warnings
+    )
+    of_table, of_files = (load_train(each.train).train for each in (result, init(reviews)))
+    assert of_table == of_files
+
+
 def test_texts_in_a_column(table: Path, tmp_path: Path) -> None:
     result = init(table, target="left", task="text")
     assert result.task == "text classification"
