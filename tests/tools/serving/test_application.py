@@ -165,7 +165,7 @@ def test_rows_have_the_answers_of_netspec_predict(fruit, table_run, tmp_path):
         ([], 400, "expected a row"),
         ({}, 400, "expected a row"),
         (b"\x00\x01", 422, ""),
-        (b"PAR1", 422, "the body is not plain text"),
+        (b"PAR1", 422, "the body is damaged; expected a complete Parquet file"),
         ({"size": 1, "color": "\ud83d"}, 422, "a text has half of a surrogate pair; expected Unicode characters"),
     ],
 )
