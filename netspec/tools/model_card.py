@@ -15,7 +15,7 @@ from netspec.data.sources.csv import Csv
 from netspec.data.tabular.encodings import ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.tabular.rows import with_time_format
 from netspec.data.tabular.source import TableSource
-from netspec.errors import InputError, and_more, counted
+from netspec.errors import InputError, and_more, counted, listing
 from netspec.exchange.files import write_atomically
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
@@ -292,7 +292,12 @@ def _how_to_run(report: ExportReport, data: ScriptData, example: str) -> Iterato
         "",
     )
     yield f"`{SCRIPT}` prints an answer for each sample. `{report.path.name}` has ONNX opset {report.opset}."
-    placeholders = "" if data.images or data.sound is not None else ", with your values in place of zeros and names"
+    placeholders = ""
+    if not data.images and data.sound is None:
+        placeholders = ", with your values in place of zeros" + " and names" * (", object)" in example)
+    if data.texts and placeholders:
+        functions = listing([f"`{text.function}`" for text in data.texts])
+        placeholders += f" ({functions} in `{SCRIPT}` returns the tokens of a text)"
     yield from ("", f"In a program{placeholders}:", "", "```python", example, "```", "")
     if report.comparison is not None and report.comparison.whole.finite:
         yield f"ONNX Runtime and netspec give the same results: {report.comparison.whole}."

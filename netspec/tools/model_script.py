@@ -434,7 +434,15 @@ def _pixels(image: DeployedInput) -> str:
 def _read_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
     """Return the lines that read the texts of a file, and run the model."""
     (text,) = data.texts
-    lines = ['text = Path(name).read_bytes().decode("utf-8-sig")']
+    lines = [
+        'content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()',
+        "try:",
+        '    text = content.decode("utf-8-sig")',
+        "except UnicodeDecodeError as error:",
+        '    line = content.count(b"\\n", 0, error.start) + 1',
+        '    reason = f"line {line} is not text in UTF-8; `iconv -f latin1 -t utf8` converts older files"',
+        "    raise ValueError(reason) from None",
+    ]
     if data.lines:
         lines += [
             "labels, texts = [], []",

@@ -662,6 +662,14 @@ def test_the_script_reads_lines_of_texts(netspec, texts):
     assert numbered == [line.split(": ", 1)[1] for line in class_lines("row", "good.txt")]
     Path("other.txt").write_text("nobody knows")
     assert script_error("other.txt") == "error: other.txt: 'nobody' is not in the vocabulary"
+    Path("latin.txt").write_bytes(b"good\nb\xe4d\n")
+    advice = "`iconv -f latin1 -t utf8` converts older files"
+    assert script_error("latin.txt") == f"error: latin.txt: line 2 is not text in UTF-8; {advice}"
+    command = [sys.executable, "deployed/run.py", "-"]
+    piped = subprocess.run(command, input=Path("good.txt").read_bytes(), capture_output=True, check=True)
+    assert [line.split(": ", 1)[1] for line in piped.stdout.decode().splitlines()] == numbered
+    readme = Path("deployed/README.md").read_text(encoding="utf-8")
+    assert "values in place of zeros (`tokens_of_text` in `run.py` returns the tokens of a text):" in readme
     lines = [line.split(": ", 1)[1] for path in ("texts/bad", "texts/good") for line in script(path)]
     assert len(lines) == len(class_lines("row", "texts"))
 
