@@ -171,7 +171,7 @@ def _print_onnx(result: ExportResult, report: ExportReport, counts: str) -> None
     if result.deployed is not None:
         print(f"in the model: {', '.join(result.deployed.steps) or 'no transforms'}")
     if report.comparison:
-        print(_agreement("onnxruntime", report.comparison.whole))
+        print(_agreement("on random inputs, onnxruntime", report.comparison.whole))
     if report.on_user_inputs:
         samples = "your samples"
         if result.deployed is not None:

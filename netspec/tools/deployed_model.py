@@ -211,14 +211,15 @@ class DeployedModel:
 
     @property
     def steps(self) -> list[str]:
-        """Names of the transforms and functions in the graph: `Rescaling`, `softmax`."""
+        """The transforms and functions in the graph: `Rescaling`, `softmax`."""
         inside = [
             type(step).__name__
             for deployed in self.inputs.values()
             for step in (*deployed.wrapper_transforms, *deployed.inside)
         ]
         columns = [] if self.columns is None else [counted(len(self.columns.encodings), "column")]
-        functions = [step.function for step in self.postprocessing.values()]
+        restored = "predictions converted back to the unit of the target"
+        functions = [restored if step.function == "restore" else step.function for step in self.postprocessing.values()]
         return columns + inside + functions + ["non-maximum suppression"] * bool(self.boxes)
 
     @property

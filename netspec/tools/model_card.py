@@ -294,7 +294,7 @@ def _how_to_run(report: ExportReport, data: ScriptData, example: str) -> Iterato
     yield f"`{SCRIPT}` prints an answer for each sample. `{report.path.name}` has ONNX opset {report.opset}."
     placeholders = ""
     if not data.images and data.sound is None:
-        placeholders = ", with your values in place of zeros" + " and names" * (", object)" in example)
+        placeholders = f", with your values in place of {'zeros' if data.table is None else 'these'}"
     if data.texts and placeholders:
         functions = listing([f"`{text.function}`" for text in data.texts])
         placeholders += f" ({functions} in `{SCRIPT}` returns the tokens of a text)"

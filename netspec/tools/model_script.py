@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from netspec.data.file_kinds import IMAGES, SOUNDS, TEXTS, FileKind
-from netspec.data.tabular.encodings import CategoricalEncoding
+from netspec.data.tabular.encodings import CategoricalEncoding, DateEncoding, NumberEncoding
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
 from netspec.tools.script_sounds import SELECTIONS, ScriptSound
@@ -172,7 +172,7 @@ def example_text(
     model: str, data: ScriptData, dims: Mapping[str, Sequence[object]], types: Mapping[str, str],
     outputs: Sequence[ScriptOutput],
 ) -> str:  # fmt: skip
-    """Return a short program that runs a model on one sample: an image, or zeros and names in place of values.
+    """Return a short program that runs a model on one sample: an image, or placeholders in place of values.
 
     `dims` and `types` are the sizes, with the batch first, and the element types of the inputs.
     """
@@ -211,7 +211,16 @@ def _example(data: ScriptData, name: str, sizes: Sequence[object], dtype: str) -
     encoding = None if data.table is None else data.table.encodings.get(name)
     if isinstance(encoding, CategoricalEncoding):
         return f"np.full({shape}, {next(iter(encoding.names), '')!r}, object)"
-    return f'np.zeros({shape}, "{dtype}")'
+    value = 0.0 if encoding is None else _typical(encoding)
+    return f'np.full({shape}, {value!r}, "{dtype}")' if value else f'np.zeros({shape}, "{dtype}")'
+
+
+def _typical(encoding: NumberEncoding | DateEncoding) -> float:
+    """Return a number, or a date in seconds since 1970, as the training data has it; 0 if nothing is known of it."""
+    if isinstance(encoding, NumberEncoding):
+        return float(f"{encoding.offset if encoding.fill is None else encoding.fill:.4g}")
+    offsets = dict(zip(encoding.parts, encoding.offsets, strict=True))
+    return float(offsets.get("timestamp", 0) // 86400 * 86400)
 
 
 def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:

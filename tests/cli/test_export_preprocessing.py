@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -146,7 +147,7 @@ train: {max_steps: 2}
     assert trained.status == 0, trained.err
     result = export(netspec)
     assert result.status == 0, result.err
-    assert "in the model: 2 columns, restore" in result.out
+    assert "in the model: 2 columns, predictions converted back to the unit of the target" in result.out
     assert "the model does not contain:\n  errors for missing values in `x`, `y`\n" in result.err
     (prediction,) = session().run(["prediction"], {"x": np.arange(8) + 0.5, "y": np.full(8, 1.5)})
     np.testing.assert_allclose(prediction[:, 0], predict("run", "prices.csv").answers["prediction"], rtol=1e-5)
@@ -220,6 +221,7 @@ def test_the_columns_of_a_table_are_inputs(netspec, work):
     assert "| `age` | [N] | float64 | number; NaN if it is missing |" in card
     assert "| `color` | [N] | string | name: blue, green, 7, teal |" in card
     assert "python run.py TABLE.csv" in card
+    assert re.search(r'"age": np.full\(\(1,\), \d+\.\d+, "float64"\)', card)
     assert netspec("export", "run", "--output", "deployed", "--batch-size", "5").status == 0
 
 

@@ -756,7 +756,7 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     trained(netspec, text)
     result = exported(netspec)
     assert "day [N, 6], price [N, 6], sold [N, 6] → prediction [N, 2]" in result.out
-    assert "in the model: 3 columns, restore" in result.out
+    assert "in the model: 3 columns, predictions converted back to the unit of the target" in result.out
     answers = predict("run", "sales.csv").answers
     found = [re.split(": | ", line) for line in script("sales.csv")]
     assert [int(row[0]) for row in found] == answers["row"]

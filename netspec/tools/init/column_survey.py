@@ -79,8 +79,12 @@ class ColumnSurvey:
 
     def example(self, notation: NumberFormat) -> str:
         """Return a number with a separator of this notation; the first number if none has one."""
+        return self.separated(notation) or self._tokens[0]
+
+    def separated(self, notation: NumberFormat) -> str | None:
+        """Return the first number with a separator of this notation."""
         separator = notation.thousands or notation.decimal
-        return next((cell for cell in self._tokens if separator in with_plain_spaces(cell)), self._tokens[0])
+        return next((cell for cell in self._tokens if separator in with_plain_spaces(cell)), None)
 
     def settle(self, notation: NumberFormat) -> None:
         """Classify the distinct cells, with numbers in the notation of the table."""
@@ -180,7 +184,8 @@ def notation_of(columns: Sequence[ColumnSurvey], delimiter: str) -> tuple[Number
     if chosen in order[1:3] and all(len(fitting[notation]) == len(fitting[chosen]) for notation in order[1:3]):
         other = '`thousands: ","`' if chosen.thousands is None else '`decimal: ","`'
         return chosen, f"a guess, since three digits follow each comma: {other} is the other possibility", True
-    return chosen, f"numbers such as {fitting[chosen][0].example(chosen)}", False
+    examples = (column.separated(chosen) for column in fitting[chosen])
+    return chosen, f"numbers such as {next(filter(None, examples), fitting[chosen][0].example(chosen))}", False
 
 
 def other_notations(columns: Sequence[ColumnSurvey], notation: NumberFormat) -> list[str]:

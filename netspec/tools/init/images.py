@@ -11,7 +11,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from netspec.data.file_kinds import IMAGES
-from netspec.errors import InputError, listing
+from netspec.errors import InputError, counted, listing
 from netspec.schema.yaml.flow_style import flow
 from netspec.tools.init.class_folders import (
     NO_LISTS,
@@ -69,6 +69,12 @@ class ImageSample:
         """Add the size and the colors of an image."""
         self.sizes.append((image.height, image.width))
         self.gray &= image.mode in ("L", "1", "I;16", "LA")
+
+    def unreadable_warnings(self, noun: str) -> list[str]:
+        """Return a warning about files that cannot be read, or none."""
+        count = len(self.unreadable)
+        out = f"cannot be read and {'is' if count == 1 else 'are'} left out: {listing(self.unreadable, 3)}"
+        return [f"{count:,} of {self.opened:,} {noun} that were opened {out}"] * bool(count)
 
     @property
     def summary(self) -> str:
@@ -171,13 +177,12 @@ def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
     warnings = [*files.nested_warnings(), *files.other_warnings(), *rare_class_warnings(counts, RARE, "images")]
     if max(counts.values()) > 10 * min(filter(None, counts.values())):
         warnings.append("the largest class has over ten times as many images as the smallest one")
-    if sample.unreadable:
-        warnings.append(
-            f"{len(sample.unreadable):,} of {sample.opened:,} images cannot be read and are left out: "
-            f"{listing(sample.unreadable, 3)}"
-        )
-    warnings += sample.duplicates.warnings()
-    return [files.summary, sample.summary], warnings
+    warnings += [*sample.unreadable_warnings("images"), *sample.duplicates.warnings()]
+    findings = [files.summary, sample.summary]
+    if sample.opened < files.total:
+        others = counted(files.total - sample.opened, "other image")
+        findings.append(f"{others}: not searched for damaged files and duplicates")
+    return findings, warnings
 
 
 def _head(side: int, space: SearchSpace) -> list[tuple[dict[str, Any], str]]:

@@ -201,12 +201,7 @@ def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
         warnings.append("the names of the classes are unknown: write them into `classes` in train.yaml")
     if mask_survey.unpaired:
         warnings.append(f"left out: {counted(mask_survey.unpaired, 'image')} without a mask")
-    if sample.unreadable:
-        warnings.append(
-            f"{len(sample.unreadable):,} of {sample.opened:,} pairs cannot be read and are left out: "
-            f"{listing(sample.unreadable, 3)}"
-        )
-    warnings += sample.duplicates.warnings()
+    warnings += [*sample.unreadable_warnings("pairs"), *sample.duplicates.warnings()]
     rare = [mask_survey.classes[index] for index, share in shares.items() if share < 0.01]
     if rare:
         warnings.append(

@@ -478,7 +478,7 @@ class TableColumns:
         }
         rare = len(column.counts) - len(vocabulary)
         facts = [f"{column.missing / column.rows:.1%} missing"] * bool(column.missing)
-        facts += [f"{rare:,} rarer ones count as unknown"] * bool(rare)
+        facts += [f"{counted(rare, 'rarer one')} {'counts' if rare == 1 else 'count'} as unknown"] * bool(rare)
         unknown = 1 - sum(column.counts[name] for name in vocabulary) / column.filled
         if unknown > MAX_UNKNOWN:
             (example,) = column.counts.most_common()[-1:]
@@ -495,7 +495,7 @@ class TableColumns:
         if regression:
             unit = {"unit": label.number_format.unit} if label.number_format.unit else {}
             declared: dict[str, Any] = {"type": "numeric", **unit, **missing, "normalization": "standard"}
-            why = "; ".join(filter(None, [why, "predictions are turned back into the unit of the column"]))
+            why = "; ".join(filter(None, [why, "predictions are converted back to the unit of the column"]))
         else:
             declared = {"type": "categorical", **missing, "vocabulary": _classes(label)}
         self.used.append((label.name, declared, why))

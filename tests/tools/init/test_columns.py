@@ -185,8 +185,10 @@ def test_columns_that_reveal_the_target_are_reported(tmp_path: Path) -> None:
 
 def test_columns_in_different_notations_are_reported(tmp_path: Path) -> None:
     comma = [f"{row % 40},5" for row in range(ROWS)]
-    result = init(table(tmp_path, {"x": comma, "y": comma, "price": [f"{row % 50}.25" for row in range(ROWS)]}, ";"))
+    columns = {"n": [str(77 + row) for row in range(ROWS)], "x": comma, "y": comma}
+    result = init(table(tmp_path, {**columns, "price": [f"{row % 50}.25" for row in range(ROWS)]}, ";"))
     assert source(result).decimal == ","
+    assert 'decimal: ","   # numbers such as 0,5' in result.train.read_text()
     assert result.warnings[0] == (
         "`price` has numbers such as 0.25, which the notation of the other columns does not allow: they are read as "
         "names until all columns have the same notation"
@@ -222,7 +224,7 @@ def test_booleans_and_categories_of_many_values(tmp_path: Path) -> None:
     assert declared(tmp_path, [("True", "False")[row % 2] for row in range(ROWS)])["vocabulary"] == ["False", "True"]
     many = declared(tmp_path, ["rare" if row % 40 == 0 else f"v{row % 8}" for row in range(ROWS)])
     assert many["vocabulary"] == [f"v{value}" for value in range(8)]
-    assert "1 rarer ones count as unknown" in (tmp_path / "train.yaml").read_text()
+    assert "1 rarer one counts as unknown" in (tmp_path / "train.yaml").read_text()
 
 
 def test_a_target_with_missing_values(tmp_path: Path) -> None:

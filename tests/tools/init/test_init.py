@@ -44,6 +44,16 @@ def test_images_in_class_folders(photos: Path, tmp_path: Path) -> None:
     assert run.test.samples == 8
 
 
+def test_images_beyond_the_sample_are_not_searched(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in photos.glob("*/*"):
+        path.write_bytes(path.read_bytes()[:200])
+    monkeypatch.setattr("netspec.tools.init.images.MAX_OPENED", 10)
+    result = init(photos)
+    assert "30 other images: not searched for damaged files and duplicates" in result.findings
+    (warning,) = [text for text in result.warnings if "cannot be read" in text]
+    assert warning.startswith("10 of 10 images that were opened cannot be read and are left out: ")
+
+
 def test_images_of_one_small_size_keep_it(tmp_path: Path) -> None:
     for index in range(24):
         path = tmp_path / "digits" / str(index % 3) / f"{index}.png"

@@ -83,7 +83,7 @@ def test_incomplete_pairs_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "masks/4.png").write_bytes(b"damaged")
     result = init(tmp_path)
     assert any(warning == "left out: 1 image without a mask" for warning in result.warnings)
-    assert any("1 of 11 pairs cannot be read" in warning for warning in result.warnings)
+    assert any("1 of 11 pairs that were opened cannot be read and is left out" in text for text in result.warnings)
     assert fields(result.train).on_error == "skip"
 
 
