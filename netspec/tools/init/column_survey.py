@@ -30,6 +30,8 @@ NOTATIONS = (
     NumberFormat(",", " "), NumberFormat(".", "'"), NumberFormat(",", "'"),
 )  # fmt: skip
 """Notations of numbers, the likeliest first."""
+MIN_WORDS_PER_CELL = 3
+"""Texts have more words than this on average."""
 MAX_TOKEN = 40
 """Longest cell that may be a number or a date, in characters."""
 
@@ -153,23 +155,31 @@ class ColumnSurvey:
     @property
     def is_text(self) -> bool:
         """Whether the cells are sentences."""
-        if self.is_numeric or self.is_date:
-            return False
-        return self.words > 3 * self.filled and len(self.counts) > self.filled / 2
+        return self.has_sentences and len(self.counts) > self.filled / 2
+
+    @property
+    def has_sentences(self) -> bool:
+        """Whether the cells have more than three words on average."""
+        return self.words_per_cell > MIN_WORDS_PER_CELL and not self.is_numeric and not self.is_date
+
+    @property
+    def words_per_cell(self) -> float:
+        """Mean number of words of the cells that are not missing."""
+        return self.words / max(1, self.filled)
 
     @property
     def is_identifier(self) -> bool:
-        """Whether the column identifies rows: nearly each row has a different name, or the rows are numbered."""
+        """Whether the column identifies rows: nearly each row has another name, or the rows are numbered."""
         if self.filled < 50 or len(self.counts) < 0.95 * self.filled or self.is_date:
             return False
         if not self.is_numeric:
             return True
-        if self.whole < self.filled or len(self.counts) < self.filled:
+        if self.whole < self.filled:
             return False
         if self.name.lower() in ("id", "uuid") or self.name.endswith(("_id", "_ID", "Id", "ID", " id")):
             return True
-        numbers = sorted(self.number(cell) for cell in self.counts)
-        return numbers[-1] - numbers[0] == len(numbers) - 1
+        numbers = [self.number(cell) for cell in self.counts]
+        return max(numbers) - min(numbers) < 1.05 * self.filled
 
 
 def notation_of(columns: Sequence[ColumnSurvey], delimiter: str) -> tuple[NumberFormat, str, bool]:

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, digits, kind_of_file, listing
-from netspec.tools.init.column_survey import MAX_CLASSES, MISSING, SAMPLE, ColumnSurvey, notation_of, other_notations
+from netspec.tools.init.column_survey import (
+    MAX_CLASSES,
+    MIN_WORDS_PER_CELL,
+    MISSING,
+    SAMPLE,
+    ColumnSurvey,
+    notation_of,
+    other_notations,
+)
 from netspec.tools.init.files import (
     Duplicates,
     Files,
@@ -391,11 +399,8 @@ class TableColumns:
         self.warnings: list[str] = []
         self.width = 0
         self.text: ColumnSurvey | None = None
-        texts = [column for column in table_survey.columns if column is not label and column.is_text]
         if text:
-            if not texts:
-                raise InputError("no column holds texts", expected="a column of sentences", got="short cells only")
-            self.text = max(texts, key=lambda column: column.words)
+            self.text = _text_column([column for column in table_survey.columns if column is not label])
         for column in table_survey.columns:
             if column is not label and column is not self.text:
                 self._add(column)
@@ -467,7 +472,8 @@ class TableColumns:
     def _categorical(self, column: ColumnSurvey) -> None:
         frequent = [name for name, count in column.counts.most_common(MAX_CATEGORIES) if count >= RARE]
         if not frequent:
-            self.left_out.append((column.name, "no value occurs more than a few times"))
+            words = "; `netspec init --task text` reads its words" * column.has_sentences
+            self.left_out.append((column.name, f"no value occurs more than a few times{words}"))
             return
         vocabulary = sorted(frequent)
         declared: dict[str, Any] = {
@@ -484,7 +490,12 @@ class TableColumns:
             (example,) = column.counts.most_common()[-1:]
             self.warnings.append(
                 f"`{column.name}` has {len(column.counts):,} different values such as {example[0]!r}: {unknown:.0%} of "
-                "the rows have a rare one, which counts as unknown"
+                "the rows have a rare one, which counts as unknown: "
+                + (
+                    "`netspec init --task text` reads its words instead"
+                    if column.has_sentences
+                    else "group them, or leave it out"
+                )
             )
         self.width += 1 + len(vocabulary)
         self.used.append((column.name, declared, ", ".join(facts)))
@@ -499,6 +510,19 @@ class TableColumns:
         else:
             declared = {"type": "categorical", **missing, "vocabulary": _classes(label)}
         self.used.append((label.name, declared, why))
+
+
+def _text_column(columns: Sequence[ColumnSurvey]) -> ColumnSurvey:
+    """Return the column of texts, if possible one whose texts mostly differ. Raises `InputError` if there is none."""
+    texts = [column for column in columns if column.has_sentences]
+    if not texts:
+        words = [f"`{column.name}` {column.words_per_cell:.1f}" for column in columns if column.filled]
+        raise InputError(
+            "no column holds texts",
+            expected=f"a column whose cells have more than {MIN_WORDS_PER_CELL} words on average",
+            got=f"words in a cell: {listing(words)}" if words else "no other column",
+        )  # fmt: skip
+    return max(texts, key=lambda column: (column.is_text, column.words))
 
 
 def _classes(label: ColumnSurvey) -> list[str]:

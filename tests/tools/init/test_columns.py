@@ -159,8 +159,26 @@ def test_columns_that_lose_most_of_their_values_are_reported(tmp_path: Path) -> 
     names = [f"model {row}" if row % 2 else "none given" for row in range(ROWS)]
     result = init(table(tmp_path, {"x": names, "other": [str(row % 9) for row in range(ROWS)]}))
     assert result.warnings[0] == (
-        "`x` has 61 different values such as 'model 119': 50% of the rows have a rare one, which counts as unknown"
+        "`x` has 61 different values such as 'model 119': 50% of the rows have a rare one, which counts as unknown: "
+        "group them, or leave it out"
     )
+
+
+def test_texts_that_recur_can_be_read_as_texts(tmp_path: Path) -> None:
+    notes = [f"good machine with {16 * (row % 50 if row % 2 else 1)} GB of memory" for row in range(ROWS)]
+    path = table(tmp_path, {"note": notes, "brand": [f"brand {row % 3}" for row in range(ROWS)]})
+    (warning, *_) = init(path).warnings
+    assert warning.endswith("which counts as unknown: `netspec init --task text` reads its words instead")
+    result = init(path, task="text", force=True)
+    assert any(finding.startswith("texts: `note`") for finding in result.findings)
+    path = table(tmp_path, {"note": [f"good machine with {row % 50} GB" for row in range(ROWS)], "n": ["1", "2"] * 60})
+    assert any("; `netspec init --task text` reads its words" in text for text in init(path, force=True).findings)
+    path = table(tmp_path, {"note": [" ".join(note.split()[:3]) for note in notes]})
+    with pytest.raises(InputError, match="no column holds texts") as error:
+        init(path, task="text", force=True)
+    (problem,) = error.value.problems
+    assert problem.expected == "a column whose cells have more than 3 words on average"
+    assert problem.got == "words in a cell: `note` 3.0"
 
 
 def test_columns_that_reveal_the_target_are_reported(tmp_path: Path) -> None:
@@ -210,6 +228,7 @@ def test_texts_among_numbers_are_missing_values(tmp_path: Path) -> None:
         ("x", ["", "NA"] * (ROWS // 2), "it is empty"),
         ("x", [f"u{row}" for row in range(ROWS)], "nearly every row has another value"),
         ("x", [str(row) for row in range(ROWS)], "nearly every row has another value"),
+        ("x", [str(max(row, 2)) for row in range(ROWS)], "nearly every row has another value"),
         ("customer_id", [str(row * row) for row in range(ROWS)], "nearly every row has another value"),
         ("", [str(row * row) for row in range(ROWS)], "it has no name"),
     ],
