@@ -157,21 +157,34 @@ def _is_yolo(file: Path) -> bool:
 
 
 def _coco_parts(path: Path, documents: list[Path]) -> dict[str, dict[str, Any]]:
-    """Return the parts by the names of the files. Raises `InputError` if several may be the training data."""
-    names_of = {file: file.relative_to(path).as_posix().lower() for file in documents}
-    by_part = {part: next((file for file in documents if any(name in names_of[file] for name in names)), None)
-               for part, names in PARTS.items()}  # fmt: skip
-    train = [file for file in documents if file not in by_part.values()]
+    """Return the parts by the names of the files. Raises `InputError` if none or several may be the training data."""
+    part_of = {file: _part_named_in(file.relative_to(path)) for file in documents}
+    train = [file for file, part in part_of.items() if part in ("train", None)]
+    if len(train) > 1:
+        train = [file for file in train if part_of[file] == "train"]
+    elif len(documents) == 1:
+        train = documents
     if len(train) != 1:
-        train = [file for file in train if "train" in names_of[file]]
-    if len(train) != 1:
+        names = listing([file.relative_to(path).as_posix() for file in documents], 5)
         raise InputError(
-            f"{path} has several files of annotations", expected="one for training, and others with `val` or `test` "
-            "in their names", got=listing([file.name for file in documents], 5),
+            f"{path} has several files of annotations", expected="one for training, such as one with `train` in its "
+            "name, and others with `val` or `test` in their names", got=names,
         )  # fmt: skip
-    files = {"train": train[0], **{part: file for part, file in by_part.items() if file is not None}}
+    stored = {part: next((file for file in documents if part_of[file] == part and file not in train), None)
+              for part in PARTS}  # fmt: skip
+    files = {"train": train[0], **{part: file for part, file in stored.items() if file is not None}}
     return {part: {**_coco_images(path, file), "annotations": file.relative_to(path).as_posix()}
             for part, file in files.items()}  # fmt: skip
+
+
+def _part_named_in(file: Path) -> str | None:
+    """Return the part of the data that a word in the name of a file, or else of the closest folder, stands for."""
+    for name in (file.stem, *reversed(file.parent.parts)):
+        words = [word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)]
+        for part, part_names in {"train": ("train", "trainval"), **PARTS}.items():
+            if any(word in part_names for word in words):
+                return part
+    return None
 
 
 def _is_coco(file: Path) -> bool:

@@ -179,6 +179,26 @@ def test_each_part_of_coco_may_be_a_folder(tmp_path: Path) -> None:
     assert data.train.hold_out.parts == ("test",)
 
 
+@pytest.mark.parametrize("name", ["latest/a.json", "interval.json", "instances_val.json", "test data/boxes.json"])
+def test_a_single_file_of_coco_is_the_training_data(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    coco(tmp_path, boxed_images(tmp_path, 12, 64, 16), 64, name)
+    data = load_train(init(tmp_path).train).data
+    assert str(data.train.annotations).endswith(name)  # type: ignore[attr-defined]  # of detection_folder
+    assert data.validation is None
+
+
+def test_the_name_of_a_file_of_coco_matters_more_than_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "test data").mkdir()
+    boxes = boxed_images(tmp_path, 12, 64, 16)
+    for name in ("test data/trainval2017.json", "test data/instancesVal.json"):
+        coco(tmp_path, boxes, 64, name)
+    data = load_train(init(tmp_path).train).data
+    assert str(data.train.annotations).endswith("trainval2017.json")  # type: ignore[attr-defined]
+    assert str(data.validation.annotations).endswith("instancesVal.json")  # type: ignore[union-attr]
+    assert data.test is None
+
+
 @pytest.mark.parametrize("layout", ["labels", "next to the images", "parts"])
 def test_yolo_needs_no_data_file(tmp_path: Path, layout: str) -> None:
     images = {"labels": "images", "next to the images": ".", "parts": "images/train"}[layout]
