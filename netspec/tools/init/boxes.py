@@ -36,7 +36,8 @@ from netspec.tools.init.search_space import SearchSpace
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
 FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"]+)"')
-YOLO_LINE = re.compile(rb"\s*\d+(\s+\d*\.?\d+){4}\s*$")
+YOLO_LINE = re.compile(rb"\s*\d+(\s+(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?){4}\s*$")
+"""A line of YOLO's text files: the number of a class and the four numbers of a box, such as `0 0.5 0.5 1e-05 0.25`."""
 MAX_TEXTS = 100
 """Number of images next to which YOLO's text files are looked for."""
 MAX_BOXES = 10_000

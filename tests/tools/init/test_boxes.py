@@ -215,3 +215,10 @@ def test_yolo_needs_no_data_file(tmp_path: Path, layout: str) -> None:
     result = init(tmp_path)
     assert result.findings[0] == "20 images, boxes of 2 classes: cat 10, dog 10"
     assert netspec.check(result.train).warnings == ()
+
+
+def test_yolo_may_write_small_numbers_with_an_exponent(tmp_path: Path) -> None:
+    boxed_images(tmp_path, 12, 64, 16)
+    for index in range(12):
+        (tmp_path / f"{index:03}.txt").write_text(f"{index % 2} 0.5 5e-1 1e-05 .25\n")
+    assert init(tmp_path).task == "object detection"
