@@ -70,10 +70,9 @@ def listed_class_files(lists: Mapping[str, Path], kind: FileKind) -> ClassFiles:
     by_class: dict[str, list[Path]] = {name: [] for name in names}
     for path, label in zip(listed.files, labels, strict=True):
         by_class[names[label]].append(path)
-    if len(by_class) < 2:
-        raise InputError(
-            f"{file} has labels of one class", expected="two classes or more", got=listing(list(by_class))
-        )  # fmt: skip
+    used = [name for name, files in by_class.items() if files]
+    if len(used) < 2:
+        raise InputError(f"{file} has labels of one class", expected="two classes or more", got=listing(used))
     return ClassFiles(
         file.parent, kind, by_class, lists=lists, left_out=listed.left_out, has_names=bool(listed.classes)
     )

@@ -62,6 +62,14 @@ def test_numbers_need_no_names_and_missing_files_are_left_out(listed: Path) -> N
     assert netspec.check(result.train).kind == "training"
 
 
+def test_the_same_number_in_all_lines_is_one_class(listed: Path) -> None:
+    paths = [line.split(",")[0] for line in (listed / "labels.csv").read_text().splitlines()[1:]]
+    (listed / "list.txt").write_text("".join(f"{path} 1\n" for path in paths))
+    with pytest.raises(InputError, match="has labels of one class") as caught:
+        init(listed / "list.txt")
+    assert caught.value.problems[0].got == "1"
+
+
 def test_several_lists_need_a_choice(listed: Path) -> None:
     (listed / "more.csv").write_text((listed / "labels.csv").read_text())
     with pytest.raises(InputError, match="has several lists of images"):
