@@ -35,6 +35,8 @@ LARGE = 5_000_000
 """From this number of bytes on, tokens are pieces of words, and the net is a transformer."""
 PIECES = 4_000
 """Size of the vocabulary of pieces of words."""
+PIECE_BYTES = 4
+"""Number of bytes of a piece of a word, on average."""
 MAX_CHARACTERS = 4_000
 """Largest vocabulary of characters; further ones are unknown."""
 LENGTHS = 128, 64, 32
@@ -75,6 +77,11 @@ class Corpus:
     def tokens(self) -> int:
         """Size of the vocabulary."""
         return PIECES if self.is_large else min(MAX_CHARACTERS, len(self.characters) + 1)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Number of bytes of a token, on average."""
+        return PIECE_BYTES if self.is_large else self.size / max(1, self.characters.total())
 
     @property
     def tokenizer(self) -> tuple[dict[str, Any], str]:
@@ -134,7 +141,7 @@ def _read(path: Path) -> Corpus:
         for block in blocks(part_of(file, 0.0, 1.0)):
             corpus.characters.update(block.text)
             content = hash((content, block.text))
-            read += len(block.text)
+            read += len(block.text.encode())
             if read > MAX_BYTES:
                 corpus.complete = False
                 return corpus
@@ -144,8 +151,7 @@ def _read(path: Path) -> Corpus:
 
 def _window(path: Path, corpus: Corpus) -> int:
     """Return the number of tokens of a window: the largest with which windows cover the ends of most files."""
-    bytes_per_token = 4 if corpus.is_large else corpus.size / max(1, corpus.characters.total())
-    held_out = [HELD_OUT * file.stat().st_size / bytes_per_token for file in corpus.files]
+    held_out = [HELD_OUT * file.stat().st_size / corpus.bytes_per_token for file in corpus.files]
     for length in LENGTHS:
         covered = sum((tokens - 1) // length * length for tokens in held_out if tokens > length)
         if covered >= COVERED * sum(held_out) or (length == LENGTHS[-1] and len(held_out) == 1 and covered):
@@ -229,8 +235,7 @@ def _net(name: str, corpus: Corpus, length: int, space: SearchSpace) -> str:
 
 def _train(path: Path, corpus: Corpus, folder: Path, net: str, length: int, space: SearchSpace) -> str:
     stride = length if corpus.is_large else length // 2
-    tokens = corpus.size // (4 if corpus.is_large else 1)
-    windows = round((1 - 2 * HELD_OUT) * tokens / stride)
+    windows = round((1 - 2 * HELD_OUT) * corpus.size / corpus.bytes_per_token / stride)
     share = f"{HELD_OUT:.0%}"
     lines = [
         *train_head(net, f"on the text in {data_location(path, folder)}", space.train_lines()),

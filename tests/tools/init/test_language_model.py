@@ -37,6 +37,15 @@ def test_a_text_becomes_a_language_model(play: Path, tmp_path: Path) -> None:
     assert netspec.generate(run.run_dir, "To be", tokens=9)
 
 
+def test_letters_of_several_bytes_are_one_token_each(play: Path, tmp_path: Path) -> None:
+    greek = str.maketrans("abdehinoqrstuB", "αβδεηινοκρστυΒ")
+    (tmp_path / "greek.txt").write_text(play.read_text(encoding="utf-8").translate(greek), encoding="utf-8")
+    latin, other = (load_train(init(file, output=tmp_path / file.stem).train).train
+                    for file in (play, tmp_path / "greek.txt"))  # fmt: skip
+    assert other.max_epochs == latin.max_epochs
+    assert other.early_stopping == latin.early_stopping
+
+
 def test_a_folder_of_texts_without_classes(play: Path, tmp_path: Path) -> None:
     (tmp_path / "plays").mkdir()
     for name in ("a", "b"):
