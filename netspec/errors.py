@@ -321,9 +321,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def digits(value: float, count: int) -> str:
+def format_digits(value: float, count: int) -> str:
     """A number with `count` significant digits, and all digits before the point: `1001780`, not `1.00178e+06`."""
-    return f"{value:.0f}" if 10**count <= abs(value) < 10**MAX_DIGITS else f"{value:.{count}g}"
+    rounded = f"{value:.{count}g}"
+    return f"{value:.0f}" if 10**count <= abs(float(rounded)) < 10**MAX_DIGITS else rounded
 
 
 def command(*words: object) -> str:
@@ -342,11 +343,27 @@ def program() -> list[str]:
 
 
 def install_command(*extras: str) -> str:
-    """Return the command that installs extras of netspec from where it was installed itself: a clone or a wheel."""
+    """Return the command that installs extras of netspec: from the clone or wheel of this netspec, else their packages.
+
+    A name on PyPI would not do: netspec is not published there.
+    """
     root, suffix = Path(__file__).resolve().parents[1], f"[{','.join(extras)}]"
     if (root / "pyproject.toml").is_file():
-        return f"pip install -e '{'.' if Path.cwd() == root else root}{suffix}'"
-    return f"pip install '{_installed_wheel() or 'netspec'}{suffix}'"
+        return shlex.join(["pip", "install", "-e", f"{'.' if Path.cwd() == root else root}{suffix}"])
+    wheel = _installed_wheel()
+    return shlex.join(["pip", "install", *(_packages_of(extras) if wheel is None else [f"{wheel}{suffix}"])])
+
+
+def _packages_of(extras: Sequence[str]) -> list[str]:
+    """Return the requirements of extras of the installed netspec."""
+    from importlib.metadata import requires
+
+    parts = [line.partition(";") for line in requires("netspec") or []]
+    return [
+        requirement.strip()
+        for requirement, _, marker in parts
+        if any(re.search(rf"extra == ['\"]{extra}['\"]", marker) for extra in extras)
+    ]
 
 
 def _installed_wheel() -> str | None:

@@ -16,7 +16,7 @@ from netspec.errors import (
     Problem,
     RunError,
     command,
-    digits,
+    format_digits,
     install_command,
     kind_of_file,
     listing,
@@ -30,10 +30,17 @@ WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1001780.4, "1001780"), (-266350.0, "-266350"), (85.123456, "85.1235"), (2e-9, "2e-09"), (3e20, "3e+20")],
+    [
+        (1001780.4, "1001780"),
+        (999999.7, "1000000"),
+        (-266350.0, "-266350"),
+        (85.123456, "85.1235"),
+        (2e-9, "2e-09"),
+        (3e20, "3e+20"),
+    ],
 )
 def test_numbers_are_written_with_all_digits_before_the_point(value: float, text: str) -> None:
-    assert digits(value, 6) == text
+    assert format_digits(value, 6) == text
 
 
 def test_an_error_as_text_contains_all_that_the_command_line_prints():
@@ -139,7 +146,10 @@ def test_extras_are_installed_from_where_netspec_is_from(monkeypatch: pytest.Mon
     wheel = tmp_path / "my dist" / "netspec-1.whl"
     origin = {"archive_info": {}, "url": wheel.as_uri()}
     monkeypatch.setattr("importlib.metadata.PathDistribution.read_text", lambda *_: json.dumps(origin))
-    assert install_command("serve") == "pip install 'netspec[serve]'"
+    needed = ["numpy>=2", "starlette<2,>=1.0; extra == 'serve'", 'mpich>=5; sys_platform == "linux" and extra == "mpi"']
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: needed)
+    assert install_command("serve") == "pip install 'starlette<2,>=1.0'", "PyPI has a different netspec"
+    assert install_command("mpi") == "pip install 'mpich>=5'"
     wheel.parent.mkdir()
     wheel.touch()
     assert install_command("serve") == f"pip install '{wheel}[serve]'"

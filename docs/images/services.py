@@ -87,8 +87,10 @@ def service(run: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "netspec", "serve", str(run), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        yield next(line for line in process.stderr if line.startswith("serving ")).split()[-1]
-        process.terminate()
+        try:
+            yield next(line for line in process.stderr if line.startswith("serving ")).split()[-1]
+        finally:
+            process.terminate()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights, writable
 from netspec.cli.output import count, print_json, table
-from netspec.errors import InputError, digits
+from netspec.errors import InputError, format_digits
 
 if TYPE_CHECKING:
     from netspec.tools.explain import ColumnImportances, Explanation, ImageExplanation
@@ -154,7 +154,7 @@ def _print_importances(importances: ColumnImportances, as_json: bool) -> None:
         for each in importances
     ]
     table(columns, rows, right=range(1, len(columns)))
-    used = f"on {count(importances.rows)} samples of the {importances.split} data"
+    used = f"on {count(importances.samples)} samples of the {importances.split} data"
     print(f"\n{used}; near 0 or below: the predictions hardly depend on the column")
 
 
@@ -167,9 +167,9 @@ def _print_parts(explanation: Explanation, as_json: bool) -> None:
         return
     print(("" if explanation.row is None else f"row {explanation.row}, ") + _summary(explanation))
     ranked = sorted(explanation.parts, key=lambda each: -abs(each.contribution))[:MAX_PARTS]
-    digits = "+.1%" if explanation.quantity == "probability" else "+.6g"
-    table(["part", "contribution"], [[part, format(fall, digits)] for part, fall in ranked], right=[1])
+    number_format = "+.1%" if explanation.quantity == "probability" else "+.6g"
+    table(["part", "contribution"], [[part, format(fall, number_format)] for part, fall in ranked], right=[1])
 
 
 def _six_digits(value: float) -> str:
-    return digits(value, 6)
+    return format_digits(value, 6)

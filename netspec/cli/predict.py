@@ -26,7 +26,7 @@ from netspec.cli.options import (
     writable,
 )
 from netspec.cli.output import count, note_device, note_transforms, table
-from netspec.errors import InputError, counted, digits
+from netspec.errors import InputError, counted, format_digits
 
 if TYPE_CHECKING:
     from netspec.tools.predict import PredictionStream
@@ -188,7 +188,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, float):
         if name in BOX_DIGITS:
             return f"{value:.{BOX_DIGITS[name]}f}"
-        return f"{value:.1%}" if name.rpartition(".")[2].startswith("probability") else digits(value, 6)
+        return f"{value:.1%}" if name.rpartition(".")[2].startswith("probability") else format_digits(value, 6)
     if isinstance(value, list):
         items = [_text(name, item) for item in value[:MAX_ITEMS]]
         return ", ".join([*items, f"… ({len(value)} in total)"] if len(value) > MAX_ITEMS else items)

@@ -12,7 +12,7 @@ import typer
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
 from netspec.cli.output import count, note_device, print_json, table
-from netspec.errors import InputError, digits
+from netspec.errors import InputError, format_digits
 
 if TYPE_CHECKING:
     from netspec.layers.losses_and_metrics import TableRow
@@ -75,7 +75,9 @@ def evaluate(
         return
     loss = [] if evaluation.loss is None else [["loss", f"{evaluation.loss:.6f}"]]
     metrics = [[name, f"{value:.6f}"] for name, value in evaluation.metrics.items()]
-    metrics += [[f"{name} in the target's unit", digits(value, 6)] for name, value in evaluation.in_units.items()]
+    metrics += [
+        [f"{name} in the target's unit", format_digits(value, 6)] for name, value in evaluation.in_units.items()
+    ]
     left_out = [["left out", count(evaluation.skipped)]] if evaluation.skipped else []
     rows = [[f"{split} samples", count(evaluation.samples)], *left_out, *loss, *metrics]
     table(["", ""], rows, right=(1,))
@@ -90,13 +92,13 @@ def evaluate(
 
 def _print_values(name: str, values: TableRow | Mapping[str, TableRow]) -> None:
     """Numbers by their names, or a table."""
-    from netspec.tools.evaluation_files import AXES
+    from netspec.tools.evaluation_files import AXES, is_confusion_matrix
 
     rows: dict[str, dict[str, float]] = {}
     for row, value in values.items():
         rows[row] = dict(value) if isinstance(value, Mapping) else {"": value}
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    title = f"{name} ({AXES})" if [*rows] == columns else name
+    title = f"{name} ({AXES})" if is_confusion_matrix([*rows], columns) else name
     lines = [
         [row, *(_number(cells[column]) if column in cells else "" for column in columns)] for row, cells in rows.items()
     ]

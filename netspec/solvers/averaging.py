@@ -48,7 +48,7 @@ class EMASpec(Spec):
 
 
 class SWASpec(Spec):
-    """Stochastic weight averaging: the mean of the weights after the update `start_step` and every `every` updates.
+    """Stochastic weight averaging: the mean of weights after the update `start_step` and every `every` updates later.
 
     Up to the update `start_step`, the average equals the weights. Moving statistics of BatchNormalization are those of
     the weights in training.

@@ -33,7 +33,7 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
     for name, table in evaluation.tables.items():
         columns, rows = table_cells(table)
         write_atomically(folder / f"{name}.csv", lambda path, rows=rows: _write_csv(path, rows))  # type: ignore[misc]  # mypy infers no type of a lambda's default
-        if [row[0] for row in rows[1:]] == columns:
+        if is_confusion_matrix([row[0] for row in rows[1:]], columns):
             chart = confusion_chart(columns, [list(map(float, row[1:])) for row in rows[1:]])
             write_atomically(folder / f"{name}.png", lambda path, chart=chart: chart.save(path, format="PNG"))  # type: ignore[misc]  # likewise
 
@@ -46,7 +46,12 @@ def table_cells(table: TableRow | Mapping[str, TableRow]) -> tuple[list[str], li
     rows = {name: dict(value) if isinstance(value, Mapping) else {"value": value} for name, value in table.items()}
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     cells = [[name, *(str(row.get(column, "")) for column in columns)] for name, row in rows.items()]
-    return columns, [[AXES if [*rows] == columns else "", *columns], *cells]
+    return columns, [[AXES if is_confusion_matrix([*rows], columns) else "", *columns], *cells]
+
+
+def is_confusion_matrix(rows: Sequence[str], columns: Sequence[str]) -> bool:
+    """Return whether a table with these names of rows and columns is a confusion matrix."""
+    return list(rows) == list(columns)
 
 
 def _write_text(path: Path, text: str) -> None:

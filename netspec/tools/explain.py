@@ -109,7 +109,7 @@ class ColumnImportances(list[ColumnImportance]):
 
     split: str = ""
     """The split whose rows were used."""
-    rows: int = 0
+    samples: int = 0
     """Number of rows, or of windows of rows, that were used."""
     data_change: str | None = None
     """Sentence that says how the rows differ from those at the time of the training; None if they do not."""
@@ -437,7 +437,7 @@ def explain_columns(
                 metric_rises[name] += (metrics[name] - metrics_before[name]) / REPETITIONS
         importances.append(ColumnImportance(column, float(np.mean(rises)), float(np.std(rises)), metric_rises))
     ranked = ColumnImportances(sorted(importances, key=lambda importance: -importance.increase))
-    ranked.split, ranked.rows, ranked.data_change = table_rows.split, samples, table_rows.data_change
+    ranked.split, ranked.samples, ranked.data_change = table_rows.split, samples, table_rows.data_change
     return ranked
 
 

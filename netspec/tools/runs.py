@@ -92,8 +92,8 @@ def runs(folder: str | Path = "runs", *, sort: str | None = None, reverse: bool 
     """List the runs in and below a folder.
 
     `sort` is a column (`started` by default, `name`, `seconds`, `best`, …), a metric (`test/accuracy`; `accuracy` is
-    that of the validation data, or else of the test data) or a setting (`solver.learning_rate.initial`); runs without
-    this value come last. A run that can't be read is listed as damaged.
+    that of the validation data, or else of the test or training data) or a setting (`solver.learning_rate.initial`);
+    runs without this value come last. A run that can't be read is listed as damaged.
     Raises `InputError` if there is no such folder, or no run has a value to sort by.
 
         >>> best = netspec.runs(sort="best")[0].run_dir
@@ -358,8 +358,8 @@ def _holds_out_validation(tree: Mapping[str, Any]) -> bool:
 def _sorted(found: Sequence[RunAndSpec], sort: str | None, *, reverse: bool) -> list[RunAndSpec]:
     rows = [run.row() for run, _ in found]
     names = [sort or "started", *(f"{split}/{sort}" for split in MAIN_SPLITS)]
-    key = next((name for name in names if any(name in row for row in rows)), names[0])
-    if sort is not None and not any(key in row for row in rows) and found:
+    values = [next((row[name] for name in names if row.get(name) is not None), None) for row in rows]
+    if sort is not None and not any(name in row for row in rows for name in names) and found:
         columns = list(dict.fromkeys(name for row in rows for name in row))
         raise InputError(
             f"no run has a value `{sort}` to sort by",
@@ -367,12 +367,12 @@ def _sorted(found: Sequence[RunAndSpec], sort: str | None, *, reverse: bool) -> 
             hint=did_you_mean(sort, columns),
         )
 
-    def order(pair_and_row: tuple[RunAndSpec, dict[str, Any]]) -> tuple[bool, float, str]:
-        value = pair_and_row[1].get(key)
+    def order(pair_and_value: tuple[RunAndSpec, Any]) -> tuple[bool, float, str]:
+        _, value = pair_and_value
         number = isinstance(value, (int, float))
         return number, float(value) if isinstance(value, (int, float)) else 0.0, json.dumps(value)
 
-    pairs_and_rows = list(zip(found, rows, strict=True))
-    present = [pair_and_row for pair_and_row in pairs_and_rows if pair_and_row[1].get(key) is not None]
-    absent = [pair_and_row for pair_and_row in pairs_and_rows if pair_and_row[1].get(key) is None]
+    pairs_and_values = list(zip(found, values, strict=True))
+    present = [each for each in pairs_and_values if each[1] is not None]
+    absent = [each for each in pairs_and_values if each[1] is None]
     return [pair for pair, _ in [*sorted(present, key=order, reverse=reverse), *absent]]

@@ -326,9 +326,8 @@ def _damaged_samples(subject: _Subject) -> Iterator[Problem]:
 def _too_much_memory(subject: _Subject) -> Iterator[Problem]:
     """A training step or parameters that do not fit into the memory of this machine."""
     available = machine_memory()
-    needed, content = _needed_memory(subject, available or 0)
+    needed, content, less = _needed_memory(subject, available or 0)
     if available is not None and needed > available:
-        less = _SMALLER_STEP if content.endswith("step") else _FEWER_PARAMETERS
         yield Problem(
             f"{content} do not fit into the memory of this machine", subject.net.where("layers"), "layers",
             expected=f"at most {available / 2**30:.1f} GiB", got=f"{needed / 2**30:.1f} GiB",
@@ -336,19 +335,20 @@ def _too_much_memory(subject: _Subject) -> Iterator[Problem]:
         )  # fmt: skip
 
 
-def _needed_memory(subject: _Subject, available: int) -> tuple[int, str]:
-    """Return the bytes that are needed, and their content; 0 bytes if they are clearly less than `available`."""
+def _needed_memory(subject: _Subject, available: int) -> tuple[int, str, str]:
+    """Return the bytes that are needed, their content, and what needs less; 0 bytes if clearly below `available`."""
     states = subject.graph.builder.states.values()
     parameters = sum(state.value.type.nbytes for state in states if state.role == "parameter")
     if not isinstance(subject.spec, TrainSpec) or subject.spec.parallel is not None or 2 * parameters > available:
         share = 2 if isinstance(subject.spec, TrainSpec) else 1  # parameters and their gradients, at least
-        return share * parameters, "the parameters and their gradients" if share == 2 else "the parameters"
+        content = "the parameters and their gradients" if share == 2 else "the parameters"
+        return share * parameters, content, _FEWER_PARAMETERS
     batch = subject.spec.data.train.batch_size
     values = sum(value.type.nbytes for value in subject.graph.values.values())
     content = "parameters, optimizer states and activations of a training step"
     if 4 * (parameters + batch * values) < available:  # gradients and states of the solver are of these sizes
-        return 0, content
-    return _step_bytes(subject.spec, available), content
+        return 0, content, _SMALLER_STEP
+    return _step_bytes(subject.spec, available), content, _SMALLER_STEP
 
 
 def _step_bytes(spec: TrainSpec, available: int) -> int:

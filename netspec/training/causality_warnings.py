@@ -34,5 +34,5 @@ def causality_warnings(spec: TrainSpec, compiler: Compiler, session: Session) ->
             if logits.shape[:2] == value.shape and reads_later_tokens(compiler, name, output):
                 yield (
                     f"`{output}` depends on later tokens of `{name}`, which are unknown when the net writes a text: "
-                    f"the loss will be low, and the texts bad; {CAUSAL_HINT}"
+                    f"the loss will be misleadingly low, and generated texts poor; {CAUSAL_HINT}"
                 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
-from netspec.errors import InputError, RunError, counted, digits
+from netspec.errors import InputError, RunError, counted, format_digits
 from netspec.schema.plain_json import json_text
 
 Event: TypeAlias = dict[str, Any]
@@ -355,6 +355,8 @@ def format_evaluation(test: Event) -> str:
 def format_results(test: Event) -> str:
     """Return loss and metrics of an evaluation as text."""
     loss = [] if test["loss"] is None else [f"loss {test['loss']:.5f}"]
-    in_units = {name: f" ({digits(value, 5)} in the target's unit)" for name, value in test.get("in_units", {}).items()}
+    in_units = {
+        name: f" ({format_digits(value, 5)} in the target's unit)" for name, value in test.get("in_units", {}).items()
+    }
     metrics = [f"{name} {value:.5f}{in_units.get(name, '')}" for name, value in test["metrics"].items()]
     return " ".join([*loss, *metrics])

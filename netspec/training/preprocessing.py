@@ -60,7 +60,7 @@ class PreprocessingRecord:
         return meta if self.learned is None else {**meta, "learned": self.learned.as_json()}
 
     def or_declared_in(self, spec: NetSpec | TrainSpec) -> PreprocessingRecord:
-        """Return this record, or that of the training file if there is none; with the resizing that its source does."""
+        """Return this record, or that of the training file if there is none, plus the resizing by its source."""
         if not isinstance(spec, TrainSpec):
             return self
         split = spec.data.deployed

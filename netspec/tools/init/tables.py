@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
-from netspec.errors import InputError, counted, did_you_mean, digits, kind_of_file, listing
+from netspec.errors import InputError, counted, did_you_mean, format_digits, kind_of_file, listing
 from netspec.tools.init.column_survey import (
     MAX_CLASSES,
     MIN_WORDS_PER_CELL,
@@ -538,7 +538,9 @@ def _findings(
     findings = [f"{of}{table_survey.rows:,} rows, {len(table_survey.columns)} columns; inputs: {described or 'texts'}"]
     if regression:
         values = sorted(map(label.number, label.counts))
-        findings.append(f"target `{label.name}`: numbers from {digits(values[0], 6)} to {digits(values[-1], 6)}")
+        findings.append(
+            f"target `{label.name}`: numbers from {format_digits(values[0], 6)} to {format_digits(values[-1], 6)}"
+        )
     else:
         shares = [f"{name} {count / label.filled:.1%}" for name, count in label.counts.most_common()]
         findings.append(f"target `{label.name}`: {len(label.counts)} classes: {listing(shares, 10)}")

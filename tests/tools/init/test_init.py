@@ -13,7 +13,7 @@ from PIL import Image
 from pyarrow import parquet
 
 import netspec
-from netspec.errors import InputError, digits
+from netspec.errors import InputError, format_digits
 from netspec.schema.specs.data import SplitFields
 from netspec.tools.init import InitResult, init
 from netspec.tools.specs import load_train
@@ -466,7 +466,7 @@ def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, norm
     else:
         assert scale == pytest.approx(np.std(50 * values), rel=0.1)  # of the training split
     log = (tmp_path / "run" / "log.txt").read_text()
-    assert f"({digits(run.test.in_units['mae'], 5)} in the target's unit)" in log
+    assert f"({format_digits(run.test.in_units['mae'], 5)} in the target's unit)" in log
     in_unit = "mae in the target's unit"
     (listed,) = netspec.runs(run.run_dir)
     assert listed.metrics[f"test/{in_unit}"] == run.test.in_units["mae"]
