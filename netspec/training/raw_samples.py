@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import NoneType
 from typing import Any, TypeAlias, TypeGuard
 
 from netspec.data.base import Source
@@ -52,18 +52,30 @@ def is_raw(samples: object, inputs: Mapping[str, InputSpec]) -> bool:
     if isinstance(samples, (str, Path)) or is_pillow_image(samples) or is_data_frame(samples):
         return True
     if is_row(samples):
-        return not set(samples) <= {*inputs}
+        return _has_cells(samples, inputs)
     if not isinstance(samples, list) or not samples:
         return False
     first = samples[0]
     if isinstance(first, Mapping):
-        return not set(first) <= set(inputs) or any(_is_cell(value, inputs[name]) for name, value in first.items())
+        return _has_cells(first, inputs)
     return isinstance(first, (str, Path)) or is_pillow_image(first)
+
+
+def _has_cells(sample: Mapping[str, Any], inputs: Mapping[str, InputSpec]) -> bool:
+    """Return whether a sample is a row: it has other keys than the net, or a value that cannot be an input's array."""
+    return not set(sample) <= set(inputs) or any(_is_cell(value, inputs[name]) for name, value in sample.items())
 
 
 def _is_cell(value: object, declared: InputSpec) -> bool:
     """Return whether a value is a text or a missing one, or a number for an input of several."""
-    return value is None or isinstance(value, str) or (isinstance(value, (int, float)) and bool(declared.shape))
+    return value is None or isinstance(value, str) or (_is_scalar(value) and bool(declared.shape))
+
+
+def _is_scalar(value: object) -> bool:
+    """Return whether a value is a single one, such as a number, a date or a text: neither a container nor an array."""
+    if hasattr(value, "__array_interface__"):  # of NumPy and Pillow
+        return getattr(value, "ndim", None) == 0
+    return isinstance(value, str) or not hasattr(value, "__iter__")
 
 
 def is_row(samples: object) -> TypeGuard[Mapping[str, Any]]:
@@ -72,7 +84,7 @@ def is_row(samples: object) -> TypeGuard[Mapping[str, Any]]:
         isinstance(samples, Mapping)
         and len(samples) > 0
         and "source" not in samples
-        and all(isinstance(value, (str, int, float, NoneType)) for value in samples.values())
+        and all(map(_is_scalar, samples.values()))
     )
 
 
@@ -296,12 +308,20 @@ def _number_formats(split: TableSource, names: Sequence[str]) -> list[NumberForm
 
 def _cell(value: Any, format: NumberFormat) -> str:
     """Return a value as the text of a cell in the notation of its column; None and NaN are an empty cell."""
-    value = value.item() if hasattr(value, "item") else value  # of NumPy
+    value = _python_value(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
         return json.dumps(value)
-    return format.written(json.dumps(value)) if isinstance(value, (int, float)) else str(value)
+    if isinstance(value, (int, float)):
+        return format.written(json.dumps(value))
+    return format.written(str(value)) if isinstance(value, Decimal) else str(value)
+
+
+def _python_value(value: Any) -> Any:
+    """Return a NumPy value as Python's, and a decimal without a value as None."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, Decimal) and value.is_nan() else value
 
 
 def _write_parquet(path: Path, names: Sequence[str], rows: Sequence[Row], formats: Sequence[NumberFormat]) -> None:
@@ -309,7 +329,9 @@ def _write_parquet(path: Path, names: Sequence[str], rows: Sequence[Row], format
 
     columns: dict[str, list[Any]] = {}
     for index, name in enumerate(names):
-        values = [[*row][index] for row in rows]
+        values = [_python_value([*row][index]) for row in rows]
+        if any(isinstance(value, Decimal) for value in values) and any(isinstance(value, float) for value in values):
+            values = [float(value) if isinstance(value, Decimal) else value for value in values]  # Arrow mixes neither
         if any(isinstance(value, str) for value in values):
             values = [None if value is None else _cell(value, formats[index]) for value in values]
         columns[name] = values

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -92,7 +95,12 @@ def test_numbers_are_numbers_in_any_notation_of_the_table(tmp_path: Path) -> Non
         {"size": 1234.5, "rain": 10.5, "grade": 1.5}, {"size": 2.5, "rain": np.float32("nan"), "grade": None},
         {"size": np.float64(2.5e-4), "rain": np.int64(7), "grade": 1.5},
     ]  # fmt: skip
-    for rows in (texts, numbers, pa.Table.from_pylist(numbers)):
+    decimals = [
+        {"size": Decimal("1234.5"), "rain": Decimal("10.5"), "grade": Decimal("1.5")},
+        {"size": Decimal("2.5"), "rain": Decimal("nan"), "grade": None},
+        {"size": Decimal("2.5E-4"), "rain": 7, "grade": Decimal("1.5")},
+    ]
+    for rows in (texts, numbers, decimals, pa.Table.from_pylist(numbers)):
         np.testing.assert_array_equal(netspec.predict(run, rows, device="reference").outputs["price"], expected)
 
 
@@ -134,6 +142,63 @@ def test_one_row(table_run: Path) -> None:
     np.testing.assert_array_equal(model.predict(row)["logits"], model.predict([row])["logits"])
 
 
+@pytest.mark.parametrize("value", [np.int64(3), np.array(3), Decimal(3)], ids=["NumPy", "array", "decimal"])
+def test_one_row_of_any_numbers(table_run: Path, value: Any) -> None:
+    row = {"size": value, "color": "red"}
+    expected = netspec.predict(table_run, [{"size": 3, "color": "red"}], device="reference").answers
+    assert netspec.predict(table_run, row, device="reference").answers == expected
+
+
+def test_decimals_and_arrays_for_a_table_in_parquet(tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"size": [1.5, 2.5], "price": [3.0, 4.0]}), tmp_path / "homes.parquet")
+    source = "columns: {size: {type: numeric, missing: mean}, price: numeric}, label: price"
+    spec = REGRESSION.replace("source: csv, path: homes.csv", "source: parquet, path: homes.parquet")
+    (tmp_path / "train.yaml").write_text(spec.replace("SOURCE", source).replace("FEATURES", "1"))
+    run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference").run_dir
+    rows = [{"size": Decimal("1.5")}, {"size": 2.5}, {"size": np.array(3)}, {"size": Decimal("nan")}]
+    actual = netspec.predict(run, rows, device="reference").answers
+    rows = [{"size": 1.5}, {"size": 2.5}, {"size": 3}, {"size": None}]
+    assert actual == netspec.predict(run, rows, device="reference").answers
+
+
+def test_one_row_with_a_date(tmp_path: Path) -> None:
+    source = "header: true, label: price, columns: {day: {type: date, parts: [month]}, price: numeric}"
+    run = trained_on(tmp_path, "day,price\n2026-01-02,3\n2026-05-06,4\n", source, 1)
+    row = {"day": date(2026, 5, 6)}
+    answers = netspec.predict(run, [row], device="reference").answers
+    assert netspec.predict(run, row, device="reference").answers == answers
+
+
+TOWNS = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {town: {shape: [], dtype: int32}, label: {shape: []}}
+  layers:
+    - {type: Embedding, input_dim: 2, output_dim: 1, from: town}
+    - {type: Reshape, target_shape: [], name: price}
+  losses: [{type: MeanSquaredError, from: [price, label]}]
+data:
+  train:
+    source: csv
+    path: homes.csv
+    header: true
+    columns: {town: {type: categorical, output_mode: int, field: town}, price: numeric}
+    label: price
+    batch_size: 2
+train: {max_steps: 1}
+solver: {type: SGD, learning_rate: 0.01}
+"""
+
+
+def test_one_row_whose_keys_are_inputs_of_the_net(tmp_path: Path) -> None:
+    (tmp_path / "homes.csv").write_text("town,price\nLund,1\nKiel,2\n")
+    (tmp_path / "train.yaml").write_text(TOWNS)
+    model = netspec.load(netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference").run_dir)
+    row = {"town": "Lund"}
+    np.testing.assert_array_equal(model.predict(row)["price"], model.predict([row])["price"])
+
+
 def test_images_equal_their_files(image_run: Path, tmp_path: Path) -> None:
     images = [Image.new("RGB", (9, 7), (shade, 40, 90)) for shade in (20, 230)]
     files = [tmp_path / f"{index}.png" for index in range(2)]
@@ -169,8 +234,6 @@ def test_an_image_in_a_mode_that_png_does_not_have(image_run: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_table_of_texts_equals_texts_in_files(text_run: Path, tmp_path: Path, suffix: str) -> None:
-    import pyarrow.parquet
-
     table, texts = tmp_path / f"new{suffix}", ["good good", "bad, bad"]
     if suffix == ".csv":
         table.write_text('id,text\n7,good good\n8,"bad, bad"\n')
