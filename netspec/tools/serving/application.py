@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -162,6 +162,8 @@ class _Endpoints:
         generation = self._service.generation
         for name in request.query_params.keys() - {"top"}:
             hint = did_you_mean(name, ["top"]) or "it has `top`"
+            if generation is not None:
+                hint = f"send settings in the JSON body, such as {generation.example}"
             raise RequestError(400, f"/predict has no parameter `{name[:50]}`: {hint}")
         if generation is not None and "top" in request.query_params:
             raise RequestError(400, "`top` is a number of classes, and the answer to a prompt has none")
@@ -184,7 +186,7 @@ class _Endpoints:
         notes = {"notes": samples.notes} if samples.notes else {}
         return _json({"model": self._service.name, "answers": answers} | notes)
 
-    async def _generate(self, request: Request, generation: Generation, texts: Iterable[Iterator[str]]) -> list[str]:
+    async def _generate(self, request: Request, generation: Generation, texts: Sequence[Iterator[str]]) -> list[str]:
         """Return the texts for prompts. If the request is canceled or the client goes away, the generation ends."""
         ended = threading.Event()
         answer = asyncio.wrap_future(generation.submit(texts, ended.is_set))

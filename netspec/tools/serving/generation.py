@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -63,26 +64,44 @@ def parse_prompts(body: bytes, content_type: str, column: str | None = None) -> 
     data = parse_json(body)
     messages = data if isinstance(data, list) and data else [data]
     if not all(isinstance(message, dict) and not message.keys().isdisjoint({"prompt", column}) for message in messages):
-        example = json_text({column: "a text"} if column else {"prompt": "To be", "tokens": 100})
-        raise RequestError(400, f"expected an object with a prompt, such as {example}, or a list of these")
+        raise RequestError(400, f"expected an object with a prompt, such as {_example(column)}, or a list of these")
     if len(messages) > MAX_PROMPTS:
         raise RequestError(400, f"a request may have at most {MAX_PROMPTS:,} prompts, got {len(messages):,}")
     messages = [
         message if "prompt" in message else {"prompt" if name == column else name: message[name] for name in message}
         for message in messages
     ]
-    several = len(messages) > 1
-    found = (
-        f"prompt {number}: {problem}" if several else problem
+    all_problems = (
+        f"{_title(number, len(messages))}{problem}"
         for number, message in enumerate(messages, 1)
         for problem in _problems(message)
     )
-    problems = list(islice(found, MAX_PROBLEMS))
+    problems = list(islice(all_problems, MAX_PROBLEMS))
     if problems:
         raise RequestError(400, "\n".join(problems))
     return [
         PromptRequest(**{name: value for name, value in message.items() if value is not None}) for message in messages
     ]
+
+
+def _example(column: str | None) -> str:
+    """Return a request in JSON."""
+    prompt = {column: "a text"} if column else {"prompt": "To be"}
+    return json_text({**prompt, "tokens": 100}, ascii=False)
+
+
+def _title(number: int, count: int) -> str:
+    """Return the begin of an error about one of `count` prompts."""
+    return f"prompt {number}: " if count > 1 else ""
+
+
+@contextmanager
+def _request_errors(title: str) -> Iterator[None]:
+    """Raise an `InputError` of the block as `RequestError` 422, whose message begins with `title`."""
+    try:
+        yield
+    except InputError as error:
+        raise RequestError(422, f"{title}{as_request_error(error, 422)}") from None
 
 
 def _problems(message: Mapping[str, Any]) -> Iterator[str]:
@@ -96,9 +115,9 @@ def _problems(message: Mapping[str, Any]) -> Iterator[str]:
         types, description = FIELD_TYPES[name]
         is_default = value is None and name != "prompt"
         if not is_default and (isinstance(value, bool) or not isinstance(value, types)):
-            yield f"`{name}` must be {description}, got {json_text(value)[:100]}"
+            yield f"`{name}` must be {description}, got {json_text(value, ascii=False)[:100]}"
         elif isinstance(value, int) and value > LARGEST:
-            yield f"`{name}` must be at most {LARGEST}, got {json_text(value)[:100]}"
+            yield f"`{name}` must be at most {LARGEST}, got {json_text(value, ascii=False)[:100]}"
 
 
 class Generation:
@@ -120,6 +139,16 @@ class Generation:
         self._net = _InterruptibleNet(self._model.generator.net, lock)
         self._model.generator.net = self._net
         self._unfinished: set[Future[list[str]]] = set()
+
+    @property
+    def _column(self) -> str | None:
+        """The column of source texts that an encoder-decoder net reads."""
+        return None if self._model.source is None else self._model.source[0]
+
+    @property
+    def example(self) -> str:
+        """A request in JSON."""
+        return _example(self._column)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -147,32 +176,32 @@ class Generation:
 
         Raises `RequestError` 400 or 422.
         """
-        requests = parse_prompts(body, content_type, self._model.source and self._model.source[0])
-        return [self._pieces(request) for request in requests]
+        requests = parse_prompts(body, content_type, self._column)
+        texts = []
+        for number, request in enumerate(requests, 1):
+            with _request_errors(_title(number, len(requests))):
+                texts.append(self._pieces(request))
+        return texts
 
     def _pieces(self, request: PromptRequest) -> Iterator[str]:
+        """Return the text generated from a prompt, in pieces. Raises `InputError`."""
         most = CHARACTERS_PER_TOKEN * self.max_tokens
-        try:
-            if len(request.prompt) > most:
-                raise InputError(
-                    "the prompt is too long", expected=f"at most {most:,} characters, {CHARACTERS_PER_TOKEN} a token",
-                    got=f"{len(request.prompt):,}",
-                )  # fmt: skip
-            sampling = self._model.sampling(request.temperature, request.top_k, request.top_p, request.seed)
-            prompt = self._model.encode(request.prompt)
-            tokens = self._model.max_tokens(request.tokens)
-            if len(prompt) + tokens > self.max_tokens:
-                raise InputError(
-                    "the request has too many tokens", expected=f"at most {self.max_tokens:,}, the prompt included",
-                    got=f"{len(prompt):,} + {tokens:,}",
-                )  # fmt: skip
-            return self._model.sample_text(
-                prompt, request.tokens, sampling, SEED if request.seed is None else request.seed
-            )
-        except InputError as error:
-            raise as_request_error(error, 422) from None
+        if len(request.prompt) > most:
+            raise InputError(
+                "the prompt is too long", expected=f"at most {most:,} characters, {CHARACTERS_PER_TOKEN} a token",
+                got=f"{len(request.prompt):,}",
+            )  # fmt: skip
+        sampling = self._model.sampling(request.temperature, request.top_k, request.top_p, request.seed)
+        prompt = self._model.encode(request.prompt)
+        tokens = self._model.max_tokens(request.tokens)
+        if len(prompt) + tokens > self.max_tokens:
+            raise InputError(
+                "the request has too many tokens", expected=f"at most {self.max_tokens:,}, the prompt included",
+                got=f"{len(prompt):,} + {tokens:,}",
+            )  # fmt: skip
+        return self._model.sample_text(prompt, request.tokens, sampling, SEED if request.seed is None else request.seed)
 
-    def submit(self, texts: Iterable[Iterator[str]], is_canceled: Callable[[], bool]) -> Future[list[str]]:
+    def submit(self, texts: Sequence[Iterator[str]], is_canceled: Callable[[], bool]) -> Future[list[str]]:
         """Queue the pieces of texts from `read`; the future returns the texts, or raises `RequestError` 422.
 
         Once `is_canceled` returns True, the request ends before its next token. Raises `RequestError` 503 if
@@ -189,12 +218,13 @@ class Generation:
         """Generate the texts of all requests that wait, then end the thread."""
         self._thread.shutdown()
 
-    def _generate(self, texts: Iterable[Iterator[str]], is_canceled: Callable[[], bool]) -> list[str]:
+    def _generate(self, texts: Sequence[Iterator[str]], is_canceled: Callable[[], bool]) -> list[str]:
         self._net.is_canceled = is_canceled
-        try:
-            return ["".join(pieces) for pieces in texts]
-        except InputError as error:
-            raise as_request_error(error, 422) from None
+        answers = []
+        for number, pieces in enumerate(texts, 1):
+            with _request_errors(_title(number, len(texts))):
+                answers.append("".join(pieces))
+        return answers
 
 
 class _InterruptibleNet:

@@ -71,7 +71,7 @@ def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     assert client.post("/predict", rows[0])[1]["answers"] == [{"text": "2019-05-03"}]
     status, error = client.error("/predict", {"text": "3 May 2019"})
     assert (status, error) == (
-        400, 'expected an object with a prompt, such as {"source": "a text"}, or a list of these'
+        400, 'expected an object with a prompt, such as {"source": "a text", "tokens": 100}, or a list of these'
     )  # fmt: skip
     status, error = client.error("/predict", {"source": "3 May 2019", "prompt": "4 May 2019"})
     assert (status, "unknown field `source`" in error) == (400, True)
@@ -91,9 +91,9 @@ def test_the_description_has_the_settings(client: Client) -> None:
         ({"text": "ab"}, 400, ["expected an object with a prompt, such as "]),
         (["ab"], 400, ["expected an object with a prompt, such as "]),
         ({"prompt": None}, 400, ["`prompt` must be a text, got null"]),
-        ({"prompt": "ab", "token": 3, "seed": 0.5, "temperature": "hot"}, 400,
+        ({"prompt": "ab", "token": 3, "seed": 0.5, "temperature": "größer"}, 400,
          ["unknown field `token`; expected one of prompt, seed, temperature, tokens, top_k, top_p (did you mean `to",
-          "`seed` must be a whole number, got 0.5", '`temperature` must be a number, got "hot"']),
+          "`seed` must be a whole number, got 0.5", '`temperature` must be a number, got "größer"']),
         ({"prompt": "ab", "tokens": True}, 400, ["`tokens` must be a whole number, got true"]),
         ({"prompt": "ab", "temperature": 10**400}, 400,
          ["`temperature` must be at most 9223372036854775807, got 1000"]),
@@ -123,6 +123,9 @@ def test_several_prompts(client: Client, language_run: Path) -> None:
     assert (status, answer["answers"]) == (200, [{"text": text} for text in texts])
     status, error = client.error("/predict", [{"prompt": "ab"}, {"prompt": "ab", "tokens": "many"}])
     assert (status, error) == (400, 'prompt 2: `tokens` must be a whole number, got "many"')
+    for prompt, problem in {"abx": "the prompt cannot be encoded", "": "the prompt is empty"}.items():
+        status, error = client.error("/predict", [{"prompt": "ab"}, {"prompt": prompt}])
+        assert (status, error.partition(problem)[:2]) == (422, ("prompt 2: ", problem))
     status, error = client.error("/predict", [{"prompt": "ab"}] * (MAX_PROMPTS + 1))
     assert (status, error) == (400, "a request may have at most 1,000 prompts, got 1,001")
 
@@ -141,6 +144,12 @@ def test_a_form_and_a_number_of_classes_are_refused(client: Client) -> None:
     assert (status, "--data-binary" in error) == (415, True)
     status, error = client.error("/predict?top=2", {"prompt": "ab"})
     assert (status, error) == (400, "`top` is a number of classes, and the answer to a prompt has none")
+
+
+def test_settings_in_the_address_are_refused(client: Client) -> None:
+    status, error = client.error("/predict?temperature=1", {"prompt": "ab"})
+    expected = '/predict has no parameter `temperature`: send settings in the JSON body, such as {"prompt": "To be", '
+    assert (status, error) == (400, expected + '"tokens": 100}')
 
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain"])
