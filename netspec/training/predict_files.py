@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import isnan
@@ -22,9 +22,7 @@ from netspec.data.sources.documents import Documents
 from netspec.data.sources.files import FileSource
 from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.cells import TextCells
-from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.csv import TextFile
-from netspec.data.tabular.declaration import index_of
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.other_files import open_table
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from netspec.data.imaging.base import ImageTransform
-    from netspec.data.tabular.columns.base import ColumnSpec
     from netspec.data.tabular.number_format import NumberFormat
     from netspec.data.tabular.table_file import TableFile
 
@@ -418,28 +415,13 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
     for file in others:
         if file.names != first.names:
             raise InputError(f"{file.path} has other columns than {first.path}", expected=listing(first.names, 10))
-    numbers = _number_formats(split, first.names) if isinstance(split, TableSource) else {}
+    numbers = split.number_formats(first.names) if isinstance(split, TableSource) else {}
     format_ = TableFormat(types=getattr(first, "types", {}))
     if isinstance(first, TextFile):
         types = {name: "float64" if index in numbers else "string" for index, name in enumerate(first.names)}
         notation = split.number_format if isinstance(split, TableSource) else PLAIN
         format_ = TableFormat(first.delimiter, notation.decimal, types)
     return TableRows(list(first.names), format_, {path: _cells(file, numbers) for path, file in files.items()})
-
-
-def _number_formats(split: TableSource, names: Sequence[str]) -> dict[int, NumberFormat]:
-    """Return the notation of each column of numbers, by its index in the table."""
-    columns: Iterable[tuple[str | int, ColumnSpec]]
-    if isinstance(split.columns, Mapping):
-        columns = split.columns.items()
-    else:
-        columns = ((name, Numeric()) for name in split.columns or names if name != split.label)
-    indices = ((index_of(name, names), spec) for name, spec in columns)
-    return {
-        index: replace(split.number_format, unit=spec.unit)
-        for index, spec in indices
-        if index is not None and isinstance(spec, Numeric)
-    }
 
 
 def _cells(file: TableFile, numbers: Mapping[int, NumberFormat]) -> Iterator[tuple[Sequence[str], Sequence[Any]]]:

@@ -252,7 +252,8 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
         without_key = {name: [index for index, row in enumerate(mappings) if name not in row] for name in names}
         rows = [[row.get(name) for name in names] for row in mappings]
     _check_values(rows, names)
-    formats = _number_formats(split, names or [str(number + 1) for number in range(len(rows[0]))])
+    by_index = split.number_formats(names or [str(number + 1) for number in range(len(rows[0]))])
+    formats = [by_index.get(index, split.number_format) for index in range(len(names or rows[0]))]
     if not isinstance(split, Csv):
         with _encoded():
             _write_parquet(folder / "rows.parquet", names, rows, formats)
@@ -297,13 +298,6 @@ def _most(names: Sequence[str]) -> int:
     if wrong:
         raise InputError(f"the table has no header: keys must be column numbers, counted from 1, got {wrong[0]!r}")
     return max(map(int, names))
-
-
-def _number_formats(split: TableSource, names: Sequence[str]) -> list[NumberFormat]:
-    """Return the notation of numbers in each column: that of the table, and the unit of the column."""
-    columns = split.columns if isinstance(split.columns, dict) else {}
-    units = {index_of(name, names): getattr(spec, "unit", None) for name, spec in columns.items()}
-    return [replace(split.number_format, unit=units.get(index)) for index in range(len(names))]
 
 
 def _cell(value: Any, format: NumberFormat) -> str:

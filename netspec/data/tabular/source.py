@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -154,6 +155,23 @@ class TableSource(Source):
     def number_format(self) -> NumberFormat:
         """The notation of numbers in cells that are texts."""
         return PLAIN
+
+    def number_formats(self, names: Sequence[str]) -> dict[int, NumberFormat]:
+        """Return the notation of each column of numbers in a table with these names, by the index of the column."""
+        from netspec.data.tabular.columns.numeric import Numeric
+        from netspec.data.tabular.declaration import index_of
+
+        columns: Iterable[tuple[str | int, ColumnSpec]]
+        if isinstance(self.columns, Mapping):
+            columns = self.columns.items()
+        else:
+            columns = ((name, Numeric()) for name in self.columns or names if name != self.label)
+        indices = ((index_of(name, names), spec) for name, spec in columns)
+        return {
+            index: replace(self.number_format, unit=spec.unit)
+            for index, spec in indices
+            if index is not None and isinstance(spec, Numeric)
+        }
 
     def _declaration(self, learned: Mapping[str, Any] | None, *, of_other_files: bool = False) -> Declaration:
         from netspec.data.tabular.declaration import Declaration
