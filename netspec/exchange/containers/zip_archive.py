@@ -19,7 +19,7 @@ _ENCRYPTED = 0x1
 
 @contextmanager
 def open_zip(path: str | Path, kind: str) -> Iterator[zipfile.ZipFile]:
-    """Open an archive after checking its directory: relative and unique names, and plausible unpacked sizes.
+    """Open an archive after checking its directory: relative and unique names as in the headers, and plausible sizes.
 
     Raises `InputError` with all problems of the directory, and if a member that is read in the block is damaged.
     """
@@ -58,4 +58,15 @@ def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
     problems = [text + listing(names, 6) for text, names in findings if names]
     if sum(member.compress_size for member in members) > size:
         problems.append("its members overlap")
+    if not problems and (damaged := [member.filename for member in members if not _has_header(archive, member)]):
+        problems.append(f"members whose headers are damaged or have another name: {listing(damaged, 6)}")
     return problems
+
+
+def _has_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
+    """Return whether the header before a member agrees with the directory, which has no checksum of its own."""
+    try:
+        archive.open(member).close()
+    except zipfile.BadZipFile:
+        return False
+    return True

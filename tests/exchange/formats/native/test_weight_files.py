@@ -189,6 +189,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "twice": (spoiled(twice=True), "duplicate members: a.txt"),
     "bomb": (spoiled(size=1 << 40), "members whose declared size cannot be right: "),
     "encrypted": (spoiled(encrypted=True), "encrypted members: a.txt"),
+    "renamed": (spoiled().replace(b"a.txt", b"b.txt", 1), "headers are damaged or have another name: a.txt"),
 }
 
 
