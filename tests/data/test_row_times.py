@@ -148,6 +148,14 @@ def test_the_rarest_steps_of_the_training_are_not_usual() -> None:
     assert series.usual_steps() == [1.0, 1.0]
 
 
+def test_rows_with_equal_times_are_usual_if_the_training_has_them() -> None:
+    days = np.repeat(np.arange(20.0), 3)
+    times = RowTimes("day", days, days.astype(str))
+    assert times.usual_steps() == [0.0, 1.0]
+    assert times.describe_unusual(times.usual_steps()) == ""
+    assert times.describe_forecast(59, 2, times.usual_steps()) == ""
+
+
 @pytest.mark.parametrize(("hour", "text"), [(0, "2026-02-01"), (6, "2026-02-01T06:00:00")])
 def test_dates_of_files_that_store_dates_are_written_in_iso_8601(hour: int, text: str) -> None:
     values = np.datetime64(datetime(2026, 2, 1, hour)) + np.arange(3) * np.timedelta64(1, "D")

@@ -69,10 +69,17 @@ class RowTimes:
         return steps
 
     def usual_steps(self) -> list[float]:
-        """Return the shortest and the longest step between rows, except for one percent of all; empty without steps."""
+        """Return the shortest and the longest step between rows, except for one percent of all; empty without steps.
+
+        The shortest is 0 if more than one percent of the rows have the time of the row before.
+        """
         steps = self._steps()
-        steps = steps[steps > 0]
-        return np.quantile(steps, [0.01, 0.99], method="nearest").tolist() if len(steps) else []
+        steps = steps[steps >= 0]
+        positive = steps[steps > 0]
+        if not len(positive):
+            return []
+        shortest, longest = np.quantile(positive, [0.01, 0.99], method="nearest").tolist()
+        return [0.0 if len(positive) < 0.99 * len(steps) else shortest, longest]
 
     def describe_unusual(self, usual: Sequence[float]) -> str:
         """Return a sentence about steps unlike the usual ones of the training; empty if there are none."""
