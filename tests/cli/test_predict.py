@@ -526,6 +526,28 @@ def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, tm
     )
 
 
+def test_files_with_columns_of_different_types_are_written_as_one_parquet_file(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(CARS)
+    Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    Path("new.csv").write_text("km,built,code\n1,2,8\n2,3,\n")
+    pq.write_table(pa.table({"km": [1.0], "built": [2], "code": [7]}), "new.parquet")
+
+    def predicted(*sources: str) -> Any:
+        return netspec("predict", "run", "--input", *sources, "--keep", "--output", "out.parquet")
+
+    assert predicted("new.csv", "new.parquet").status == 0
+    assert pq.read_table("out.parquet").column("code").to_pylist() == ["8", "", "7"]
+    assert predicted("new.parquet", "new.csv").status == 0
+    assert pq.read_table("out.parquet").column("code").to_pylist() == [7, 8, None]
+    Path("new.csv").write_text("km,built,code\n1,2,x\n")
+    result = predicted("new.parquet", "new.csv")
+    assert (result.status, result.err.splitlines()[1]) == (
+        2, "error: the column `code` of new.csv cannot be written as int64, its type in the first file",
+    )  # fmt: skip
+
+
 def test_values_that_the_training_did_not_learn_are_noted(netspec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     numeric = "built: {type: numeric, missing: drop}"

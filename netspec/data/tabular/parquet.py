@@ -217,15 +217,37 @@ class ArrowCells:
 def write_parquet(
     path: Path, batches: Iterable[Mapping[str, Sequence[Any]]], types: Mapping[str, Any] = MappingProxyType({})
 ) -> None:
-    """Write columns by name. Their types are those in `types` (Arrow's, or names of these), or of the first batch."""
+    """Write columns by name. Their types are those in `types` (Arrow's, or names of these), or of the first batch.
+
+    Raises `InputError` with the column of the first value that is not of its type, and the `file` of its row.
+    """
     pa = _library()
     writer = None
     try:
         for columns in batches:
-            table = pa.table({name: pa.array(list(values), types.get(name)) for name, values in columns.items()})
+            file = str(next(iter(columns.get("file", ())), "the table"))
+            table = pa.table({
+                name: _array(pa, values, types.get(name), f"`{name}` of {file}") for name, values in columns.items()
+            })  # fmt: skip
             if writer is None:
                 writer = pa.parquet.ParquetWriter(path, table.schema)
-            writer.write_table(table.cast(writer.schema))
+                types = dict(zip(table.schema.names, table.schema.types, strict=True))
+            writer.write_table(table)
     finally:
         if writer is not None:
             writer.close()
+
+
+def _array(pa: ModuleType, values: Sequence[Any], kind: Any, title: str) -> Any:
+    """Return the values of the column `title` as an Arrow array of a type; texts are read, and numbers are written."""
+    try:
+        return pa.array(list(values), kind)
+    except (pa.ArrowException, OverflowError):
+        pass
+    try:
+        return pa.array([None if value == "" else value for value in values]).cast(kind)
+    except (pa.ArrowException, OverflowError) as error:
+        raise InputError(
+            f"the column {title} cannot be written as {kind}, its type in the first file", got=str(error),
+            hint="write a .csv file, or one Parquet file for each file",
+        ) from None  # fmt: skip
