@@ -37,7 +37,7 @@ USED = frozenset([
     "is_missing", "read_rows", "read_number", "read_boolean", "note_unknown_categories", "note_unknown_texts",
     "Counter", "signal", "names", "files", "suffixes", "below", "struct", "sound", "samples", "rate", "read_sound",
     "resampled", "filter_phases", "steps", "lru_cache", "gcd", "ZEROS", "BETA", "wave",
-    "read_numbers", "read_date", "read_categories", "classes", "inputs",
+    "read_numbers", "read_date", "read_parquet", "StoredDate", "read_categories", "classes", "inputs",
     "check_times", "times", "step", "unusual", "score", "Image", "Path", "onnxruntime", *dir(builtins),
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""

@@ -172,26 +172,36 @@ class ScriptTable:
         """Yield the lines of a function that reads the rows of a Parquet file as texts, as `netspec predict` does."""
         numbers = self._of(NumberEncoding)
         decimal = numbers[0].format.decimal if numbers else "."
+        if self.has_dates:
+            yield "class StoredDate(str):"
+            yield '    "A date of a Parquet file, in ISO 8601."'
+            yield from ("", "")
         yield "def read_parquet(name):"
         yield "    try:"
         yield "        import pyarrow.parquet"
         yield "    except ImportError:"
         yield '        raise ValueError("a Parquet file, which pyarrow reads: pip install pyarrow") from None'
         yield ""
-        yield "    def text(value):"
+        yield "    def text(value, column):"
         yield "        if value is None or value != value:"
         yield '            return ""'
         yield "        if isinstance(value, bool):"
         yield "            return str(value).lower()"
         yield "        if isinstance(value, (int, float)):"
-        notation = f'.replace(".", {decimal!r})' if decimal != "." else ""
-        yield f'            return str(value).removesuffix(".0"){notation}'
+        yield '            number = str(value).removesuffix(".0")'
+        if decimal != ".":
+            yield f"            if column in {[encoding.column for encoding in numbers]!r}:"
+            yield f'                return number.replace(".", {decimal!r})'
+        yield "            return number"
+        if self.has_dates:
+            yield '        if hasattr(value, "isoformat"):'
+            yield "            return StoredDate(value)"
         yield "        return str(value).strip()"
         yield ""
         yield "    rows = pyarrow.parquet.read_table(name).to_pylist()"
         yield "    if not rows:"
         yield '        raise ValueError("no rows")'
-        yield "    return [{column: text(value) for column, value in row.items()} for row in rows]"
+        yield "    return [{column: text(value, column) for column, value in row.items()} for row in rows]"
 
     def _define_is_missing(self) -> Iterator[str]:
         """Yield the lines of a function that says whether a value is missing; names of categories never are."""
@@ -253,21 +263,17 @@ class ScriptTable:
 
     def _define_check_times(self) -> Iterator[str]:
         """Yield the lines of a function that refuses rows in the wrong order, and reports unusual steps."""
-        read = f"read_date(cell, {self.time_format!r})"
+        read = "float(cell)" if self.time_format is None else f"read_date(cell, {self.time_format!r})"
         yield "def check_times(rows):"
-        yield "    times = []"
-        yield f"    for number, cell in enumerate([row[{self.time!r}] for row in rows], 1):"
+        yield f"    column, times = {self.time!r}, []"
+        yield "    for number, cell in enumerate([row[column] for row in rows], 1):"
         yield "        try:"
-        if self.time_format is None:
-            yield "            try:"
-            yield "                times.append(float(cell))"
-            yield "            except ValueError:"
-            yield f"                times.append({read})"
-        else:
-            yield f"            times.append({read})"
+        yield "            try:"
+        yield f"                times.append({read})"
+        yield "            except ValueError:"
+        yield "                times.append(read_date(cell, None))"
         yield "        except ValueError:"
-        yield f'            reason = f"row {{number}}: cannot read {self.time}"'
-        yield '            raise ValueError(f"{reason} {cell!r}") from None'
+        yield '            raise ValueError(f"row {number}: cannot read {column} {cell!r}") from None'
         yield "    unusual = []"
         yield "    for number in range(1, len(rows)):"
         if self.group is not None:
@@ -275,15 +281,15 @@ class ScriptTable:
             yield "            continue"
         yield "        step = times[number] - times[number - 1]"
         yield "        if step < 0:"
-        yield f'            raise ValueError(f"row {{number + 1}} is earlier than the row before: sort by {self.time}")'
+        yield '            raise ValueError(f"row {number + 1} is earlier than the row before: sort by {column}")'
         if not self.time_steps:
             return
         shortest, longest = self.time_steps[0] / MAX_STEP_RATIO, self.time_steps[1] * MAX_STEP_RATIO
         yield f"        if not {shortest!r} <= step <= {longest!r}:"
         yield "            unusual.append(number + 1)"
         yield "    if unusual:"
-        reason = f"steps in `{self.time}` are unlike those of the training, the first before row {{unusual[0]}}"
-        yield f'        print(f"note: {reason}", file=sys.stderr)'
+        yield '        reason = f"steps in `{column}` are unlike those of the training"'
+        yield '        print(f"note: {reason}, the first before row {unusual[0]}", file=sys.stderr)'
 
     def _make_windows(self, length: int) -> Iterator[str]:
         """Yield the lines that turn columns into windows of consecutive rows, each within one group, without gaps."""
@@ -341,6 +347,8 @@ def _define_read_boolean() -> Iterator[str]:
 def _define_read_date() -> Iterator[str]:
     """Yield the lines of a function that reads dates as the model takes them."""
     yield "def read_date(text, form):"
+    yield "    if isinstance(text, StoredDate):"
+    yield "        form = None"
     yield "    try:"
     yield "        moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)"
     yield "    except ValueError:"

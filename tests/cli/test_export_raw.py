@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -509,6 +510,11 @@ def test_tables_of_another_format_than_the_training_data(netspec, tmp_path, monk
     exported(netspec)
     expected = class_lines("row", "rows.csv")
     assert class_lines("row", "new.parquet") == expected == script("new.parquet")
+    sizes = {"length": [1.0, 2.0], "color": [1.5, 2.5], "kind": ["long", "short"]}
+    pq.write_table(pa.table(sizes), "sizes.parquet")
+    message = "sizes.parquet: row 1: '1.5' is not a category of color"
+    assert script_error("sizes.parquet") == f"error: {message}"
+    assert "'1.5'" in netspec("predict", "run", "--input", "sizes.parquet").err
     with Path("new.parquet").open("rb") as file:
         assert predict("run", file).answers["row"] == list(range(1, 17))
     Path("new.csv").write_bytes(b"length;color\n1;red\n2;\xfcber\n")
@@ -774,6 +780,34 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     assert script_notes("new.csv") == [note]
     Path("new.csv").write_text("\n".join(["shop,day,price,sold", *rows[::-1]]) + "\n")
     assert script_error("new.csv") == "error: new.csv: row 2 is earlier than the row before: sort by day"
+
+
+def test_the_script_reads_times_and_dates_of_parquet_files(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    days = [date(2024, 1, 1) + timedelta(index) for index in range(60)]
+    text = FORECAST.replace("HORIZON", "1").replace("shape: [1]", "shape: []").replace("UNITS", "1")
+    text = text.replace("GROUP", "").replace("time: day", "time: 'day {UTC} \"1\"', time_format: '%Y-%d-%m'")
+    text = text.replace("day: {", "'day {UTC} \"1\"': {format: '%Y-%d-%m', ")
+    rows = [f"{day:%Y-%d-%m},{9 + index % 5},{100 + index % 7}" for index, day in enumerate(days)]
+    head = '"day {UTC} ""1""",price,sold'
+    Path("sales.csv").write_text("\n".join([head, *rows]) + "\n")
+    trained(netspec, text)
+    exported(netspec)
+    name = 'day {UTC} "1"'
+    columns = {name: days[:9], "price": [9.0] * 9, "sold": [100.0 + index for index in range(9)]}
+    pq.write_table(pa.table(columns), "new.parquet")
+    answers = predict("run", "new.parquet").answers
+    lines = [re.split(": | ", line) for line in script("new.parquet")]
+    assert [int(row[0]) for row in lines] == answers["row"]
+    np.testing.assert_allclose([float(row[1]) for row in lines], answers["prediction"], rtol=1e-5)
+    Path("new.csv").write_text("\n".join([head, *rows[:6], "Monday,9,100"]) + "\n")
+    assert script_error("new.csv") == f"error: new.csv: row 7: cannot read {name} 'Monday'"
+    Path("new.csv").write_text("\n".join([head, *rows[:6][::-1]]) + "\n")
+    assert script_error("new.csv") == f"error: new.csv: row 2 is earlier than the row before: sort by {name}"
+    Path("new.csv").write_text("\n".join([head, *rows[:6], rows[20]]) + "\n")
+    assert script_notes("new.csv") == [
+        f"note: steps in `{name}` are unlike those of the training, the first before row 7"
+    ]
 
 
 @pytest.mark.parametrize("group", ["", ", group: shop"], ids=["one", "series"])
