@@ -73,7 +73,7 @@ def test_rows_in_the_wrong_order_are_refused(run: str) -> None:
         predicted(run, [14, 13, 12, 11, 10])
     assert str(caught.value).splitlines() == [
         f"error: the rows of {Path('new.csv').absolute()} are not in chronological order",
-        "  expected: a later `day` in each row",
+        "  expected: no row earlier than the row before it",
         "  got: row 2: 14.01.2026 after 15.01.2026",
         "  hint: sort the rows by `day`",
     ]

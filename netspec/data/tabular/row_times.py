@@ -55,7 +55,7 @@ class RowTimes:
             return
         row = int(earlier[0]) + 1
         raise InputError(
-            f"the rows of {title} are not in chronological order", expected=f"a later `{self.column}` in each row",
+            f"the rows of {title} are not in chronological order", expected="no row earlier than the row before it",
             got=f"row {row + 1}: {self.text(row)} after {self.text(row - 1)}",
             hint=f"sort the rows by `{self.column}`{hint}",
         )  # fmt: skip
