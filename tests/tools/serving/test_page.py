@@ -124,12 +124,12 @@ def test_numbers_in_both_notations(page: Page, serve: Serve, tmp_path: Path) -> 
 def test_boxes_and_masks_are_readable(page: Page, serve: Serve, image_run: Path) -> None:
     open_page(page, serve(image_run))
     box = {"class": "cat", "score": 0.875, "x1": 1, "y1": 2, "x2": 30.5, "y2": 40}
-    assert page.evaluate(f"described('boxes', [{json.dumps(box)}])") == [["cat", "87.5 % at 1, 2, 30.5, 40"]]
-    assert page.evaluate("described('boxes', [])") == [["boxes", "none"]]
+    assert page.evaluate(f"answerRows('boxes', [{json.dumps(box)}])") == [["cat", "87.5 % at 1, 2, 30.5, 40"]]
+    assert page.evaluate("answerRows('boxes', [])") == [["boxes", "none"]]
     answers = {"a.class": "cat", "a.probability": 0.5, "b.class": "yes"}
-    described = [page.evaluate(f"described({json.dumps(name)}, 'x', {json.dumps(answers)})") for name in answers]
+    described = [page.evaluate(f"answerRows({json.dumps(name)}, 'x', {json.dumps(answers)})") for name in answers]
     assert described == [[["a.cat", "50.0 %"]], [], [["b.class", "x"]]]
-    assert page.evaluate("described('mask', [[0, 1], [1, 1]])") == [["light", "75.0 %"], ["dark", "25.0 %"]]
+    assert page.evaluate("answerRows('mask', [[0, 1], [1, 1]])") == [["light", "75.0 %"], ["dark", "25.0 %"]]
 
 
 def test_error_of_a_row(page: Page, serve: Serve, table_run: Path) -> None:
