@@ -146,7 +146,8 @@ def _write_parquet(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     from netspec.data.tabular.parquet import write_parquet
 
     batches = iter(batches)
-    for first in batches:
+    first = next(batches, None)
+    if first is not None:
         write_parquet(path, _tables(chain([first], batches)), first.format.types)
 
 

@@ -210,19 +210,19 @@ def reads_later_tokens(compiler: Compiler, name: str, output: str) -> bool:
     Two windows are compared that agree in the first half, and in no token of the second half.
     """
     random = np.random.default_rng(0)
-    windows: dict[str, Array] = {}
+    inputs: dict[str, Array] = {}
     for label, value in compiler.graph(ProgramKind.PREDICT, 1).inputs().items():
         domain, shape = compiler.domains.get(label), value.shape
         drawn = random.normal(size=shape) if domain is None else random.integers(domain.low, domain.high, shape)
-        windows[label] = drawn.astype(compiler.spec.inputs[label].dtype)
-    domain, (_, steps) = compiler.domains.get(name), windows[name].shape
+        inputs[label] = drawn.astype(compiler.spec.inputs[label].dtype)
+    domain, (_, steps) = compiler.domains.get(name), inputs[name].shape
     if domain is None or steps == 1 or domain.high - domain.low == 1:
         return False
     half = (steps + 1) // 2
-    changed = windows[name].copy()
+    changed = inputs[name].copy()
     changed[:, half:] = domain.low + (changed[:, half:] - domain.low + 1) % (domain.high - domain.low)
     program = compiler.program(ProgramKind.PREDICT, 1)
-    before, after = (program({**windows, name: tokens})[output][0, :half] for tokens in (windows[name], changed))
+    before, after = (program({**inputs, name: tokens})[output][0, :half] for tokens in (inputs[name], changed))
     return bool(np.abs(before - after).max() > TOLERANCE * max(1.0, float(np.abs(before).max())))
 
 

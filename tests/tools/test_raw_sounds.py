@@ -44,8 +44,8 @@ def in_operators(steps: list[Transform], sounds: np.ndarray) -> np.ndarray:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", RESIZE_OPSET)], ir_version=9)
     onnx.checker.check_model(model)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"audio": sounds})
-    return np.asarray(found)
+    (result,) = session.run(None, {"audio": sounds})
+    return np.asarray(result)
 
 
 def in_data(steps: list[Transform], sounds: np.ndarray) -> np.ndarray:

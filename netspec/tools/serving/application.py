@@ -160,11 +160,12 @@ class _Endpoints:
 
     async def _predict(self, request: Request) -> Response:
         generation = self._service.generation
-        for name in request.query_params.keys() - {"top"}:
-            hint = did_you_mean(name, ["top"]) or "it has `top`"
+        unknown = next((name for name in request.query_params if name != "top"), None)
+        if unknown is not None:
+            hint = did_you_mean(unknown, ["top"]) or "it has `top`"
             if generation is not None:
                 hint = f"send settings in the JSON body, such as {generation.example}"
-            raise RequestError(400, f"/predict has no parameter `{name[:50]}`: {hint}")
+            raise RequestError(400, f"/predict has no parameter `{unknown[:50]}`: {hint}")
         if generation is not None and "top" in request.query_params:
             raise RequestError(400, "`top` is a number of classes, and the answer to a prompt has none")
         top = _positive(request.query_params.get("top", "1"), "top")

@@ -71,12 +71,12 @@ def parse_prompts(body: bytes, content_type: str, column: str | None = None) -> 
         message if "prompt" in message else {"prompt" if name == column else name: message[name] for name in message}
         for message in messages
     ]
-    all_problems = (
+    problem_lines = (
         f"{_title(number, len(messages))}{problem}"
         for number, message in enumerate(messages, 1)
         for problem in _problems(message)
     )
-    problems = list(islice(all_problems, MAX_PROBLEMS))
+    problems = list(islice(problem_lines, MAX_PROBLEMS))
     if problems:
         raise RequestError(400, "\n".join(problems))
     return [
