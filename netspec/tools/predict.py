@@ -61,15 +61,14 @@ class Prediction:
     """Faults of the device, such as kernels that failed its check and are not used."""
     missing: tuple[str, ...] = ()
     """Rows without a prediction, since a value is missing: a sentence for each table."""
-    filled: tuple[str, ...] = ()
+    missing_key_notes: tuple[str, ...] = ()
     """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
     unknown: tuple[str, ...] = ()
     """Values that the training data does not have, and texts without a known token: a sentence for each table."""
     unread: tuple[str, ...] = ()
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
-    times: tuple[str, ...] = ()
-    """For a time series: steps between rows that are unlike those of the training, and the times of the last
-    forecast."""
+    time_notes: tuple[str, ...] = ()
+    """Unusual steps between the rows of a time series, and the times of the last forecast."""
 
     @property
     def samples(self) -> int:
@@ -103,16 +102,15 @@ class PredictionStream:
     """Number of samples so far with NaN or infinite elements, and the index of the first one, by output."""
     missing: list[str] = field(default_factory=list)
     """Rows so far without a prediction, since a value is missing: a sentence for each table."""
-    filled: list[str] = field(default_factory=list)
+    missing_key_notes: list[str] = field(default_factory=list)
     """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
     unknown: list[str] = field(default_factory=list)
     """Values so far that the training data does not have: a sentence for each table. At the end, also texts without a
     known token."""
     unread: list[str] = field(default_factory=list)
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
-    times: list[str] = field(default_factory=list)
-    """For a time series: steps between rows that are unlike those of the training, and the times of the last
-    forecast."""
+    time_notes: list[str] = field(default_factory=list)
+    """Unusual steps between the rows of a time series, and the times of the last forecast."""
     unreadable: int = 0
     """Number of files so far that were left out, since they could not be read."""
 
@@ -128,10 +126,10 @@ class PredictionStream:
                     self.non_finite[name] = [number + len(bad), first]
             self.samples += len(batch)
             self.missing += filter(None, [batch.notes.missing])
-            self.filled += filter(None, [batch.notes.filled])
+            self.missing_key_notes += filter(None, [batch.notes.missing_key_notes])
             self.unknown += filter(None, [batch.notes.unknown])
             self.unread += filter(None, [batch.notes.unread])
-            self.times += batch.notes.times
+            self.time_notes += batch.notes.time_notes
             self.unreadable += len(batch.unreadable)
             unknown_texts += batch.unknown_texts
             yield batch
@@ -185,7 +183,7 @@ def predict(
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
     return Prediction(
         outputs, answers, stream.unapplied_transforms, stream.remark, stream.device_warnings, tuple(stream.missing),
-        tuple(stream.filled), tuple(stream.unknown), tuple(stream.unread), tuple(stream.times),
+        tuple(stream.missing_key_notes), tuple(stream.unknown), tuple(stream.unread), tuple(stream.time_notes),
     )  # fmt: skip
 
 
@@ -332,10 +330,10 @@ def _answer_content(
             batches = predict_files(model, spec, [path], batch_size)
         else:
             batches = _predict_arrays(model, read_npz(path), batch_size)
-        yield from _answered(map(_without_file, batches), decoders, top, _rows_to_keep(spec, path) if keep else None)
+        yield from _answered(map(_with_stdin_name, batches), decoders, top, _rows_to_keep(spec, path) if keep else None)
 
 
-def _without_file(batch: PredictedBatch) -> PredictedBatch:
+def _with_stdin_name(batch: PredictedBatch) -> PredictedBatch:
     """Name the standard input instead of a temporary file."""
     return replace(batch, ids={name: ["-"] * len(ids) if name == "file" else ids for name, ids in batch.ids.items()})
 
@@ -367,8 +365,8 @@ def _answered(
     for batch in batches:
         columns, texts = answers_of(batch, decoders, top), dict[str, Column]()
         if rows is not None:
-            times = batch.ids.keys() - {"file", "row"}  # columns of the table
-            answers = {name: values for name, values in columns.items() if name not in times}
+            time_columns = batch.ids.keys() - {"file", "row"}
+            answers = {name: values for name, values in columns.items() if name not in time_columns}
             matching = rows.matching(batch.ids)
             columns, texts = {**matching.values, **_renamed(answers, rows.names)}, {**matching.texts}
         named = next((decoder for decoder in decoders.values() if decoder.classes), None)

@@ -179,8 +179,8 @@ class Model:
             for batch in predict_files(self, self.training, paths, size, split):
                 if batch.notes.missing:
                     raise InputError(batch.notes.missing, expected="a value in each row")
-                if batch.notes.filled:
-                    warnings.warn(batch.notes.filled, stacklevel=4)  # of the caller of `predict`
+                if batch.notes.missing_key_notes:
+                    warnings.warn(batch.notes.missing_key_notes, stacklevel=4)  # of the caller of `predict`
                 yield batch.outputs
 
     def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:

@@ -54,15 +54,14 @@ class InputNotes:
 
     missing: str = ""
     """Rows of a table without a prediction, since a value is missing."""
-    filled: str = ""
+    missing_key_notes: str = ""
     """Rows in memory without the key of a column, which count as rows without a value."""
     unknown: str = ""
     """Values of a table that the training data does not have."""
     unread: str = ""
     """Files in folders that are left out, since their format is not read."""
-    times: tuple[str, ...] = ()
-    """Steps between the rows of a time series that are unlike those of the training, and the times of the last
-    forecast."""
+    time_notes: tuple[str, ...] = ()
+    """Unusual steps between the rows of a time series, and the times of the last forecast."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +161,11 @@ class FilePreparation:
                 self._refuse_unread_files(loader, paths)
                 unknown = describe_unknown(loader.unknown_values)
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
-                filled = describe_missing(loader.rows_without_key)
-                filled = f"keys that rows do not have count as null: {filled}" if filled else ""
+                missing_keys = describe_missing(loader.rows_without_key)
+                missing_keys = f"keys that rows do not have count as null: {missing_keys}" if missing_keys else ""
                 times = self._describe_times(path, source, loader)
                 unread = _unread_files(source, paths)
-                self.notes = InputNotes(_missing_rows(path, loader), filled, unknown, unread, times)
+                self.notes = InputNotes(_missing_rows(path, loader), missing_keys, unknown, unread, times)
                 self._text_inputs = self._text_inputs_of(source, loader)
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)

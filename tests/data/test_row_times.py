@@ -61,7 +61,7 @@ def predicted(run: str, days: list[int], **arguments: Any) -> Any:
 def test_answers_name_the_last_time_that_they_read_and_the_times_of_the_last_forecast(run: str) -> None:
     prediction = predicted(run, [10, 11, 12, 13, 14])
     assert prediction.answers["day"] == ["14.01.2026", "15.01.2026"]
-    assert prediction.times == (
+    assert prediction.time_notes == (
         "the 2 predictions after row 5 (15.01.2026) are for 16.01.2026 to 17.01.2026",
     )  # fmt: skip
     kept = predicted(run, [10, 11, 12, 13], keep=True)
@@ -83,21 +83,21 @@ def test_rows_in_the_wrong_order_are_refused(run: str) -> None:
 
 
 def test_steps_unlike_those_of_the_training_are_reported(run: str) -> None:
-    gap, _ = predicted(run, [10, 11, 12, 13, 20, 21]).times
+    gap, _ = predicted(run, [10, 11, 12, 13, 20, 21]).time_notes
     assert gap == (
         "1 step in `day` is unlike those of the training (1 day), the first before row 5 (14.01.2026 to 21.01.2026): "
         "predictions treat these rows as neighbors"
     )
-    assert predicted(run, [10, 12, 14, 16]).times[0].startswith("3 steps in `day` are unlike those")
-    assert predicted(run, [10, 10, 11, 12, 13]).times[0].startswith("1 step in `day` is unlike those")
+    assert predicted(run, [10, 12, 14, 16]).time_notes[0].startswith("3 steps in `day` are unlike those")
+    assert predicted(run, [10, 10, 11, 12, 13]).time_notes[0].startswith("1 step in `day` is unlike those")
 
 
 def test_files_need_no_times_and_data_frames_have_their_own_dates(run: str) -> None:
     Path("bare.csv").write_text("sales\n1\n2\n3\n4\n")
     bare = netspec.predict(run, "bare.csv", device="reference")
-    assert (list(bare.answers), bare.times) == (["row", "prediction_0", "prediction_1"], ())
+    assert (list(bare.answers), bare.time_notes) == (["row", "prediction_0", "prediction_1"], ())
     frame = pa.table({"day": [datetime(2026, 2, day) for day in range(1, 5)], "sales": [1.0, 2, 3, 4]})
-    (forecast,) = netspec.predict(run, frame, device="reference").times
+    (forecast,) = netspec.predict(run, frame, device="reference").time_notes
     assert forecast.endswith("are for 2026-02-05 00:00:00 to 2026-02-06 00:00:00")
     with pytest.raises(InputError, match="the rows of the table are not in chronological order"):
         netspec.predict(run, frame.take([3, 2, 1, 0]), device="reference")

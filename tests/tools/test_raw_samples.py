@@ -111,7 +111,7 @@ def test_rows_of_a_table_without_header_are_by_number(tmp_path: Path) -> None:
     rows = [{"1": 1, "2": 2}, {"2": 5, "1": 4}, {"2": 5}]
     actual = netspec.predict(run, rows, device="reference")
     np.testing.assert_array_equal(actual.outputs["price"], expected)
-    assert actual.filled == ("keys that rows do not have count as null: `1` is missing in row 3",)
+    assert actual.missing_key_notes == ("keys that rows do not have count as null: `1` is missing in row 3",)
 
 
 def test_texts_for_a_table_of_texts(text_table_run: Path) -> None:

@@ -59,7 +59,7 @@ class BodyReader:
         self.kind = sample_kind(self._split)
         """`image`, `table`, `text`, `sound`; or `arrays` if the training reads no files of samples."""
 
-    def series(self) -> dict[str, Any]:
+    def describe_time_series(self) -> dict[str, Any]:
         """Return how many rows of a time series a forecast needs, how many it is for, and what orders them."""
         split = self._split
         if not isinstance(split, TableSource) or split.windows is None:
@@ -135,10 +135,10 @@ class BodyReader:
             raise RequestError(422, "there is no sample in the body")
         ids.pop("file", None)
         inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        found = self._preparation.notes
+        notes = self._preparation.notes
         unknown = describe_unknown_texts(unknown_texts) if unknown_texts else ""
-        notes = [found.filled, found.unknown, *found.times, unknown]
-        return PreparedBody(ids, inputs, windows, list(filter(None, notes)))
+        sentences = [notes.missing_key_notes, notes.unknown, *notes.time_notes, unknown]
+        return PreparedBody(ids, inputs, windows, list(filter(None, sentences)))
 
     def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:
         """Write the samples of a body to files; return these and the source that describes their format."""

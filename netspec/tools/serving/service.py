@@ -161,7 +161,7 @@ class PredictionService:
         description: dict[str, Any] = {"model": self.name, "kind": kind, "columns": columns, "classes": classes}
         targets = {name: dict(decoder.target) for name, decoder in self._decoders.items() if decoder.target}
         description |= {"outputs": targets} if targets else {}
-        description |= {} if self._reader is None else self._reader.series()
+        description |= {} if self._reader is None else self._reader.describe_time_series()
         if self.generation is not None:
             description |= self.generation.description
         return description

@@ -190,7 +190,7 @@ def test_missing_keys_of_columns_that_may_be_empty_are_noted(serve, tmp_path):
     rows = [{"size": 9, "rooms": 2}, {"size": 9}, {"size": 1}]
     notes = ["keys that rows do not have count as null: `rooms` is missing in rows 2, 3"]
     assert client.post("/predict", rows)[1]["notes"] == notes
-    assert list(netspec.predict(run, rows, device="reference").filled) == notes
+    assert list(netspec.predict(run, rows, device="reference").missing_key_notes) == notes
     with pytest.warns(UserWarning, match="`rooms` is missing in rows 2, 3") as warned:
         netspec.load(run, device="reference").predict(rows)
     assert warned[0].filename == __file__
