@@ -50,13 +50,11 @@ IMAGES = FileKind("image", _LOSSLESS | {".jpg", ".jpeg", ".webp"}, "image/", "JP
 MASKS = FileKind("mask", _LOSSLESS, "image/", "PNG")
 """JPEG and WebP are missing because their compression would change class indices."""
 SOUNDS = FileKind("sound", frozenset({".wav", ".wave"}), "audio/", "WAV")
-TABLES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
+TEXTS = FileKind("text", frozenset({".txt"}), "text/", "plain text (.txt)")
+TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
 """Suffixes of tables."""
 
 
-def is_table(path: Path) -> bool:
+def has_table_suffix(path: Path) -> bool:
     """Return whether a file is a table by its name."""
-    return path.suffix.lower() in TABLES
-
-
-TEXTS = FileKind("text", frozenset({".txt"}), "text/", "plain text (.txt)")
+    return path.suffix.lower() in TABLE_SUFFIXES

@@ -15,7 +15,7 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
-from netspec.data.file_kinds import IMAGES, TEXTS, is_table
+from netspec.data.file_kinds import IMAGES, TEXTS, has_table_suffix
 from netspec.data.input_binding import ImageSizeProblem
 from netspec.data.loader import Loader, open_loader
 from netspec.data.sources.documents import Documents
@@ -406,7 +406,7 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
     Raises `InputError` if the tables have different columns.
     """
     split = inference_split(spec)
-    if not (isinstance(split, TableSource) or (isinstance(split, Documents) and all(map(is_table, paths)))):
+    if not (isinstance(split, TableSource) or (isinstance(split, Documents) and all(map(has_table_suffix, paths)))):
         return None
     opened = split.other_file if isinstance(split, TableSource) else open_table
     files = {str(path): opened(path) for path in paths}

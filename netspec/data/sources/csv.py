@@ -131,6 +131,6 @@ class Csv(TableSource):
         )
 
     def other_file(self, path: Path) -> TableFile:
-        from netspec.data.tabular.parquet import ParquetTable, is_parquet
+        from netspec.data.tabular.parquet import ParquetTable, has_parquet_content
 
-        return ParquetTable(path) if is_parquet(path) else self.file(path)
+        return ParquetTable(path) if has_parquet_content(path) else self.file(path)

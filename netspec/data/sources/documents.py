@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from netspec.data.base import Array, ClassNames, Dataset, FieldType, Source, Survey, located_at
-from netspec.data.file_kinds import TEXTS, FileKind, is_table
+from netspec.data.file_kinds import TEXTS, FileKind, has_table_suffix
 from netspec.data.sources.files import FIRST, FileSource
 from netspec.data.sources.text import check_texts, text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
@@ -56,7 +56,7 @@ class Documents(FileSource):
 
     def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
         """Return one source for files and folders of texts, or one for each table with a column of texts."""
-        if not paths or not all(map(is_table, paths)):
+        if not paths or not all(map(has_table_suffix, paths)):
             return super().with_files(paths, fields)
         sources = [self._of_files([path]) for path in paths]
         for source, path in zip(sources, paths, strict=True):

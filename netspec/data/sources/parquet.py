@@ -39,10 +39,10 @@ class Parquet(TableSource):
         return ParquetTable(path)
 
     def other_file(self, path: Path) -> TableFile:
-        from netspec.data.tabular.csv import is_text
+        from netspec.data.tabular.csv import has_text_content
         from netspec.data.tabular.other_files import open_table
 
-        return open_table(path) if is_text(path) else self.file(path)
+        return open_table(path) if has_text_content(path) else self.file(path)
 
     def survey(self) -> Survey:
         """Read the first rows, if pyarrow is installed."""

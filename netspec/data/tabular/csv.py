@@ -130,7 +130,7 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
-def is_text(path: Path) -> bool:
+def has_text_content(path: Path) -> bool:
     """Return whether a file begins like a text."""
     try:
         with path.open("rb") as file:

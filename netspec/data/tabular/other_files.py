@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netspec.data.tabular.csv import TextFile, TextOptions, likely_delimiter
-from netspec.data.tabular.parquet import ParquetTable, is_parquet
+from netspec.data.tabular.parquet import ParquetTable, has_parquet_content
 
 if TYPE_CHECKING:
     from netspec.data.tabular.table_file import TableFile
@@ -17,6 +17,6 @@ def open_table(path: Path) -> TableFile:
 
     Raises `InputError` for other files.
     """
-    if is_parquet(path):
+    if has_parquet_content(path):
         return ParquetTable(path)
     return TextFile(path, TextOptions(header=True, delimiter=likely_delimiter(path)))

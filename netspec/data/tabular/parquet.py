@@ -41,7 +41,7 @@ def _library() -> ModuleType:
     return module
 
 
-def is_parquet(path: Path) -> bool:
+def has_parquet_content(path: Path) -> bool:
     """Return whether a file begins like a Parquet file."""
     try:
         with path.open("rb") as file:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from netspec.data.file_kinds import IMAGES, SOUNDS, TABLES, TEXTS, FileKind
+from netspec.data.file_kinds import IMAGES, SOUNDS, TABLE_SUFFIXES, TEXTS, FileKind
 from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
 from netspec.exchange.files import write_atomically
 from netspec.tools.init.class_folders import (
@@ -217,7 +217,7 @@ def _unknown_data(folder: Path) -> InputError:
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     if not names:
         return InputError(f"the folder {folder} is empty", expected=expected)
-    table = next(files_below(folder, TABLES), None)
+    table = next(files_below(folder, TABLE_SUFFIXES), None)
     hint = None
     if table is not None:
         hint = f"for a table in this folder, name the file: `{command('init', table)}`"
