@@ -152,9 +152,9 @@ class ScriptTable:
         yield '            raise ValueError(f"line {number}: {error}") from None'
         yield "        except UnicodeDecodeError as error:"
         yield "            byte = error.object[error.start]"
-        others = " or ".join(f"`{name}`" for name in ("utf-8", "latin-1", "cp1252") if name != self.encoding)
-        hint = f"save it as {self.encoding.upper()}, or train with `encoding` {others}"
-        yield f'            reason = f"not {self.encoding.upper()} text, but the byte {{byte:#04x}}; {hint}"'
+        others = " or ".join(f"`encoding: {name}`" for name in ("utf-8", "latin-1", "cp1252") if name != self.encoding)
+        hint = f"save it as {self.encoding.upper()}, or train with {others}"
+        yield f'            reason = f"not {self.encoding.upper()} (byte {{byte:#04x}}); {hint}"'
         yield '            raise ValueError(f"line {number}: {reason}") from None'
         if self.header is not None:
             yield f"    names = {list(self.header)!r}"
@@ -180,7 +180,7 @@ class ScriptTable:
         yield "    try:"
         yield "        import pyarrow.parquet"
         yield "    except ImportError:"
-        yield '        raise ValueError("a Parquet file, which pyarrow reads: pip install pyarrow") from None'
+        yield '        raise ValueError("reading Parquet files needs pyarrow: `pip install pyarrow`") from None'
         yield ""
         yield "    def text(value, column):"
         yield "        if value is None or value != value:"

@@ -519,8 +519,8 @@ def test_tables_of_another_format_than_the_training_data(netspec, tmp_path, monk
         assert predict("run", file).answers["row"] == list(range(1, 17))
     Path("new.csv").write_bytes(b"length;color\n1;red\n2;\xfcber\n")
     assert script_error("new.csv") == (
-        "error: new.csv: line 3: not UTF-8 text, but the byte 0xfc; save it as UTF-8, or train with `encoding` "
-        "`latin-1` or `cp1252`"
+        "error: new.csv: line 3: not UTF-8 (byte 0xfc); save it as UTF-8, or train with `encoding: latin-1` or "
+        "`encoding: cp1252`"
     )
     text = NOTED.replace("csv", "parquet").replace("FIELDS, ", "")
     trained(netspec, text.replace("rows.parquet", "new.parquet"))
