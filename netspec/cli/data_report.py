@@ -192,7 +192,7 @@ def _learned_text(value: Any) -> str:
     if isinstance(value, Mapping):
         value = value.get(TOKENIZER, value)
         if "untrained" in value and "vocabulary" not in value:
-            return f"no rows with index {listing([*map(str, value['untrained'])], MAX_VALUES)}"
+            return f"indices without training rows: {listing([*map(str, value['untrained'])], MAX_VALUES)}"
         vocabulary = value.get("vocabulary")
         if isinstance(vocabulary, (list, tuple)):
             names = [short_text(name, 20) for name in vocabulary[:MAX_VALUES]]

@@ -569,7 +569,8 @@ BAD_TOLD = """\
     |         ^
   expected: a date
   got: an empty cell
-  hint: fill the cell, or train with `missing: mean` to use the mean date, or `missing: drop` to leave such rows out
+  hint: fill the cell, or train with `missing: mean` to use the mean of each part of the date, or \
+`missing: drop` to leave such rows out
   requested at ./train.yaml:3:7
 ./people.csv:4:1: error: column `age` has no value here
   4 | ,?,1990-01-01

@@ -46,7 +46,7 @@ class DateColumn(Column):
         if len(lost):
             absent, bad = self.absent(cells, lost)
             if self._spec.missing == "error":
-                mean = "" if self.setting.is_label else "`missing: mean` to use the mean date, or "
+                mean = "" if self.setting.is_label else "`missing: mean` to use the mean of each part of the date, or "
                 hint = f"fill the cell, or train with {mean}`missing: drop` to leave such rows out"
                 self.add_absent(faults, absent, cells, expected="a date", hint=hint)
             if len(bad):
