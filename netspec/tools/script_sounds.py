@@ -36,7 +36,7 @@ def read_sound(name):
     raw = raw[: len(raw) // (channels * bits // 8) * (channels * bits // 8)]
     if kind == 3:
         samples = raw.view(f"<f{bits // 8}").astype(np.float32)
-    elif bits == 8:  # these alone have no sign
+    elif bits == 8:  # 8-bit samples are unsigned
         samples = (raw.astype(np.float32) - 128) / 128
     else:  # the bytes become the upper ones of 32 bits
         wide = np.zeros((len(raw) * 8 // bits, 4), np.uint8)

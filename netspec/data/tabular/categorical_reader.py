@@ -188,7 +188,7 @@ class CategoricalColumn(Column):
         if self._mode == "int":
             return positions[:, None]
         one_hot = np.zeros((len(values), self.width), np.float32)
-        one_hot[np.arange(len(values)), positions] = positions >= 0
+        one_hot[np.arange(len(values)), positions] = positions >= 0  # −1 is also an index, whose element stays 0
         return one_hot
 
     def encoding(self) -> CategoricalEncoding:

@@ -48,7 +48,7 @@ class RowTimes:
         cell = self.cells[row]
         return str(np.datetime_as_string(cell, unit=self._unit)) if self.cells.dtype.kind == "M" else str(cell)
 
-    def check_order(self, title: str, hint: str = "") -> None:
+    def check_order(self, title: str, advice: str = "") -> None:
         """Raise `InputError` with the first row of the table `title` that is earlier than the one before it."""
         earlier = np.flatnonzero(self._steps() < 0)
         if not len(earlier):
@@ -57,7 +57,7 @@ class RowTimes:
         raise InputError(
             f"the rows of {title} are not in chronological order", expected="no row earlier than the row before it",
             got=f"row {row + 1}: {self.text(row)} after {self.text(row - 1)}",
-            hint=f"sort the rows by `{self.column}`{hint}",
+            hint=f"sort the rows by `{self.column}`{advice}",
         )  # fmt: skip
 
     def _steps(self) -> Array:
@@ -106,7 +106,9 @@ class RowTimes:
 
     def describe_forecast(self, row: int, horizon: int, usual: Sequence[float]) -> str:
         """Return a sentence with the times of the `horizon` rows after a row; empty if these are not known."""
-        times = [self._time_after(row, number, usual) for number in sorted({1, horizon})] if horizon else [""]
+        if not horizon:
+            return ""
+        times = [self._time_after(row, number, usual) for number in sorted({1, horizon})]
         if not all(times):
             return ""
         predictions = "the prediction" if horizon == 1 else f"the {horizon} predictions"

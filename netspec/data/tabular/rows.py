@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def rows_of_part(source: TableSource, times: RowTimes | None = None) -> Array | None:
     """Return which rows belong to the split, (N,) of bool; None if all do. Reads one column of the table.
 
-    `times` are those of `times_of_windows`, which are not read again.
+    `times`: result of `times_of_windows`, so that the column is read once.
 
     Rows are divided as they are in the file, before damaged rows and rows with missing values are left out.
     """
@@ -72,8 +73,8 @@ def times_of_windows(source: TableSource, groups: Array | None, title: str) -> R
                 for problem in error.problems
             ]) from None  # fmt: skip
         times = RowTimes(column, moments, values, format_, groups)
-        is_series = groups is not None or of_other_files
-        several = "" if is_series else "; if there are several series, name their column in `windows.group`"
+        may_need_group = groups is None and not of_other_files
+        several = "; if there are several series, name their column in `windows.group`" if may_need_group else ""
         times.check_order(title, several)
     return times
 
@@ -84,12 +85,9 @@ def _moments_and_format(values: Array, format_: str | None, *, other_formats: bo
     try:
         return moments_of(values, format_), format_ if is_text else None
     except InputError:
-        if format_ is None or not other_formats:
-            raise
-        try:
-            return moments_of(values, None), None
-        except InputError:
-            pass
+        if format_ is not None and other_formats:
+            with suppress(InputError):
+                return moments_of(values, None), None
         raise
 
 

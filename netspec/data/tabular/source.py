@@ -286,9 +286,9 @@ class TableSource(Source):
         declared = self._declaration(learned, of_other_files=self.written is None)
         with located_at(self, "path"):
             file = self.opened_file()
-            added = [] if self._rows_without_key is None else declared.columns_to_add(file.names)
+            added_columns = [] if self._rows_without_key is None else declared.columns_to_add(file.names)
             if self._in_memory:
-                file = RowsInMemory(file, added)
+                file = RowsInMemory(file, added_columns)
             fields = fields_of(file, declared)
             groups = groups_of_windows(self)
             times = times_of_windows(self, groups, file.title)
@@ -306,9 +306,9 @@ class TableSource(Source):
                 window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
             )
         if self._rows_without_key is not None:
-            without = {**self._rows_without_key, **dict.fromkeys(added, range(int(file.pages()[-1])))}
-            read = {column.name for columns in fields.values() for column in columns}
-            table.rows_without_key = {name: rows for name, rows in without.items() if rows and name in read}
+            names_read = {column.name for columns in fields.values() for column in columns}
+            rows_without = {**self._rows_without_key, **dict.fromkeys(added_columns, range(int(file.pages()[-1])))}
+            table.rows_without_key = {name: rows for name, rows in rows_without.items() if rows and name in names_read}
         if self.windows is None:
             return table
         with located_at(self, "windows"):
