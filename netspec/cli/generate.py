@@ -54,9 +54,9 @@ def generate(
     encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end, however
     long; it takes the most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The
     same seed generates the same text. With --beams, beam search keeps the N most probable texts after each token, and
-    the best one is printed at the end. With --json, prints an object with `prompt` and the `text` generated for it.
+    the best one is printed at the end. --json prints an object with `prompt` and the `text` generated for it.
     """
-    prompt = _standard_input() if prompt == "-" else prompt
+    prompt = _read_standard_input() if prompt == "-" else prompt
     spec, weights = find_weights(spec, weights)
     from netspec.tools.generate import text_stream
 
@@ -76,7 +76,7 @@ def generate(
     print()
 
 
-def _standard_input() -> str:
+def _read_standard_input() -> str:
     """Return the text of the standard input, without the line break at its end. Raises `InputError`."""
     try:
         text = sys.stdin.buffer.read().decode()

@@ -31,7 +31,7 @@ def init(
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Predict this column of a table.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Set the task, instead of one that fits the data."),
+        typer.Option(metavar="NAME", help="Use this task [default: chosen from the data]."),
     ] = None,
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].")
@@ -47,8 +47,8 @@ def init(
 
     Looks at a sample of the data: classes, image sizes, column types, missing values, duplicates and unreadable files.
     Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
-    files state the reason for each choice. A .txt file, or a folder of them without class folders, becomes a language
-    model.
+    files state the reason for each choice. For a .txt file, or a folder of them without class folders, it writes a
+    language model.
 
     --task is classification or regression of a table's column, text (texts in a table or a folder), forecast (the next
     rows of a table) or language_model (running text).

@@ -95,6 +95,13 @@ class ClassFiles:
             warnings.append(f"{counted(len(self.left_out), 'line')} of the list left out: {listing(self.left_out, 3)}")
         return warnings
 
+    def on_error_field(self, unreadable: Sequence[Any]) -> list[tuple[str, Any, str]]:
+        """Return the field of the source that leaves out unreadable files and unusable lines, if there are any."""
+        reasons = [f"some {self.kind.name}s cannot be read"] * bool(unreadable)
+        reasons += ["some lines of the list are unusable"] * bool(self.left_out)
+        left_out = f"{' and '.join(reasons)}: they are left out, and counted in the log"
+        return [("on_error", "skip", left_out)] if reasons else []
+
     def nested_warnings(self) -> list[str]:
         """Return a warning if all class folders hold the same folders, which may be the classes instead."""
         if self.lists:

@@ -290,8 +290,7 @@ def _train(
         fields.append(("channels", 1, conversion or why))
     elif conversion:
         fields.append(("channels", 3, conversion))
-    if sample.unreadable or files.left_out:
-        fields.append(("on_error", "skip", "some images cannot be read: they are left out, and counted in the log"))
+    fields += files.on_error_field(sample.unreadable)
     batch = 64 if files.total > 2_000 else 32
     augmentation = _transforms(channels, size, space)
     lines = [

@@ -27,7 +27,7 @@ from netspec.tools.init.files import (
     training,
 )
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
-from netspec.tools.init.tables import delimited_names
+from netspec.tools.init.tables import TARGETS, delimited_names
 
 MAX_BYTES = 2**25
 """Limit of the text that is read."""
@@ -96,9 +96,7 @@ class Corpus:
 
 
 def is_running_text(path: Path, target: str | None, task: str | None) -> bool:
-    """Return whether a file is running text: named *.txt, without a column to predict."""
-    from netspec.tools.init.tables import TARGETS
-
+    """Return whether a file is running text: if `task` says so, or by default if it is named *.txt without a target."""
     if task is not None or path.suffix.lower() != ".txt" or target is not None:
         return task == "language_model"
     return not any(name.lower() in TARGETS for name in delimited_names(path))
@@ -161,7 +159,7 @@ def _window(path: Path, corpus: Corpus) -> int:
     raise InputError(
         f"the files in {path} are too short" if several else f"{path}: the text is too short",
         expected=f"at least {(LENGTHS[-1] + 1) / HELD_OUT:,.0f} characters{' in most files' * several}, since "
-        f"{HELD_OUT:.0%} of {'each' if several else 'it'} are held out",
+        f"validation and test each take {HELD_OUT:.0%} of {'each file' if several else 'the text'}",
         got=f"{corpus.size:,} bytes in {counted(len(held_out), 'file')}",
         hint=f"join them: `find {shlex.quote(str(path))} -name '*.txt' -exec cat {{}} + > {shlex.quote(str(joined))}`, "
         f"then `{command('init', joined)}`; to classify texts, move the files of each class into a folder of their own"
@@ -246,7 +244,7 @@ def _train(path: Path, corpus: Corpus, folder: Path, net: str, length: int, spac
         *(entry("stride", stride, "windows overlap by half, so that more tokens have others before them", 4)
           if stride < length else []),
         *entry("split", {"validation": HELD_OUT, "test": HELD_OUT},
-               f"of the end of each file: {share} to watch during the training, {share} for one honest test", 4),
+               f"of the end of each file: {share} to watch during the training, {share} for the final test", 4),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
     ]  # fmt: skip
     patience = patient_epochs(windows, BATCH, 3)

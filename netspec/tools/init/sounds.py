@@ -164,9 +164,8 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: Searc
         *survey.files.location(folder),
         ("sampling_rate", survey.rate, "samples per second"),
         ("resample", True, "sounds at other rates are converted"),
+        *survey.files.on_error_field(survey.unreadable),
     ]
-    if survey.unreadable or survey.files.left_out:
-        fields.append(("on_error", "skip", "some sounds cannot be read: they are left out, and counted in the log"))
     padding = {"type": "Padding", "length": survey.length}
     spectrogram, normalization = _spectrogram(survey)[0], {"type": "Normalization", "adapt": True}
     lines = [

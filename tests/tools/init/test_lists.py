@@ -59,6 +59,7 @@ def test_numbers_need_no_names_and_missing_files_are_left_out(listed: Path) -> N
     train = load_train(result.train).data.train
     assert train.classes is None  # type: ignore[attr-defined]  # of image_folder
     assert train.on_error == "skip"
+    assert "some lines of the list are unusable: they are left out" in " ".join(result.train.read_text().split())
     assert netspec.check(result.train).kind == "training"
 
 
