@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
@@ -97,12 +97,14 @@ class TableSurvey:
     """Number of rows with a different number of cells than the header."""
     undecoded: int = 0
     """Number of rows that are not text in UTF-8."""
+    first_undecoded: str = ""
+    """Location of the first byte that is not UTF-8."""
 
 
 def survey(path: Path) -> TableSurvey:
     """Look at the first rows of a table. Raises `InputError` for another kind of file."""
-    source, names, rows = _opened(path)
-    result = TableSurvey(source, [ColumnSurvey(name) for name in names])
+    source, names, rows, first_undecoded = _opened(path)
+    result = TableSurvey(source, [ColumnSurvey(name) for name in names], first_undecoded=first_undecoded)
     if "encoding" in source:
         result.reasons["encoding"] = "the letters beyond ASCII are not UTF-8"
     most = min(MAX_ROWS, MAX_CELLS // max(1, len(names)))
@@ -151,16 +153,24 @@ def _settle(result: TableSurvey) -> None:
 
 def rows_of(path: Path) -> Iterator[list[str]]:
     """Yield the rows of a table that are text, with a cell for each column."""
-    _, names, rows = _opened(path)
+    _, names, rows, _ = _opened(path)
     return (row for row in rows if len(row) == len(names) and _is_decoded(row))
 
 
-def _opened(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
-    """Return the fields of the source of a table, the names of its columns, and its rows."""
+class _OpenedTable(NamedTuple):
+    source: dict[str, Any]
+    """The fields of the source."""
+    names: list[str]
+    rows: Iterator[list[str]]
+    first_undecoded: str = ""
+    """Location of the first byte that is not UTF-8."""
+
+
+def _opened(path: Path) -> _OpenedTable:
     return _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _text(path)
 
 
-def _parquet(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
+def _parquet(path: Path) -> _OpenedTable:
     from netspec.data.tabular.parquet import ParquetTable
 
     table = ParquetTable(path)
@@ -172,14 +182,14 @@ def _parquet(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]
             for row in range(len(block)):
                 yield [texts[text_indices[row]] for texts, text_indices in columns]
 
-    return {"source": "parquet"}, list(table.names), rows()
+    return _OpenedTable({"source": "parquet"}, list(table.names), rows())
 
 
-def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
+def _text(path: Path) -> _OpenedTable:
     with path.open("rb") as file:
         head = file.read(2**16)
     _refuse_other_files(path, head)
-    encoding, undecoded = _encoding_of(path)
+    encoding, first_undecoded = _encoding_of(path)
     codec = "utf-8-sig" if encoding == "utf-8" else encoding
     sample = head.rsplit(b"\n", 1)[0].decode(codec, "surrogateescape")
     delimiter = max(DELIMITERS, key=lambda mark: _regularity(sample, mark))
@@ -190,7 +200,7 @@ def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
     names = first[0] if named else [str(number + 1) for number in range(len(first[0]))]
     if not _is_decoded(names):
         raise InputError(
-            f"{undecoded}: the header is not text in UTF-8", expected="names of columns in UTF-8",
+            f"{first_undecoded}: the header is not text in UTF-8", expected="names of columns in UTF-8",
             hint="write the file again in UTF-8, for example by `iconv -f latin1 -t utf8`",
         )  # fmt: skip
     _refuse_duplicates(path, names)
@@ -202,7 +212,7 @@ def _text(path: Path) -> tuple[dict[str, Any], list[str], Iterator[list[str]]]:
         with path.open(encoding=codec, errors="surrogateescape", newline="") as file:
             yield from islice(_parsed(file, delimiter), int(named), None)
 
-    return source, names, rows()
+    return _OpenedTable(source, names, rows(), first_undecoded)
 
 
 def _encoding_of(path: Path) -> tuple[str, str]:
@@ -558,7 +568,7 @@ def _findings(
             "they are left out, and counted in the log"
         )
     if table_survey.undecoded:
-        warnings.append(_undecoded_warning(table_survey.undecoded, path))
+        warnings.append(_undecoded_warning(table_survey.undecoded, table_survey.first_undecoded or str(path)))
     if columns.text is not None:
         from netspec.tools.init.texts import empty_warning, tiny_warning
 
@@ -585,19 +595,18 @@ def _labels_of_copies(path: Path, table_survey: TableSurvey, text: ColumnSurvey,
     """Return a warning about texts that occur in several classes."""
     indices = [table_survey.columns.index(column) for column in (text, label)]
     texts = Duplicates("texts")
-    rows = islice(_opened(path)[2], table_survey.rows + table_survey.ragged + table_survey.undecoded)
+    rows = islice(_opened(path).rows, table_survey.rows + table_survey.ragged + table_survey.undecoded)
     for number, row in enumerate(rows, 1):
         if len(row) == len(table_survey.columns) and row[indices[0]] in text.counts:
             texts.add(row[indices[0]], f"row {number:,}", row[indices[1]])
     return texts.class_warnings()
 
 
-def _undecoded_warning(count: int, path: Path) -> str:
-    """Return a warning about rows that are not text in UTF-8."""
-    _, first = _encoding_of(path)
+def _undecoded_warning(count: int, first: str) -> str:
+    """Return a warning about rows that are not text in UTF-8, and the location of the first such byte."""
     rows = f"{counted(count, 'row')} {'is' if count == 1 else 'are'} not text in UTF-8"
     return (
-        f"{rows} ({first or path}{', …' * (count > 1)}): left out, and counted in the log; to use "
+        f"{rows} ({first}{', …' * (count > 1)}): left out, and counted in the log; to use "
         f"{'it' if count == 1 else 'them'}, write the file again in UTF-8"
     )
 
