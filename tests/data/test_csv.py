@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import Loader
+from netspec.data.tabular.csv import likely_delimiter
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from tests.data.conftest import arrays_of, problems_of, split_of
@@ -114,6 +115,22 @@ def test_all_problems_are_reported_with_their_location(tmp_path, name, text, fie
     with pytest.raises(InputError) as error:
         table(tmp_path, text, **fields)
     assert problems_of(error, tmp_path) == ERRORS[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("a,b\n1,2\n", ","),
+        ("a|b\n1|2\n", "|"),
+        ("size;colour, shape, style\n1;red\n2;blue\n", ";"),
+        ('"a\nb"\tc\n1\t2\n', "\t"),
+        ("text\nall in one column\n", ","),
+        ("\n", ","),
+    ],
+)
+def test_the_delimiter_of_regular_rows_is_likely(tmp_path, text, delimiter):
+    (tmp_path / "a.csv").write_text(text)
+    assert likely_delimiter(tmp_path / "a.csv") == delimiter
 
 
 @pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "\0", "", ",,"])

@@ -7,9 +7,11 @@ import io
 import re
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -25,6 +27,9 @@ BLOCK = 4096
 """Number of rows that are parsed at a time: enough for NumPy to pay off, few enough for the cache."""
 BLOCK_BYTES = 2**24
 """A block ends early if its rows are long."""
+DELIMITERS = (",", ";", "\t", "|")
+HEAD = 2**16
+"""Number of bytes in which the delimiter of a table is recognized."""
 LONGEST = 2**20
 """Maximum number of characters in a cell: enough for a document, too few for an unclosed quotation mark."""
 STEP, SINGLE = 1024, 32
@@ -140,10 +145,26 @@ def has_text_content(path: Path) -> bool:
 
 
 def likely_delimiter(path: Path) -> str:
-    """Return the delimiter that the first line of a text table has most often."""
+    """Return the delimiter with which the first rows of a text table are most regular."""
     with path.open("rb") as file:
-        line = file.readline(LONGEST)
-    return max((",", ";", "\t"), key=lambda delimiter: line.count(delimiter.encode()))
+        sample = file.read(HEAD).decode("utf-8-sig", "replace")
+    return most_regular_delimiter(sample)[0]
+
+
+def most_regular_delimiter(sample: str) -> tuple[str, float]:
+    """Return the delimiter that gives most of the first rows the same number of cells, and the share of these rows."""
+    shares = {delimiter: _regularity(sample, delimiter) for delimiter in DELIMITERS}
+    delimiter = max(shares, key=lambda mark: shares[mark])
+    return delimiter, shares[delimiter][0]
+
+
+def _regularity(sample: str, delimiter: str) -> tuple[float, int]:
+    """Return how regular a table is with a delimiter: the share of rows of the usual length, and that length."""
+    rows = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter, skipinitialspace=delimiter != "\t")
+    filled = (row for row in rows if len(row) > 1 or (row and row[0].strip()))
+    lengths = Counter(len(row) for row in islice(filled, 100))
+    length, count = lengths.most_common(1)[0] if lengths else (1, 0)
+    return (count / lengths.total() if length > 1 else 0.0, length)
 
 
 def _refuse_packed(path: Path, head: bytes) -> None:

@@ -14,6 +14,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netspec.data.tabular.csv import HEAD, most_regular_delimiter
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, format_digits, kind_of_file, listing
@@ -66,7 +67,6 @@ SAME = 0.999
 """Columns with a larger correlation than this are the same quantity."""
 OUTLIER = 3
 """Limit of normalized numbers, in standard deviations."""
-DELIMITERS = (",", ";", "\t", "|")
 REGULAR = 0.9
 """In a table as text, at least this share of the lines has the same number of cells."""
 MAX_BYTES = 2**24
@@ -187,13 +187,13 @@ def _parquet(path: Path) -> _OpenedTable:
 
 def _text(path: Path) -> _OpenedTable:
     with path.open("rb") as file:
-        head = file.read(2**16)
+        head = file.read(HEAD)
     _refuse_other_files(path, head)
     encoding, first_undecoded = _encoding_of(path)
     codec = "utf-8-sig" if encoding == "utf-8" else encoding
     sample = head.rsplit(b"\n", 1)[0].decode(codec, "surrogateescape")
-    delimiter = max(DELIMITERS, key=lambda mark: _regularity(sample, mark))
-    first = list(_parsed(io.StringIO(sample), delimiter))
+    delimiter, _ = most_regular_delimiter(sample)
+    first = list(_parsed(io.StringIO(sample, newline=""), delimiter))
     if not first:
         raise InputError(f"{path} is empty", expected="a table")
     named = _is_header(first)
@@ -243,10 +243,9 @@ def _is_decoded(cells: Sequence[str]) -> bool:
 def delimited_names(path: Path) -> list[str]:
     """Return the cells of the first line of a file of text if nearly all lines have as many; else nothing."""
     with path.open("rb") as file:
-        sample = file.read(2**16).decode("utf-8-sig", "replace")
-    delimiter = max(DELIMITERS, key=lambda mark: _regularity(sample, mark))
-    share, _ = _regularity(sample, delimiter)
-    return next(_parsed(io.StringIO(sample), delimiter)) if share >= REGULAR else []
+        sample = file.read(HEAD).decode("utf-8-sig", "replace")
+    delimiter, share = most_regular_delimiter(sample)
+    return next(_parsed(io.StringIO(sample, newline=""), delimiter)) if share >= REGULAR else []
 
 
 def _refuse_other_files(path: Path, head: bytes) -> None:
@@ -259,6 +258,8 @@ def _refuse_other_files(path: Path, head: bytes) -> None:
         kind, hint = "a spreadsheet", "save the sheet as CSV"
     elif kind == "text in UTF-16":
         hint = "convert it to UTF-8"
+    elif b"\r" in head.strip() and not {*b"\n\0"} & {*head}:
+        kind, hint = "text whose lines end with carriage returns alone", "convert it by `tr '\\r' '\\n'`"
     elif b"\0" not in head:
         return
     raise InputError(
@@ -273,13 +274,6 @@ def _parsed(lines: Any, delimiter: str) -> Iterator[list[str]]:
     for row in reader:
         if len(row) > 1 or (row and row[0].strip()):
             yield [cell.strip() for cell in row]
-
-
-def _regularity(sample: str, delimiter: str) -> tuple[float, int]:
-    """Return how regular a table is with a delimiter: the share of rows of the usual length, and that length."""
-    lengths = Counter(len(row) for row in islice(_parsed(io.StringIO(sample), delimiter), 100))
-    length, count = lengths.most_common(1)[0] if lengths else (1, 0)
-    return (count / lengths.total() if length > 1 else 0.0, length)
 
 
 def _is_header(rows: Sequence[Sequence[str]]) -> bool:

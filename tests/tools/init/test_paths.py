@@ -111,6 +111,7 @@ def test_class_folders_in_each_folder(tmp_path: Path) -> None:
         ("t.jsonl", b'{"a": 1}\n{"a": 2}\n', "JSON"),
         ("t.xlsx", b"PK\x03\x04\0\0", "a spreadsheet"),
         ("t.csv", "a,b\n1,2\n".encode("utf-16"), "text in UTF-16"),
+        ("t.csv", b"a,b\r1,2\r", "text whose lines end with carriage returns alone"),
         ("t.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a file that begins with the bytes 89 50 4e 47 0d 0a 1a 0a"),
     ],
 )
