@@ -235,7 +235,10 @@ def test_the_command_names_the_weights_and_their_evaluation(
     assert main(["train", "train.yaml", "--run-dir", "run"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert "weights: run/best.h5" in lines
-    assert lines[lines.index("next:") + 1 :] == ["  netspec test run", "  netspec export run --output run/model.onnx"]
+    assert lines[lines.index("next:") + 1 :] == [
+        "  netspec test run --report",
+        "  netspec export run --output run/model.onnx",
+    ]
     [done] = [line for line in lines if line.startswith("done: ")]
     step = read_weights(tmp_path / "run" / "best.h5").meta["step"]
     assert f", best at step {step} (lowest test accuracy), test loss " in done
