@@ -24,10 +24,10 @@ from netspec.data.sources.image_folder import ImageFileSource, images_like
 from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.csv import TextFile
 from netspec.data.tabular.number_format import PLAIN
-from netspec.data.tabular.other_files import open_table
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
 from netspec.data.tabular.row_times import TIME_STEPS
 from netspec.data.tabular.source import TableSource
+from netspec.data.tabular.table_format import open_by_content
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, Problem, and_more, counted, listing
@@ -408,7 +408,7 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
     split = inference_split(spec)
     if not (isinstance(split, TableSource) or (isinstance(split, Documents) and all(map(has_table_suffix, paths)))):
         return None
-    opened = split.other_file if isinstance(split, TableSource) else open_table
+    opened = split.other_file if isinstance(split, TableSource) else open_by_content
     files = {str(path): opened(path) for path in paths}
     first, *others = files.values()
     for file in others:

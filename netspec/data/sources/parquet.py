@@ -40,9 +40,9 @@ class Parquet(TableSource):
 
     def other_file(self, path: Path) -> TableFile:
         from netspec.data.tabular.csv import has_text_content
-        from netspec.data.tabular.other_files import open_table
+        from netspec.data.tabular.table_format import open_by_content
 
-        return open_table(path) if has_text_content(path) else self.file(path)
+        return open_by_content(path) if has_text_content(path) else self.file(path)
 
     def survey(self) -> Survey:
         """Read the first rows, if pyarrow is installed."""

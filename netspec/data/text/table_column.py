@@ -9,8 +9,8 @@ from typing import Any
 
 from netspec.data.base import Array, Dataset, FieldType, Samples
 from netspec.data.files import fingerprint
-from netspec.data.tabular.other_files import open_table
 from netspec.data.tabular.row_errors import BlockFaults, Faults
+from netspec.data.tabular.table_format import open_by_content
 from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, opened_tokenizer
 from netspec.data.text.tokens import UnknownText
 from netspec.errors import InputError, listing
@@ -21,7 +21,7 @@ TEXT = "text"
 def has_text_column(path: Path) -> bool:
     """Return whether a file is a table with a column `text`."""
     try:
-        return TEXT in open_table(path).names
+        return TEXT in open_by_content(path).names
     except InputError:  # such as a text with a quotation mark that is not closed
         return False
 
@@ -35,7 +35,7 @@ class TableTexts(Dataset):
     def __init__(self, path: Path, spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> None:
         saved = dict((learned or {}).get(TOKENIZER, {}))
         self._tokenizer = opened_tokenizer(spec, saved)
-        self._file = open_table(path)
+        self._file = open_by_content(path)
         self._texts = self._read_texts()
         self.fields = {TEXT: FieldType((None,), "int32")}
         self.vocabulary_sizes = {TEXT: self._tokenizer.size}

@@ -1,4 +1,4 @@
-"""Tables that are not those of the training: their format is found by their content."""
+"""Tables to predict, which may have another format than those of the training: it is recognized by the content."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from netspec.data.tabular.table_file import TableFile
 
 
-def open_table(path: Path) -> TableFile:
-    """Open a Parquet file, or a text table with a header, whose delimiter is the most frequent one in its first line.
+def open_by_content(path: Path) -> TableFile:
+    """Open a Parquet file, or a text table with a header, whose delimiter is the one that divides rows most evenly.
 
     Raises `InputError` for other files.
     """
