@@ -106,12 +106,13 @@ class ColumnSurvey:
         self.whole = sum(self.counts[cell] for cell, value in numbers.items() if value.is_integer())
 
     def _set_aside(self, texts: Sequence[str]) -> None:
-        """Count a few texts among numbers or dates as missing."""
+        """Count a few texts among numbers or dates as missing: up to a tenth of the cells, or half if they are usual."""
         count = sum(self.counts[text] for text in texts)
         many_values = len(self.counts) - len(texts) > MAX_CLASSES
-        if not 0 < len(texts) <= 3 or count > 0.1 * self.filled:
+        are_markers = all(text.lower() in MARKERS for text in texts)
+        if not 0 < len(texts) <= 3 or count > (0.5 if many_values and are_markers else 0.1) * self.filled:
             return
-        if not many_values and any(text.lower() not in MARKERS for text in texts):
+        if not many_values and not are_markers:
             return
         self.markers = texts
         self.missing += count

@@ -217,6 +217,8 @@ def test_texts_among_numbers_are_missing_values(tmp_path: Path) -> None:
     cells = ["n.a." if row % 20 == 0 else str(row / 2) for row in range(ROWS)]
     assert declared(tmp_path, cells) == {"missing": "median", "missing_indicator": True}
     assert "null\", n.a.]   # the usual ones, and 'n.a.' in `x`" in (tmp_path / "train.yaml").read_text()
+    cells = ["n.a." if row % 3 == 0 else str(row / 2) for row in range(ROWS)]
+    assert declared(tmp_path, cells) == {"missing": "median", "missing_indicator": True}
     grades = ["A" if row % 20 == 0 else str(row % 5) for row in range(ROWS)]
     assert declared(tmp_path, grades)["vocabulary"] == ["0", "1", "2", "3", "4", "A"]
 
