@@ -84,7 +84,7 @@ def predict(
     check_batch(batch_size)
     check_batch(top, "--top")
     from netspec.tools.model_inputs import is_model_file
-    from netspec.tools.predict import predict_stream
+    from netspec.tools.predict import predict_stream, refuse_overwriting
     from netspec.tools.prediction_files import check_output, is_folder
 
     target = None if output_file is None else Path(output_file)
@@ -93,10 +93,13 @@ def predict(
         if not is_folder(target):
             writable(target, "--output")
     more_inputs, changes = files_and_overrides(overrides or ())
+    files = [*inputs, *more_inputs]
+    if target is not None and "-" not in files:
+        refuse_overwriting(target, files)
     if not is_model_file(Path(spec)):
         spec, weights = find_weights(spec, weights)
     stream = predict_stream(
-        spec, _source_of([*inputs, *more_inputs]), weights=weights, top=top, keep=keep, overrides=changes,
+        spec, _source_of(files), weights=weights, top=top, keep=keep, overrides=changes,
         batch_size=batch_size, device=device, autotune=autotune, on_error="skip",
     )  # fmt: skip
     note_device(stream.remark, stream.device_warnings)

@@ -175,6 +175,8 @@ def predict(
         source, inputs, weights=weights, top=top, keep=keep, overrides=overrides, batch_size=batch_size, device=device,
         autotune=autotune,
     )  # fmt: skip
+    if output is not None and _are_paths(inputs):
+        refuse_overwriting(Path(output), inputs)
     batches = list(stream)
     if output is not None:
         write_answers(Path(output), batches)
@@ -285,6 +287,15 @@ def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
     if not paths:
         raise InputError("there is no input", expected="one file or more")
     return paths
+
+
+def refuse_overwriting(output: Path, inputs: str | Path | Sequence[str | Path]) -> None:
+    """Raise `InputError` if predictions would replace one of the files that they are of."""
+    for path in _input_paths(inputs):
+        if output.resolve() in (path.resolve(), path.resolve().parent):
+            raise InputError(
+                f"the output would replace the input {path}", expected="a different file or folder", got=str(output)
+            )
 
 
 def _text_hint(text: str) -> str | None:

@@ -157,6 +157,14 @@ def test_an_unknown_suffix_is_an_error_before_anything_runs(netspec, trained):
     assert ".csv, .json, .jsonl, .npz, .parquet, or a folder for masks and boxes" in result.err
 
 
+def test_inputs_are_not_replaced(netspec, trained):
+    np.savez("in.npz", features=np.ones((5, 3), np.float32))
+    before = Path("in.npz").read_bytes()
+    result = netspec("predict", "run", "--input", "*.npz", "--output", str(Path("in.npz").absolute()))
+    assert (result.status, "the output would replace the input in.npz" in result.err) == (2, True)
+    assert Path("in.npz").read_bytes() == before
+
+
 def test_unneeded_inputs_are_accepted(netspec, trained):
     assert predict(netspec, samples="blobs.npz").status == 0
 

@@ -106,7 +106,7 @@ class ColumnSurvey:
         self.whole = sum(self.counts[cell] for cell, value in numbers.items() if value.is_integer())
 
     def _set_aside(self, texts: Sequence[str]) -> None:
-        """Count a few texts among numbers or dates as missing: up to a tenth of the cells, or half if they are usual."""
+        """Count a few texts among numbers or dates as missing: up to a tenth of the cells, or half if usual ones."""
         count = sum(self.counts[text] for text in texts)
         many_values = len(self.counts) - len(texts) > MAX_CLASSES
         are_markers = all(text.lower() in MARKERS for text in texts)
