@@ -119,7 +119,7 @@ class ScriptData:
     lines: bool = False
     """Whether each line of a file is a text."""
     sound: ScriptSound | None = None
-    """How the only input is read from a WAV file; None if it is something else."""
+    """Preprocessing of a WAV file for the only input; None if the model does not read sounds."""
 
     @property
     def images(self) -> bool:

@@ -65,7 +65,7 @@ class ScriptSound:
 
     @property
     def preparation(self) -> str:
-        """What must be done to a sound before it is an input of the model, as a sentence."""
+        """The steps that turn a sound into an input of the model, as a sentence."""
         resampled = f", and resample it to {self.rate:,} samples per second" if self.resample else ""
         return f"{CHANNELS[self.channels]} of the sound{resampled}."
 

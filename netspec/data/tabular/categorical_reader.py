@@ -145,7 +145,7 @@ class CategoricalColumn(Column):
 
     @property
     def _replaced(self) -> dict[int, int]:
-        """What stands for each untrained index: −1, a vector of zeros, or the index of the most frequent name."""
+        """The replacement of each untrained index: −1 for a vector of zeros, or the index of the most frequent name."""
         return dict.fromkeys(self._untrained, -1 if self.vector else self._fill_index)
 
     @property

@@ -29,7 +29,7 @@ def has_text_column(path: Path) -> bool:
 class TableTexts(Dataset):
     """The rows of a table: `text` (None,) of int32, from the column `text` or the only one; the texts are in memory.
 
-    Raises `InputError` if there is no such column, or with the rows that cannot be read.
+    Raises `InputError` if the column is missing, or rows cannot be read.
     """
 
     def __init__(self, path: Path, spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> None:
