@@ -76,7 +76,7 @@ class Survey:
     least_classes: Mapping[str, int] = field(default_factory=dict)
     """The number of classes of other label fields so far: there may be more in samples that were not read."""
     columns: Collection[str] = ()
-    """Names by which the samples of a table can be divided. Samples of other sources are divided by their fields."""
+    """Names by which the samples of a table or a list can be divided. Others are divided by their fields."""
     complete: bool = True
     """Whether the samples that were read are those of the split, so that the `learned` fields are certain as well."""
     read: str = ""
@@ -119,6 +119,8 @@ class Dataset:
     """Problems of rows whose values are not integers, by label field, for nets that require integers."""
     ragged_examples: Mapping[str, str] = _NOTHING
     """Description of two samples that differ in size, by field."""
+    columns: Mapping[str, Array] = _NOTHING
+    """For files of a list: the values of its column by which `split` divides the samples, (N,), by its name."""
     column_ranges: Mapping[str, tuple[str, int, int]] = _NOTHING
     """For a table: the field of each column, and the range of its elements on the last axis of that field."""
     column_encodings: Mapping[str, tuple[ColumnEncoding | None, ...]] = _NOTHING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -20,10 +20,15 @@ PARTS = ("train", "validation", "test")
 class Divisible(Protocol):
     """Samples whose number is known, and fields of which can be read on their own."""
 
+    @property
+    def names(self) -> Collection[str]:
+        """The fields and columns by which the samples can be divided."""
+        ...
+
     def __len__(self) -> int: ...
 
     def values_of(self, name: str) -> Array:
-        """Return the values of a field, (N,). Raises `InputError` if there is no such field."""
+        """Return the values of a field or column, (N,)."""
         ...
 
 
@@ -46,6 +51,8 @@ def indices_of(hold_out: HoldOut, part: str, samples: Divisible) -> Array:
 
 def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
     """Return the part of each sample as its index in `PARTS`, (N,)."""
+    if hold_out.column is not None and hold_out.column not in samples.names:
+        raise unknown_field(hold_out, samples.names)
     if hold_out.time is not None:
         moments = moments_of(samples.values_of(hold_out.time), hold_out.time_format)
         unique, units = np.unique(moments, return_inverse=True)
@@ -204,40 +211,39 @@ class DatasetPart(Dataset):
 
 
 class _Fields:
-    """The fields of a dataset, by name, for `indices_of`."""
+    """The fields and columns of a dataset, by name, for `indices_of`."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
+        self.names = (*dataset.columns, *dataset.fields)
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def values_of(self, name: str) -> Array:
-        fields = self._dataset.fields
-        if name not in fields:
-            raise unknown_field(name, list(fields))
-        return self._dataset.values_of(name)
+        columns = self._dataset.columns
+        return columns[name] if name in columns else self._dataset.values_of(name)
 
 
 class NamedValues:
     """Samples that have not been read, with the fields that are known nevertheless, for `indices_of`."""
 
     def __init__(self, count: int, values: Mapping[str, Array]) -> None:
-        self._count, self._values = count, values
+        self._count, self._values, self.names = count, values, tuple(values)
 
     def __len__(self) -> int:
         return self._count
 
     def values_of(self, name: str) -> Array:
-        if name not in self._values:
-            raise unknown_field(name, list(self._values))
         return self._values[name]
 
 
-def unknown_field(name: str, names: list[str]) -> InputError:
+def unknown_field(hold_out: HoldOut, names: Iterable[str]) -> InputError:
     """Return the error for a field or column by which a source cannot be divided, since it does not have it."""
+    name, names = str(hold_out.column), list(dict.fromkeys(names))
     return InputError(
         f"the source has no field or column `{name}` to divide it by",
+        path=f"split.{hold_out.criterion}",
         expected=f"one of {listing(names)}"
         if names
         else "only `validation` and `test`: this source has no fields or columns to divide it by",

@@ -72,15 +72,13 @@ def _different_tokenizer(split: Source, train: SplitFields, path: str) -> Iterat
 
 def _unknown_division(split: Source, path: str, survey: Survey) -> Iterator[Problem]:
     """Yield a problem if `split` names a field or column that the source does not have."""
-    names = sorted(survey.columns or survey.fields)
-    hold_out = split.hold_out
-    for way in ("stratify", "group", "time") if hold_out is not None and names else ():
-        name = getattr(hold_out, way)
-        if name is not None and name not in names:
-            from netspec.data.hold_out import unknown_field  # a check without `split` needs no NumPy
+    names, hold_out = sorted(survey.columns or survey.fields), split.hold_out
+    if hold_out is None or hold_out.column is None or not names or hold_out.column in names:
+        return
+    from netspec.data.hold_out import unknown_field  # a check without `split` needs no NumPy
 
-            (problem,) = unknown_field(name, names).problems
-            yield problem.at(split.where("split", way), f"{path}.split.{way}")
+    (problem,) = unknown_field(hold_out, names).problems
+    yield replace(problem, location=split.where(*problem.path.split(".")), path=f"{path}.{problem.path}")
 
 
 def _in_split(split: Source, path: str, error: InputError) -> Iterator[Problem]:

@@ -255,6 +255,65 @@ def test_every_sample_is_in_one_fold(tmp_path: Path) -> None:
     assert [parts["validation"].samples for parts in folds] == [6] * 5
 
 
+PATIENTS = [index // 5 for index in range(COUNT)]
+
+
+def _list_of(make: Callable[[Path], Any], suffix: str, folder: Path) -> dict[str, Any]:
+    """A list of the files of class folders, each row of which names a patient of five files and a day."""
+    fields = make(folder)
+    paths = [f"{'ab'[LABELS[index]]}/{index:02}.{suffix}" for index in range(COUNT)]
+    rows = [f"P{PATIENTS[i]}, 2026-01-{COUNT // 2 - i % 20:02} ,{paths[i]},{'ab'[LABELS[i]]}" for i in range(COUNT)]
+    (folder / "list.csv").write_text("patient,day,path,label\n" + "\n".join(rows) + "\n")
+    return {**fields, "list": "list.csv"}
+
+
+LISTS = ((_images, "png"), (_audio, "wav"))
+
+
+def files_of(loader: Loader) -> list[int]:
+    """The number of each sample's file."""
+    return sorted(int(Path(str(origin)).stem) for origin in origins(loader))
+
+
+@pytest.mark.parametrize(("make", "suffix"), LISTS)
+def test_files_of_a_list_are_divided_by_its_columns(make: Callable[[Path], Any], suffix: str, tmp_path: Path) -> None:
+    fields = _list_of(make, suffix, tmp_path)
+    parts = opened(tmp_path, fields, validation=0.25, test=0.125, group="patient")
+    by_part = {name: {PATIENTS[file] for file in files_of(loader)} for name, loader in parts.items()}
+    assert {name: len(patients) for name, patients in by_part.items()} == {"train": 5, "validation": 2, "test": 1}
+    assert len(set.union(*by_part.values())) == 8
+    latest = opened(tmp_path, fields, test=0.1, time="day")["test"]
+    assert files_of(latest) == [0, 1, 20, 21]
+    assert labels(latest) == [0, 1, 0, 1]
+    proportional = opened(tmp_path, fields, test=0.2, stratify="patient")["test"]
+    assert [PATIENTS[file] for file in files_of(proportional)] == [*range(8)]
+    assert opened(tmp_path, fields, test=0.2, stratify="label")["test"].samples == 8
+
+
+def test_every_group_of_a_list_is_in_one_fold(tmp_path: Path) -> None:
+    fields = _list_of(_images, "png", tmp_path)
+    folds = [opened(tmp_path, fields, folds=4, fold=fold, group="patient")["validation"] for fold in range(4)]
+    patients = [{PATIENTS[file] for file in files_of(fold)} for fold in folds]
+    assert [len(of_fold) for of_fold in patients] == [2, 2, 2, 2]
+    assert set.union(*patients) == {*range(8)}
+
+
+@pytest.mark.parametrize(("list_file", "names"), [
+    ("path,patient,class\na/00.png,P1,a\nb/01.png,P2,b\n", "class, label, path, patient"),
+    ("path,patient\na/00.png,P1\nb/01.png,P2\n", "path, patient"),
+])  # fmt: skip
+def test_a_column_that_a_list_lacks_is_reported(list_file: str, names: str, tmp_path: Path) -> None:
+    fields = _images(tmp_path)
+    (tmp_path / "list.csv").write_text(list_file)
+    with pytest.raises(InputError) as error:
+        opened(tmp_path, {**fields, "list": "list.csv"}, test=0.5, group="pateint")
+    (problem,) = error.value.problems
+    assert (problem.path, problem.expected) == ("split.group", f"one of {names}")
+    assert problem.hint == "did you mean `patient`?"
+    assert problem.location is not None
+    assert problem.location.file == str(tmp_path / "train.yaml")
+
+
 def test_running_text_is_divided_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a" * 70 + "b" * 20 + "c" * 10)
     tokenizer = {"type": "characters", "unknown": True}

@@ -197,6 +197,20 @@ def test_a_column_to_divide_by_must_exist(way: str, tmp_path: Path) -> None:
     assert problem.location is not None
 
 
+@pytest.mark.parametrize("column", ["patient", "pateint"])
+def test_a_column_of_a_list_to_divide_by_must_exist(column: str, tmp_path: Path) -> None:
+    names = [f"{number}.png" for number in range(10)]
+    for name in names:
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    rows = "".join(f"{name},{'abc'[number % 3]},P{number % 5}\n" for number, name in enumerate(names))
+    (tmp_path / "list.csv").write_text(f"path,label,patient\n{rows}")
+    split = {"validation": 0.2, "group": column}
+    source = {"source": "image_folder", "path": ".", "list": "list.csv", "size": [8, 8], "split": split}
+    problems = survey_data(load_train(training(tmp_path, source, [3, 8, 8], name="image"))).problems
+    assert [problem.path for problem in problems] == ["data.train.split.group"] * (column == "pateint")
+    assert all(problem.location is not None and problem.location.line > 1 for problem in problems)
+
+
 def test_a_field_to_divide_by_must_exist(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=np.zeros((30, 2), np.float32), label=np.arange(30) % 3)
     source = {"source": "npz", "path": "rows.npz", "split": {"test": 0.2, "stratify": "labels"}}

@@ -10,9 +10,12 @@ from typing import Any, TextIO
 
 from netspec.data.file_kinds import FileKind
 from netspec.data.files import existing
+from netspec.data.hold_out import unknown_field
 from netspec.data.readers.file_samples import Listing
 from netspec.data.readers.list_labels import Line, list_labels
 from netspec.errors import InputError, Problem, counted, listing
+from netspec.schema.specs.data import LABEL
+from netspec.schema.specs.hold_out import HoldOut
 
 _PATHS, _LABELS = ("path", "file", "filename"), ("label", "class")
 """Accepted column names of a CSV file. In addition to a numeric `label`, `class` holds the names."""
@@ -27,16 +30,19 @@ def listed_files(
     skip: bool = False,
     learned: Mapping[str, Any] | None = None,
     most: int | None = None,
+    hold_out: HoldOut | None = None,
 ) -> Listing:
     """The files that a list names, relative to the folder `root`, in its order.
 
     Labels are whole numbers, or names: of `classes`, by default of those that the training split has `learned`, or that
     there are, sorted. At most `most` lines are read. With `skip`, lines whose file is not there or whose label cannot
-    be one are left out and counted. Raises InputError with every line that is wrong.
+    be one are left out and counted. The listing has the values of the column by which `hold_out` divides the files.
+    Raises InputError with every line that is wrong.
     """
-    lines = list(islice(list_lines(existing(path), kind), most))
+    lines = list(islice(list_lines(existing(path), kind, hold_out), most))
     labels = list_labels(path, lines, classes, learned)
     listing = Listing(kind, [], None if labels.numbers is None else [], labels.classes)
+    values: list[str] = []
     problems: list[Problem] = []
     for index, line in enumerate(lines):
         file = root / line.path
@@ -57,8 +63,12 @@ def listed_files(
         listing.locations.append(where)
         if listing.labels is not None and labels.numbers is not None:
             listing.labels.append(labels.numbers[index])
+        if line.value is not None:
+            values.append(line.value)
     if problems:
         raise InputError(problems)
+    if hold_out is not None and hold_out.column is not None and values:
+        listing.columns = {hold_out.column: values}
     if listing.left_out and not listing.files:
         raise InputError(
             f"none of the {kind.name}s that {path} names can be used",
@@ -70,11 +80,14 @@ def listed_files(
     return listing
 
 
-def list_lines(path: Path, kind: FileKind) -> Iterator[Line]:
-    """Yield the lines of a list; `kind` is that of its files. Raises `InputError` if it is damaged."""
+def list_lines(path: Path, kind: FileKind, hold_out: HoldOut | None = None) -> Iterator[Line]:
+    """Yield the lines of a list; `kind` is that of its files.
+
+    Raises `InputError` if it is damaged, or has no column by which `hold_out` can divide the files.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from _of_csv(path, file, kind) if path.suffix.lower() == ".csv" else _of_text(file)
+            yield from _of_csv(path, file, kind, hold_out) if path.suffix.lower() == ".csv" else _of_text(file)
     except OSError as error:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
@@ -91,7 +104,7 @@ def _of_text(file: TextIO) -> Iterator[Line]:
             yield Line(number, *((name.strip(), label) if blank else (label, "")))
 
 
-def _of_csv(path: Path, file: TextIO, kind: FileKind) -> Iterator[Line]:
+def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None) -> Iterator[Line]:
     rows = csv.reader(file, strict=True)
     header = [cell.strip() for cell in next(rows, [])]
     where = next((header.index(name) for name in (*_PATHS, kind.name) if name in header), None)
@@ -104,11 +117,12 @@ def _of_csv(path: Path, file: TextIO, kind: FileKind) -> Iterator[Line]:
             got=", ".join(header) or "an empty file",
             hint="a list without a header ends in .txt, and has a path, a space and a label in each line",
         )
+    value = None if hold_out is None else _division_column(header, hold_out, has_labels=label is not None)
     problems = []
     for row in rows:
         if len(row) == len(header):
-            label_cell, name_cell = (None if cell is None else row[cell].strip() for cell in (label, named))
-            yield Line(rows.line_num, row[where].strip(), label_cell, name_cell)
+            cells = (None if cell is None else row[cell].strip() for cell in (label, named, value))
+            yield Line(rows.line_num, row[where].strip(), *cells)
         elif row:
             got = f"{counted(len(row), 'cell')}: {','.join(row)[:80]}"
             problems.append(
@@ -116,3 +130,13 @@ def _of_csv(path: Path, file: TextIO, kind: FileKind) -> Iterator[Line]:
             )
     if problems:
         raise InputError(problems)
+
+
+def _division_column(header: Sequence[str], hold_out: HoldOut, *, has_labels: bool) -> int | None:
+    """Return the index of the column by which files are divided; None for labels, or if they are divided at random."""
+    column = hold_out.column
+    if column is None or (column == LABEL and has_labels):
+        return None
+    if column not in header:
+        raise unknown_field(hold_out, [*header, *([LABEL] if has_labels else [])])
+    return header.index(column)

@@ -35,12 +35,16 @@ class Listing:
     """Location of each file's entry in the list, if the files come from a list."""
     left_out: list[str] = field(default_factory=list)
     """Messages about lines left out because the file is missing or the label is wrong."""
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    """The cells of the column by which `split` divides the files, if it is one of a list, by its name."""
 
     def only(self, indices: Sequence[int]) -> Listing:
         """Return the files at `indices`, in this order, with the same classes."""
         labels = None if self.labels is None else [self.labels[index] for index in indices]
         locations = [self.locations[index] for index in indices] if self.locations else []
-        return replace(self, files=[self.files[index] for index in indices], labels=labels, locations=locations)
+        columns = {name: [cells[index] for index in indices] for name, cells in self.columns.items()}
+        files = [self.files[index] for index in indices]
+        return replace(self, files=files, labels=labels, locations=locations, columns=columns)
 
     def name(self, index: int) -> str:
         """Return the name of a sample in messages."""
@@ -63,6 +67,7 @@ class ListedFiles(Dataset, Generic[Item]):
         self.fields = {field: FieldType(shape, dtype)}
         if listing.labels is not None:
             self.fields["label"] = FieldType((), "int32")
+        self.columns = {name: np.array(cells, str) for name, cells in listing.columns.items()}
         self.skipped, self.damaged = len(listing.left_out), listing.left_out
         self.learned = {} if listing.labels is None else {CLASSES: list(listing.classes)}
         # Names, sizes and labels, not contents: reading every file would take longer than many a training step.

@@ -25,6 +25,8 @@ class Line(NamedTuple):
     """Empty if this line has no label, None if no line has one."""
     name: str | None = None
     """Name of the class, if the label is its number."""
+    value: str | None = None
+    """Cell of the column by which `split` divides the files; None if the list has no such column."""
 
 
 @dataclass

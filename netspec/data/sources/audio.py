@@ -39,7 +39,9 @@ class Audio(FileSource):
     """`mix`: the mean of all channels; `left`, `right`: one of them; `stereo`: both."""
     list: FilePath | None = None
     """A list of the sounds instead of class folders: a `.csv` file with the columns `path` and `label` (numbers, names,
-    or absent), else a path, a space and a number in each line. Names are those of the training split."""
+    or absent), else a path, a space and a number in each line. Names are those of the training split.
+
+    `split` can name any column of a `.csv` file."""
     classes: ClassNames | None = None
     """The class names in the order of their labels; by default all that occur, sorted as text (`10` before `2`)."""
 
@@ -79,8 +81,9 @@ class Audio(FileSource):
         if self.list is not None:
             with located_at(self, "list"):
                 return listed_files(
-                    resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned, most=most
-                )
+                    resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned, most=most,
+                    hold_out=self.hold_out,
+                )  # fmt: skip
         with located_at(self, "path"):
             return class_folders(root, self.classes, SOUNDS, most)
 

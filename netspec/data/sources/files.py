@@ -74,7 +74,9 @@ class FileSource(Source):
         if is_list and listing.labels and not listing.classes:
             least = {"label": max(listing.labels) + 1}
         samples = None if is_list else self._counted_files()
-        return replace(self.survey_of(listing), classes=exact, least_classes=least, samples=samples)
+        survey = self.survey_of(listing)
+        columns = (*listing.columns, *survey.fields) if listing.columns else ()
+        return replace(survey, classes=exact, least_classes=least, columns=columns, samples=samples)
 
     def _counted_files(self) -> int | None:
         """Return the number of files in the class folders; None if there are more than are counted."""

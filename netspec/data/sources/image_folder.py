@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -97,7 +98,9 @@ class ImageFolder(ImageFileSource):
     Or, in `train`, which images are held out, as in `{validation: 0.15, stratify: label}`."""
     list: FilePath | None = None
     """A list of the images instead of class folders: a `.csv` file with the columns `path` and `label` (numbers, names,
-    or absent), else a path, a space and a number in each line, as in Caffe. Names are those of the training split."""
+    or absent), else a path, a space and a number in each line, as in Caffe. Names are those of the training split.
+
+    `split` can name any column of a `.csv` file."""
     classes: ClassNames | None = None
     """The class names in the order of their labels; by default all that occur, sorted as text (`10` before `2`)."""
 
@@ -141,19 +144,21 @@ class ImageFolder(ImageFileSource):
         if self._unlabelled:
             return unlabelled(self._unlabelled, IMAGES)
         root, part = resolve_path(self, "path"), self.stored_part()
+        listed = partial(
+            listed_files, root=root, classes=self.classes, kind=IMAGES, skip=skip, learned=learned, most=most,
+            hold_out=self.hold_out,
+        )  # fmt: skip
         if self.list is not None:
             with located_at(self, "list"):
                 if part is not None:
                     raise InputError("`list` and `split` cannot be combined", expected="one of them")
-                return listed_files(
-                    resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip, learned=learned, most=most
-                )
+                return listed(resolve_path(self, "list"))
         with located_at(self, "path"):
             if part is None:
                 return class_folders(root, self.classes, IMAGES, most)
             lists = [file for suffix in ("csv", "txt") if (file := root / f"{part}.{suffix}").is_file()]
             if lists:
-                return listed_files(lists[0], root, self.classes, IMAGES, skip=skip, learned=learned, most=most)
+                return listed(lists[0])
             return class_folders(root / part, self.classes, IMAGES, most)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:

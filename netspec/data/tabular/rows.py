@@ -116,24 +116,25 @@ class _Rows:
 
     def __init__(self, source: TableSource, hold_out: HoldOut, values: Array | None = None) -> None:
         file = source.opened_file()
-        self._names = list(file.names)
+        self.names = (*file.names, *([] if source.label is None else [LABEL]))
         if values is not None:
             self._values = values
             return
-        name = hold_out.stratify or hold_out.group or hold_out.time
-        values = _column(file, 0 if name is None else self._column_index(source, name))
+        values = _column(file, self._column_index(source, hold_out, list(file.names)))
         format_ = source.number_format
         if not format_.is_plain and values.dtype.kind == "U":  # numbers as Python reads them
             values = np.array([format_.plain(text) or text for text in values.tolist()], str)
         self._values = values
 
-    def _column_index(self, source: TableSource, name: str) -> int:
-        if name in self._names:
-            return self._names.index(name)
-        label = source.label
+    def _column_index(self, source: TableSource, hold_out: HoldOut, columns: list[str]) -> int:
+        name, label = hold_out.column, source.label
+        if name is None:
+            return 0  # only the number of rows is needed
+        if name in columns:
+            return columns.index(name)
         if name == LABEL and label is not None:
-            return label - 1 if isinstance(label, int) else self._names.index(label)
-        raise unknown_field(name, self._names)
+            return label - 1 if isinstance(label, int) else columns.index(label)
+        raise unknown_field(hold_out, self.names)
 
     def __len__(self) -> int:
         return len(self._values)

@@ -10,6 +10,8 @@ from pydantic_core import PydanticCustomError, core_schema
 from netspec.schema.specs.spec import Spec, describe, problem
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+CRITERIA = ("stratify", "group", "time")
+"""Options that name a field or column to divide by."""
 
 
 class HoldOut(Spec):
@@ -42,10 +44,11 @@ class HoldOut(Spec):
     fold: NonNegativeInt | None = None
     """Index of the fold with the validation data, from 0."""
     stratify: str | None = None
-    """A field of the source, or a column of a table, whose values occur in the same proportions in all parts; mostly
-    `label`."""
+    """A field of the source, or a column of a table or of a list of files, whose values occur in the same proportions
+    in all parts; mostly `label`."""
     group: str | None = None
-    """A field or column: samples with the same value stay in the same part, such as all rows of one customer."""
+    """A field or column: samples with the same value stay in the same part, such as all rows of one customer, or all
+    images of one patient."""
     time: str | None = None
     """A field or column with numbers or dates: the last samples in time are the test data, those before them the
     validation data."""
@@ -63,6 +66,16 @@ class HoldOut(Spec):
         """Names of the parts that are held out."""
         validation = self.validation is not None or self.folds is not None
         return ("validation",) * validation + ("test",) * (self.test is not None)
+
+    @property
+    def criterion(self) -> str | None:
+        """Name of the option that names a field or column to divide by; None if samples are chosen at random."""
+        return next((name for name in CRITERIA if getattr(self, name) is not None), None)
+
+    @property
+    def column(self) -> str | None:
+        """The field or column to divide by."""
+        return None if self.criterion is None else str(getattr(self, self.criterion))
 
     @property
     def training_share(self) -> float:
@@ -85,7 +98,7 @@ class HoldOut(Spec):
                 "nothing is left to train on", field="test", expected="`validation` and `test` below 1 in total",
                 got=f"{(self.validation or 0) + (self.test or 0):g}",
             )  # fmt: skip
-        ways = [name for name in ("stratify", "group", "time") if getattr(self, name) is not None]
+        ways = [name for name in CRITERIA if getattr(self, name) is not None]
         if len(ways) > 1:
             named = " and ".join(f"`{name}`" for name in ways)
             raise problem(f"{named} cannot be combined", field=ways[1], expected="one of them")
